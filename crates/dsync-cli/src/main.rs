@@ -1,0 +1,2 @@
+//! The dsync command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The delta core: block signatures, rolling search, tokens, apply.

@@ -1,0 +1,173 @@
+//! Why a run could not start or not go on.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use dsync_transport::ConnectError;
+use dsync_wire::{link::LinkError, message::Operation};
+
+use crate::exit_code;
+
+/// Why a run ended before its end. Problems with single entries are not errors of the run: they are
+/// [`Event::Failed`](crate::Event::Failed) and counted in the [`Summary`](crate::Summary).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// An option has a value that makes no sense.
+    #[error("{field}: {reason}")]
+    InvalidOption {
+        /// The option's name in this API.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Both ends are remote.
+    #[error("both source and destination are remote; one must be local")]
+    BothRemote,
+    /// A source path does not exist (and there is no other source to copy).
+    #[error("source '{}': no such file or directory", path.display())]
+    SourceMissing {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A source path cannot be opened.
+    #[error("cannot open source '{}'", path.display())]
+    SourceUnreadable {
+        /// The path as given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The destination's parent does not exist.
+    #[error("destination parent '{}' does not exist (use --mkpath)", path.display())]
+    DestinationParentMissing {
+        /// The parent.
+        path: PathBuf,
+    },
+    /// A directory or several files would go where a file is.
+    #[error("cannot put a directory over file '{}'", path.display())]
+    DestinationIsFile {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The destination cannot be opened or created.
+    #[error("cannot use destination '{}'", path.display())]
+    DestinationUnusable {
+        /// The destination.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Source and destination are the same directory, or one would be copied into itself.
+    #[error("destination '{}' lies inside the source; this would copy it into itself", path.display())]
+    DestinationInsideSource {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Another run is writing to the destination.
+    #[error("destination '{}' is in use by another dsync run", path.display())]
+    Locked {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// A filter pattern is malformed.
+    #[error("bad pattern '{pattern}' at column {column}: {reason}")]
+    BadPattern {
+        /// The pattern, lossily decoded.
+        pattern: String,
+        /// 1-based byte position.
+        column: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The remote end could not be started or reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection broke during the run.
+    #[error("the connection broke")]
+    Link(#[from] LinkError),
+    /// Nothing was heard from the peer for the timeout.
+    #[error("no sign of life from the peer for {} s", after.as_secs())]
+    Timeout {
+        /// The timeout.
+        after: Duration,
+    },
+    /// The peer broke the protocol.
+    #[error("protocol error: {detail}")]
+    Protocol {
+        /// What it did, already free of control characters.
+        detail: String,
+    },
+    /// The peer gave up and said why.
+    #[error("{text}")]
+    Peer {
+        /// The exit code that it asked for.
+        exit_code: u8,
+        /// Its message, unescaped: escape before printing.
+        text: String,
+    },
+    /// The filesystem failed in a way that ends the run (disk full, read-only, a failed sync).
+    #[error("cannot {} '{}'", operation_words(*operation), path.display())]
+    Filesystem {
+        /// What was being done.
+        operation: Operation,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Cancelled by the caller.
+    #[error("cancelled")]
+    Cancelled,
+    /// An observer panicked, or the engine has a bug.
+    #[error("a thread of the engine panicked: {message}")]
+    Aborted {
+        /// The panic's message.
+        message: String,
+    },
+}
+
+/// An operation in the words of a message: "cannot ... 'path'".
+pub fn operation_words(operation: Operation) -> &'static str {
+    match operation {
+        Operation::ReadDirectory => "read directory",
+        Operation::Stat => "read the attributes of",
+        Operation::ReadFile => "read",
+        Operation::ReadLink => "read the link",
+        Operation::ReadBasis => "read the old copy of",
+        Operation::CreateDirectory => "create directory",
+        Operation::WriteFile => "write",
+        Operation::SetAttributes => "set attributes of",
+        Operation::Commit => "commit",
+        Operation::CreateLink => "create the link",
+        Operation::CreateSpecial => "create the device or fifo",
+        Operation::Delete => "delete",
+        Operation::ReadDestination => "read destination directory",
+        _ => "handle",
+    }
+}
+
+impl SyncError {
+    /// The exit code that a command should end with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::InvalidOption { .. } | Self::BothRemote | Self::BadPattern { .. } => exit_code::USAGE,
+            Self::SourceMissing { .. }
+            | Self::SourceUnreadable { .. }
+            | Self::DestinationParentMissing { .. }
+            | Self::DestinationIsFile { .. }
+            | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
+            Self::DestinationInsideSource { .. } => exit_code::POLICY,
+            Self::Locked { .. } => exit_code::LOCKED,
+            Self::Connect(error) => error.exit_code(),
+            Self::Link(LinkError::TimedOut) | Self::Timeout { .. } => exit_code::TIMEOUT,
+            Self::Link(_) => exit_code::SOCKET,
+            Self::Protocol { .. } | Self::Aborted { .. } => exit_code::STREAM,
+            Self::Peer { exit_code, .. } => *exit_code,
+            Self::Filesystem { .. } => exit_code::FILE_IO,
+            Self::Cancelled => exit_code::INTERRUPTED,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The sync engine: makes one tree like another, here or on another host.
+//!
+//! This crate is the library that the `dsync` command is a thin shell around, and that a backup
+//! product embeds. It prints nothing, reads no environment, never exits the process and holds no
+//! global state; what it has to say goes to an [`Observer`], a typed [`Summary`] or a [`SyncError`].
+
+pub mod cancel;
+pub mod endpoint;
+pub mod error;
+pub mod exit_code;
+pub mod observe;
+pub mod operand;
+pub mod summary;
+
+pub use dsync_transport::TransportChoice;
+pub use dsync_wire::{
+    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    link::{Carrier, Traffic},
+    message::{Cause, Operation, Problem},
+    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+};
+
+pub use crate::{
+    cancel::CancelToken,
+    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
+    error::SyncError,
+    observe::{Connection, Observer, Silent},
+    operand::{Operand, OperandError},
+    summary::Summary,
+};

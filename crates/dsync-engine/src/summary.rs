@@ -1,0 +1,40 @@
+//! The outcome of a run that came to its end.
+
+use std::time::Duration;
+
+use dsync_wire::{event::Report, link::Traffic};
+
+use crate::{exit_code, observe::Connection};
+
+/// What a finished run did. A run that finished may still have failed for some entries:
+/// [`exit_code`](Self::exit_code) tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The destination's account.
+    pub report: Report,
+    /// How the peer was reached; `None` for a local run.
+    pub connection: Option<Connection>,
+    /// Bytes that this end gave to and got from the carrier, before encryption.
+    pub traffic: Traffic,
+    /// Wall time from the start of the run to the last message.
+    pub elapsed: Duration,
+    /// True when nothing was changed because the run was a dry run.
+    pub dry_run: bool,
+}
+
+impl Summary {
+    /// The exit code that a command should end with: 0, or the gravest of 23 (some entries failed),
+    /// 25 (deletion limit) and 24 (some vanished or kept changing).
+    pub fn exit_code(&self) -> u8 {
+        if self.report.failed > 0 || self.report.deletions_withheld > 0 {
+            exit_code::PARTIAL
+        } else if self.report.deletions_over_limit > 0 {
+            exit_code::MAX_DELETE
+        } else if self.report.vanished > 0 {
+            exit_code::VANISHED
+        } else {
+            exit_code::OK
+        }
+    }
+}

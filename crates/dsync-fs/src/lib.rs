@@ -1,0 +1,1 @@
+//! The only crate that touches a tree: walk, metadata, staged writes, commit.

@@ -1,0 +1,1 @@
+//! Carriers that implement Link: QUIC, the ssh pipe, memory.

@@ -1,0 +1,1 @@
+//! Messages, limits, codec, frame compression and the Link trait.

@@ -1,0 +1,207 @@
+//! What a carrier owes the session that runs over it.
+//!
+//! A [`Link`] is one authenticated connection to one peer; a [`Lane`] is one ordered, reliable,
+//! bidirectional byte stream of it. Everything here blocks: the engine is threads, and only the
+//! carriers know an async runtime. Framing is not a carrier's business (see [`crate::frame`]).
+//!
+//! The law every carrier keeps, checked by one test suite in `dsync-transport`:
+//! bytes written to a lane arrive in order, once, or the reader sees an error; a slow reader slows
+//! the writer (bounded memory); `finish` shows the reader a clean end; after [`Link::close`] every
+//! blocked or later call on either side returns an error soon.
+
+use std::{fmt, io, sync::Arc};
+
+use bytes::Bytes;
+
+/// The kind of connection that carries a session; named in the summary of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// QUIC over UDP, TLS 1.3 with keys pinned both ways.
+    Quic,
+    /// Lanes multiplexed over the standard streams of the ssh process.
+    Ssh,
+    /// Queues inside this process: a local run.
+    Memory,
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quic => "quic",
+            Self::Ssh => "ssh",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+/// One authenticated connection to one peer.
+pub trait Link: Send + Sync {
+    /// Names the kind of connection.
+    fn carrier(&self) -> Carrier;
+
+    /// Number of data lanes that fill this carrier, 1 to [`crate::limits::MAX_DATA_LANES`].
+    fn data_lanes(&self) -> usize;
+
+    /// Opens a lane. The peer sees it once the first byte is written.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is closed or broken.
+    fn open_lane(&self) -> Result<Lane, LinkError>;
+
+    /// Waits for the next lane that the peer opened, in the order in which it opened them where the
+    /// carrier keeps one (callers must not rely on the order: a lane's first frame says what it is).
+    ///
+    /// # Errors
+    /// [`LinkError`] when the link is closed or broken.
+    fn accept_lane(&self) -> Result<Lane, LinkError>;
+
+    /// Bytes that this end handed to and got from the carrier so far, over all lanes.
+    fn traffic(&self) -> Traffic;
+
+    /// Closes the link: all lanes of both ends fail from now on. A second call does nothing.
+    ///
+    /// Data of lanes that were not yet [finished](LaneWrite::finish) *and* acknowledged by the
+    /// peer's own protocol may be lost: close only after the session's last message arrived.
+    fn close(&self, reason: CloseReason);
+}
+
+/// One ordered byte stream in each direction.
+pub struct Lane {
+    /// The sending half.
+    pub tx: Box<dyn LaneWrite>,
+    /// The receiving half.
+    pub rx: Box<dyn LaneRead>,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
+/// The sending half of a lane.
+pub trait LaneWrite: Send {
+    /// Sends all of `data`, waiting while the peer's window is full. No flush is needed.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane or the link is gone.
+    fn write(&mut self, data: Bytes) -> Result<(), LinkError>;
+
+    /// Ends this direction; the peer reads everything written, then a clean end.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane or the link is gone.
+    fn finish(&mut self) -> Result<(), LinkError>;
+}
+
+/// The receiving half of a lane.
+pub trait LaneRead: Send {
+    /// Reads at least one byte into `buf`, waiting for it; `Ok(0)` is the clean end.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane or the link is gone.
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError>;
+}
+
+/// Byte counts of one end of a link: payload given to the carrier, before encryption.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Traffic {
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl Traffic {
+    /// Bytes sent and received so far.
+    pub fn new(sent_bytes: u64, received_bytes: u64) -> Self {
+        Self { sent_bytes, received_bytes }
+    }
+}
+
+/// Why a link was closed; travels to the peer where the carrier can say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The session ended as agreed.
+    Done,
+    /// The user or the embedding program cancelled.
+    Cancelled,
+    /// The peer broke the protocol.
+    Protocol,
+    /// This end failed (its error message went over the control lane, if that still worked).
+    Failed,
+}
+
+impl CloseReason {
+    /// The code on the wire (QUIC application error code).
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Done => 0,
+            Self::Cancelled => 1,
+            Self::Protocol => 2,
+            Self::Failed => 3,
+        }
+    }
+
+    /// The reason of a code; unknown codes read as [`CloseReason::Failed`].
+    pub fn from_code(code: u64) -> Self {
+        match code {
+            0 => Self::Done,
+            1 => Self::Cancelled,
+            2 => Self::Protocol,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// Why an operation on a link or lane failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// This end closed the link earlier.
+    #[error("the link is closed")]
+    Closed,
+    /// The peer closed the link.
+    #[error("the peer closed the connection ({reason:?})")]
+    PeerClosed {
+        /// What the peer gave as its reason.
+        reason: CloseReason,
+    },
+    /// The connection ended without a word: the process or the machine behind it is gone.
+    #[error("the connection to the peer was lost")]
+    Lost,
+    /// Nothing was heard from the peer for the carrier's idle time.
+    #[error("the peer did not answer in time")]
+    TimedOut,
+    /// The operating system refused.
+    #[error("network input or output failed")]
+    Io {
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The carrier itself failed (a QUIC or multiplexer protocol error).
+    #[error("the {carrier} carrier failed")]
+    Carrier {
+        /// The carrier.
+        carrier: Carrier,
+        /// What its library said.
+        #[source]
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl LinkError {
+    /// Wraps an I/O error.
+    pub fn io(source: io::Error) -> Self {
+        Self::Io { source: Arc::new(source) }
+    }
+
+    /// True when a new connection may succeed where this one failed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Lost | Self::TimedOut | Self::Io { .. } | Self::Carrier { .. })
+    }
+}

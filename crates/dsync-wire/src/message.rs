@@ -1,0 +1,427 @@
+//! The messages of a session: what each end may say, as checked types.
+//!
+//! Roles: the *source* has the new files, the *destination* makes its tree like them; one of the two
+//! is also the *controller*, the program that a person started. One control lane carries
+//! [`ControlMessage`] both ways; data lanes carry [`DataMessage`] from source to destination.
+//! `docs/wire.md` is normative for bytes and order; [`crate::codec`] turns these types into bytes.
+//!
+//! No message names a path to be opened: requests are entry numbers from the source's own listing,
+//! copies are block numbers of a basis that the destination chose.
+//!
+//! ```text
+//! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
+//! source                Tops, IdName*, Listing*, Problem*, ListingEnd
+//! destination           (Need | NeedDelta Sums*)*, ListingDone*, NeedsEnd, Event*, Progress*
+//! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
+//! destination           Report;  source: Bye
+//! ```
+
+use dsync_delta::{BlockLen, FileRoot};
+
+use crate::{
+    compress::Packed,
+    event::{Event, Progress, Report},
+    name::Name,
+    options::SyncOptions,
+};
+
+/// A message on the control lane.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum ControlMessage {
+    /// First message of each end.
+    Hello(Hello),
+    /// What the controller wants; once, controller to peer.
+    Start(Start),
+    /// The peer agrees and has opened its side; once.
+    Ready,
+    /// The sender gives up; nothing follows.
+    Fatal(Fatal),
+    /// What the arguments of the source side are; once, before any listing.
+    Tops(Tops),
+    /// A user or group name, before the first entry that uses the number.
+    IdName(IdName),
+    /// Entries of one directory, or a part of them.
+    Listing(Listing),
+    /// The walk is over.
+    ListingEnd(ListingEnd),
+    /// Something at the source could not be read.
+    Problem(Problem),
+    /// The destination wants this file whole.
+    Need {
+        /// The file.
+        entry: EntryId,
+    },
+    /// The destination wants this file as a delta; its sums follow in [`ControlMessage::Sums`].
+    NeedDelta(NeedDelta),
+    /// A part of the signature announced by the last `NeedDelta` of this entry.
+    Sums(Sums),
+    /// All needs of this directory's entries were sent: the source may forget the listing.
+    ListingDone {
+        /// The directory.
+        dir: EntryId,
+    },
+    /// The destination will ask for nothing more; every file it asked for has arrived or failed.
+    NeedsEnd,
+    /// Something happened to an entry; destination to source, when the source is the controller.
+    Event(Event),
+    /// How far the destination is; also its sign of life, at least once a second.
+    Progress(Progress),
+    /// The result; the destination's last message, sent after everything is durable.
+    Report(Box<Report>),
+    /// Sign of life of the source, at least once a second.
+    Alive,
+    /// The source got the report; the link may be closed.
+    Bye,
+}
+
+/// A message on a data lane.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum DataMessage {
+    /// First on every data lane.
+    LaneStart {
+        /// Number of this lane, 0-based.
+        lane: u8,
+    },
+    /// Several small files, each whole. Raw content: [`crate::codec::encode_records`].
+    Batch(Packed),
+    /// Start of one segment of a file; tokens follow on this lane.
+    Segment(Segment),
+    /// A piece of the segment's token stream: whole tokens in `dsync_delta::token` encoding.
+    Tokens(Packed),
+    /// The segment's tokens are complete.
+    SegmentEnd,
+    /// The file's outcome; may overtake segments on other lanes.
+    FileEnd(FileEnd),
+    /// Nothing follows on this lane.
+    LaneEnd,
+}
+
+/// First message of each end on the control lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Protocol version that this end speaks, agreed in the bootstrap.
+    pub version: u16,
+    /// Feature bits that this end understands.
+    pub features: u64,
+    /// This end's half of the session key: both halves, hashed in the order controller, peer,
+    /// key every strong sum and file root of the session. 32 random bytes.
+    pub key_share: [u8; 32],
+}
+
+/// What the controller wants of the peer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The peer's role and its operands.
+    pub role: PeerRole,
+    /// The run's policy.
+    pub options: SyncOptions,
+    /// Number of data lanes that the controller opens, 1 to [`crate::limits::MAX_DATA_LANES`].
+    pub data_lanes: u8,
+}
+
+/// The peer's role with its operands, as typed by the user (relative to the peer's start directory).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PeerRole {
+    /// The peer is the source (a pull).
+    Source {
+        /// Source operands with their trailing slashes.
+        paths: Vec<Vec<u8>>,
+    },
+    /// The peer is the destination (a push).
+    Destination {
+        /// Destination operand with its trailing slash.
+        path: Vec<u8>,
+    },
+}
+
+/// Why an end gives up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fatal {
+    /// Exit code that the run should end with.
+    pub exit_code: u8,
+    /// What happened, for people; escape before printing.
+    pub text: Vec<u8>,
+}
+
+/// The shape of the source's operands, which decides what the destination path means.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tops {
+    /// Attributes of the transfer's root directory, present when an operand ended in a slash (or was
+    /// `.`): its contents, not itself, go into the destination. Entry 0 is always the root.
+    pub root: Option<Attributes>,
+    /// Number of entries directly below the root that the operands name themselves.
+    pub named: u32,
+    /// True when there is one operand and it is not a directory: the destination may then name a file.
+    pub single_file: bool,
+}
+
+/// A user or group name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdName {
+    /// True for a group.
+    pub group: bool,
+    /// Its number at the source.
+    pub id: u32,
+    /// Its name at the source.
+    pub name: Vec<u8>,
+}
+
+/// Entries of one directory.
+///
+/// Directories come in depth-first order; a directory's own entry always precedes its listing. Entries
+/// are in byte order of their names over all parts. Entry numbers are not sent: the root is 0 and each
+/// listed entry takes the next number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The directory whose entries these are.
+    pub dir: EntryId,
+    /// True on the last part.
+    pub last: bool,
+    /// False when the directory could not be read to its end: nothing in it may be deleted.
+    /// Meaningful on the last part.
+    pub complete: bool,
+    /// The entries of this part.
+    pub entries: Vec<Entry>,
+}
+
+/// One directory entry of the source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// Its type with what belongs to the type.
+    pub kind: EntryKind,
+    /// What is preserved of every type.
+    pub attributes: Attributes,
+}
+
+/// Attributes that every type of entry has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attributes {
+    /// Permission bits, 0 to 0o7777.
+    pub mode: u16,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Owner's number.
+    pub uid: u32,
+    /// Group's number.
+    pub gid: u32,
+}
+
+/// A point in time as filesystems keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 UTC, before it when negative.
+    pub seconds: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+/// The type of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EntryKind {
+    /// A regular file.
+    File {
+        /// Its length in bytes, at most `i64::MAX`.
+        size: u64,
+        /// Its unkeyed BLAKE3 hash, with `checksum` only.
+        content: Option<[u8; 32]>,
+    },
+    /// A directory; its listing follows when the run is recursive.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Its text, 1 to 4095 bytes, never resolved.
+        target: Vec<u8>,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice {
+        /// Its number.
+        device: DeviceNumber,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Its number.
+        device: DeviceNumber,
+    },
+}
+
+/// A device's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceNumber {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// Number of an entry in the source's listing: 0 is the root, then in the order of listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct EntryId(pub u64);
+
+/// Totals of the walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListingEnd {
+    /// Entries listed, the root included when it was announced.
+    pub entries: u64,
+    /// Sum of the sizes of listed regular files and symlink texts, in bytes.
+    pub bytes: u64,
+}
+
+/// Something that could not be done at one path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What was being done.
+    pub operation: Operation,
+    /// Path relative to the transfer's root, or the operand as typed.
+    pub path: Vec<u8>,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What was being done when a problem arose. Wire values are the discriminants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Opening or listing a directory of the source.
+    ReadDirectory = 0,
+    /// Reading attributes.
+    Stat = 1,
+    /// Opening or reading a file of the source.
+    ReadFile = 2,
+    /// Reading a symbolic link.
+    ReadLink = 3,
+    /// Reading the old file at the destination.
+    ReadBasis = 4,
+    /// Creating a directory.
+    CreateDirectory = 5,
+    /// Creating or writing the new file's temporary.
+    WriteFile = 6,
+    /// Setting attributes.
+    SetAttributes = 7,
+    /// Making a written file permanent (sync, rename).
+    Commit = 8,
+    /// Creating a symbolic link.
+    CreateLink = 9,
+    /// Creating a device, fifo or socket.
+    CreateSpecial = 10,
+    /// Removing an entry.
+    Delete = 11,
+    /// Listing a directory of the destination.
+    ReadDestination = 12,
+}
+
+/// Why something could not be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The system's error number (Linux numbering).
+    Os(i32),
+    /// It was listed but is gone now.
+    Vanished,
+    /// It changed while it was read, at every try.
+    Changed,
+    /// The file root differed after the retry as well; the old file was kept.
+    ContentMismatch,
+    /// A directory stands in the way and may not be removed without `delete`.
+    DirectoryInTheWay,
+    /// Its type is not copied under the run's options (a symlink without `-l`, ...).
+    Skipped,
+    /// The entry's path is too deep or its name not valid here.
+    Unrepresentable,
+    /// Its type changed between listing and opening.
+    TypeChanged,
+}
+
+/// A request for a delta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeedDelta {
+    /// The file.
+    pub entry: EntryId,
+    /// Length of the basis in bytes.
+    pub basis_len: u64,
+    /// Block length of the signature.
+    pub block_len: BlockLen,
+}
+
+/// A part of a signature: weak and strong sums of consecutive blocks, from the first block on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sums {
+    /// The file.
+    pub entry: EntryId,
+    /// Sums in `dsync_delta` encoding; whole blocks only.
+    pub bytes: Vec<u8>,
+    /// True on the last part.
+    pub last: bool,
+}
+
+/// The header of one segment.
+///
+/// Segments cut a file in pieces of `2^length_log2` bytes; each may travel on another lane. The tokens
+/// tile `[index * length - lead, end)` with `end >= min((index + 1) * length, file_len)`; the
+/// destination ignores what lies outside the segment. So a match that straddles a border is two
+/// copies, not literals, and no token needs a byte offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// The file.
+    pub entry: EntryId,
+    /// How often the destination had asked for the file before: tokens of an older request are void.
+    pub attempt: u8,
+    /// Length of the new file, equal in all its segments.
+    pub file_len: u64,
+    /// Log2 of the segment length, equal in all segments of a file.
+    pub length_log2: u8,
+    /// Position of this segment, 0-based.
+    pub index: u64,
+    /// Bytes before the segment's start that the tokens begin with, less than the block length.
+    pub lead: u32,
+}
+
+/// The outcome of one file that went in segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileEnd {
+    /// The file.
+    pub entry: EntryId,
+    /// As in its segments.
+    pub attempt: u8,
+    /// What became of it.
+    pub outcome: FileOutcome,
+}
+
+/// What became of reading one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileOutcome {
+    /// Read without a change.
+    Complete {
+        /// Modification time when it was read.
+        mtime: Timestamp,
+        /// Keyed root of its content.
+        root: FileRoot,
+    },
+    /// It could not be read as one consistent state.
+    Failed {
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// One file of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The file.
+    pub entry: EntryId,
+    /// As in [`Segment::attempt`].
+    pub attempt: u8,
+    /// What became of it.
+    pub outcome: FileOutcome,
+    /// Its content; empty when it failed.
+    pub content: Vec<u8>,
+}
