@@ -65,6 +65,9 @@ impl Operand {
         let Some((place, path)) = split_place(bytes) else {
             return Ok(Self::Local(text.into()));
         };
+        let Some(path) = path else {
+            return Err(OperandError::BadAddress { operand: text.to_owned() });
+        };
         if path.starts_with(b":") && !place.is_empty() {
             return Err(OperandError::Daemon { operand: text.to_owned() });
         }
@@ -217,23 +220,23 @@ pub const MAX_PART_BYTES: usize = 255;
 
 const DAEMON_SCHEME: &[u8] = b"rsync://";
 
-/// Splits at the `:` that makes an operand remote, or says that it is local.
-fn split_place(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Splits at the `:` that makes an operand remote; `None` when it is local. There is no path when a
+/// bracket is not closed or no `:` follows it.
+fn split_place(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let end = bytes.iter().position(|&byte| byte == b'/').unwrap_or(bytes.len());
     let colon = match bracket_start(&bytes[..end]) {
-        // Within a bracket colons belong to the address. One that is not closed, or is followed by
-        // something else, is left in the place, where the address check names it.
+        // Within a bracket colons belong to the address.
         Some(open) => {
             let first_colon = bytes[..end].iter().position(|&byte| byte == b':')?;
             match bytes[open..end].iter().position(|&byte| byte == b']') {
                 Some(close) if bytes.get(open + close + 1) == Some(&b':') => open + close + 1,
                 _ if first_colon < open => first_colon,
-                _ => return Some((&bytes[..end], b"")),
+                _ => return Some((&bytes[..end], None)),
             }
         }
         None => bytes[..end].iter().position(|&byte| byte == b':')?,
     };
-    Some((&bytes[..colon], &bytes[colon + 1..]))
+    Some((&bytes[..colon], Some(&bytes[colon + 1..])))
 }
 
 /// Where a bracket that opens the host starts: first, or right after the first `@`.
