@@ -1,1 +1,54 @@
-//! The delta core: block signatures, rolling search, tokens, apply.
+//! The delta core: what of a new file is already in an old one, and how to say it in few bytes.
+//!
+//! Bytes in, tokens out: this crate opens no file, no socket and no clock. The destination lays its
+//! old file, the *basis*, out in blocks and sends their sums, a [`Signature`]. The source searches
+//! its new file for those blocks at every byte offset and sends [`Token`]s: literal bytes, copies of
+//! basis blocks, runs of zeros. The destination applies them and compares the [`FileRoot`].
+//!
+//! ```text
+//! destination  basis --SignatureBuilder--> Signature --encode--> sums
+//! source       sums --SignatureDecoder--> Signature --IndexedSignature::new-->
+//!              new file --search_segment--> Token* + SegmentValue --RootBuilder--> FileRoot
+//! destination  Token* --Applier--> Step* (write, copy, zero) + SegmentHasher --> the same FileRoot
+//! ```
+//!
+//! Laws: the tokens of a segment tile it exactly; applying what a search found rebuilds the new file
+//! to the byte; a root built from segments equals [`file_root`] of the whole; nothing that a peer
+//! sends panics, allocates without bound or takes more than linear time.
+//!
+//! The algorithm is Tridgell's (*Efficient Algorithms for Sorting and Synchronization*, 1999,
+//! chapter 3) with two changes: the block that follows the last match is tried before any rolling,
+//! so that unchanged data costs one strong sum per block; and strong sums are keyed BLAKE3 subtree
+//! values (BLAKE3 paper, section 2.1), which merge into the file's root.
+
+pub mod apply;
+pub mod block;
+pub mod index;
+pub mod key;
+mod num;
+pub mod root;
+pub mod search;
+pub mod segment;
+pub mod signature;
+pub mod token;
+pub mod tuning;
+pub mod weak;
+
+pub use crate::{
+    apply::{Applier, ApplyError, Step, StepError},
+    block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
+    index::IndexedSignature,
+    key::Key,
+    root::{ContentHasher, FileRoot, file_root},
+    search::{
+        ReadAt, SearchCounters, SearchError, SegmentOutcome, TokenSink, copy_segment,
+        search_segment,
+    },
+    segment::{RootBuilder, RootError, SegmentError, SegmentHasher, SegmentValue, Segments},
+    signature::{
+        Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,
+        signature_parallel,
+    },
+    token::{DecodeError, Token, TokenDecoder, TokenEncoder},
+    tuning::{EditHistory, worthwhile},
+};

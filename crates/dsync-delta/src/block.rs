@@ -1,0 +1,217 @@
+//! Blocks: how long they are, how they are numbered, where they lie in a basis.
+//!
+//! A block length is a power of two from 1 KiB (one BLAKE3 chunk) to 4 MiB: only aligned powers of
+//! two are subtrees of the BLAKE3 tree, and only subtrees merge into a file root. All blocks of a
+//! basis have the same length except the last one, which may be shorter.
+
+use std::ops::Range;
+
+use crate::{num::saturating_usize, tuning};
+
+/// Length of the blocks of a signature, in bytes: a power of two, 1 KiB to 4 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockLen(u32);
+
+impl BlockLen {
+    /// The shortest block: 1 KiB, one chunk of BLAKE3.
+    pub const MIN: Self = Self(1 << 10);
+    /// The longest block: 4 MiB. Bounds the memory of a search.
+    pub const MAX: Self = Self(4 << 20);
+
+    /// Checks a block length in bytes.
+    ///
+    /// # Errors
+    /// [`BlockLenError`] unless `bytes` is a power of two from [`Self::MIN`] to [`Self::MAX`].
+    pub fn new(bytes: u32) -> Result<Self, BlockLenError> {
+        if bytes.is_power_of_two() && bytes >= Self::MIN.0 && bytes <= Self::MAX.0 {
+            Ok(Self(bytes))
+        } else {
+            Err(BlockLenError { bytes })
+        }
+    }
+
+    /// Chooses the block length for a basis of `len` bytes; see [`tuning`] for the rule.
+    pub fn for_file(len: u64, history: Option<tuning::EditHistory>) -> Self {
+        tuning::block_len(len, history)
+    }
+
+    /// The length in bytes.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The length in bytes, as a file offset.
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    /// The length in bytes, as a length in memory.
+    pub(crate) fn size(self) -> usize {
+        saturating_usize(u64::from(self.0))
+    }
+
+    /// The power of two nearest to `exponent`, clamped to what is allowed.
+    pub(crate) fn from_log2(exponent: u32) -> Self {
+        Self(1 << exponent.clamp(Self::MIN.0.trailing_zeros(), Self::MAX.0.trailing_zeros()))
+    }
+}
+
+/// A number of bytes that is no block length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{bytes} is not a block length: it must be a power of two from 1 KiB to 4 MiB")]
+pub struct BlockLenError {
+    /// The rejected length in bytes.
+    pub bytes: u32,
+}
+
+/// Number of a block in its basis, 0-based.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockIndex(pub u64);
+
+/// One or more consecutive blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BlockRun {
+    first: BlockIndex,
+    count: u64,
+}
+
+impl BlockRun {
+    /// Names `count` blocks from `first` on; `None` when that is no block or more than can be numbered.
+    pub fn new(first: BlockIndex, count: u64) -> Option<Self> {
+        first.0.checked_add(count)?;
+        (count > 0).then_some(Self { first, count })
+    }
+
+    /// The first block.
+    pub fn first(self) -> BlockIndex {
+        self.first
+    }
+
+    /// The number of blocks, at least 1.
+    pub fn count(self) -> u64 {
+        self.count
+    }
+
+    /// The block after the last one.
+    pub fn end(self) -> BlockIndex {
+        BlockIndex(self.first.0 + self.count)
+    }
+
+    /// Joins two runs when `next` starts where `self` ends.
+    pub(crate) fn joined(self, next: Self) -> Option<Self> {
+        if self.end() != next.first {
+            return None;
+        }
+        Self::new(self.first, self.count.checked_add(next.count)?)
+    }
+}
+
+/// How a basis is cut in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout {
+    file_len: u64,
+    block_len: BlockLen,
+}
+
+impl Layout {
+    /// Lays out a file of `file_len` bytes.
+    pub fn new(file_len: u64, block_len: BlockLen) -> Self {
+        Self {
+            file_len,
+            block_len,
+        }
+    }
+
+    /// Length of the file in bytes.
+    pub fn file_len(self) -> u64 {
+        self.file_len
+    }
+
+    /// Length of every block but possibly the last.
+    pub fn block_len(self) -> BlockLen {
+        self.block_len
+    }
+
+    /// Number of blocks, a shorter last one included.
+    pub fn block_count(self) -> u64 {
+        self.file_len.div_ceil(self.block_len.bytes())
+    }
+
+    /// Number of blocks of full length.
+    pub fn full_block_count(self) -> u64 {
+        self.file_len / self.block_len.bytes()
+    }
+
+    /// Length in bytes of the last block when it is shorter than the others.
+    pub fn short_tail_len(self) -> Option<u32> {
+        let tail = self.file_len % self.block_len.bytes();
+        u32::try_from(tail).ok().filter(|&len| len > 0)
+    }
+
+    /// Where a block lies in the file, in bytes; an empty range at the file's end when there is no
+    /// such block.
+    pub fn range(self, block: BlockIndex) -> Range<u64> {
+        let start = block
+            .0
+            .saturating_mul(self.block_len.bytes())
+            .min(self.file_len);
+        let end = start
+            .saturating_add(self.block_len.bytes())
+            .min(self.file_len);
+        start..end
+    }
+
+    /// Where a run of blocks lies in the file, in bytes; `None` when it goes past the last block.
+    pub fn run_range(self, run: BlockRun) -> Option<Range<u64>> {
+        if run.end().0 > self.block_count() {
+            return None;
+        }
+        Some(self.range(run.first).start..self.range(BlockIndex(run.end().0 - 1)).end)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_len_is_a_power_of_two_within_limits() {
+        for bad in [0, 1, 512, 1023, 1025, 3 << 10, 8 << 20, u32::MAX] {
+            assert_eq!(BlockLen::new(bad), Err(BlockLenError { bytes: bad }));
+        }
+        for exponent in 10..=22 {
+            assert_eq!(BlockLen::new(1 << exponent).unwrap().get(), 1 << exponent);
+        }
+    }
+
+    #[test]
+    fn blocks_tile_the_file() {
+        let block_len = BlockLen::MIN;
+        for file_len in [0, 1, 1023, 1024, 1025, 4096, 10_000] {
+            let layout = Layout::new(file_len, block_len);
+            let mut at = 0;
+            for block in 0..layout.block_count() {
+                let range = layout.range(BlockIndex(block));
+                assert_eq!(range.start, at);
+                assert!(range.end > range.start);
+                at = range.end;
+            }
+            assert_eq!(at, file_len);
+            assert!(layout.range(BlockIndex(layout.block_count())).is_empty());
+            assert!(layout.range(BlockIndex(u64::MAX)).is_empty());
+        }
+    }
+
+    #[test]
+    fn runs_past_the_last_block_have_no_range() {
+        let layout = Layout::new(2500, BlockLen::MIN);
+        let run = |first, count| BlockRun::new(BlockIndex(first), count).unwrap();
+        assert_eq!(layout.run_range(run(0, 3)), Some(0..2500));
+        assert_eq!(layout.run_range(run(2, 1)), Some(2048..2500));
+        assert_eq!(layout.run_range(run(2, 2)), None);
+        assert_eq!(layout.run_range(run(u64::MAX - 1, 1)), None);
+        assert_eq!(BlockRun::new(BlockIndex(1), u64::MAX), None);
+        assert_eq!(BlockRun::new(BlockIndex(1), 0), None);
+    }
+}

@@ -1,0 +1,333 @@
+//! Segments: a large file in pieces that are hashed on several threads and still give one root.
+//!
+//! A segment is `2^length_log2` bytes of a file, the last one possibly less. Aligned powers of two
+//! are subtrees of the BLAKE3 tree (BLAKE3 paper, section 2.1), so each segment has a value of its
+//! own, computed without the others, and [`RootBuilder`] merges the values in any order into exactly
+//! the root that [`crate::file_root`] gives. A file of one segment has no subtree above it: its value
+//! *is* the root; an empty file is one empty segment.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use blake3::hazmat::{ChainingValue, HasherExt, merge_subtrees_non_root, merge_subtrees_root};
+
+use crate::{
+    key::Key,
+    num::{len_u64, saturating_usize},
+    root::FileRoot,
+    tuning,
+};
+
+/// How a file is cut in segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Segments {
+    file_len: u64,
+    length_log2: u8,
+}
+
+impl Segments {
+    /// Log2 of the shortest segment: 1 MiB.
+    pub const MIN_LOG2: u8 = 20;
+    /// Log2 of the longest segment: 64 MiB.
+    pub const MAX_LOG2: u8 = 26;
+
+    /// Cuts a file of `file_len` bytes in segments of `2^length_log2` bytes.
+    ///
+    /// # Errors
+    /// [`SegmentError::LengthOutOfRange`] when `length_log2` is not from 20 to 26,
+    /// [`SegmentError::FileTooLong`] when `file_len` exceeds `i64::MAX`.
+    pub fn new(file_len: u64, length_log2: u8) -> Result<Self, SegmentError> {
+        if !(Self::MIN_LOG2..=Self::MAX_LOG2).contains(&length_log2) {
+            return Err(SegmentError::LengthOutOfRange { length_log2 });
+        }
+        if file_len > MAX_FILE_LEN {
+            return Err(SegmentError::FileTooLong { file_len });
+        }
+        Ok(Self {
+            file_len,
+            length_log2,
+        })
+    }
+
+    /// Chooses the segment length for a file; see [`tuning`].
+    ///
+    /// # Errors
+    /// [`SegmentError::FileTooLong`] when `file_len` exceeds `i64::MAX`.
+    pub fn for_file(file_len: u64) -> Result<Self, SegmentError> {
+        Self::new(file_len, tuning::segment_log2(file_len))
+    }
+
+    /// Length of the file in bytes.
+    pub fn file_len(self) -> u64 {
+        self.file_len
+    }
+
+    /// Log2 of the segment length.
+    pub fn length_log2(self) -> u8 {
+        self.length_log2
+    }
+
+    /// Length in bytes of every segment but possibly the last.
+    pub fn segment_len(self) -> u64 {
+        1 << self.length_log2
+    }
+
+    /// Number of segments, at least 1.
+    pub fn count(self) -> u64 {
+        self.file_len.div_ceil(self.segment_len()).max(1)
+    }
+
+    /// Where a segment lies in the file, in bytes; an empty range at the file's end when there is no
+    /// such segment.
+    pub fn range(self, index: u64) -> Range<u64> {
+        let start = index.saturating_mul(self.segment_len()).min(self.file_len);
+        let end = start.saturating_add(self.segment_len()).min(self.file_len);
+        start..end
+    }
+
+    /// Checks a segment number.
+    pub(crate) fn check(self, index: u64) -> Result<(), SegmentError> {
+        if index < self.count() {
+            Ok(())
+        } else {
+            Err(SegmentError::NoSuchSegment {
+                index,
+                count: self.count(),
+            })
+        }
+    }
+}
+
+/// Why a file cannot be cut, or a segment not be hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// The segment length is not allowed.
+    #[error("segment length 2^{length_log2} is not from 2^20 to 2^26")]
+    LengthOutOfRange {
+        /// Log2 of the rejected length.
+        length_log2: u8,
+    },
+    /// The file is longer than any filesystem allows.
+    #[error("file length {file_len} exceeds 2^63 - 1")]
+    FileTooLong {
+        /// The rejected length in bytes.
+        file_len: u64,
+    },
+    /// The file has no segment of that number.
+    #[error("segment {index} of a file of {count}")]
+    NoSuchSegment {
+        /// The rejected number.
+        index: u64,
+        /// Number of segments of the file.
+        count: u64,
+    },
+    /// A segment was given more or fewer bytes than it has.
+    #[error("segment got {got} bytes instead of {expected}")]
+    WrongLength {
+        /// Length of the segment in bytes.
+        expected: u64,
+        /// Bytes that were given.
+        got: u64,
+    },
+}
+
+/// What one segment adds to its file's root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentValue(Value);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Value {
+    /// The file has one segment: this is its root.
+    Root(FileRoot),
+    /// A subtree below the root.
+    Subtree(ChainingValue),
+}
+
+/// Computes the value of one segment from its bytes, fed in order and in pieces of any length.
+#[derive(Debug, Clone)]
+pub struct SegmentHasher {
+    hasher: blake3::Hasher,
+    is_root: bool,
+    expected: u64,
+    got: u64,
+}
+
+impl SegmentHasher {
+    /// Starts segment `index`.
+    ///
+    /// # Errors
+    /// [`SegmentError::NoSuchSegment`].
+    pub fn new(key: &Key, segments: &Segments, index: u64) -> Result<Self, SegmentError> {
+        segments.check(index)?;
+        let range = segments.range(index);
+        let mut hasher = key.hasher();
+        hasher.set_input_offset(range.start);
+        Ok(Self {
+            hasher,
+            is_root: segments.count() == 1,
+            expected: range.end - range.start,
+            got: 0,
+        })
+    }
+
+    /// Takes the next bytes. Bytes beyond the segment's length are counted, not hashed:
+    /// [`finish`](Self::finish) reports them.
+    pub fn update(&mut self, bytes: &[u8]) {
+        let room = saturating_usize(self.expected.saturating_sub(self.got));
+        self.hasher.update(&bytes[..bytes.len().min(room)]);
+        self.got = self.got.saturating_add(len_u64(bytes.len()));
+    }
+
+    /// Takes `len` zero bytes. Costs as much as hashing them.
+    pub fn update_zeros(&mut self, len: u64) {
+        let room = self.expected.saturating_sub(self.got);
+        let mut left = len.min(room);
+        while left > 0 {
+            let piece = saturating_usize(left).min(ZEROS.len());
+            self.hasher.update(&ZEROS[..piece]);
+            left -= len_u64(piece);
+        }
+        self.got = self.got.saturating_add(len);
+    }
+
+    /// The segment's value.
+    ///
+    /// # Errors
+    /// [`SegmentError::WrongLength`] unless exactly the segment's bytes were taken.
+    pub fn finish(self) -> Result<SegmentValue, SegmentError> {
+        if self.got != self.expected {
+            return Err(SegmentError::WrongLength {
+                expected: self.expected,
+                got: self.got,
+            });
+        }
+        Ok(SegmentValue(if self.is_root {
+            Value::Root(FileRoot::from_bytes(*self.hasher.finalize().as_bytes()))
+        } else {
+            Value::Subtree(self.hasher.finalize_non_root())
+        }))
+    }
+}
+
+/// Merges the values of a file's segments, set in any order, into its root.
+///
+/// Memory: only values whose neighbours are missing are kept, 40 bytes each; a file whose segments
+/// arrive roughly in order needs a few dozen whatever its length.
+#[derive(Debug, Clone)]
+pub struct RootBuilder {
+    key: Key,
+    segments: Segments,
+    /// Values of complete subtrees by level (0: one segment) and position in the level.
+    nodes: BTreeMap<(u32, u64), ChainingValue>,
+    root: Option<FileRoot>,
+}
+
+impl RootBuilder {
+    /// Starts with no segment.
+    pub fn new(key: &Key, segments: &Segments) -> Self {
+        Self {
+            key: key.clone(),
+            segments: *segments,
+            nodes: BTreeMap::new(),
+            root: None,
+        }
+    }
+
+    /// Sets the value of one segment.
+    ///
+    /// # Errors
+    /// [`RootError::Segment`] for a number that the file has not, [`RootError::SetTwice`],
+    /// [`RootError::ForeignValue`] for a value made for a file with another number of segments.
+    pub fn set(&mut self, index: u64, value: SegmentValue) -> Result<(), RootError> {
+        self.segments.check(index).map_err(RootError::Segment)?;
+        if self.is_set(index) {
+            return Err(RootError::SetTwice { index });
+        }
+        match value.0 {
+            Value::Root(root) if self.segments.count() == 1 => self.root = Some(root),
+            Value::Subtree(value) if self.segments.count() > 1 => self.add(index, value),
+            _ => return Err(RootError::ForeignValue { index }),
+        }
+        Ok(())
+    }
+
+    /// True once every segment was set.
+    pub fn is_complete(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The file's root.
+    ///
+    /// # Errors
+    /// [`RootError::Incomplete`] when a segment is missing.
+    pub fn finish(self) -> Result<FileRoot, RootError> {
+        self.root.ok_or(RootError::Incomplete)
+    }
+
+    /// True when a subtree that is already known covers the segment.
+    fn is_set(&self, index: u64) -> bool {
+        self.root.is_some()
+            || (0..u64::BITS).any(|level| self.nodes.contains_key(&(level, index >> level)))
+    }
+
+    /// Adds a leaf and merges upwards as far as neighbours are known.
+    ///
+    /// The tree of BLAKE3 is left-full: a node without a right neighbour stands for its parent.
+    fn add(&mut self, index: u64, value: ChainingValue) {
+        let count = self.segments.count();
+        let (mut level, mut index, mut value) = (0, index, value);
+        loop {
+            let sibling = index ^ 1;
+            let covers_nothing = (sibling << level) >= count;
+            if !covers_nothing {
+                let Some(other) = self.nodes.remove(&(level, sibling)) else {
+                    self.nodes.insert((level, index), value);
+                    return;
+                };
+                let (left, right) = if index & 1 == 0 {
+                    (&value, &other)
+                } else {
+                    (&other, &value)
+                };
+                if index >> 1 == 0 && (2 << level) >= count {
+                    let root = merge_subtrees_root(left, right, self.key.mode());
+                    self.root = Some(FileRoot::from_bytes(*root.as_bytes()));
+                    return;
+                }
+                value = merge_subtrees_non_root(left, right, self.key.mode());
+            }
+            index >>= 1;
+            level += 1;
+        }
+    }
+}
+
+/// Why a root cannot be built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootError {
+    /// There is no such segment.
+    #[error("cannot set the value of a segment")]
+    Segment(#[source] SegmentError),
+    /// The segment's value was set before.
+    #[error("segment {index} was set twice")]
+    SetTwice {
+        /// The segment.
+        index: u64,
+    },
+    /// The value was made for a file cut in another way.
+    #[error("the value of segment {index} belongs to another file")]
+    ForeignValue {
+        /// The segment.
+        index: u64,
+    },
+    /// A segment is missing.
+    #[error("not all segments were set")]
+    Incomplete,
+}
+
+/// Largest file length of any POSIX system: offsets are signed 64-bit.
+const MAX_FILE_LEN: u64 = i64::MAX.unsigned_abs();
+
+/// Zero bytes to hash: 64 KiB is where BLAKE3 reaches full speed.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

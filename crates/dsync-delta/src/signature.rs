@@ -1,0 +1,448 @@
+//! Signatures: the sums of a basis' blocks, made at the destination, read at the source.
+//!
+//! A strong sum is the first 8 bytes of the block's subtree value in the keyed BLAKE3 tree of the
+//! basis. It therefore depends on the block's position: whoever compares a window with block `i`
+//! hashes the window as if it lay at block `i`. What is gained is that the same values, in full
+//! length, merge into the file's root, so an unchanged block is hashed once for both purposes.
+//!
+//! **Odds.** A false match costs a retry, never a wrong file: the root decides. A source that tests `t`
+//! windows accepts a wrong one with probability below `t * 2^-64`. A search makes at most one test per
+//! block in the aligned pass and a bounded number of tests per weak hit; for 1 TiB in 128 KiB blocks
+//! with every offset rolled, and a weak sum worth only 24 bits, that is `2^40 * 2^-24` tests by chance,
+//! and odds of `2^-48`. An author of content who does not know the key has no better way than chance.
+//!
+//! **Encoding**: per block, in order, 8 bytes of strong sum and, in
+//! [`SumsFormat::StrongAndWeak`], 4 bytes of weak sum, little-endian. The layout travels apart.
+
+use blake3::hazmat::HasherExt;
+use rayon::prelude::*;
+
+use crate::{
+    block::{BlockIndex, Layout},
+    key::Key,
+    num::{len_u64, saturating_usize},
+    search::ReadAt,
+    weak::{WeakSecret, WeakSum},
+};
+
+/// The strong sum of a block: evidence within the odds stated above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StrongSum(pub [u8; StrongSum::LEN]);
+
+impl StrongSum {
+    /// Length of a strong sum in bytes.
+    pub const LEN: usize = 8;
+
+    /// Shortens a subtree value.
+    pub(crate) fn of(value: &[u8; 32]) -> Self {
+        let [a, b, c, d, e, f, g, h, ..] = *value;
+        Self([a, b, c, d, e, f, g, h])
+    }
+}
+
+/// Which sums a signature carries per block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum SumsFormat {
+    /// Strong sums only, 8 bytes per block: finds unchanged and overwritten data, not shifts.
+    StrongOnly,
+    /// Strong and weak sums, 12 bytes per block: finds blocks at every offset.
+    #[default]
+    StrongAndWeak,
+}
+
+impl SumsFormat {
+    /// Encoded bytes per block.
+    pub fn bytes_per_block(self) -> usize {
+        match self {
+            Self::StrongOnly => StrongSum::LEN,
+            Self::StrongAndWeak => StrongSum::LEN + size_of::<WeakSum>(),
+        }
+    }
+}
+
+/// The sums of all blocks of a basis. To be searched it must be indexed:
+/// [`IndexedSignature`](crate::IndexedSignature).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    layout: Layout,
+    strong: Vec<StrongSum>,
+    /// As long as `strong`, or empty in [`SumsFormat::StrongOnly`].
+    weak: Vec<WeakSum>,
+    format: SumsFormat,
+}
+
+impl Signature {
+    /// How the basis is cut in blocks.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Which sums there are.
+    pub fn format(&self) -> SumsFormat {
+        self.format
+    }
+
+    /// Encodes the sums; [`SumsFormat::bytes_per_block`] times the number of blocks.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.strong.len() * self.format.bytes_per_block());
+        for (block, strong) in self.strong.iter().enumerate() {
+            bytes.extend_from_slice(&strong.0);
+            if let Some(weak) = self.weak.get(block) {
+                bytes.extend_from_slice(&weak.0.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// The strong sums in order of blocks.
+    pub(crate) fn strong(&self) -> &[StrongSum] {
+        &self.strong
+    }
+
+    /// The weak sums in order of blocks; empty when there are none.
+    pub(crate) fn weak(&self) -> &[WeakSum] {
+        &self.weak
+    }
+
+    fn with_capacity(layout: Layout, format: SumsFormat) -> Self {
+        let blocks = saturating_usize(layout.block_count());
+        let weak = match format {
+            SumsFormat::StrongOnly => Vec::new(),
+            SumsFormat::StrongAndWeak => Vec::with_capacity(blocks),
+        };
+        Self {
+            layout,
+            strong: Vec::with_capacity(blocks),
+            weak,
+            format,
+        }
+    }
+}
+
+/// Computes the sums of one block.
+#[derive(Debug, Clone)]
+struct BlockSummer {
+    key: Key,
+    layout: Layout,
+    secret: Option<WeakSecret>,
+}
+
+impl BlockSummer {
+    fn new(key: &Key, layout: Layout, format: SumsFormat) -> Self {
+        let secret = match format {
+            SumsFormat::StrongOnly => None,
+            SumsFormat::StrongAndWeak => Some(WeakSecret::new(key)),
+        };
+        Self {
+            key: key.clone(),
+            layout,
+            secret,
+        }
+    }
+
+    /// Sums a whole block; `bytes` must not be empty.
+    fn sum(&self, block: BlockIndex, bytes: &[u8]) -> (StrongSum, WeakSum) {
+        let start = self.layout.range(block).start;
+        let value = self
+            .key
+            .hasher()
+            .set_input_offset(start)
+            .update(bytes)
+            .finalize_non_root();
+        let weak = self
+            .secret
+            .map_or_else(WeakSum::default, |secret| secret.sum(bytes));
+        (StrongSum::of(&value), weak)
+    }
+}
+
+/// Makes a signature of a basis fed in order, in pieces of any length.
+///
+/// Memory: the sums, 12 bytes per block, and one block.
+#[derive(Debug)]
+pub struct SignatureBuilder {
+    summer: BlockSummer,
+    signature: Signature,
+    /// The beginning of the next block, when a piece ended inside it.
+    partial: Vec<u8>,
+    got: u64,
+}
+
+impl SignatureBuilder {
+    /// Starts a signature with strong and weak sums.
+    pub fn new(key: &Key, layout: Layout) -> Self {
+        Self::with_format(key, layout, SumsFormat::default())
+    }
+
+    /// Starts a signature with the sums of `format`.
+    pub fn with_format(key: &Key, layout: Layout, format: SumsFormat) -> Self {
+        Self {
+            summer: BlockSummer::new(key, layout, format),
+            signature: Signature::with_capacity(layout, format),
+            partial: Vec::new(),
+            got: 0,
+        }
+    }
+
+    /// Takes the next bytes of the basis. Bytes beyond the layout's file length are counted only:
+    /// [`finish`](Self::finish) reports them.
+    pub fn update(&mut self, bytes: &[u8]) {
+        let room = saturating_usize(self.signature.layout.file_len().saturating_sub(self.got));
+        self.got = self.got.saturating_add(len_u64(bytes.len()));
+        let mut bytes = &bytes[..bytes.len().min(room)];
+        let block_len = self.signature.layout.block_len().size();
+        if !self.partial.is_empty() {
+            let missing = (block_len - self.partial.len()).min(bytes.len());
+            self.partial.extend_from_slice(&bytes[..missing]);
+            bytes = &bytes[missing..];
+            if self.partial.len() < block_len {
+                return;
+            }
+            let block = std::mem::take(&mut self.partial);
+            self.add(&block);
+            self.partial = block;
+            self.partial.clear();
+        }
+        let blocks = bytes.chunks_exact(block_len);
+        self.partial.extend_from_slice(blocks.remainder());
+        for block in blocks {
+            self.add(block);
+        }
+    }
+
+    /// The signature.
+    ///
+    /// # Errors
+    /// [`SignatureError::WrongLength`] unless exactly the layout's bytes were taken: the basis
+    /// changed while it was read.
+    pub fn finish(mut self) -> Result<Signature, SignatureError> {
+        let expected = self.signature.layout.file_len();
+        if self.got != expected {
+            return Err(SignatureError::WrongLength {
+                expected,
+                got: self.got,
+            });
+        }
+        if !self.partial.is_empty() {
+            let block = std::mem::take(&mut self.partial);
+            self.add(&block);
+        }
+        Ok(self.signature)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let block = BlockIndex(len_u64(self.signature.strong.len()));
+        let (strong, weak) = self.summer.sum(block, bytes);
+        self.signature.strong.push(strong);
+        if self.signature.format == SumsFormat::StrongAndWeak {
+            self.signature.weak.push(weak);
+        }
+    }
+}
+
+/// Makes a signature of a basis on all threads of the current rayon pool.
+///
+/// Memory: the sums, and 1 MiB (or one block) per thread.
+///
+/// # Errors
+/// [`SignatureError::Read`], and [`SignatureError::WrongLength`] when the basis is shorter than the
+/// layout says.
+pub fn signature_parallel<R>(
+    key: &Key,
+    layout: Layout,
+    format: SumsFormat,
+    basis: &R,
+) -> Result<Signature, SignatureError<R::Error>>
+where
+    R: ReadAt + Sync,
+    R::Error: Send,
+{
+    let summer = BlockSummer::new(key, layout, format);
+    let block_len = layout.block_len().bytes();
+    let stretch = READ_LEN.max(block_len);
+    let parts = (0..layout.file_len().div_ceil(stretch))
+        .into_par_iter()
+        .map_init(Vec::new, |buffer, part| {
+            let start = part * stretch;
+            let len = stretch.min(layout.file_len() - start);
+            buffer.resize(saturating_usize(len), 0);
+            let got =
+                crate::search::read_full(basis, start, buffer).map_err(SignatureError::Read)?;
+            if got < buffer.len() {
+                let got = start.saturating_add(len_u64(got));
+                return Err(SignatureError::WrongLength {
+                    expected: layout.file_len(),
+                    got,
+                });
+            }
+            let first = start / block_len;
+            let blocks = buffer.chunks(layout.block_len().size());
+            Ok((first..)
+                .zip(blocks)
+                .map(|(block, bytes)| summer.sum(BlockIndex(block), bytes))
+                .collect())
+        })
+        .collect::<Result<Vec<Vec<_>>, _>>()?;
+    let mut signature = Signature::with_capacity(layout, format);
+    for (strong, weak) in parts.into_iter().flatten() {
+        signature.strong.push(strong);
+        if format == SumsFormat::StrongAndWeak {
+            signature.weak.push(weak);
+        }
+    }
+    Ok(signature)
+}
+
+/// Why a signature could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignatureError<E = std::convert::Infallible> {
+    /// The basis is not as long as its layout says.
+    #[error("basis has {got} bytes instead of {expected}")]
+    WrongLength {
+        /// Length of the file in the layout, in bytes.
+        expected: u64,
+        /// Bytes that there were.
+        got: u64,
+    },
+    /// The basis could not be read.
+    #[error("cannot read the basis")]
+    Read(#[source] E),
+}
+
+/// Reads a signature as a peer encoded it, fed in pieces of any length.
+///
+/// # Security
+/// The peer controls everything. Nothing is allocated before the number of blocks has passed
+/// `max_blocks`; what is allocated afterwards grows with the bytes that really came.
+#[derive(Debug)]
+pub struct SignatureDecoder {
+    signature: Signature,
+    block_count: u64,
+    /// The beginning of the next block's sums, when a piece ended inside them.
+    partial: Vec<u8>,
+}
+
+impl SignatureDecoder {
+    /// Starts a signature of a basis that the peer laid out.
+    ///
+    /// # Errors
+    /// [`SumsError::TooManyBlocks`].
+    pub fn new(layout: Layout, format: SumsFormat, max_blocks: u64) -> Result<Self, SumsError> {
+        let block_count = layout.block_count();
+        if block_count > max_blocks {
+            return Err(SumsError::TooManyBlocks {
+                blocks: block_count,
+                max: max_blocks,
+            });
+        }
+        let signature = Signature {
+            layout,
+            strong: Vec::new(),
+            weak: Vec::new(),
+            format,
+        };
+        Ok(Self {
+            signature,
+            block_count,
+            partial: Vec::new(),
+        })
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// [`SumsError::TooLong`] as soon as there are more sums than blocks.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), SumsError> {
+        let unit = self.signature.format.bytes_per_block();
+        if !self.partial.is_empty() {
+            let missing = (unit - self.partial.len()).min(bytes.len());
+            self.partial.extend_from_slice(&bytes[..missing]);
+            bytes = &bytes[missing..];
+            if self.partial.len() < unit {
+                return Ok(());
+            }
+            let sums = std::mem::take(&mut self.partial);
+            self.add(&sums)?;
+        }
+        let units = bytes.chunks_exact(unit);
+        self.partial.extend_from_slice(units.remainder());
+        for sums in units {
+            self.add(sums)?;
+        }
+        if self.is_full() && !self.partial.is_empty() {
+            return Err(SumsError::TooLong {
+                blocks: self.block_count,
+            });
+        }
+        Ok(())
+    }
+
+    /// True once the sums of every block have come.
+    pub fn is_full(&self) -> bool {
+        len_u64(self.signature.strong.len()) == self.block_count
+    }
+
+    /// The signature.
+    ///
+    /// # Errors
+    /// [`SumsError::Truncated`] when sums are missing.
+    pub fn finish(self) -> Result<Signature, SumsError> {
+        if !self.is_full() {
+            let got = len_u64(self.signature.strong.len());
+            return Err(SumsError::Truncated {
+                blocks: self.block_count,
+                got,
+            });
+        }
+        Ok(self.signature)
+    }
+
+    fn add(&mut self, sums: &[u8]) -> Result<(), SumsError> {
+        if self.is_full() {
+            return Err(SumsError::TooLong {
+                blocks: self.block_count,
+            });
+        }
+        let Some((&strong, rest)) = sums.split_first_chunk() else {
+            return Ok(());
+        };
+        self.signature.strong.push(StrongSum(strong));
+        if let Some(&weak) = rest.first_chunk() {
+            self.signature.weak.push(WeakSum(u32::from_le_bytes(weak)));
+        }
+        Ok(())
+    }
+}
+
+/// Why encoded sums were rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SumsError {
+    /// The basis has more blocks than this end is willing to keep sums of.
+    #[error("signature of {blocks} blocks, at most {max} are allowed")]
+    TooManyBlocks {
+        /// Number of blocks.
+        blocks: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// More sums than blocks.
+    #[error("more sums than the {blocks} blocks of the basis")]
+    TooLong {
+        /// Number of blocks.
+        blocks: u64,
+    },
+    /// Fewer sums than blocks.
+    #[error("sums of {got} blocks out of {blocks}")]
+    Truncated {
+        /// Number of blocks.
+        blocks: u64,
+        /// Blocks whose sums came whole.
+        got: u64,
+    },
+}
+
+/// Bytes read at a time: page-cache reads are fastest from 256 KiB to 1 MiB.
+const READ_LEN: u64 = 1 << 20;
