@@ -1,0 +1,204 @@
+//! Why no link could be made: [`ConnectError`] on the side that starts a run, [`AcceptError`] on the
+//! remote one.
+//!
+//! Texts in the fields come from outside; they are already escaped and bounded.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use dsync_wire::link::LinkError;
+
+/// Why [`connect`](crate::connect()) made no link.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The host or user could be read as an option or by a shell; nothing was started.
+    #[error("refusing {what} '{text}': {reason}")]
+    UnsafeName {
+        /// "host" or "user".
+        what: &'static str,
+        /// The name.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The remote shell's program does not exist, or none was given.
+    #[error("remote shell '{program}' not found; install it or choose another with -e")]
+    ShellNotFound {
+        /// The program.
+        program: String,
+    },
+    /// The remote shell's program could not be started.
+    #[error("cannot start remote shell '{program}'")]
+    ShellNotStarted {
+        /// The program.
+        program: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The remote shell ended before the remote dsync answered.
+    #[error("{program} {status}{}{last_line}", if last_line.is_empty() { "" } else { ": " })]
+    ShellFailed {
+        /// The program.
+        program: String,
+        /// How it ended: "exited 255", "was killed by signal 9".
+        status: ShellStatus,
+        /// The last line that it wrote to its standard error; may be empty.
+        last_line: String,
+    },
+    /// The remote side has no such program.
+    #[error("'{program}' not found on {host}; install it or set --dsync-path")]
+    RemoteProgramMissing {
+        /// The remote command.
+        program: String,
+        /// The host.
+        host: String,
+    },
+    /// Something wrote to the standard output before dsync did.
+    #[error(
+        "unexpected text from {host} before the greeting: '{text}' (check shell start-up files)"
+    )]
+    Noise {
+        /// The host.
+        host: String,
+        /// How the text begins.
+        text: String,
+    },
+    /// The remote program answered, but not as dsync does.
+    #[error("{host} does not speak dsync")]
+    NotDsync {
+        /// The host.
+        host: String,
+    },
+    /// No answer from the remote dsync in time.
+    #[error("no greeting from {host} within {} s", after.as_secs())]
+    GreetingTimeout {
+        /// The host.
+        host: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// No answer on UDP, and QUIC was demanded.
+    #[error("no answer on UDP {address} within {} s; firewall? use --transport=ssh", after.as_secs_f32())]
+    UdpBlocked {
+        /// The first address tried.
+        address: SocketAddr,
+        /// How long.
+        after: Duration,
+    },
+    /// The remote side could not offer QUIC, and QUIC was demanded.
+    #[error("{host} offers no UDP port; use --transport=ssh")]
+    QuicUnavailable {
+        /// The host.
+        host: String,
+    },
+    /// A UDP peer showed another key than the one announced over ssh.
+    #[error("the UDP peer at {address} showed another key than {address_owner} announced; nothing was sent", address_owner = host)]
+    PeerKeyMismatch {
+        /// The host.
+        host: String,
+        /// Who answered.
+        address: SocketAddr,
+    },
+    /// The connection failed while it was being made.
+    #[error("the connection to {host} failed while it was being made")]
+    Link {
+        /// The host.
+        host: String,
+        /// How.
+        #[source]
+        source: LinkError,
+    },
+    /// The operating system refused something that a link needs (a thread, a socket, a pipe).
+    #[error("cannot set up the connection")]
+    System {
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// How the remote shell's process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShellStatus {
+    /// It exited with a code.
+    Exited(i32),
+    /// A signal killed it.
+    Killed(i32),
+    /// It closed its output but did not end.
+    Silent,
+}
+
+impl std::fmt::Display for ShellStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exited {code}"),
+            Self::Killed(signal) => write!(f, "was killed by signal {signal}"),
+            Self::Silent => f.write_str("closed its output"),
+        }
+    }
+}
+
+impl ConnectError {
+    /// The exit code that a command should end with: rsync's numbers where the meaning is the same.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::UnsafeName { .. } => 1,
+            Self::ShellNotFound { .. }
+            | Self::ShellNotStarted { .. }
+            | Self::ShellFailed { .. }
+            | Self::RemoteProgramMissing { .. }
+            | Self::Noise { .. } => 5,
+            Self::NotDsync { .. } => 12,
+            Self::GreetingTimeout { .. }
+            | Self::UdpBlocked { .. }
+            | Self::QuicUnavailable { .. } => 35,
+            Self::PeerKeyMismatch { .. } => 40,
+            Self::Link {
+                source: LinkError::TimedOut,
+                ..
+            } => 30,
+            Self::Link { .. } | Self::System { .. } => 10,
+        }
+    }
+}
+
+/// Why [`accept`](crate::accept()) made no link.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// The client's end of the pipe closed before a link was made.
+    #[error("the client went away before the session began")]
+    ClientGone,
+    /// The client said nothing for the bootstrap's window.
+    #[error("no word from the client within {} s", after.as_secs())]
+    TimedOut {
+        /// The window.
+        after: Duration,
+    },
+    /// Reading or writing the standard streams failed.
+    #[error("cannot use the standard streams")]
+    Pipe {
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system refused something that a link needs.
+    #[error("cannot set up the connection")]
+    System {
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl AcceptError {
+    /// The exit code that `dsync --server` should end with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::TimedOut { .. } => 30,
+            Self::ClientGone | Self::Pipe { .. } | Self::System { .. } => 10,
+        }
+    }
+}

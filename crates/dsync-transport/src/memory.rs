@@ -1,0 +1,406 @@
+//! The carrier of a local run: queues of `Bytes` between two threads of one process.
+//!
+//! Takes and gives [`Bytes`] without copying them; the one copy is into the reader's buffer. The law
+//! it keeps is the one in [`dsync_wire::link`], to the letter, because a session that is wrong about
+//! finishing or closing should fail in a local test and not first on a network: a lane shows up at the
+//! peer with its first byte, a dropped unfinished writer is an error for the reader, and closing
+//! discards what was not read.
+//!
+//! Memory: at most [`QUEUE_BYTES`] per lane and direction.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::available_parallelism,
+};
+
+use bytes::{Buf, Bytes};
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+
+/// Makes two links that are each other's peer.
+///
+/// Cost: two small allocations; lanes allocate as they are opened.
+pub fn pair() -> (MemoryLink, MemoryLink) {
+    let hub = Arc::new(Hub::default());
+    let end = |side| MemoryLink {
+        hub: Arc::clone(&hub),
+        side,
+        traffic: Arc::default(),
+    };
+    (end(Side::A), end(Side::B))
+}
+
+/// One end of a link inside the process. Dropping it closes the link as
+/// [`Failed`](CloseReason::Failed) unless it was closed before.
+pub struct MemoryLink {
+    hub: Arc<Hub>,
+    side: Side,
+    traffic: Arc<Counters>,
+}
+
+impl Link for MemoryLink {
+    fn carrier(&self) -> Carrier {
+        Carrier::Memory
+    }
+
+    fn data_lanes(&self) -> usize {
+        available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
+    }
+
+    fn open_lane(&self) -> Result<Lane, LinkError> {
+        let mut state = self.hub.lock();
+        state.check(self.side)?;
+        let outward = Arc::new(Queue::default());
+        let inward = Arc::new(Queue::default());
+        state.queues.retain(|queue| queue.strong_count() > 0);
+        state
+            .queues
+            .extend([Arc::downgrade(&outward), Arc::downgrade(&inward)]);
+        drop(state);
+        let arrival = Arrival {
+            inward: Arc::clone(&outward),
+            outward: Arc::clone(&inward),
+        };
+        Ok(self.lane(inward, outward, Some(arrival)))
+    }
+
+    fn accept_lane(&self) -> Result<Lane, LinkError> {
+        let mut state = self.hub.lock();
+        loop {
+            state.check(self.side)?;
+            if let Some(Arrival { inward, outward }) = state.arrivals[self.side.index()].pop_front()
+            {
+                return Ok(self.lane(inward, outward, None));
+            }
+            state = self
+                .hub
+                .arrived
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::new(
+            self.traffic.sent.load(Ordering::Relaxed),
+            self.traffic.received.load(Ordering::Relaxed),
+        )
+    }
+
+    fn close(&self, reason: CloseReason) {
+        let mut state = self.hub.lock();
+        if state.closed.is_some() {
+            return;
+        }
+        state.closed = Some((self.side, reason));
+        state.arrivals = [VecDeque::new(), VecDeque::new()];
+        let queues = std::mem::take(&mut state.queues);
+        drop(state);
+        self.hub.arrived.notify_all();
+        for queue in queues.iter().filter_map(Weak::upgrade) {
+            queue.close();
+        }
+    }
+}
+
+impl MemoryLink {
+    fn lane(&self, inward: Arc<Queue>, outward: Arc<Queue>, arrival: Option<Arrival>) -> Lane {
+        let end = |queue| Half {
+            queue,
+            hub: Arc::clone(&self.hub),
+            side: self.side,
+            traffic: Arc::clone(&self.traffic),
+        };
+        Lane {
+            tx: Box::new(Writer {
+                half: end(outward),
+                arrival,
+            }),
+            rx: Box::new(Reader {
+                half: end(inward),
+                current: Bytes::new(),
+            }),
+        }
+    }
+}
+
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        self.close(CloseReason::Failed);
+    }
+}
+
+/// What both halves of a lane hold.
+struct Half {
+    queue: Arc<Queue>,
+    hub: Arc<Hub>,
+    side: Side,
+    traffic: Arc<Counters>,
+}
+
+impl Half {
+    /// The error of a lane whose queue says that it is no more.
+    fn gone(&self) -> LinkError {
+        let abandoned = LinkError::PeerClosed {
+            reason: CloseReason::Failed,
+        };
+        self.hub.lock().check(self.side).err().unwrap_or(abandoned)
+    }
+}
+
+struct Writer {
+    half: Half,
+    /// What the peer is to accept, until it has been told of the lane.
+    arrival: Option<Arrival>,
+}
+
+impl Writer {
+    fn announce(&mut self) -> Result<(), LinkError> {
+        if let Some(arrival) = self.arrival.take() {
+            let mut state = self.half.hub.lock();
+            state.check(self.half.side)?;
+            state.arrivals[self.half.side.peer().index()].push_back(arrival);
+            drop(state);
+            self.half.hub.arrived.notify_all();
+        }
+        Ok(())
+    }
+}
+
+impl LaneWrite for Writer {
+    fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.announce()?;
+        while data.has_remaining() {
+            let sent = self
+                .half
+                .queue
+                .push(&mut data)
+                .ok_or_else(|| self.half.gone())?;
+            self.half.traffic.sent.fetch_add(sent, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), LinkError> {
+        self.announce()?;
+        if self.half.queue.finish() {
+            Ok(())
+        } else {
+            Err(self.half.gone())
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.half.queue.abandon_unfinished();
+    }
+}
+
+struct Reader {
+    half: Half,
+    /// What the queue gave and the caller has not taken yet.
+    current: Bytes,
+}
+
+impl LaneRead for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.half.queue.is_closed() {
+            return Err(self.half.gone());
+        }
+        if self.current.is_empty() {
+            match self.half.queue.pop().ok_or_else(|| self.half.gone())? {
+                Some(data) => self.current = data,
+                None => return Ok(0),
+            }
+        }
+        let count = self.current.len().min(buf.len());
+        self.current.copy_to_slice(&mut buf[..count]);
+        self.half
+            .traffic
+            .received
+            .fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.half.queue.close();
+    }
+}
+
+/// One direction of one lane.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    data: VecDeque<Bytes>,
+    queued_bytes: usize,
+    finished: bool,
+    /// The link was closed, the reader was dropped, or the writer was dropped unfinished.
+    closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves as much of `data` into the queue as there is room for, waiting for some; how much it was,
+    /// or `None` when nobody will read it.
+    fn push(&self, data: &mut Bytes) -> Option<u64> {
+        let mut state = self.lock();
+        while !state.closed && !state.finished && state.queued_bytes >= QUEUE_BYTES {
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.closed || state.finished {
+            return None;
+        }
+        let count = data.len().min(QUEUE_BYTES - state.queued_bytes);
+        state.queued_bytes += count;
+        state.data.push_back(data.split_to(count));
+        drop(state);
+        self.changed.notify_all();
+        Some(count as u64)
+    }
+
+    /// The next data, or `Some(None)` at the clean end, or `None` when the queue was closed.
+    fn pop(&self) -> Option<Option<Bytes>> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(data) = state.data.pop_front() {
+                state.queued_bytes -= data.len();
+                drop(state);
+                self.changed.notify_all();
+                return Some(Some(data));
+            }
+            if state.finished {
+                return Some(None);
+            }
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn finish(&self) -> bool {
+        let mut state = self.lock();
+        if state.closed {
+            return false;
+        }
+        state.finished = true;
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    fn abandon_unfinished(&self) {
+        if !self.lock().finished {
+            self.close();
+        }
+    }
+
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.data = VecDeque::new();
+        state.queued_bytes = 0;
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// What both ends share.
+#[derive(Default)]
+struct Hub {
+    state: Mutex<HubState>,
+    arrived: Condvar,
+}
+
+impl Hub {
+    fn lock(&self) -> MutexGuard<'_, HubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct HubState {
+    /// Lanes that wait to be accepted, by the side that accepts them.
+    arrivals: [VecDeque<Arrival>; 2],
+    closed: Option<(Side, CloseReason)>,
+    /// Every queue whose lane is still held by someone; what close has to wake.
+    queues: Vec<Weak<Queue>>,
+}
+
+impl HubState {
+    fn check(&self, side: Side) -> Result<(), LinkError> {
+        match self.closed {
+            None => Ok(()),
+            Some((closer, _)) if closer == side => Err(LinkError::Closed),
+            Some((_, reason)) => Err(LinkError::PeerClosed { reason }),
+        }
+    }
+}
+
+/// A lane as its accepting end will hold it.
+struct Arrival {
+    inward: Arc<Queue>,
+    outward: Arc<Queue>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    A,
+    B,
+}
+
+impl Side {
+    fn peer(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Counters {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+/// Most bytes that wait in one direction of one lane: a few of the largest frames, so that neither side
+/// waits for the other at every frame, and few enough to stay in the last level of cache.
+const QUEUE_BYTES: usize = 4 << 20;
