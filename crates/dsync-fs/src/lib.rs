@@ -1,1 +1,48 @@
 //! The only crate that touches a tree: walk, metadata, staged writes, commit.
+//!
+//! Everything below an operator's own path is reached through directory handles: one validated
+//! [`Component`] per step, never a path, and no step follows a symbolic link. So a peer that sends a
+//! link and then files "under" it, or a local user who swaps a directory for a link during a run,
+//! cannot lead a read, write or removal out of the tree.
+//!
+//! # The way of a file through this crate
+//! [`Walk`] lists a source (several operands merged into one tree), [`SourceFile`] reads one of its
+//! files with positional reads; at the destination [`StagedFile`] takes the new content beside the
+//! target, [`PreparedFile`] has all its metadata, and [`CommitGroup`] makes a group of them durable
+//! and visible.
+//!
+//! # What it does not do
+//! No network, no threads of its own, no policy: which entries are copied or removed is decided by the
+//! engine. Linux only.
+
+pub mod attributes;
+pub mod commit;
+pub mod component;
+pub mod dir;
+pub mod filter;
+pub mod ids;
+pub mod metadata;
+pub mod operand;
+mod remove;
+pub mod source_file;
+pub mod spool;
+pub mod staged;
+pub mod sys;
+pub mod walk;
+
+pub use crate::{
+    attributes::{Privileges, Wanted},
+    commit::{CommitError, CommitGroup, Durability, SyncFailed},
+    component::{Component, InvalidComponent, RelPath},
+    dir::{Dir, DirLock, Listing, Special},
+    filter::{FilterError, FilterReason, FilterSet},
+    ids::Names,
+    metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
+    operand::OperandForm,
+    source_file::SourceFile,
+    spool::{SealedSpool, Spool, SpoolError},
+    staged::{PreparedFile, StagedFile, is_temp_name},
+    walk::{
+        DirRef, OperandProblem, Walk, WalkError, WalkOptions, WalkProblem, WalkStep, WalkedDir, WalkedEntry,
+    },
+};

@@ -1,0 +1,185 @@
+//! Names and relative paths that cannot leave a directory.
+//!
+//! [`Component`] is one name, [`RelPath`] a chain of them. Both are checked once, when they are made;
+//! every system call of this crate takes one of the two, so no later code can pass `..`, an absolute
+//! path or a name with a slash to the kernel. There is deliberately no conversion from or to
+//! [`std::path::Path`].
+
+use std::{
+    ffi::{CStr, CString},
+    fmt,
+};
+
+/// The longest name that Linux filesystems take, in bytes.
+pub const MAX_COMPONENT_LEN: usize = 255;
+
+/// One name in a directory: 1 to 255 bytes, not `.` or `..`, without `/` and NUL.
+///
+/// Ordered by bytes. Kept with its terminating NUL, so system calls need no copy.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Component(CString);
+
+impl Component {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// [`InvalidComponent`] says which rule the name breaks.
+    pub fn new(name: &[u8]) -> Result<Self, InvalidComponent> {
+        check(name)?;
+        CString::new(name).map(Self).map_err(|_| InvalidComponent::Nul)
+    }
+
+    /// A name that the kernel listed; `None` for `.`, `..` and anything else that is no component
+    /// (a broken filesystem can list names with slashes).
+    pub(crate) fn from_kernel(name: &CStr) -> Option<Self> {
+        check(name.to_bytes()).is_ok().then(|| Self(name.to_owned()))
+    }
+
+    /// The name's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.to_bytes()
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+/// Why a name is not a [`Component`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidComponent {
+    /// It has no bytes.
+    #[error("the name is empty")]
+    Empty,
+    /// It is `.` or `..`.
+    #[error("the name is '.' or '..'")]
+    Dots,
+    /// It contains a slash.
+    #[error("the name contains a slash")]
+    Slash,
+    /// It contains a NUL byte.
+    #[error("the name contains a NUL byte")]
+    Nul,
+    /// It is longer than 255 bytes.
+    #[error("the name is {len} bytes long; 255 is the limit")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+fn check(name: &[u8]) -> Result<(), InvalidComponent> {
+    match name {
+        [] => Err(InvalidComponent::Empty),
+        b"." | b".." => Err(InvalidComponent::Dots),
+        _ if name.len() > MAX_COMPONENT_LEN => Err(InvalidComponent::TooLong { len: name.len() }),
+        _ if name.contains(&b'/') => Err(InvalidComponent::Slash),
+        _ if name.contains(&0) => Err(InvalidComponent::Nul),
+        _ => Ok(()),
+    }
+}
+
+/// A path below some directory: components joined with `/`, empty for the directory itself.
+///
+/// Any number of components: a path may be longer than the kernel's `PATH_MAX`. Ordered by bytes,
+/// which is *not* the order of a walk (there `a/b` comes before `a-c`).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RelPath(Vec<u8>);
+
+impl RelPath {
+    /// The path of the directory itself.
+    pub const fn root() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Checks a path given as bytes, every component by the rules of [`Component`]. The empty string
+    /// is the root; a leading, trailing or doubled slash is an error.
+    ///
+    /// # Errors
+    /// [`InvalidComponent`] of the first component that breaks a rule.
+    pub fn parse(path: &[u8]) -> Result<Self, InvalidComponent> {
+        if !path.is_empty() {
+            path.split(|&byte| byte == b'/').try_for_each(check)?;
+        }
+        Ok(Self(path.to_vec()))
+    }
+
+    /// True for the directory itself.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The path's bytes, without a leading or trailing slash.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Appends a component.
+    pub fn push(&mut self, name: &Component) {
+        if !self.0.is_empty() {
+            self.0.push(b'/');
+        }
+        self.0.extend_from_slice(name.as_bytes());
+    }
+
+    /// Removes the last component; false when there is none.
+    pub fn pop(&mut self) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let keep = self.0.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        self.0.truncate(keep);
+        true
+    }
+
+    /// This path with one more component.
+    #[must_use]
+    pub fn join(&self, name: &Component) -> Self {
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.as_bytes().len());
+        bytes.extend_from_slice(&self.0);
+        let mut joined = Self(bytes);
+        joined.push(name);
+        joined
+    }
+
+    /// The path without its last component; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        let mut parent = self.clone();
+        parent.pop().then_some(parent)
+    }
+
+    /// The last component; `None` for the root.
+    pub fn file_name(&self) -> Option<Component> {
+        let last = self.0.rsplit(|&byte| byte == b'/').next()?;
+        Component::new(last).ok()
+    }
+
+    /// The names along the path, outermost first.
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
+    }
+
+    /// Number of components.
+    pub fn depth(&self) -> usize {
+        self.components().count()
+    }
+}
+
+impl From<Component> for RelPath {
+    fn from(name: Component) -> Self {
+        Self(name.0.into_bytes())
+    }
+}
+
+impl fmt::Debug for RelPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}

@@ -1,0 +1,495 @@
+//! An open directory: the only way to reach anything in a tree.
+//!
+//! The law: below an operator's own path every step takes one [`Component`] and follows no symbolic
+//! link, so nothing outside the directory can be reached whatever its entries are or become while the
+//! call runs. `openat2` does several steps in one call where the kernel has it; the component-wise way
+//! is the reference and the fallback.
+
+use std::{
+    fmt, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, ResolveFlags, flock, fsync, mkdirat,
+        mknodat, openat, openat2, readlinkat, renameat, statx, symlinkat, syncfs, unlinkat,
+    },
+    io::Errno,
+};
+
+use crate::{
+    attributes::{self, Handle, Wanted},
+    component::{Component, RelPath},
+    metadata::{DeviceNumber, Kind, Metadata},
+    source_file::{SourceFile, stat_fd},
+    staged::temp_name,
+};
+
+/// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    /// Opened with `O_PATH`, because the directory may be passed through but not read.
+    path_only: bool,
+    device: OnceLock<u64>,
+}
+
+/// The entries of a directory at the time of listing.
+#[derive(Debug)]
+pub struct Listing {
+    /// Names with what the kernel says of them, in byte order of the names. An entry that vanished
+    /// between the two calls has a [`NotFound`](io::ErrorKind::NotFound) error.
+    pub entries: Vec<(Component, io::Result<Metadata>)>,
+    /// False when not all names could be read, or one was no valid [`Component`].
+    pub complete: bool,
+    /// Why the listing stopped early, when it did.
+    pub error: Option<io::Error>,
+}
+
+/// An entry that is neither file, directory nor link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device; for root only.
+    CharDevice(DeviceNumber),
+    /// Block device; for root only.
+    BlockDevice(DeviceNumber),
+}
+
+/// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
+pub struct DirLock {
+    _fd: OwnedFd,
+}
+
+impl fmt::Debug for DirLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirLock").finish_non_exhaustive()
+    }
+}
+
+impl Dir {
+    /// Opens a directory by the operator's own path; symbolic links in it are followed.
+    ///
+    /// # Errors
+    /// What the system says, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
+    pub fn open_operand(path: &Path) -> io::Result<Self> {
+        open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
+    }
+
+    /// Opens a directory by the operator's own path and creates it, when missing, with the process's
+    /// default permissions; with `mkpath` its missing parents as well.
+    ///
+    /// # Errors
+    /// What the system says; `ENOENT` without `mkpath` means that the parent is missing.
+    pub fn create_operand(path: &Path, mkpath: bool) -> io::Result<Self> {
+        match Self::open_operand(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result,
+        }
+        if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Self::create_operand(parent, true)?;
+        }
+        match mkdirat(CWD, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => Self::open_operand(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a directory in this one.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTDIR` (or `ELOOP`) when the entry is no directory, e.g. a link.
+    pub fn open_child(&self, name: &Component) -> io::Result<Self> {
+        open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW)
+    }
+
+    /// Opens a directory any number of levels below this one.
+    ///
+    /// Cost: one call per 4 KiB of path where `openat2` works, else one per component.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
+    pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
+        let mut rest = path.as_bytes();
+        let mut reached: Option<Self> = None;
+        while !rest.is_empty() {
+            let here = reached.as_ref().unwrap_or(self);
+            let (next, taken) = match here.open_accelerated(rest) {
+                Some(result) => result?,
+                None => here.open_first(rest)?,
+            };
+            reached = Some(next);
+            rest = rest.get(taken..).unwrap_or_default();
+            rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        }
+        match reached {
+            Some(dir) => Ok(dir),
+            None => self.reopen(),
+        }
+    }
+
+    /// Opens this directory once more: a handle of its own, e.g. for a lock of its own.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn reopen(&self) -> io::Result<Self> {
+        open_step(self.fd.as_fd(), c".", OFlags::empty())
+    }
+
+    /// Several components at once by `openat2`; `None` when that does not work here.
+    fn open_accelerated(&self, path: &[u8]) -> Option<io::Result<(Self, usize)>> {
+        if !OPENAT2_WORKS.load(Ordering::Relaxed) {
+            return None;
+        }
+        let taken = prefix_within(path, MAX_RESOLVED_LEN);
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..OPENAT2_TRIES {
+            let opened = open_with(|flags| {
+                openat2(&self.fd, &path[..taken], flags | OFlags::NOFOLLOW, Mode::empty(), resolve)
+            });
+            match opened {
+                // A rename somewhere raced with the resolution; try again, but not for ever.
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG) => {
+                    OPENAT2_WORKS.store(false, Ordering::Relaxed);
+                    return None;
+                }
+                Err(error) => return Some(Err(error.into())),
+                Ok(dir) => return Some(Ok((dir, taken))),
+            }
+        }
+        None
+    }
+
+    fn open_first(&self, path: &[u8]) -> io::Result<(Self, usize)> {
+        let taken = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        let dir = open_step(self.fd.as_fd(), &path[..taken], OFlags::NOFOLLOW)?;
+        Ok((dir, taken))
+    }
+
+    /// Attributes of the directory itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        stat_fd(self.fd.as_fd())
+    }
+
+    /// Attributes of an entry; a link's own, not its target's.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
+        let stat = statx(&self.fd, name.as_c_str(), NO_FOLLOW, Metadata::WANT)?;
+        Metadata::from_statx(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Lists all entries with their attributes, sorted by the bytes of their names.
+    ///
+    /// Never fails as a whole: see [`Listing::complete`]. Attributes are read in inode order, which
+    /// spares a disk with a cold cache most of its seeks.
+    pub fn list(&self) -> Listing {
+        let mut names = Vec::new();
+        let mut complete = true;
+        let error = self.for_each_name(&mut complete, |name, ino| names.push((ino, name)));
+        names.sort_unstable_by_key(|&(ino, _)| ino);
+        let mut entries: Vec<_> = names
+            .into_iter()
+            .map(|(_, name)| (self.stat(&name), name))
+            .map(|(stat, name)| (name, stat))
+            .collect();
+        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        Listing { entries, complete: complete && error.is_none(), error }
+    }
+
+    /// Calls `each` with every name and inode number; clears `complete` for a name that cannot be one.
+    pub(crate) fn for_each_name(
+        &self,
+        complete: &mut bool,
+        mut each: impl FnMut(Component, u64),
+    ) -> Option<io::Error> {
+        // A handle of its own, because the position in a directory belongs to the open file
+        // description and several threads may list at once.
+        let fd = match openat(&self.fd, c".", LIST_FLAGS, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(error) => return Some(error.into()),
+        };
+        let mut buffer: Vec<u8> = Vec::with_capacity(LIST_BUFFER);
+        let mut names = RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = names.next() {
+            match entry {
+                Err(Errno::INTR) => {}
+                Err(error) => return Some(error.into()),
+                Ok(entry) => match entry.file_name().to_bytes() {
+                    b"." | b".." => {}
+                    _ => match Component::from_kernel(entry.file_name()) {
+                        Some(name) => each(name, entry.ino()),
+                        None => *complete = false,
+                    },
+                },
+            }
+        }
+        None
+    }
+
+    /// The text of a symbolic link.
+    ///
+    /// # Errors
+    /// What the system says; `EINVAL` when the entry is no link.
+    pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
+        Ok(readlinkat(&self.fd, name.as_c_str(), Vec::with_capacity(256))?.into_bytes())
+    }
+
+    /// Opens a regular file for reading. A fifo or device that took its place is neither waited for
+    /// nor read.
+    ///
+    /// # Errors
+    /// What the system says; `ELOOP` for a link; [`InvalidInput`](io::ErrorKind::InvalidInput) when
+    /// the entry is of another type (see [`is_wrong_type`]).
+    pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let metadata = stat_fd(fd.as_fd())?;
+        if metadata.kind != Kind::File {
+            return Err(wrong_type());
+        }
+        Ok(SourceFile::new(fd, metadata))
+    }
+
+    /// Creates a directory with these permission bits, less the process's file creation mask.
+    ///
+    /// # Errors
+    /// What the system says; `EEXIST` when the name is taken.
+    pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
+        Ok(mkdirat(&self.fd, name.as_c_str(), Mode::from_raw_mode(u32::from(mode & 0o7777)))?)
+    }
+
+    /// Creates a symbolic link with its attributes, in place of what is there, in one step: readers
+    /// see the old entry or the finished new one.
+    ///
+    /// # Errors
+    /// What the system says; `EISDIR` (or `ENOTEMPTY`) when a directory is there. `target` must have
+    /// 1 to 4095 bytes and no NUL.
+    pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<()> {
+        self.replace(name, Kind::Symlink, wanted, |temp| symlinkat(target, &self.fd, temp.as_c_str()))
+    }
+
+    /// Creates a fifo, socket or device with its attributes, in place of what is there, in one step.
+    ///
+    /// # Errors
+    /// As [`Dir::make_symlink`]; `EPERM` for a device without privileges.
+    pub fn make_special(&self, name: &Component, special: Special, wanted: &Wanted) -> io::Result<()> {
+        let (kind, file_type, number) = match special {
+            Special::Fifo => (Kind::Fifo, FileType::Fifo, DeviceNumber::default()),
+            Special::Socket => (Kind::Socket, FileType::Socket, DeviceNumber::default()),
+            Special::CharDevice(number) => (Kind::CharDevice, FileType::CharacterDevice, number),
+            Special::BlockDevice(number) => (Kind::BlockDevice, FileType::BlockDevice, number),
+        };
+        let device = rustix::fs::makedev(number.major, number.minor);
+        self.replace(name, kind, wanted, |temp| {
+            mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)
+        })
+    }
+
+    fn replace(
+        &self,
+        name: &Component,
+        kind: Kind,
+        wanted: &Wanted,
+        create: impl Fn(&Component) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        let temp = temp_name()?;
+        create(&temp)?;
+        let placed = self
+            .set_attributes(&temp, kind, wanted)
+            .and_then(|()| Ok(renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?));
+        if placed.is_err() {
+            // Nothing more can be done for the leftover than the next run's cleaning does.
+            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
+        }
+        placed
+    }
+
+    /// Removes an entry that is no directory.
+    ///
+    /// # Errors
+    /// What the system says; `EISDIR` for a directory.
+    pub fn remove_file(&self, name: &Component) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::empty())?)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTEMPTY` when it is not empty.
+    pub fn remove_empty_dir(&self, name: &Component) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::REMOVEDIR)?)
+    }
+
+    /// Sets attributes of an entry that must be of type `kind`; links are not followed.
+    ///
+    /// # Errors
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of
+    /// another type (see [`is_wrong_type`]).
+    pub fn set_attributes(&self, name: &Component, kind: Kind, wanted: &Wanted) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let now = stat_fd(fd.as_fd())?;
+        if now.kind != kind {
+            return Err(wrong_type());
+        }
+        attributes::apply(fd.as_fd(), Handle::PathOnly, &now, wanted)
+    }
+
+    /// Sets attributes of the directory itself.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<()> {
+        let handle = if self.path_only { Handle::PathOnly } else { Handle::Open };
+        attributes::apply(self.fd.as_fd(), handle, &self.metadata()?, wanted)
+    }
+
+    /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are
+    /// kept out.
+    ///
+    /// # Errors
+    /// What the system says, e.g. where a network filesystem has no locks.
+    pub fn try_lock(&self) -> io::Result<Option<DirLock>> {
+        let own = self.reopen()?;
+        match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Some(DirLock { _fd: own.fd })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the directory's names to the disk.
+    ///
+    /// # Errors
+    /// What the system says. A failed sync is final: a second one that succeeds proves nothing.
+    pub fn sync(&self) -> io::Result<()> {
+        if self.path_only {
+            return self.readable()?.sync();
+        }
+        Ok(fsync(&self.fd)?)
+    }
+
+    /// Writes everything of the directory's filesystem to the disk, data and names.
+    ///
+    /// The kernel reports write errors since this handle was opened, so use one handle for a group of
+    /// writes that was opened before the first.
+    ///
+    /// # Errors
+    /// As [`Dir::sync`].
+    pub fn sync_filesystem(&self) -> io::Result<()> {
+        if self.path_only {
+            return self.readable()?.sync_filesystem();
+        }
+        Ok(syncfs(&self.fd)?)
+    }
+
+    /// The number of the filesystem that the directory is on, asked once.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn device(&self) -> io::Result<u64> {
+        if let Some(&device) = self.device.get() {
+            return Ok(device);
+        }
+        let device = self.metadata()?.dev;
+        Ok(*self.device.get_or_init(|| device))
+    }
+
+    fn readable(&self) -> io::Result<Self> {
+        let fd = openat(&self.fd, c".", LIST_FLAGS, Mode::empty())?;
+        Ok(Self { fd, path_only: false, device: OnceLock::new() })
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// True for the error with which this crate refuses an entry whose type is not the expected one: it
+/// changed since it was listed.
+pub fn is_wrong_type(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<WrongType>())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("its type changed")]
+struct WrongType;
+
+fn wrong_type() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, WrongType)
+}
+
+/// Repeats a call that a signal interrupted.
+pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
+    loop {
+        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
+/// other users' home directories often are.
+fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (fd, path_only) = match open(flags | OFlags::RDONLY) {
+        Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
+        result => (result?, false),
+    };
+    Ok(Dir { fd, path_only, device: OnceLock::new() })
+}
+
+/// Length of the longest prefix of whole components within `limit` bytes.
+fn prefix_within(path: &[u8], limit: usize) -> usize {
+    match path.get(..=limit) {
+        None => path.len(),
+        Some(head) => head.iter().rposition(|&byte| byte == b'/').unwrap_or(limit),
+    }
+}
+
+const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+
+const LIST_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Bytes of names per `getdents64` call: about 1,500 names of 16 bytes.
+const LIST_BUFFER: usize = 64 * 1024;
+
+/// Longest path given to `openat2`, below `PATH_MAX` (4096 with its NUL).
+const MAX_RESOLVED_LEN: usize = 4000;
+
+/// How often `openat2` may report a race before the component-wise way is taken, which never does.
+const OPENAT2_TRIES: usize = 8;
+
+/// Cleared when the kernel or a sandbox refuses `openat2`.
+static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);

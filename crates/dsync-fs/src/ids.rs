@@ -1,0 +1,68 @@
+//! Names of users and groups, through the C library's name service, each asked once.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+};
+
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// A cache of user and group names. A lookup that fails counts as "no such name": owners then fall
+/// back to numbers, never to root.
+#[derive(Debug, Default)]
+pub struct Names {
+    users: Mutex<HashMap<u32, Option<Vec<u8>>>>,
+    groups: Mutex<HashMap<u32, Option<Vec<u8>>>>,
+    uids: Mutex<HashMap<Vec<u8>, Option<u32>>>,
+    gids: Mutex<HashMap<Vec<u8>, Option<u32>>>,
+}
+
+impl Names {
+    /// An empty cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Login name of a user.
+    pub fn user_name(&self, uid: u32) -> Option<Vec<u8>> {
+        cached(&self.users, uid, |&uid| Some(User::from_uid(Uid::from_raw(uid)).ok()??.name.into_bytes()))
+    }
+
+    /// Name of a group.
+    pub fn group_name(&self, gid: u32) -> Option<Vec<u8>> {
+        cached(&self.groups, gid, |&gid| Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name.into_bytes()))
+    }
+
+    /// Number of the user with this login name.
+    pub fn uid_of(&self, name: &[u8]) -> Option<u32> {
+        cached(&self.uids, name.to_vec(), |name| Some(User::from_name(as_name(name)?).ok()??.uid.as_raw()))
+    }
+
+    /// Number of the group with this name.
+    pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
+        cached(&self.gids, name.to_vec(), |name| Some(Group::from_name(as_name(name)?).ok()??.gid.as_raw()))
+    }
+}
+
+/// A name as the C library takes it; an empty one must not be looked up (some services answer root).
+fn as_name(name: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(name).ok()?;
+    (!name.is_empty() && !name.contains('\0')).then_some(name)
+}
+
+fn cached<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, find: impl FnOnce(&K) -> V) -> V {
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = cache.get(&key) {
+        return found.clone();
+    }
+    let found = find(&key);
+    if cache.len() >= MAX_CACHED {
+        cache.clear();
+    }
+    cache.insert(key, found.clone());
+    found
+}
+
+/// Most names kept per direction: a peer chooses the names that are asked for.
+const MAX_CACHED: usize = 65_536;

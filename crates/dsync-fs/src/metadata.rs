@@ -1,0 +1,136 @@
+//! What the kernel says about an entry: [`Metadata`], and [`Stamp`], the part that tells whether a
+//! file is still the one that was seen before.
+
+use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
+
+/// The type of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Dir,
+    /// Symbolic link.
+    Symlink,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+impl Kind {
+    /// `None` for a type that Linux does not have.
+    pub(crate) fn from_file_type(file_type: FileType) -> Option<Self> {
+        Some(match file_type {
+            FileType::RegularFile => Self::File,
+            FileType::Directory => Self::Dir,
+            FileType::Symlink => Self::Symlink,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::CharacterDevice => Self::CharDevice,
+            FileType::BlockDevice => Self::BlockDevice,
+            FileType::Unknown => return None,
+        })
+    }
+}
+
+/// A point in time as filesystems keep it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 UTC, before it when negative.
+    pub seconds: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nanoseconds: u32,
+}
+
+impl From<StatxTimestamp> for Timestamp {
+    fn from(time: StatxTimestamp) -> Self {
+        Self { seconds: time.tv_sec, nanoseconds: time.tv_nsec }
+    }
+}
+
+/// A device's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct DeviceNumber {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// What the kernel says about an entry itself; links are never followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its type.
+    pub kind: Kind,
+    /// Permission bits, 0 to 0o7777.
+    pub mode: u16,
+    /// Length in bytes; for a symbolic link that of its text.
+    pub size: u64,
+    /// Time of the last change of content.
+    pub mtime: Timestamp,
+    /// Time of the last change of content or attributes.
+    pub ctime: Timestamp,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of the filesystem that it is on, major in the upper 32 bits.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Number of names.
+    pub nlink: u32,
+    /// Number of the device that it stands for (device nodes only).
+    pub rdev: DeviceNumber,
+    /// Space taken, in units of 512 bytes.
+    pub blocks: u64,
+}
+
+impl Metadata {
+    /// What is asked of `statx`.
+    pub(crate) const WANT: StatxFlags = StatxFlags::BASIC_STATS;
+
+    /// `None` when the type is none that Linux has.
+    pub(crate) fn from_statx(stat: &Statx) -> Option<Self> {
+        Some(Self {
+            kind: Kind::from_file_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))?,
+            mode: stat.stx_mode & 0o7777,
+            size: stat.stx_size,
+            mtime: stat.stx_mtime.into(),
+            ctime: stat.stx_ctime.into(),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            dev: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            nlink: stat.stx_nlink,
+            rdev: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
+            blocks: stat.stx_blocks,
+        })
+    }
+
+    /// The part that tells whether this is still the same file with the same content.
+    pub fn stamp(&self) -> Stamp {
+        Stamp { dev: self.dev, ino: self.ino, size: self.size, mtime: self.mtime, ctime: self.ctime }
+    }
+}
+
+/// Identity and content version of a file: equal stamps mean that it was neither replaced nor, within
+/// the resolution of the filesystem's clock, changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Number of the filesystem.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of the last change of content.
+    pub mtime: Timestamp,
+    /// Time of the last change of content or attributes; a process cannot set it.
+    pub ctime: Timestamp,
+}

@@ -1,0 +1,49 @@
+//! rsync's reading of a source operand: its contents, or the entry itself.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use crate::component::{Component, InvalidComponent};
+
+/// What a source operand stands for, decided by its spelling alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OperandForm {
+    /// `dir/`, `.`, `..`, `dir/.`, `dir/..`: what is in the directory, without the directory itself.
+    /// Symbolic links on the way are followed, as the operator wrote them.
+    Contents(PathBuf),
+    /// Anything else: the entry of this name. A symbolic link is the entry itself, not its target.
+    Entry {
+        /// The directory that it is in, `.` when the operand has no slash.
+        parent: PathBuf,
+        /// Its name.
+        name: Component,
+    },
+}
+
+impl OperandForm {
+    /// Reads an operand.
+    ///
+    /// # Errors
+    /// [`InvalidComponent`] when the operand is empty, has a NUL byte or an overlong last name.
+    pub fn of(operand: &Path) -> Result<Self, InvalidComponent> {
+        let bytes = operand.as_os_str().as_bytes();
+        if bytes.is_empty() {
+            return Err(InvalidComponent::Empty);
+        }
+        if bytes.contains(&0) {
+            return Err(InvalidComponent::Nul);
+        }
+        let (parent, last) = match bytes.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => bytes.split_at(slash + 1),
+            None => (&b"."[..], bytes),
+        };
+        if matches!(last, b"" | b"." | b"..") {
+            return Ok(Self::Contents(operand.to_path_buf()));
+        }
+        let parent = PathBuf::from(OsStr::from_bytes(parent));
+        Ok(Self::Entry { parent, name: Component::new(last)? })
+    }
+}

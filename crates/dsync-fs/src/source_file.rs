@@ -1,0 +1,153 @@
+//! A regular file open for positional reads: a file of the source, or the basis at the destination.
+//!
+//! Read with `pread`, never mapped: a mapped file that another process truncates kills the reader
+//! with SIGBUS. Reads take `&self`, so several threads may read different parts at once.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{Advice, AtFlags, SeekFrom, fadvise},
+    io::Errno,
+};
+
+use crate::metadata::{Metadata, Stamp};
+
+/// A regular file open for reading. Made by [`Dir::open_source`](crate::Dir::open_source).
+#[derive(Debug)]
+pub struct SourceFile {
+    fd: OwnedFd,
+    metadata: Metadata,
+}
+
+impl SourceFile {
+    pub(crate) fn new(fd: OwnedFd, metadata: Metadata) -> Self {
+        Self { fd, metadata }
+    }
+
+    /// Attributes at the time of opening.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Identity and version at the time of opening.
+    pub fn stamp(&self) -> Stamp {
+        self.metadata.stamp()
+    }
+
+    /// Length in bytes at the time of opening.
+    pub fn len(&self) -> u64 {
+        self.metadata.size
+    }
+
+    /// True when the file was empty at the time of opening.
+    pub fn is_empty(&self) -> bool {
+        self.metadata.size == 0
+    }
+
+    /// Asks the kernel for the file's identity and version once more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn restamp(&self) -> io::Result<Stamp> {
+        stat_fd(self.fd.as_fd()).map(|metadata| metadata.stamp())
+    }
+
+    /// True when the file is still what it was when it was opened. To be asked after the last read:
+    /// a file that changed meanwhile must not be reported as copied.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        Ok(self.restamp()? == self.stamp())
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`; 0 means that the file ends there. May return less
+    /// than there is.
+    ///
+    /// # Errors
+    /// What the system says; an interrupted call is repeated.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        read_at(self.fd.as_fd(), offset, buf)
+    }
+
+    /// Fills `buf` from `offset` on; returns less than `buf.len()` only where the file ends.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read_full_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        read_full_at(self.fd.as_fd(), offset, buf)
+    }
+
+    /// Tells the kernel that the file will be read from front to back.
+    pub fn advise_sequential(&self) {
+        // Advice only: nothing is lost when a filesystem does not take it.
+        let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
+    }
+
+    /// First offset at or after `offset` that is not in a hole; `None` when only a hole follows.
+    /// Filesystems that know no holes answer `offset`.
+    ///
+    /// # Errors
+    /// What the system says. Not for use by several threads at once on one file: the answers are
+    /// right, but the kernel serialises them.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
+        if offset >= self.len() {
+            return Ok(None);
+        }
+        match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
+            Ok(data) => Ok(Some(data)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// First offset at or after `offset` that is in a hole; the end of the file counts as one.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        if offset >= self.len() {
+            return Ok(self.len());
+        }
+        match rustix::fs::seek(&self.fd, SeekFrom::Hole(offset)) {
+            Ok(hole) => Ok(hole),
+            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => Ok(self.len()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for SourceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<Metadata> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, Metadata::WANT)?;
+    Metadata::from_statx(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match rustix::io::pread(fd, &mut *buf, offset) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+pub(crate) fn read_full_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match read_at(fd, offset + filled as u64, &mut buf[filled..])? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,92 @@
+//! What rustix has no safe function for, and the process's own limits. The only `unsafe` of the crate.
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
+
+use memmap2::Mmap;
+use rustix::{
+    fs::{AtFlags, CWD, Mode},
+    process::{Resource, Rlimit, getrlimit, setrlimit},
+};
+
+/// Raises the soft limit of open files to the hard one; returns the limit in force (`u64::MAX`: none).
+///
+/// The default soft limit of 1024 is for programs that use `select`, which this crate does not.
+/// Never fails: a limit that cannot be raised is returned as it is.
+pub fn raise_nofile_limit() -> u64 {
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        let raised = Rlimit { current: now.maximum, maximum: now.maximum };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            return now.maximum.unwrap_or(u64::MAX);
+        }
+    }
+    now.current.unwrap_or(u64::MAX)
+}
+
+/// The permission bits that this process's file creation mask takes away, 0 to 0o777.
+///
+/// Read from `/proc`, because the system call can only read the mask by changing it, which other
+/// threads would see. Where `/proc` is missing the customary 0o022 is assumed.
+pub fn file_creation_mask() -> u16 {
+    read_mask().unwrap_or(0o022)
+}
+
+fn read_mask() -> Option<u16> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(c"/proc/thread-self/status", flags, Mode::empty()).ok()?;
+    let mut text = [0u8; 4096];
+    let len = rustix::io::read(&fd, &mut text[..]).ok()?;
+    let line = text[..len].split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Umask:"))?;
+    let digits = std::str::from_utf8(line).ok()?.trim();
+    u16::from_str_radix(digits, 8).ok().map(|mask| mask & 0o777)
+}
+
+/// Changes the mode of whatever an `O_PATH` descriptor stands for.
+///
+/// `fchmodat2` (Linux 6.6) takes the descriptor itself; older kernels get there through the
+/// descriptor's own link in `/proc`, which leads to the opened inode and nowhere else.
+pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
+    let empty = c"";
+    // SAFETY: `fchmodat2` reads the descriptor, a NUL-terminated string that lives for the call, and
+    // two integers; it writes no memory of ours.
+    let result = unsafe {
+        nix::libc::syscall(
+            nix::libc::SYS_fchmodat2,
+            fd.as_raw_fd(),
+            empty.as_ptr(),
+            nix::libc::c_uint::from(mode),
+            AtFlags::EMPTY_PATH.bits(),
+        )
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // Missing, filtered by a sandbox, or refused by a filesystem that still takes the old call.
+        Some(nix::libc::ENOSYS | nix::libc::EPERM | nix::libc::EOPNOTSUPP | nix::libc::EINVAL) => {
+            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            match rustix::fs::chmodat(CWD, &link, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()) {
+                Err(rustix::io::Errno::NOENT) => Err(error),
+                result => Ok(result?),
+            }
+        }
+        _ => Err(error),
+    }
+}
+
+/// Maps a spool file for reading.
+///
+/// The caller passes only descriptors of files that it created without a name, or whose name it
+/// removed before the first write, and that it will not write again.
+pub(crate) fn map_own_file(fd: impl AsFd) -> io::Result<Mmap> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the file has no name and its only descriptor is ours, so no other process can truncate
+    // or change it while it is mapped; this crate writes nothing to it after this call.
+    unsafe { Mmap::map(fd) }
+}
