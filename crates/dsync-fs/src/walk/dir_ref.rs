@@ -1,0 +1,201 @@
+//! Reaching a walked directory again, without a descriptor for each.
+//!
+//! A [`DirRef`] knows its place in the tree and opens the directory when it is asked to, from the
+//! operand's own handle downwards and without following links. The last few opened directories stay
+//! open for all references of a walk together.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt, io,
+    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+};
+
+use crate::{
+    component::{Component, RelPath},
+    dir::Dir,
+    metadata::Metadata,
+    source_file::SourceFile,
+};
+
+/// A directory of the walk that can be reached again later; cheap to clone and to keep. Valid after
+/// the walk has gone on, and from any thread.
+#[derive(Clone)]
+pub struct DirRef(Arc<Node>);
+
+/// One operand's part of the tree.
+#[derive(Debug)]
+pub(super) struct Layer {
+    /// The directory that paths of this layer start at.
+    pub(super) base: Arc<Dir>,
+    /// Filesystem of the operand.
+    pub(super) device: u64,
+}
+
+/// What all references of one walk have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) layers: Vec<Layer>,
+    recent: Mutex<VecDeque<Arc<Dir>>>,
+    /// Which layer an entry of the root comes from, where an operand names the entry itself.
+    pub(super) named: OnceLock<HashMap<Component, u32>>,
+}
+
+struct Node {
+    shared: Arc<Shared>,
+    place: Option<(DirRef, Component)>,
+    /// The layers that have this directory, the first to win coming first.
+    layers: Arc<[u32]>,
+    open: Mutex<Vec<Weak<Dir>>>,
+}
+
+impl DirRef {
+    pub(super) fn root(shared: Arc<Shared>, layers: Arc<[u32]>) -> Self {
+        Self(Arc::new(Node { shared, place: None, layers, open: Mutex::default() }))
+    }
+
+    pub(super) fn child(&self, name: Component, layers: Arc<[u32]>) -> Self {
+        let shared = Arc::clone(&self.0.shared);
+        let place = Some((self.clone(), name));
+        Self(Arc::new(Node { shared, place, layers, open: Mutex::default() }))
+    }
+
+    pub(super) fn layers(&self) -> &Arc<[u32]> {
+        &self.0.layers
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    /// Opens a regular file of the directory.
+    ///
+    /// # Errors
+    /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also when the directory itself
+    /// is gone.
+    pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
+        self.first_found(name, |dir| dir.open_source(name))
+    }
+
+    /// Reads a symbolic link of the directory.
+    ///
+    /// # Errors
+    /// As [`Dir::read_link`].
+    pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
+        self.first_found(name, |dir| dir.read_link(name))
+    }
+
+    /// Reads the attributes of an entry of the directory.
+    ///
+    /// # Errors
+    /// As [`Dir::stat`].
+    pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
+        self.first_found(name, |dir| dir.stat(name))
+    }
+
+    /// The directory's path below the transfer's root. Cost: one step per level.
+    pub fn path(&self) -> RelPath {
+        let mut names = Vec::new();
+        let mut node = self;
+        while let Some((parent, name)) = &node.0.place {
+            names.push(name);
+            node = parent;
+        }
+        let mut path = RelPath::root();
+        names.into_iter().rev().for_each(|name| path.push(name));
+        path
+    }
+
+    /// Asks the layers in their order of precedence.
+    fn first_found<T>(&self, name: &Component, ask: impl Fn(&Dir) -> io::Result<T>) -> io::Result<T> {
+        let named = match self.0.place {
+            None => self.0.shared.named.get().and_then(|named| named.get(name)),
+            Some(_) => None,
+        };
+        if let Some(&layer) = named {
+            let layer = usize::try_from(layer).ok().and_then(|layer| self.0.shared.layers.get(layer));
+            return layer.map_or_else(not_found, |layer| ask(&layer.base));
+        }
+        for index in 0..self.0.layers.len() {
+            match self.open(index).and_then(|dir| ask(&dir)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => return result,
+            }
+        }
+        not_found()
+    }
+
+    /// The directory in its `index`-th layer.
+    pub(super) fn open(&self, index: usize) -> io::Result<Arc<Dir>> {
+        let Some(layer) = self.layer(index) else { return not_found() };
+        let Some((parent, name)) = &self.0.place else { return Ok(Arc::clone(&layer.base)) };
+        if let Some(dir) = self.opened(index) {
+            return Ok(dir);
+        }
+        let above = self.0.layers.get(index).and_then(|id| parent.0.layers.iter().position(|at| at == id));
+        let dir = match above.and_then(|above| parent.opened_or_base(above)) {
+            Some(parent) => parent.open_child(name)?,
+            None => layer.base.open_beneath(&self.path())?,
+        };
+        let dir = Arc::new(dir);
+        self.remember(index, &dir);
+        Ok(dir)
+    }
+
+    fn layer(&self, index: usize) -> Option<&Layer> {
+        let id = usize::try_from(*self.0.layers.get(index)?).ok()?;
+        self.0.shared.layers.get(id)
+    }
+
+    fn opened_or_base(&self, index: usize) -> Option<Arc<Dir>> {
+        match self.0.place {
+            None => self.layer(index).map(|layer| Arc::clone(&layer.base)),
+            Some(_) => self.opened(index),
+        }
+    }
+
+    fn opened(&self, index: usize) -> Option<Arc<Dir>> {
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get(index)?.upgrade()
+    }
+
+    fn remember(&self, index: usize, dir: &Arc<Dir>) {
+        let mut open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() <= index {
+            open.resize_with(index + 1, Weak::new);
+        }
+        if let Some(slot) = open.get_mut(index) {
+            *slot = Arc::downgrade(dir);
+        }
+        drop(open);
+        self.0.shared.keep(Arc::clone(dir));
+    }
+}
+
+impl Shared {
+    pub(super) fn new(layers: Vec<Layer>) -> Self {
+        Self { layers, recent: Mutex::default(), named: OnceLock::new() }
+    }
+
+    /// Keeps a directory open until `MAX_RECENT` others have been opened.
+    fn keep(&self, dir: Arc<Dir>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = if recent.len() >= MAX_RECENT { recent.pop_front() } else { None };
+        recent.push_back(dir);
+        drop(recent);
+        // Closing is a system call: not under the lock.
+        drop(oldest);
+    }
+}
+
+impl fmt::Debug for DirRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirRef").field(&self.path()).finish()
+    }
+}
+
+fn not_found<T>() -> io::Result<T> {
+    Err(io::ErrorKind::NotFound.into())
+}
+
+/// Directories kept open per walk.
+const MAX_RECENT: usize = 64;
