@@ -1,11 +1,20 @@
 //! Making groups of finished files durable and visible.
 //!
 //! The law: under [`Durability::Batch`] and [`Durability::File`] no rename happens before the data
-//! that it shows is on the disk, and after [`CommitGroup::finish`] everything that was noted survives
-//! a power cut. A failed sync is final for what it covered: the kernel marks the pages clean, so a
-//! later sync that succeeds proves nothing; the temporary files are dropped and the old files stay.
+//! that it shows is on the disk, and after [`CommitGroup::finish`] everything that was committed or
+//! noted survives a power cut. A failed sync is final for what it covered: the kernel marks the pages
+//! clean, so a later sync that succeeds proves nothing; the temporary files are dropped and the old
+//! files stay.
+//!
+//! Why one `syncfs` per group: it costs about as much as one `fsync`, and covers data, attributes and
+//! names of any number of files. It also writes what other programs have written there, which is the
+//! price.
 
-use std::{io, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    io, mem,
+    sync::Arc,
+};
 
 use crate::{dir::Dir, staged::PreparedFile};
 
@@ -22,7 +31,7 @@ pub enum Durability {
 }
 
 /// Why a finished file did not get its name.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
     /// The old file is not the one that the new content was made from: somebody else wrote it.
@@ -36,17 +45,18 @@ pub enum CommitError {
     Stat {
         /// What the system said.
         #[source]
-        source: io::Error,
+        source: Arc<io::Error>,
     },
     /// The rename failed.
     #[error("cannot rename the new file to its name")]
     Rename {
         /// What the system said.
         #[source]
-        source: io::Error,
+        source: Arc<io::Error>,
     },
-    /// The data could not be written to the disk.
-    #[error("cannot write the data to the disk")]
+    /// The data, or under [`Durability::File`] the name, could not be written to the disk. The disk
+    /// is not to be trusted any more: end the run.
+    #[error("cannot write the new file to the disk")]
     Sync {
         /// What the system said; shared by all files of the group.
         #[source]
@@ -54,9 +64,19 @@ pub enum CommitError {
     },
 }
 
-/// The last sync failed: what was committed is visible but may not survive a power cut.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the names to the disk")]
+impl CommitError {
+    /// The system's error number, where it gave one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Stat { source } | Self::Rename { source } | Self::Sync { source } => source.raw_os_error(),
+            Self::BasisChanged | Self::TargetIsDirectory => None,
+        }
+    }
+}
+
+/// A sync failed: what was committed is visible but may not survive a power cut.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("cannot write to the disk what was committed")]
 pub struct SyncFailed {
     /// What the system said.
     #[source]
@@ -64,20 +84,38 @@ pub struct SyncFailed {
 }
 
 /// Files that become durable together. `T` is whatever the caller knows a file by.
+///
+/// Not for several threads at once: give it a thread or a lock. Dropped, it drops the files that wait.
 #[derive(Debug)]
 pub struct CommitGroup<T> {
     durability: Durability,
     pending: Vec<(PreparedFile, T)>,
+    filesystems: HashMap<u64, Filesystem>,
+    /// The first sync that failed.
+    failure: Option<Arc<io::Error>>,
+    syncs: u64,
+}
+
+/// A filesystem that was written to.
+#[derive(Debug)]
+struct Filesystem {
+    /// Its first directory that was seen, kept for the whole run: `syncfs` reports write errors since
+    /// its descriptor was opened, so a later descriptor could miss one.
+    dir: Arc<Dir>,
+    /// Something changed since the last sync.
+    dirty: bool,
 }
 
 impl<T> CommitGroup<T> {
     /// An empty group.
     pub fn new(durability: Durability) -> Self {
-        Self { durability, pending: Vec::new() }
+        let (pending, filesystems) = (Vec::new(), HashMap::new());
+        Self { durability, pending, filesystems, failure: None, syncs: 0 }
     }
 
     /// Adds a finished file; nothing happens to it until [`flush`](Self::flush).
     pub fn add(&mut self, file: PreparedFile, tag: T) {
+        self.note(file.dir());
         self.pending.push((file, tag));
     }
 
@@ -91,28 +129,134 @@ impl<T> CommitGroup<T> {
         self.pending.is_empty()
     }
 
-    /// Commits all files that wait, in the order in which they were added.
+    /// Commits all files that wait, in the order in which they were added, and tells each one's fate.
+    ///
+    /// Cost under `Batch`: one `syncfs` per filesystem of the group; under `File`: one `fsync` per
+    /// directory of the group.
     pub fn flush(&mut self) -> Vec<(T, Result<(), CommitError>)> {
-        let _ = self.durability;
-        self.pending.drain(..).map(|(file, tag)| (tag, file.commit())).collect()
+        let pending = mem::take(&mut self.pending);
+        match self.durability {
+            Durability::Batch => self.flush_batch(pending),
+            Durability::File => self.flush_files(pending),
+            Durability::None => pending.into_iter().map(|(file, tag)| (tag, file.commit())).collect(),
+        }
+    }
+
+    fn flush_batch(&mut self, pending: Vec<(PreparedFile, T)>) -> Vec<(T, Result<(), CommitError>)> {
+        let mut synced: HashMap<u64, Result<(), Arc<io::Error>>> = HashMap::new();
+        let mut outcomes = Vec::with_capacity(pending.len());
+        for (file, _) in &pending {
+            if let Ok(device) = file.dir().device() {
+                synced.entry(device).or_insert_with(|| self.sync_filesystem(device));
+            }
+        }
+        for (file, tag) in pending {
+            let result = match file.dir().device().map(|device| (device, synced.get(&device).cloned())) {
+                Ok((device, Some(Ok(())))) => {
+                    self.mark(device);
+                    file.commit()
+                }
+                Ok((_, Some(Err(source)))) => Err(CommitError::Sync { source }),
+                Ok((_, None)) => Err(CommitError::Sync { source: Arc::new(io::ErrorKind::NotFound.into()) }),
+                Err(source) => Err(CommitError::Stat { source: Arc::new(source) }),
+            };
+            outcomes.push((tag, result));
+        }
+        outcomes
+    }
+
+    fn flush_files(&mut self, pending: Vec<(PreparedFile, T)>) -> Vec<(T, Result<(), CommitError>)> {
+        let mut dirs = Vec::new();
+        let mut seen = HashSet::new();
+        let mut committed = Vec::with_capacity(pending.len());
+        for (file, tag) in pending {
+            let dir = Arc::clone(file.dir());
+            let address = Arc::as_ptr(&dir) as usize;
+            // Its data, synced when it was prepared.
+            self.syncs += 1;
+            committed.push((tag, address, file.commit()));
+            if seen.insert(address) {
+                dirs.push((address, dir));
+            }
+        }
+        let mut failed: HashMap<usize, Arc<io::Error>> = HashMap::new();
+        for (address, dir) in dirs {
+            self.syncs += 1;
+            if let Err(error) = dir.sync() {
+                let error = self.remember(error);
+                failed.insert(address, error);
+            }
+        }
+        let durable = |(tag, address, result): (T, usize, Result<(), CommitError>)| {
+            let result = match failed.get(&address) {
+                Some(source) => result.and(Err(CommitError::Sync { source: Arc::clone(source) })),
+                None => result,
+            };
+            (tag, result)
+        };
+        committed.into_iter().map(durable).collect()
     }
 
     /// Remembers that something was changed in a directory other than by a commit: an entry made or
-    /// removed, attributes set.
+    /// removed, attributes set. Call it *before* the change, with a handle opened before the change.
     pub fn note(&mut self, dir: &Arc<Dir>) {
-        let _ = dir;
+        if self.durability == Durability::None {
+            return;
+        }
+        match dir.device() {
+            Ok(device) => {
+                let filesystem = self
+                    .filesystems
+                    .entry(device)
+                    .or_insert_with(|| Filesystem { dir: Arc::clone(dir), dirty: true });
+                filesystem.dirty = true;
+            }
+            // Not to be synced by number: the last sync must not report success.
+            Err(error) => {
+                self.remember(error);
+            }
+        }
     }
 
-    /// Makes everything durable that was committed or noted.
+    /// Makes everything durable that was committed or noted. Files that still wait are not touched:
+    /// flush first.
     ///
     /// # Errors
-    /// [`SyncFailed`] when the disk does not take it.
+    /// [`SyncFailed`] when the disk did not take it, now or at an earlier flush.
     pub fn finish(&mut self) -> Result<(), SyncFailed> {
-        Ok(())
+        let dirty: Vec<u64> =
+            self.filesystems.iter().filter(|(_, at)| at.dirty).map(|(&device, _)| device).collect();
+        for device in dirty {
+            // The first failure is remembered; the others are worth writing all the same.
+            let _ = self.sync_filesystem(device);
+        }
+        self.failure.as_ref().map_or(Ok(()), |source| Err(SyncFailed { source: Arc::clone(source) }))
     }
 
     /// Number of sync calls so far.
     pub fn syncs(&self) -> u64 {
-        0
+        self.syncs
+    }
+
+    fn sync_filesystem(&mut self, device: u64) -> Result<(), Arc<io::Error>> {
+        let Some(filesystem) = self.filesystems.get_mut(&device) else { return Ok(()) };
+        self.syncs += 1;
+        filesystem.dirty = false;
+        match filesystem.dir.sync_filesystem() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.remember(error)),
+        }
+    }
+
+    fn mark(&mut self, device: u64) {
+        if let Some(filesystem) = self.filesystems.get_mut(&device) {
+            filesystem.dirty = true;
+        }
+    }
+
+    fn remember(&mut self, error: io::Error) -> Arc<io::Error> {
+        let error = Arc::new(error);
+        self.failure.get_or_insert_with(|| Arc::clone(&error));
+        error
     }
 }

@@ -204,7 +204,7 @@ impl Dir {
     pub fn list(&self) -> Listing {
         let mut names = Vec::new();
         let mut complete = true;
-        let error = self.for_each_name(&mut complete, |name, ino| names.push((ino, name)));
+        let error = self.for_each_name(&mut complete, |name, ino, _| names.push((ino, name)));
         names.sort_unstable_by_key(|&(ino, _)| ino);
         let mut entries: Vec<_> = names
             .into_iter()
@@ -215,11 +215,12 @@ impl Dir {
         Listing { entries, complete: complete && error.is_none(), error }
     }
 
-    /// Calls `each` with every name and inode number; clears `complete` for a name that cannot be one.
+    /// Calls `each` with every name, its inode number and, where the filesystem tells, its type; clears
+    /// `complete` for a name that cannot be one.
     pub(crate) fn for_each_name(
         &self,
         complete: &mut bool,
-        mut each: impl FnMut(Component, u64),
+        mut each: impl FnMut(Component, u64, Option<Kind>),
     ) -> Option<io::Error> {
         // A handle of its own, because the position in a directory belongs to the open file
         // description and several threads may list at once.
@@ -236,7 +237,7 @@ impl Dir {
                 Ok(entry) => match entry.file_name().to_bytes() {
                     b"." | b".." => {}
                     _ => match Component::from_kernel(entry.file_name()) {
-                        Some(name) => each(name, entry.ino()),
+                        Some(name) => each(name, entry.ino(), Kind::from_file_type(entry.file_type())),
                         None => *complete = false,
                     },
                 },

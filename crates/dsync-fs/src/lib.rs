@@ -23,7 +23,7 @@ pub mod filter;
 pub mod ids;
 pub mod metadata;
 pub mod operand;
-mod remove;
+pub mod remove;
 pub mod source_file;
 pub mod spool;
 pub mod staged;
@@ -39,6 +39,7 @@ pub use crate::{
     ids::Names,
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,
+    remove::RemoveError,
     source_file::SourceFile,
     spool::{SealedSpool, Spool, SpoolError},
     staged::{PreparedFile, StagedFile, is_temp_name},

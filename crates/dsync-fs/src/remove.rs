@@ -1,6 +1,13 @@
 //! Removing whole trees by directory handle.
+//!
+//! The law: nothing outside the directory is removed, whatever somebody else does to the tree
+//! meanwhile. Every step opens one name without following links and checks on the way back up that
+//! the directory is still the one it came through; a mount point is never entered. Iterative, with a
+//! bounded number of open descriptors, so depth costs memory for names only.
 
-use std::io;
+use std::{io, vec};
+
+use rustix::io::Errno;
 
 use crate::{
     component::{Component, RelPath},
@@ -8,22 +15,225 @@ use crate::{
     metadata::Kind,
 };
 
+/// Not everything could be removed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot remove '{}'", path.as_bytes().escape_ascii())]
+pub struct RemoveError {
+    /// The first entry that stayed, relative to the directory that the removal started in.
+    pub path: RelPath,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
 impl Dir {
-    /// Removes an entry and everything below it, children before their directory.
+    /// Removes an entry and everything below it. Goes on after an entry that cannot be removed.
+    ///
+    /// `visitor` hears of each removed entry, by its path relative to this directory: in byte order of
+    /// names, the entries of a directory before the directory.
     ///
     /// # Errors
-    /// The first error; what was removed until then stays removed.
-    pub fn remove_tree(&self, name: &Component, visitor: &mut dyn FnMut(&RelPath, Kind)) -> io::Result<()> {
-        let _ = (name, visitor);
-        Err(io::ErrorKind::Unsupported.into())
+    /// [`RemoveError`] for the first entry that stayed. An entry that was gone already is no error.
+    /// A directory on another filesystem stays with `EXDEV`.
+    pub fn remove_tree(
+        &self,
+        name: &Component,
+        visitor: &mut dyn FnMut(&RelPath, Kind),
+    ) -> Result<(), RemoveError> {
+        Removal::new(self, name, visitor, false).run()
     }
 
     /// Visits what [`Dir::remove_tree`] would remove, in the same order, and removes nothing.
     ///
     /// # Errors
-    /// The first error.
-    pub fn list_tree(&self, name: &Component, visitor: &mut dyn FnMut(&RelPath, Kind)) -> io::Result<()> {
-        let _ = (name, visitor);
-        Err(io::ErrorKind::Unsupported.into())
+    /// [`RemoveError`] for the first entry that could not be read; it would stay.
+    pub fn list_tree(
+        &self,
+        name: &Component,
+        visitor: &mut dyn FnMut(&RelPath, Kind),
+    ) -> Result<(), RemoveError> {
+        Removal::new(self, name, visitor, true).run()
     }
 }
+
+struct Removal<'a> {
+    base: &'a Dir,
+    visitor: &'a mut dyn FnMut(&RelPath, Kind),
+    dry_run: bool,
+    /// Path of the last level.
+    path: RelPath,
+    levels: Vec<Level>,
+    failure: Option<RemoveError>,
+}
+
+/// A directory being emptied.
+struct Level {
+    /// Closed for levels far up; opened again on the way back. Always `None` for the first level,
+    /// which is the base.
+    dir: Option<Dir>,
+    /// Filesystem and inode.
+    identity: (u64, u64),
+    pending: vec::IntoIter<(Component, Option<Kind>)>,
+    /// Something in it stays, and so must it.
+    stays: bool,
+    /// How often it was listed.
+    listed: usize,
+}
+
+impl<'a> Removal<'a> {
+    fn new(
+        base: &'a Dir,
+        name: &Component,
+        visitor: &'a mut dyn FnMut(&RelPath, Kind),
+        dry_run: bool,
+    ) -> Self {
+        let pending = vec![(name.clone(), None)].into_iter();
+        let first = Level { dir: None, identity: (0, 0), pending, stays: false, listed: 1 };
+        Self { base, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
+    }
+
+    fn run(mut self) -> Result<(), RemoveError> {
+        while let Some(level) = self.levels.last_mut() {
+            match level.pending.next() {
+                Some((name, kind)) => {
+                    if let Err(error) = self.enter(&name, kind, 1) {
+                        self.fail(self.path.join(&name), error);
+                    }
+                }
+                None => self.leave(),
+            }
+        }
+        self.failure.map_or(Ok(()), Err)
+    }
+
+    /// Removes an entry of the last level, or descends into it.
+    fn enter(&mut self, name: &Component, kind: Option<Kind>, listed: usize) -> io::Result<()> {
+        let dry_run = self.dry_run;
+        let parent = self.last_dir()?;
+        let kind = match kind {
+            Some(kind) => kind,
+            None => match parent.stat(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                stat => stat?.kind,
+            },
+        };
+        if kind == Kind::Dir {
+            match open_level(parent, name, listed) {
+                Ok(level) => {
+                    self.push(name, level);
+                    return Ok(());
+                }
+                // It became something else, which is removed like anything else.
+                Err(error) if is_no_directory(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        if !dry_run {
+            match parent.remove_file(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                result => result?,
+            }
+        }
+        (self.visitor)(&self.path.join(name), kind);
+        Ok(())
+    }
+
+    fn push(&mut self, name: &Component, level: Level) {
+        self.path.push(name);
+        self.levels.push(level);
+        let close = self.levels.len().checked_sub(MAX_OPEN + 1);
+        if let Some(level) = close.and_then(|index| self.levels.get_mut(index)) {
+            level.dir = None;
+        }
+    }
+
+    /// Removes the last level's directory, which is empty now.
+    fn leave(&mut self) {
+        let Some(level) = self.levels.pop() else { return };
+        let Some(name) = self.path.file_name() else { return };
+        let path = self.path.clone();
+        self.path.pop();
+        if level.stays {
+            if let Some(parent) = self.levels.last_mut() {
+                parent.stays = true;
+            }
+            return;
+        }
+        match self.remove_emptied(&name) {
+            Ok(()) => (self.visitor)(&path, Kind::Dir),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Somebody put something in meanwhile.
+            Err(error) if is_not_empty(&error) && level.listed < MAX_LISTED => {
+                if let Err(error) = self.enter(&name, Some(Kind::Dir), level.listed + 1) {
+                    self.fail(path, error);
+                }
+            }
+            Err(error) => self.fail(path, error),
+        }
+    }
+
+    fn remove_emptied(&mut self, name: &Component) -> io::Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        self.last_dir()?.remove_empty_dir(name)
+    }
+
+    /// The last level's directory, opened again where it was closed.
+    fn last_dir(&mut self) -> io::Result<&Dir> {
+        let is_base = self.levels.len() <= 1;
+        match self.levels.last_mut() {
+            Some(level) if !is_base => {
+                if level.dir.is_none() {
+                    let dir = self.base.open_beneath(&self.path)?;
+                    let now = dir.metadata()?;
+                    if (now.dev, now.ino) != level.identity {
+                        return Err(io::ErrorKind::NotFound.into());
+                    }
+                    level.dir = Some(dir);
+                }
+                level.dir.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+            }
+            _ => Ok(self.base),
+        }
+    }
+
+    fn fail(&mut self, path: RelPath, source: io::Error) {
+        if let Some(level) = self.levels.last_mut() {
+            level.stays = true;
+        }
+        self.failure.get_or_insert(RemoveError { path, source });
+    }
+}
+
+fn open_level(parent: &Dir, name: &Component, listed: usize) -> io::Result<Level> {
+    let dir = parent.open_child(name)?;
+    let metadata = dir.metadata()?;
+    if metadata.dev != parent.device()? {
+        return Err(Errno::XDEV.into());
+    }
+    let mut names = Vec::new();
+    let mut complete = true;
+    let error = dir.for_each_name(&mut complete, |name, _, kind| names.push((name, kind)));
+    if let Some(error) = error {
+        return Err(error);
+    }
+    names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    let identity = (metadata.dev, metadata.ino);
+    Ok(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, listed })
+}
+
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::LOOP))
+}
+
+fn is_not_empty(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOTEMPTY | Errno::EXIST))
+}
+
+/// Levels that are kept open, counted from the deepest.
+const MAX_OPEN: usize = 64;
+
+/// How often a directory is listed that others fill while it is emptied.
+const MAX_LISTED: usize = 3;

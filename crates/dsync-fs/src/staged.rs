@@ -184,7 +184,7 @@ impl PreparedFile {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return Err(CommitError::BasisChanged);
                 }
-                Err(source) => return Err(CommitError::Stat { source }),
+                Err(source) => return Err(CommitError::Stat { source: Arc::new(source) }),
             }
         }
         match renameat(&**dir, self.temp.name.as_c_str(), &**dir, self.target.as_c_str()) {
@@ -193,7 +193,7 @@ impl PreparedFile {
                 Ok(())
             }
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(CommitError::TargetIsDirectory),
-            Err(error) => Err(CommitError::Rename { source: error.into() }),
+            Err(error) => Err(CommitError::Rename { source: Arc::new(error.into()) }),
         }
     }
 }
