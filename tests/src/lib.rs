@@ -1,1 +1,31 @@
-//! Shared harness of the end-to-end tests.
+//! Harness of the end-to-end tests.
+//!
+//! A test plants a source [`tree`], runs the [`program`] through [`run`], here or against a throwaway
+//! [`sshd`], possibly inside a network [`namespace`], and judges the result twice: with [`compare`], a
+//! walker that shares no code with dsync, and with [`oracle`], what rsync itself says and makes.
+//!
+//! The program under test is `$DSYNC_BIN`, else the `dsync` beside the test binaries. rsync may stand
+//! in for it (`DSYNC_BIN=/usr/bin/rsync`): what both must do is then checked against rsync, which shows
+//! that a test demands neither too much nor nothing; what only dsync promises is passed over.
+//!
+//! A test that cannot run where it is says so with [`skip`]; `cargo xtask test` fails on a skip that
+//! `tests/skips.txt` does not allow.
+
+pub mod compare;
+pub mod namespace;
+pub mod oracle;
+pub mod program;
+pub mod run;
+pub mod scratch;
+pub mod skip;
+pub mod sshd;
+pub mod tree;
+
+pub use compare::{Facts, Scope, assert_same, differences, survey};
+pub use namespace::Namespace;
+pub use oracle::{assert_rsync_agrees, rsync};
+pub use program::{is_stand_in, program};
+pub use run::{Outcome, Run, Running};
+pub use scratch::Scratch;
+pub use sshd::{Remote, Sshd, Via};
+pub use tree::{Content, Edit, Kind, Node, Style, Tree};

@@ -1,0 +1,212 @@
+//! An independent checker: walks two trees by plain paths and compares all that `-a` promises.
+//!
+//! It shares no code with dsync, on purpose: not the walker, not the metadata type. BLAKE3 is only
+//! used to hold a file's content in 32 bytes.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs::{self, File, Metadata},
+    io::Read,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::{FileTypeExt, MetadataExt},
+    },
+    path::Path,
+};
+
+/// What is known of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// `file`, `dir`, `symlink`, `fifo`, `socket`, `char` or `block`.
+    pub kind: &'static str,
+    /// Permission bits, with setuid, setgid and sticky.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+    /// Modification time: seconds since 1970 and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Length of a regular file.
+    pub size: u64,
+    /// Device number of a device.
+    pub device: u64,
+    /// Content of a regular file (its BLAKE3 sum) or text of a link.
+    pub content: Vec<u8>,
+}
+
+/// What a comparison looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
+    /// Owners and groups.
+    pub owners: bool,
+    /// Permission bits.
+    pub modes: bool,
+    /// Modification times of what is not a directory.
+    pub times: bool,
+    /// Modification times of directories.
+    pub dir_times: bool,
+    /// The two directories themselves, not only what is in them.
+    pub root: bool,
+}
+
+impl Scope {
+    /// All that `-a` keeps, as root.
+    pub const ALL: Self = Self { owners: true, modes: true, times: true, dir_times: true, root: true };
+    /// All of it, but not owners: a run without privileges cannot set them.
+    pub const NO_OWNERS: Self = Self { owners: false, ..Self::ALL };
+    /// Names, types and content only.
+    pub const CONTENT: Self = Self { owners: false, modes: false, times: false, dir_times: false, root: false };
+    /// All of it below the two directories, not they themselves.
+    pub const BELOW: Self = Self { root: false, ..Self::ALL };
+
+    /// [`Scope::ALL`] as far as this process's privileges go.
+    pub fn full() -> Self {
+        if crate::skip::is_root() { Self::ALL } else { Self::NO_OWNERS }
+    }
+}
+
+/// Asserts that two trees are the same in the given scope.
+///
+/// # Panics
+/// When they are not, with the first differences.
+pub fn assert_same(source: &Path, destination: &Path, scope: Scope) {
+    let found = differences(source, destination, scope);
+    let head: Vec<&str> = found.iter().take(20).map(String::as_str).collect();
+    assert!(found.is_empty(), "{} differences, first:\n{}", found.len(), head.join("\n"));
+}
+
+/// What differs between two trees, one line each.
+pub fn differences(source: &Path, destination: &Path, scope: Scope) -> Vec<String> {
+    compare(&survey(source), &survey(destination), scope)
+}
+
+/// What differs between two surveys, one line each.
+pub fn compare(source: &BTreeMap<Vec<u8>, Facts>, destination: &BTreeMap<Vec<u8>, Facts>, scope: Scope) -> Vec<String> {
+    let mut found = Vec::new();
+    for (path, wanted) in source {
+        if path.is_empty() && !scope.root {
+            continue;
+        }
+        match destination.get(path) {
+            None => found.push(format!("missing: {}", show(path))),
+            Some(got) => found.extend(differ(wanted, got, scope).map(|what| format!("{}: {what}", show(path)))),
+        }
+    }
+    let extra = destination.keys().filter(|path| !source.contains_key(*path));
+    found.extend(extra.map(|path| format!("extra: {}", show(path))));
+    found
+}
+
+/// Everything at and under `root`, by path relative to it; the root itself has the empty path.
+///
+/// # Panics
+/// When anything cannot be read.
+pub fn survey(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
+    let mut found = BTreeMap::new();
+    found.insert(Vec::new(), facts(root));
+    let mut pending = if root.is_dir() { vec![Vec::new()] } else { Vec::new() };
+    while let Some(dir) = pending.pop() {
+        let at = root.join(OsStr::from_bytes(&dir));
+        for entry in fs::read_dir(&at).unwrap_or_else(|error| panic!("{}: {error}", at.display())) {
+            let name = entry.expect("a directory entry").file_name().into_vec();
+            let path = if dir.is_empty() { name } else { [&dir[..], b"/", &name[..]].concat() };
+            let facts = facts(&root.join(OsStr::from_bytes(&path)));
+            if facts.kind == "dir" {
+                pending.push(path.clone());
+            }
+            found.insert(path, facts);
+        }
+    }
+    found
+}
+
+/// The names of temporary files, dsync's or rsync's, under a directory.
+///
+/// # Panics
+/// When anything cannot be read.
+pub fn temporaries(root: &Path) -> Vec<String> {
+    if !root.exists() {
+        return Vec::new();
+    }
+    let is_temporary = |path: &[u8]| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        name.starts_with(b".dsync-") || (name.starts_with(b".") && name.len() > 8 && name[name.len() - 7] == b'.')
+    };
+    survey(root).keys().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
+}
+
+/// A path for people.
+pub fn show(path: &[u8]) -> String {
+    if path.is_empty() { "(root)".into() } else { format!("'{}'", path.escape_ascii()) }
+}
+
+fn differ(wanted: &Facts, got: &Facts, scope: Scope) -> impl Iterator<Item = String> {
+    let mut found = Vec::new();
+    let mut check = |on: bool, what: &str, wanted: &dyn std::fmt::Debug, got: &dyn std::fmt::Debug, same: bool| {
+        if on && !same {
+            found.push(format!("{what} is {got:?}, should be {wanted:?}"));
+        }
+    };
+    check(true, "type", &wanted.kind, &got.kind, wanted.kind == got.kind);
+    if wanted.kind == got.kind {
+        check(true, "size", &wanted.size, &got.size, wanted.size == got.size);
+        check(true, "content", &"the source's", &"other", wanted.content == got.content);
+        check(true, "device", &wanted.device, &got.device, wanted.device == got.device);
+        let has_mode = wanted.kind != "symlink";
+        check(scope.modes && has_mode, "mode", &wanted.mode, &got.mode, wanted.mode == got.mode);
+        check(scope.owners, "owner", &wanted.owner, &got.owner, wanted.owner == got.owner);
+        let times = if wanted.kind == "dir" { scope.dir_times } else { scope.times };
+        check(times, "mtime", &wanted.mtime, &got.mtime, wanted.mtime == got.mtime);
+    }
+    found.into_iter()
+}
+
+fn facts(path: &Path) -> Facts {
+    let meta = fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let kind = kind(&meta);
+    let content = match kind {
+        "file" => sum(path).to_vec(),
+        "symlink" => fs::read_link(path).expect("a link's text").into_os_string().into_vec(),
+        _ => Vec::new(),
+    };
+    Facts {
+        kind,
+        mode: meta.mode() & 0o7777,
+        owner: (meta.uid(), meta.gid()),
+        mtime: (meta.mtime(), meta.mtime_nsec()),
+        size: if kind == "file" { meta.len() } else { 0 },
+        device: if matches!(kind, "char" | "block") { meta.rdev() } else { 0 },
+        content,
+    }
+}
+
+fn kind(meta: &Metadata) -> &'static str {
+    let kind = meta.file_type();
+    match () {
+        () if kind.is_file() => "file",
+        () if kind.is_dir() => "dir",
+        () if kind.is_symlink() => "symlink",
+        () if kind.is_fifo() => "fifo",
+        () if kind.is_socket() => "socket",
+        () if kind.is_char_device() => "char",
+        () => "block",
+    }
+}
+
+/// BLAKE3 of a file's content.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn sum(path: &Path) -> [u8; 32] {
+    let mut file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match file.read(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
+            0 => return *hasher.finalize().as_bytes(),
+            got => {
+                hasher.update(&buffer[..got]);
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Which program is under test.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+/// The program under test: `$DSYNC_BIN`, else `dsync` in the directory of the build profile.
+///
+/// # Panics
+/// When there is no such file.
+pub fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let path = env::var_os("DSYNC_BIN").map_or_else(|| profile_dir().join("dsync"), PathBuf::from);
+        assert!(path.is_file(), "{} is missing: run `cargo build -p dsync-cli`, or set DSYNC_BIN", path.display());
+        path.canonicalize().expect("the path of the program under test")
+    })
+}
+
+/// A compiled example of the engine crate.
+///
+/// # Panics
+/// When it was not built.
+pub fn example(name: &str) -> PathBuf {
+    let path = profile_dir().join("examples").join(name);
+    assert!(path.is_file(), "{} is missing: run `cargo build -p dsync-engine --examples`", path.display());
+    path
+}
+
+/// True when rsync stands in for dsync: what only dsync promises is then not checked.
+pub fn is_stand_in() -> bool {
+    program().file_name().is_some_and(|name| name == "rsync")
+}
+
+/// `target/<profile>`: test binaries lie in its `deps`.
+fn profile_dir() -> PathBuf {
+    let test = env::current_exe().expect("the path of the test binary");
+    test.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
+}

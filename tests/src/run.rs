@@ -1,0 +1,343 @@
+//! Runs of a program: started, watched, waited for, judged.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::Read,
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{namespace::Namespace, program::program};
+
+/// How long a run may take unless the test says otherwise: far more than any needs, so that only a
+/// hang ends there.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How often a running program's memory and the time limit are looked at.
+const SAMPLE: Duration = Duration::from_millis(5);
+
+/// A program with its arguments, not yet started.
+#[derive(Debug)]
+pub struct Run {
+    argv: Vec<OsString>,
+    cwd: Option<OsString>,
+    env: Vec<(OsString, OsString)>,
+    prefix: Vec<OsString>,
+    limit: Duration,
+}
+
+impl Run {
+    /// A run of the program under test.
+    pub fn dsync() -> Self {
+        Self::of(program())
+    }
+
+    /// A run of any program.
+    pub fn of(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            argv: vec![program.as_ref().to_owned()],
+            cwd: None,
+            env: Vec::new(),
+            prefix: Vec::new(),
+            limit: LIMIT,
+        }
+    }
+
+    /// Adds one argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.argv.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds several arguments.
+    #[must_use]
+    pub fn args<I>(mut self, args: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<OsStr>,
+    {
+        self.argv.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets the directory that the program starts in.
+    #[must_use]
+    pub fn cwd(mut self, dir: &Path) -> Self {
+        self.cwd = Some(dir.as_os_str().to_owned());
+        self
+    }
+
+    /// Sets one variable of its environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Runs it inside a network namespace.
+    #[must_use]
+    pub fn within(mut self, namespace: &Namespace) -> Self {
+        self.prefix.extend(namespace.enter());
+        self
+    }
+
+    /// Runs it as another user, with that user's primary group only.
+    #[must_use]
+    pub fn as_user(mut self, uid: u32, gid: u32) -> Self {
+        let drop = ["setpriv".into(), format!("--reuid={uid}"), format!("--regid={gid}"), "--clear-groups".into()];
+        self.prefix.extend(drop.into_iter().map(OsString::from));
+        self
+    }
+
+    /// Sets how long it may take.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Starts it with an empty stdin and both outputs collected.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(self) -> Running {
+        let argv: Vec<OsString> = self.prefix.into_iter().chain(self.argv).collect();
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("LC_ALL", "C").env("TZ", "UTC");
+        for name in ["DSYNC_LOG", "RSYNC_RSH", "RSYNC_OLD_ARGS", "RSYNC_PROTECT_ARGS", "SSH_CONNECTION"] {
+            command.env_remove(name);
+        }
+        command.envs(self.env);
+        if let Some(cwd) = self.cwd {
+            command.current_dir(cwd);
+        }
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {argv:?}: {error}"));
+        let stdout = collect(child.stdout.take().expect("stdout is piped"));
+        let stderr = collect(child.stderr.take().expect("stderr is piped"));
+        Running { argv, child, stdout, stderr, since: Instant::now(), limit: self.limit, peak_memory: 0 }
+    }
+
+    /// Starts it and waits for its end.
+    ///
+    /// # Panics
+    /// When it cannot be started or hangs.
+    pub fn run(self) -> Outcome {
+        self.start().wait()
+    }
+}
+
+/// A program that runs.
+#[derive(Debug)]
+pub struct Running {
+    argv: Vec<OsString>,
+    child: Child,
+    stdout: JoinHandle<Vec<u8>>,
+    stderr: JoinHandle<Vec<u8>>,
+    since: Instant,
+    limit: Duration,
+    peak_memory: u64,
+}
+
+impl Running {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// True while it has not ended.
+    ///
+    /// # Panics
+    /// When the system will not say.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the state of a child").is_none()
+    }
+
+    /// Sends it a signal; a process that has just ended is no error.
+    pub fn signal(&self, signal: Signal) {
+        send(self.child.id(), signal);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it takes longer than its limit: it is killed then.
+    pub fn wait(mut self) -> Outcome {
+        let status = self.wait_for_status();
+        let elapsed = self.since.elapsed();
+        Outcome {
+            argv: self.argv,
+            status,
+            stdout: self.stdout.join().expect("the reader of stdout"),
+            stderr: self.stderr.join().expect("the reader of stderr"),
+            elapsed,
+            peak_memory: self.peak_memory,
+        }
+    }
+
+    fn wait_for_status(&mut self) -> ExitStatus {
+        loop {
+            self.peak_memory = self.peak_memory.max(peak_memory(self.child.id()));
+            if let Some(status) = self.child.try_wait().expect("the state of a child") {
+                return status;
+            }
+            if self.since.elapsed() > self.limit {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                panic!("{:?} did not end within {} s", self.argv, self.limit.as_secs());
+            }
+            thread::sleep(SAMPLE);
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Outcome {
+    argv: Vec<OsString>,
+    status: ExitStatus,
+    /// All that it wrote to stdout.
+    pub stdout: Vec<u8>,
+    /// All that it wrote to stderr.
+    pub stderr: Vec<u8>,
+    /// Wall time from start to end.
+    pub elapsed: Duration,
+    /// Largest resident size seen, in bytes.
+    pub peak_memory: u64,
+}
+
+impl Outcome {
+    /// The exit code; `None` when a signal ended it.
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// Asserts the exit code.
+    ///
+    /// # Panics
+    /// When it is another, with the whole output.
+    #[must_use]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert!(self.code() == Some(code), "expected exit code {code}\n{}", self.account());
+        self
+    }
+
+    /// Asserts exit code 0 and an empty stderr, as cron needs it.
+    ///
+    /// # Panics
+    /// When it is otherwise.
+    pub fn expect_quiet_success(self) -> Self {
+        let outcome = self.expect_code(0);
+        assert!(outcome.stderr.is_empty(), "expected nothing on stderr\n{}", outcome.account());
+        outcome
+    }
+
+    /// stdout, lossily decoded.
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// stderr, lossily decoded.
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+
+    /// Both outputs as one text.
+    pub fn all_text(&self) -> String {
+        self.stdout_text() + &self.stderr_text()
+    }
+
+    /// The number after `label:` in the output of `--stats`, without its thousands separators.
+    ///
+    /// # Panics
+    /// When there is no such line.
+    pub fn stat(&self, label: &str) -> u64 {
+        let text = self.stdout_text();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(label)?.strip_prefix(':'));
+        let line = line.unwrap_or_else(|| panic!("no '{label}:' in the statistics\n{}", self.account()));
+        let digits = line.trim().split([' ', '(']).next().unwrap_or("").replace(',', "");
+        digits.parse().unwrap_or_else(|_| panic!("'{label}:{line}' has no number"))
+    }
+
+    /// Command, status and outputs, for the message of an assertion.
+    pub fn account(&self) -> String {
+        let argv: Vec<_> = self.argv.iter().map(|arg| arg.to_string_lossy()).collect();
+        let ended = match self.status.signal() {
+            Some(signal) => format!("signal {signal}"),
+            None => format!("code {:?}", self.status.code()),
+        };
+        let (stdout, stderr) = (self.stdout_text(), self.stderr_text());
+        format!("$ {}\n{ended} after {:?}\n-- stdout\n{stdout}\n-- stderr\n{stderr}", argv.join(" "), self.elapsed)
+    }
+}
+
+/// Sends a signal to a process; one that is gone is no error.
+pub fn send(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Largest resident size of a process so far in bytes; 0 when it is gone.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: Option<u64> = line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Watches the memory of processes that come and go, named by their ids in a file, one a line.
+#[derive(Debug)]
+pub struct MemoryWatch {
+    stop: Arc<AtomicBool>,
+    peak: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MemoryWatch {
+    /// Starts to watch the processes that `pid_file` names now or later.
+    pub fn start(pid_file: &Path) -> Self {
+        let (stop, peak) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (file, stopped, seen) = (pid_file.to_owned(), Arc::clone(&stop), Arc::clone(&peak));
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                for pid in fs::read_to_string(&file).unwrap_or_default().lines() {
+                    seen.fetch_max(pid.trim().parse().map_or(0, peak_memory), Ordering::AcqRel);
+                }
+                thread::sleep(SAMPLE);
+            }
+        });
+        Self { stop, peak, thread: Some(thread) }
+    }
+
+    /// Stops, and gives the largest resident size of any of them in bytes.
+    ///
+    /// # Panics
+    /// When the watching thread did.
+    pub fn stop(mut self) -> u64 {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the memory watch");
+        }
+        self.peak.load(Ordering::Acquire)
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        bytes
+    })
+}

@@ -1,0 +1,83 @@
+//! Tests that cannot run where they are say so, and are counted.
+
+use std::{env, fs::OpenOptions, io::Write};
+
+/// Why a test cannot run. `cargo xtask test` accepts a skip only for a reason that really holds there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It changes owners, makes devices or drops privileges.
+    NeedsRoot,
+    /// It needs a network namespace of its own.
+    NeedsNamespace,
+    /// It needs the IPv6 loopback address.
+    NeedsIpv6,
+    /// It checks what only dsync promises, and rsync stands in.
+    StandIn,
+}
+
+impl Reason {
+    fn word(self) -> &'static str {
+        match self {
+            Self::NeedsRoot => "needs-root",
+            Self::NeedsNamespace => "needs-namespace",
+            Self::NeedsIpv6 => "needs-ipv6",
+            Self::StandIn => "stand-in",
+        }
+    }
+}
+
+/// Records that the running test is skipped: on stderr, and in the file `$DSYNC_SKIP_LOG` when it is set.
+///
+/// # Panics
+/// When the file cannot be written.
+pub fn record(reason: Reason) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("?");
+    eprintln!("SKIPPED {test}: {}", reason.word());
+    if let Some(path) = env::var_os("DSYNC_SKIP_LOG") {
+        let mut log = OpenOptions::new().create(true).append(true).open(path).expect("the skip log");
+        let line = format!("{} {test}\n", reason.word());
+        log.write_all(line.as_bytes()).expect("a line of the skip log");
+    }
+}
+
+/// Leaves the test, recorded as skipped, unless the process is root.
+#[macro_export]
+macro_rules! needs_root {
+    () => {
+        if !$crate::skip::is_root() {
+            $crate::skip::record($crate::skip::Reason::NeedsRoot);
+            return;
+        }
+    };
+}
+
+/// Leaves the test, recorded as skipped, when rsync stands in for dsync.
+#[macro_export]
+macro_rules! needs_dsync {
+    () => {
+        if $crate::is_stand_in() {
+            $crate::skip::record($crate::skip::Reason::StandIn);
+            return;
+        }
+    };
+}
+
+/// Gives a fresh network namespace, or leaves the test, recorded as skipped.
+#[macro_export]
+macro_rules! needs_namespace {
+    () => {
+        match $crate::Namespace::create() {
+            Some(namespace) => namespace,
+            None => {
+                $crate::skip::record($crate::skip::Reason::NeedsNamespace);
+                return;
+            }
+        }
+    };
+}
+
+/// True when the process may do what root may.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

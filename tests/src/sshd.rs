@@ -1,0 +1,310 @@
+//! A throwaway sshd with keys of its own, on a loopback address and a port that the system chose.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    os::unix::{ffi::OsStringExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::{
+    namespace::Namespace,
+    program::{is_stand_in, program},
+    run::Run,
+};
+
+/// The name under which the ssh configuration knows the host.
+pub const ALIAS: &str = "dsync-test";
+
+/// Which carrier a run is told to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// No word about it: dsync decides.
+    Auto,
+    /// QUIC or nothing.
+    Quic,
+    /// The ssh pipe.
+    Ssh,
+}
+
+impl Via {
+    /// Both carriers, each by its name.
+    pub const BOTH: [Self; 2] = [Self::Quic, Self::Ssh];
+
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Quic => Some("quic"),
+            Self::Ssh => Some("ssh"),
+        }
+    }
+}
+
+/// A running sshd and the client configuration that reaches it.
+#[derive(Debug)]
+pub struct Sshd {
+    dir: TempDir,
+    watcher: Child,
+    port: u16,
+    wrappers: AtomicU32,
+}
+
+impl Sshd {
+    /// The one on 127.0.0.1 that the tests of this process share.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Sshd> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start("127.0.0.1", None))
+    }
+
+    /// Starts one of its own on a loopback address, possibly inside a network namespace.
+    ///
+    /// # Panics
+    /// When it cannot be started: openssh-server is missing, or the address is.
+    pub fn start(address: &str, namespace: Option<&Namespace>) -> Self {
+        let dir = tempfile::Builder::new().prefix("dsync-sshd-").tempdir().expect("sshd's directory");
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("sshd's directory");
+        for key in ["host_key", "user_key"] {
+            make_key(&dir.path().join(key));
+        }
+        fs::copy(dir.path().join("user_key.pub"), dir.path().join("authorized_keys")).expect("authorized_keys");
+        if crate::skip::is_root() {
+            // Debian's start script makes it; sshd wants it even where it is not a service.
+            fs::create_dir_all("/run/sshd").expect("the privilege separation directory");
+        }
+        for _ in 0..5 {
+            // Another process may take the port between here and sshd's start: then the next one.
+            let port = free_port(address);
+            write_configs(dir.path(), address, port);
+            if let Some(watcher) = start_daemon(dir.path(), namespace) {
+                return Self { dir, watcher, port, wrappers: AtomicU32::new(0) };
+            }
+        }
+        let log = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+        panic!("sshd did not start on {address} (is openssh-server installed?):\n{log}");
+    }
+
+    /// The port that it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The remote shell to give to `-e`.
+    pub fn shell(&self) -> OsString {
+        let mut shell = OsString::from("ssh -F ");
+        shell.push(self.dir.path().join("ssh_config"));
+        shell
+    }
+
+    /// The client's configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.dir.path().join("ssh_config")
+    }
+
+    /// `dsync-test:path`.
+    pub fn operand(&self, path: impl AsRef<OsStr>) -> OsString {
+        let mut operand = OsString::from(format!("{ALIAS}:"));
+        operand.push(path);
+        operand
+    }
+
+    /// A run of the program that reaches this host over a carrier, operands yet to come.
+    pub fn run(&self, via: Via) -> Run {
+        self.run_serving(via, program())
+    }
+
+    /// The same with another program at the remote end.
+    pub fn run_serving(&self, via: Via, remote_program: &Path) -> Run {
+        let run = Run::dsync().arg("-e").arg(self.shell());
+        if is_stand_in() {
+            return run.arg("--rsync-path").arg(remote_program);
+        }
+        let run = run.arg("--dsync-path").arg(remote_program);
+        match via.word() {
+            Some(word) => run.arg(format!("--transport={word}")),
+            None => run,
+        }
+    }
+
+    /// A remote end whose process can be found: it notes its id before it becomes the program.
+    ///
+    /// # Panics
+    /// When its script cannot be written.
+    pub fn remote(&self) -> Remote {
+        let number = self.wrappers.fetch_add(1, Ordering::Relaxed);
+        let script = self.dir.path().join(format!("remote-{number}"));
+        let pid_file = self.dir.path().join(format!("remote-{number}.pids"));
+        let text = format!("#!/bin/sh\necho $$ >>{}\nexec {} \"$@\"\n", pid_file.display(), program().display());
+        fs::write(&script, text).expect("the remote script");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the remote script's mode");
+        Remote { script, pid_file }
+    }
+
+    /// What sshd logged so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        // The watcher kills sshd when its stdin ends.
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
+    }
+}
+
+/// A remote end that notes the ids of its processes.
+#[derive(Debug)]
+pub struct Remote {
+    /// What to run there instead of the program.
+    pub script: PathBuf,
+    /// Where the ids go, one a line.
+    pub pid_file: PathBuf,
+}
+
+impl Remote {
+    /// Waits until the remote end of a run started and gives its process id.
+    ///
+    /// # Panics
+    /// When it does not start within 20 s.
+    pub fn wait_for_id(&self) -> u32 {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(20) {
+            let text = fs::read_to_string(&self.pid_file).unwrap_or_default();
+            if let Some(pid) = text.lines().last().and_then(|line| line.trim().parse().ok()) {
+                return pid;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("the remote end did not start");
+    }
+}
+
+/// The remote home directory as this user's sessions see it.
+///
+/// # Panics
+/// When the user database does not say.
+pub fn home() -> PathBuf {
+    let uid = rustix::process::getuid().as_raw();
+    let passwd = fs::read("/etc/passwd").expect("/etc/passwd");
+    let line = passwd.split(|&byte| byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|&byte| byte == b':').collect();
+        let matches = fields.len() >= 6 && fields[2] == uid.to_string().as_bytes();
+        matches.then(|| fields[5].to_vec())
+    });
+    OsString::from_vec(line.expect("this user's line in /etc/passwd")).into()
+}
+
+fn make_key(path: &Path) {
+    let status = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "dsync-test", "-f"])
+        .arg(path)
+        .stdin(Stdio::null())
+        .status()
+        .expect("ssh-keygen (is openssh-client installed?)");
+    assert!(status.success(), "ssh-keygen failed");
+}
+
+fn free_port(address: &str) -> u16 {
+    let listener = TcpListener::bind((address, 0)).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"));
+    listener.local_addr().expect("the address of a listener").port()
+}
+
+/// Starts sshd under a shell that kills it when this process goes, however it goes; `None` when sshd
+/// ended at once.
+fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<Child> {
+    let script = r#"
+        dir=$1
+        sshd=$(command -v sshd || echo /usr/sbin/sshd)
+        "$sshd" -D -E "$dir/log" -f "$dir/sshd_config" </dev/null >/dev/null 2>&1 &
+        pid=$!
+        for _ in $(seq 200); do
+            grep -q 'Server listening' "$dir/log" 2>/dev/null && break
+            kill -0 $pid 2>/dev/null || { echo failed; exit 1; }
+            sleep 0.02
+        done
+        echo ready
+        cat >/dev/null
+        kill $pid
+        wait $pid 2>/dev/null
+    "#;
+    let mut argv: Vec<OsString> = namespace.map(Namespace::enter).unwrap_or_default();
+    argv.extend(["sh", "-c", script, "sshd-watcher"].map(OsString::from));
+    let _ = fs::remove_file(dir.join("log"));
+    let mut watcher = Command::new(&argv[0])
+        .args(&argv[1..])
+        .arg(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the watcher of sshd");
+    let mut line = String::new();
+    let stdout = watcher.stdout.take().expect("stdout is piped");
+    let read = BufReader::new(stdout.take(64)).read_line(&mut line);
+    if read.is_ok() && line.trim() == "ready" {
+        return Some(watcher);
+    }
+    let _ = watcher.wait();
+    None
+}
+
+fn write_configs(dir: &Path, address: &str, port: u16) {
+    let here = dir.display();
+    let path = program().parent().expect("the program's directory").display().to_string();
+    let listen = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    let sshd = format!(
+        "ListenAddress {listen}\n\
+         HostKey {here}/host_key\n\
+         AuthorizedKeysFile {here}/authorized_keys\n\
+         PidFile none\n\
+         StrictModes no\n\
+         UsePAM no\n\
+         PasswordAuthentication no\n\
+         KbdInteractiveAuthentication no\n\
+         PermitRootLogin prohibit-password\n\
+         PrintMotd no\n\
+         LogLevel INFO\n\
+         MaxStartups 200\n\
+         MaxSessions 200\n\
+         AllowTcpForwarding yes\n\
+         SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin\n"
+    );
+    fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
+    let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");
+    let key: Vec<&str> = key.split_whitespace().take(2).collect();
+    fs::write(dir.join("known_hosts"), format!("[{address}]:{port} {}\n", key.join(" "))).expect("known_hosts");
+    let user = rustix::process::getuid().as_raw();
+    let common = format!(
+        "  Port {port}\n\
+         \x20 IdentityFile {here}/user_key\n\
+         \x20 IdentitiesOnly yes\n\
+         \x20 IdentityAgent none\n\
+         \x20 UserKnownHostsFile {here}/known_hosts\n\
+         \x20 GlobalKnownHostsFile /dev/null\n\
+         \x20 StrictHostKeyChecking yes\n\
+         \x20 BatchMode yes\n\
+         \x20 ControlPath none\n\
+         \x20 LogLevel ERROR\n"
+    );
+    let ssh = format!(
+        "# for uid {user}\n\
+         Host {ALIAS}\n  HostName {address}\n{common}\
+         Host {ALIAS}-jumped\n  HostName {address}\n  ProxyJump {ALIAS}\n{common}\
+         Host {address}\n{common}"
+    );
+    fs::write(dir.join("ssh_config"), ssh).expect("ssh_config");
+}

@@ -1,0 +1,445 @@
+//! Source trees: described, generated, planted, edited.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, OpenOptions},
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::FileExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use proptest::{collection::vec, prelude::*, sample};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, chownat, makedev, mknodat, utimensat};
+
+/// A tree to plant; parents come before what is in them.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    /// Its entries, by path relative to the root.
+    pub nodes: Vec<Node>,
+}
+
+/// One entry.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Path relative to the root.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits (not of links).
+    pub mode: u32,
+    /// Seconds since 1970, which may be negative, and nanoseconds.
+    pub mtime: (i64, i64),
+    /// Owner and group; taken only when the process is root.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Directory.
+    Dir,
+    /// Regular file.
+    File(Content),
+    /// Symbolic link with its text.
+    Symlink(Vec<u8>),
+    /// Named pipe.
+    Fifo,
+    /// Character device; planted only when the process is root.
+    CharDevice(u32, u32),
+}
+
+/// What is in a file: the same bytes for the same values, always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// Chooses the bytes.
+    pub seed: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// What they are like.
+    pub style: Style,
+}
+
+/// What bytes are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Incompressible.
+    Random,
+    /// Words of a small alphabet.
+    Text,
+    /// Data in every eighth 64 KiB, holes between.
+    Holes,
+}
+
+/// A change to a tree, made in place.
+#[derive(Debug, Clone)]
+pub struct Edit {
+    /// Which file it hits: this modulo the number of files.
+    pub pick: usize,
+    /// What is done to it.
+    pub change: Change,
+}
+
+/// What is done to a file.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// New bytes over old ones.
+    Overwrite(Span),
+    /// New bytes between old ones.
+    Insert(Span),
+    /// Some bytes taken out.
+    Cut(Span),
+    /// New bytes at the end.
+    Append(Span),
+    /// Shortened to this length.
+    Truncate(u64),
+    /// Other permission bits.
+    Chmod(u32),
+    /// Another modification time.
+    Touch((i64, i64)),
+    /// Gone.
+    Remove,
+    /// Gone, and a directory in its place.
+    BecomeDirectory,
+    /// Gone, and a link in its place.
+    BecomeSymlink,
+}
+
+/// Some bytes of a file; what lies beyond its end does not count.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Where they start.
+    pub at: u64,
+    /// How many they are.
+    pub len: usize,
+    /// Chooses new ones.
+    pub seed: u64,
+}
+
+impl Content {
+    /// Incompressible bytes.
+    pub fn random(seed: u64, len: u64) -> Self {
+        Self { seed, len, style: Style::Random }
+    }
+
+    /// Writes it to a new file, or over an old one's content.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) {
+        let file = File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let piece = 64 << 10;
+        for (index, at) in (0..self.len).step_by(piece).enumerate() {
+            if self.style == Style::Holes && index % 8 != 0 {
+                continue;
+            }
+            let len = usize::try_from((self.len - at).min(piece as u64)).expect("a small length");
+            let mut bytes = noise(self.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15), len);
+            if self.style == Style::Text {
+                bytes.iter_mut().for_each(|byte| *byte = b"etaoin shrdlu\n  "[usize::from(*byte & 15)]);
+            }
+            file.write_all_at(&bytes, at).expect("content");
+        }
+        file.set_len(self.len).expect("a length");
+    }
+}
+
+impl Node {
+    /// A plain entry of mode 0644, or 0755 for a directory, from the year 2001.
+    pub fn new(path: impl AsRef<[u8]>, kind: Kind) -> Self {
+        let mode = if matches!(kind, Kind::Dir) { 0o755 } else { 0o644 };
+        Self { path: path.as_ref().to_vec(), kind, mode, mtime: (1_000_000_000, 123_456_789), owner: None }
+    }
+
+    /// A file of incompressible bytes.
+    pub fn file(path: impl AsRef<[u8]>, seed: u64, len: u64) -> Self {
+        Self::new(path, Kind::File(Content::random(seed, len)))
+    }
+
+    /// A directory.
+    pub fn dir(path: impl AsRef<[u8]>) -> Self {
+        Self::new(path, Kind::Dir)
+    }
+
+    /// A symbolic link.
+    pub fn symlink(path: impl AsRef<[u8]>, text: impl AsRef<[u8]>) -> Self {
+        Self::new(path, Kind::Symlink(text.as_ref().to_vec()))
+    }
+}
+
+impl Tree {
+    /// A tree of these entries.
+    pub fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
+        Self { nodes: nodes.into_iter().collect() }
+    }
+
+    /// A small tree with one of everything that needs no privileges: what most tests copy.
+    pub fn sample() -> Self {
+        Self::of([
+            Node::file("plain", 1, 10_000),
+            Node { mode: 0o600, ..Node::file("empty", 2, 0) },
+            Node { mode: 0o4755, ..Node::file("setuid", 3, 77) },
+            Node { mode: 0o444, ..Node::file("read only", 4, 70_000) },
+            Node { mtime: (-12_345_678, 987_654_321), ..Node::file("before 1970", 5, 5) },
+            Node { mtime: (4_000_000_000, 1), ..Node::file("after 2038", 5, 5) },
+            Node::new("holes", Kind::File(Content { seed: 6, len: 3 << 20, style: Style::Holes })),
+            Node::new("text", Kind::File(Content { seed: 7, len: 300_000, style: Style::Text })),
+            Node::symlink("link", "dir/inner"),
+            Node::symlink("dangling", "no/such\nthing"),
+            Node { mode: 0o2750, ..Node::dir("dir") },
+            Node::file("dir/inner", 8, 1),
+            Node { mode: 0o700, ..Node::dir("dir/deep") },
+            Node::file("dir/deep/er", 9, 131_072),
+            Node { mode: 0o500, ..Node::dir("dir/closed") },
+            Node::file("dir/closed/in it", 10, 12),
+            Node::dir("empty dir"),
+            Node::new("fifo", Kind::Fifo),
+            Node::file(b"b\xff\xfeytes\n\x1b[31m", 11, 3),
+            Node::file("-n", 12, 4),
+            Node::file([b'L'; 255], 13, 6),
+        ])
+    }
+
+    /// Plants it in the directory `root`, which is made when it is not there. The root gets a fixed time.
+    ///
+    /// # Panics
+    /// When an entry cannot be made.
+    pub fn plant(&self, root: &Path) {
+        fs::create_dir_all(root).expect("the root");
+        for node in &self.nodes {
+            make(&at(root, &node.path), &node.kind);
+        }
+        // Children before parents: a directory's time is touched by what is made in it.
+        for node in self.nodes.iter().rev() {
+            dress(&at(root, &node.path), node);
+        }
+        set_mtime(root, (1_100_000_000, 5));
+    }
+}
+
+impl Edit {
+    /// Makes the change; nothing happens where there is no file left.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn apply(&self, root: &Path) {
+        let files = files_under(root);
+        if files.is_empty() {
+            return;
+        }
+        let path = &files[self.pick % files.len()];
+        match &self.change {
+            Change::Chmod(mode) => set_mode(path, *mode),
+            Change::Touch(mtime) => set_mtime(path, *mtime),
+            Change::Remove => fs::remove_file(path).expect("a file to remove"),
+            Change::BecomeDirectory => {
+                fs::remove_file(path).expect("a file to remove");
+                fs::create_dir(path).expect("a directory");
+                fs::write(path.join("inside"), b"new").expect("a file");
+            }
+            Change::BecomeSymlink => {
+                fs::remove_file(path).expect("a file to remove");
+                std::os::unix::fs::symlink("somewhere", path).expect("a link");
+            }
+            change => rewrite(path, change),
+        }
+    }
+}
+
+/// Trees for property tests: names of any bytes, some depth, every type, sizes up to `max_len`.
+pub fn trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
+    let node = (any::<sample::Index>(), names(), kinds(max_len), modes(), mtimes(), owners());
+    vec(node, 1..max_nodes).prop_map(|drafts| {
+        let mut dirs: Vec<Vec<u8>> = vec![Vec::new()];
+        let mut taken = std::collections::BTreeSet::new();
+        let mut nodes = Vec::new();
+        for (parent, name, kind, mode, mtime, owner) in drafts {
+            let parent = parent.get(&dirs);
+            let path = if parent.is_empty() { name } else { [&parent[..], b"/", &name[..]].concat() };
+            if path.len() > 2000 || !taken.insert(path.clone()) {
+                continue;
+            }
+            if matches!(kind, Kind::Dir) {
+                dirs.push(path.clone());
+            }
+            nodes.push(Node { path, kind, mode, mtime, owner });
+        }
+        Tree { nodes }
+    })
+}
+
+/// Edits for property tests.
+pub fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
+    // Positions at powers of two and their neighbours hit block borders.
+    let border = (9..18_u32, 0..3_u64).prop_map(|(bits, off)| (1_u64 << bits) + off - 1);
+    let place = prop_oneof![0..200_000_u64, border].boxed();
+    let span = || {
+        let len = prop_oneof![1..5_usize, 1..20_000_usize];
+        (place.clone(), len, any::<u64>()).prop_map(|(at, len, seed)| Span { at, len, seed })
+    };
+    let change = prop_oneof![
+        4 => span().prop_map(Change::Overwrite),
+        4 => span().prop_map(Change::Insert),
+        3 => span().prop_map(Change::Cut),
+        3 => span().prop_map(Change::Append),
+        2 => place.clone().prop_map(Change::Truncate),
+        2 => modes().prop_map(Change::Chmod),
+        2 => mtimes().prop_map(Change::Touch),
+        2 => Just(Change::Remove),
+        1 => Just(Change::BecomeDirectory),
+        1 => Just(Change::BecomeSymlink),
+    ];
+    vec((any::<usize>(), change).prop_map(|(pick, change)| Edit { pick, change }), 1..max)
+}
+
+fn names() -> impl Strategy<Value = Vec<u8>> {
+    let byte = any::<u8>().prop_filter("not in names", |byte| !matches!(byte, 0 | b'/'));
+    let ascii = sample::select(&b"abcxyzABC0189._-~:#%@ \\*?[]{}\"'$&;|<>()!\n\t"[..]);
+    prop_oneof![
+        6 => vec(ascii, 1..12),
+        3 => vec(byte, 1..40),
+        1 => (any::<u8>(), 200..=255_usize).prop_map(|(byte, len)| vec![byte.max(b'0'); len]),
+        1 => sample::select(vec!["...", "..a", "a:b", "~", "-", "--delete", "*", "\u{feff}x", "é", "e\u{301}"])
+            .prop_map(|name| name.as_bytes().to_vec()),
+    ]
+    .prop_filter("reserved", |name| !matches!(&name[..], b"." | b"..") && !name.starts_with(b".dsync-"))
+}
+
+fn kinds(max_len: u64) -> impl Strategy<Value = Kind> {
+    let len = prop_oneof![
+        1 => Just(0),
+        6 => 1..5_000_u64,
+        3 => 5_000..200_000_u64,
+        1 => (9..17_u32, 0..3_u64).prop_map(|(bits, off)| (1 << bits) + off - 1),
+        1 => 200_000..=max_len.max(200_001),
+    ];
+    let style = sample::select(vec![Style::Random, Style::Random, Style::Text, Style::Holes]);
+    prop_oneof![
+        10 => (any::<u64>(), len, style).prop_map(|(seed, len, style)| Kind::File(Content { seed, len, style })),
+        5 => Just(Kind::Dir),
+        2 => vec(any::<u8>().prop_filter("not in links", |byte| *byte != 0), 1..60).prop_map(Kind::Symlink),
+        1 => Just(Kind::Fifo),
+        1 => (0..200_u32, 0..200_u32).prop_map(|(major, minor)| Kind::CharDevice(major, minor)),
+    ]
+}
+
+fn modes() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => sample::select(vec![0o644, 0o755, 0o600, 0o444]), 2 => 0..0o1000_u32, 1 => 0..0o10000_u32]
+        // The planter must get in again when it is not root.
+        .prop_map(|mode| if crate::skip::is_root() { mode } else { mode | 0o700 })
+}
+
+fn mtimes() -> impl Strategy<Value = (i64, i64)> {
+    let seconds = prop_oneof![4 => 0..2_000_000_000_i64, 1 => -2_000_000_000..0_i64, 1 => 4_000_000_000..8_000_000_000_i64];
+    let nanoseconds = prop_oneof![Just(0), 0..1_000_000_000_i64, Just(999_999_999)];
+    (seconds, nanoseconds)
+}
+
+fn owners() -> impl Strategy<Value = Option<(u32, u32)>> {
+    prop_oneof![3 => Just(None), 1 => (0..3_u32, 0..3_u32).prop_map(Some), 1 => (70_000..70_010_u32, 70_000..70_010_u32).prop_map(Some)]
+}
+
+/// A path under a root, from bytes.
+pub fn at(root: &Path, path: &[u8]) -> PathBuf {
+    root.join(OsStr::from_bytes(path))
+}
+
+/// Pseudo-random bytes, the same for the same seed.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bytes.extend_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// Sets a modification time, of a link itself when it is one.
+///
+/// # Panics
+/// When it cannot be set.
+pub fn set_mtime(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
+    let time = Timespec { tv_sec, tv_nsec };
+    let times = Timestamps { last_access: time, last_modification: time };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Sets permission bits.
+///
+/// # Panics
+/// When they cannot be set.
+pub fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+fn make(path: &Path, kind: &Kind) {
+    match kind {
+        Kind::Dir => fs::create_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        Kind::File(content) => content.write(path),
+        Kind::Symlink(text) => std::os::unix::fs::symlink(OsStr::from_bytes(text), path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        Kind::Fifo => mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a fifo"),
+        Kind::CharDevice(major, minor) => {
+            let (kind, device) = (FileType::CharacterDevice, makedev(*major, *minor));
+            if crate::skip::is_root() {
+                mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).expect("a device");
+            } else {
+                fs::write(path, b"no device without root").expect("a file");
+            }
+        }
+    }
+}
+
+fn dress(path: &Path, node: &Node) {
+    if let (Some((uid, gid)), true) = (node.owner, crate::skip::is_root()) {
+        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+        chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("an owner");
+    }
+    if !matches!(node.kind, Kind::Symlink(_)) {
+        set_mode(path, node.mode);
+    }
+    set_mtime(path, node.mtime);
+}
+
+fn files_under(root: &Path) -> Vec<PathBuf> {
+    let survey = crate::compare::survey(root);
+    let files = survey.into_iter().filter(|(_, facts)| facts.kind == "file" && facts.size < (64 << 20));
+    files.map(|(path, _)| root.join(OsString::from_vec(path))).collect()
+}
+
+fn within(at: u64, len: usize) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX).min(len)
+}
+
+/// Carries out a change of content; a file that may not be written stays as it is.
+fn rewrite(path: &Path, change: &Change) {
+    let mut content = fs::read(path).expect("content");
+    let range = |span: &Span, len: usize| {
+        let at = within(span.at, len);
+        at..(at + span.len).min(len)
+    };
+    match change {
+        Change::Overwrite(span) => {
+            let range = range(span, content.len());
+            let new = noise(span.seed, range.len());
+            content[range].copy_from_slice(&new);
+        }
+        Change::Insert(span) => {
+            let at = within(span.at, content.len());
+            content.splice(at..at, noise(span.seed, span.len));
+        }
+        Change::Cut(span) => drop(content.drain(range(span, content.len()))),
+        Change::Append(span) => content.extend(noise(span.seed, span.len)),
+        Change::Truncate(keep) => content.truncate(within(*keep, content.len())),
+        _ => return,
+    }
+    if let Ok(file) = OpenOptions::new().write(true).truncate(true).open(path) {
+        file.write_all_at(&content, 0).expect("content");
+    }
+}
