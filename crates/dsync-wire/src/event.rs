@@ -165,9 +165,11 @@ impl TypeCounts {
         }
     }
 
-    /// Sum over the types.
+    /// Sum over the types; `u64::MAX` when a peer's counts exceed it.
     pub fn total(&self) -> u64 {
-        self.files + self.directories + self.symlinks + self.devices + self.specials
+        [self.directories, self.symlinks, self.devices, self.specials]
+            .into_iter()
+            .fold(self.files, u64::saturating_add)
     }
 }
 

@@ -13,6 +13,8 @@ use std::{fmt, io, sync::Arc};
 
 use bytes::Bytes;
 
+use crate::error::EncodeError;
+
 /// The kind of connection that carries a session; named in the summary of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -191,6 +193,13 @@ pub enum LinkError {
         /// What its library said.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// This end was asked to send what the protocol does not allow; nothing was sent.
+    #[error("a message cannot be sent")]
+    Message {
+        /// What is wrong with it.
+        #[from]
+        source: EncodeError,
     },
 }
 

@@ -16,11 +16,13 @@
 //! destination           Report;  source: Bye
 //! ```
 
+use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot};
 
 use crate::{
     compress::Packed,
     event::{Event, Progress, Report},
+    limits::MAX_TIMESTAMP_SECONDS,
     name::Name,
     options::SyncOptions,
 };
@@ -51,15 +53,18 @@ pub enum ControlMessage {
     Need {
         /// The file.
         entry: EntryId,
+        /// How often it was asked for before: 0 at first.
+        attempt: u8,
     },
     /// The destination wants this file as a delta; its sums follow in [`ControlMessage::Sums`].
     NeedDelta(NeedDelta),
     /// A part of the signature announced by the last `NeedDelta` of this entry.
     Sums(Sums),
-    /// All needs of this directory's entries were sent: the source may forget the listing.
+    /// Every file of one `Listing` message has arrived, failed or needs nothing: the source may forget
+    /// that listing. This is the source's credit: it keeps a bounded number of listed entries.
     ListingDone {
-        /// The directory.
-        dir: EntryId,
+        /// Number of the `Listing` message, 0-based in the order sent. May come out of order.
+        part: u64,
     },
     /// The destination will ask for nothing more; every file it asked for has arrived or failed.
     NeedsEnd,
@@ -90,8 +95,11 @@ pub enum DataMessage {
     Segment(Segment),
     /// A piece of the segment's token stream: whole tokens in `dsync_delta::token` encoding.
     Tokens(Packed),
-    /// The segment's tokens are complete.
-    SegmentEnd,
+    /// Nothing more comes for the segment.
+    SegmentEnd {
+        /// False when the source could not read it to its end: a [`FileOutcome::Failed`] follows.
+        complete: bool,
+    },
     /// The file's outcome; may overtake segments on other lanes.
     FileEnd(FileEnd),
     /// Nothing follows on this lane.
@@ -217,6 +225,15 @@ pub struct Timestamp {
     pub seconds: i64,
     /// Nanoseconds, 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+impl Timestamp {
+    /// True when the timestamp can travel: its nanoseconds are below a second and it lies within a
+    /// million years ([`MAX_TIMESTAMP_SECONDS`]) of 1970. Some filesystems keep wilder ones.
+    pub fn is_valid(self) -> bool {
+        self.nanoseconds < 1_000_000_000
+            && self.seconds.unsigned_abs() <= MAX_TIMESTAMP_SECONDS.unsigned_abs()
+    }
 }
 
 /// The type of an entry.
@@ -346,6 +363,8 @@ pub enum Cause {
 pub struct NeedDelta {
     /// The file.
     pub entry: EntryId,
+    /// How often it was asked for before: 0 at first.
+    pub attempt: u8,
     /// Length of the basis in bytes.
     pub basis_len: u64,
     /// Block length of the signature.
@@ -373,7 +392,7 @@ pub struct Sums {
 pub struct Segment {
     /// The file.
     pub entry: EntryId,
-    /// How often the destination had asked for the file before: tokens of an older request are void.
+    /// The attempt of the request that this answers: tokens of an older request are void.
     pub attempt: u8,
     /// Length of the new file, equal in all its segments.
     pub file_len: u64,
@@ -423,5 +442,5 @@ pub struct Record {
     /// What became of it.
     pub outcome: FileOutcome,
     /// Its content; empty when it failed.
-    pub content: Vec<u8>,
+    pub content: Bytes,
 }

@@ -1,0 +1,236 @@
+//! Problems, events, progress and the report.
+
+use super::{reader::Reader, writer::Writer};
+use crate::{
+    error::{DecodeError, EncodeError},
+    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    limits::{MAX_PATH, MAX_SYMLINK},
+    message::{Cause, Operation, Problem},
+};
+
+pub(super) fn encode_problem(problem: &Problem, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.byte(problem.operation as u8);
+    encode_cause(problem.cause, w);
+    w.bytes(&problem.path, MAX_PATH, "path")
+}
+
+pub(super) fn decode_problem(r: &mut Reader<'_>) -> Result<Problem, DecodeError> {
+    Ok(Problem {
+        operation: r.choice("operation", operation)?,
+        cause: decode_cause(r)?,
+        path: r.bytes(MAX_PATH, "path")?.to_vec(),
+    })
+}
+
+pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
+    match cause {
+        Cause::Os(number) => {
+            w.byte(0);
+            w.i64(i64::from(number));
+        }
+        Cause::Vanished => w.byte(1),
+        Cause::Changed => w.byte(2),
+        Cause::ContentMismatch => w.byte(3),
+        Cause::DirectoryInTheWay => w.byte(4),
+        Cause::Skipped => w.byte(5),
+        Cause::Unrepresentable => w.byte(6),
+        Cause::TypeChanged => w.byte(7),
+    }
+}
+
+pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
+    let offset = r.offset();
+    Ok(match r.byte("cause")? {
+        0 => {
+            let offset = r.offset();
+            let number = r.i64("error number")?;
+            let number =
+                i32::try_from(number).map_err(|_| DecodeError::Integer { kind: r.kind(), offset })?;
+            Cause::Os(number)
+        }
+        1 => Cause::Vanished,
+        2 => Cause::Changed,
+        3 => Cause::ContentMismatch,
+        4 => Cause::DirectoryInTheWay,
+        5 => Cause::Skipped,
+        6 => Cause::Unrepresentable,
+        7 => Cause::TypeChanged,
+        other => return Err(r.value(u64::from(other), offset, "cause")),
+    })
+}
+
+pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    match event {
+        Event::Planned(planned) => {
+            w.byte(0);
+            w.byte(planned.action as u8);
+            w.byte(planned.kind as u8);
+            w.byte(planned.changes.bits());
+            w.bytes(&planned.path, MAX_PATH, "path")?;
+            w.bytes(&planned.target, MAX_SYMLINK, "link text")?;
+            w.file_len(planned.size, "file size")
+        }
+        Event::Failed(problem) => {
+            w.byte(1);
+            encode_problem(problem, w)
+        }
+    }
+}
+
+pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
+    let offset = r.offset();
+    Ok(match r.byte("type of event")? {
+        0 => Event::Planned(Planned {
+            action: r.choice("action", action)?,
+            kind: r.choice("type of entry", file_type)?,
+            changes: r.choice("changes", Changes::from_bits)?,
+            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+            target: r.bytes(MAX_SYMLINK, "link text")?.to_vec(),
+            size: r.file_len("file size")?,
+        }),
+        1 => Event::Failed(decode_problem(r)?),
+        other => return Err(r.value(u64::from(other), offset, "type of event")),
+    })
+}
+
+pub(super) fn encode_progress(progress: &Progress, w: &mut Writer<'_>) {
+    let Progress {
+        entries_checked,
+        files_needed,
+        bytes_needed,
+        files_done,
+        bytes_done,
+        entries_listed,
+        totals_final,
+    } = *progress;
+    for count in [entries_checked, files_needed, bytes_needed, files_done, bytes_done, entries_listed] {
+        w.u64(count);
+    }
+    w.bool(totals_final);
+}
+
+pub(super) fn decode_progress(r: &mut Reader<'_>) -> Result<Progress, DecodeError> {
+    Ok(Progress {
+        entries_checked: r.u64("count")?,
+        files_needed: r.u64("count")?,
+        bytes_needed: r.u64("count")?,
+        files_done: r.u64("count")?,
+        bytes_done: r.u64("count")?,
+        entries_listed: r.u64("count")?,
+        totals_final: r.bool("flag")?,
+    })
+}
+
+pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
+    for counts in [&report.listed, &report.created, &report.deleted] {
+        let TypeCounts { files, directories, symlinks, devices, specials } = *counts;
+        for count in [files, directories, symlinks, devices, specials] {
+            w.u64(count);
+        }
+    }
+    let Report {
+        listed: _,
+        created: _,
+        deleted: _,
+        retagged,
+        files_transferred,
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        matched_bytes,
+        signature_bytes,
+        syncs,
+        vanished,
+        failed,
+        deletions_withheld,
+        deletions_over_limit,
+    } = *report;
+    for count in [
+        retagged,
+        files_transferred,
+        total_bytes,
+        transferred_bytes,
+        literal_bytes,
+        matched_bytes,
+        signature_bytes,
+        syncs,
+        vanished,
+        failed,
+        deletions_withheld,
+        deletions_over_limit,
+    ] {
+        w.u64(count);
+    }
+}
+
+pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
+    let counts = |r: &mut Reader<'_>| -> Result<TypeCounts, DecodeError> {
+        Ok(TypeCounts {
+            files: r.u64("count")?,
+            directories: r.u64("count")?,
+            symlinks: r.u64("count")?,
+            devices: r.u64("count")?,
+            specials: r.u64("count")?,
+        })
+    };
+    Ok(Report {
+        listed: counts(r)?,
+        created: counts(r)?,
+        deleted: counts(r)?,
+        retagged: r.u64("count")?,
+        files_transferred: r.u64("count")?,
+        total_bytes: r.u64("count")?,
+        transferred_bytes: r.u64("count")?,
+        literal_bytes: r.u64("count")?,
+        matched_bytes: r.u64("count")?,
+        signature_bytes: r.u64("count")?,
+        syncs: r.u64("count")?,
+        vanished: r.u64("count")?,
+        failed: r.u64("count")?,
+        deletions_withheld: r.u64("count")?,
+        deletions_over_limit: r.u64("count")?,
+    })
+}
+
+fn operation(code: u8) -> Option<Operation> {
+    Some(match code {
+        0 => Operation::ReadDirectory,
+        1 => Operation::Stat,
+        2 => Operation::ReadFile,
+        3 => Operation::ReadLink,
+        4 => Operation::ReadBasis,
+        5 => Operation::CreateDirectory,
+        6 => Operation::WriteFile,
+        7 => Operation::SetAttributes,
+        8 => Operation::Commit,
+        9 => Operation::CreateLink,
+        10 => Operation::CreateSpecial,
+        11 => Operation::Delete,
+        12 => Operation::ReadDestination,
+        _ => return None,
+    })
+}
+
+fn action(code: u8) -> Option<Action> {
+    Some(match code {
+        0 => Action::Keep,
+        1 => Action::Create,
+        2 => Action::Update,
+        3 => Action::Retag,
+        4 => Action::Delete,
+        _ => return None,
+    })
+}
+
+fn file_type(code: u8) -> Option<FileType> {
+    Some(match code {
+        0 => FileType::File,
+        1 => FileType::Directory,
+        2 => FileType::Symlink,
+        3 => FileType::Fifo,
+        4 => FileType::Socket,
+        5 => FileType::CharDevice,
+        6 => FileType::BlockDevice,
+        _ => return None,
+    })
+}

@@ -1,0 +1,177 @@
+//! Payloads of the control lane.
+
+use dsync_delta::BlockLen;
+
+use super::{account, listing, reader::Reader, start, writer::Writer};
+use crate::{
+    compress::{Packer, Unpacker},
+    error::{DecodeError, EncodeError},
+    kind::Kind,
+    limits::{MAX_FATAL_TEXT, MAX_ID_NAME, MAX_SUMS},
+    message::{ControlMessage, EntryId, Fatal, Hello, IdName, ListingEnd, NeedDelta, Sums, Tops},
+};
+
+pub(super) fn encode(
+    message: &ControlMessage,
+    packer: &mut Packer,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    if let ControlMessage::Listing(listing) = message {
+        return listing::encode(listing, packer, out);
+    }
+    let w = &mut Writer::new(message.kind(), out);
+    match message {
+        ControlMessage::Hello(hello) => {
+            w.u16(hello.version);
+            w.raw(&hello.features.to_le_bytes());
+            w.raw(&hello.key_share);
+        }
+        ControlMessage::Start(start) => start::encode(start, w)?,
+        ControlMessage::Fatal(fatal) => {
+            w.byte(fatal.exit_code);
+            w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
+        }
+        ControlMessage::Tops(tops) => encode_tops(tops, w)?,
+        ControlMessage::IdName(id) => {
+            w.bool(id.group);
+            w.u32(id.id);
+            w.valid(valid_id_name(&id.name), "name")?;
+            w.bytes(&id.name, MAX_ID_NAME, "name")?;
+        }
+        ControlMessage::ListingEnd(end) => {
+            w.u64(end.entries);
+            w.u64(end.bytes);
+        }
+        ControlMessage::Problem(problem) => account::encode_problem(problem, w)?,
+        ControlMessage::Need { entry, attempt } => {
+            w.entry(*entry);
+            w.byte(*attempt);
+        }
+        ControlMessage::NeedDelta(need) => {
+            w.entry(need.entry);
+            w.byte(need.attempt);
+            w.file_len(need.basis_len, "basis length")?;
+            w.u32(need.block_len.get());
+        }
+        ControlMessage::Sums(sums) => {
+            w.entry(sums.entry);
+            w.bool(sums.last);
+            w.check(sums.bytes.len() as u64, MAX_SUMS as u64, "size of sums")?;
+            w.raw(&sums.bytes);
+        }
+        ControlMessage::ListingDone { part } => w.u64(*part),
+        ControlMessage::Event(event) => account::encode_event(event, w)?,
+        ControlMessage::Progress(progress) => account::encode_progress(progress, w),
+        ControlMessage::Report(report) => account::encode_report(report, w),
+        // Listings went above; the others have no fields.
+        ControlMessage::Listing(_)
+        | ControlMessage::Ready
+        | ControlMessage::NeedsEnd
+        | ControlMessage::Alive
+        | ControlMessage::Bye => {}
+    }
+    Ok(())
+}
+
+/// Decodes a payload; `None` when the kind is none of the control lane's.
+pub(super) fn decode(
+    r: &mut Reader<'_>,
+    unpacker: &mut Unpacker,
+) -> Result<Option<ControlMessage>, DecodeError> {
+    Ok(Some(match r.kind() {
+        Kind::HELLO => ControlMessage::Hello(Hello {
+            version: r.u16("version")?,
+            features: u64::from_le_bytes(r.array("features")?),
+            key_share: r.array("key share")?,
+        }),
+        Kind::START => ControlMessage::Start(start::decode(r)?),
+        Kind::READY => ControlMessage::Ready,
+        Kind::FATAL => ControlMessage::Fatal(Fatal {
+            exit_code: r.byte("exit code")?,
+            text: r.bytes(MAX_FATAL_TEXT, "text")?.to_vec(),
+        }),
+        Kind::TOPS => ControlMessage::Tops(decode_tops(r)?),
+        Kind::ID_NAME => ControlMessage::IdName(decode_id_name(r)?),
+        Kind::LISTING => ControlMessage::Listing(listing::decode(r, unpacker)?),
+        Kind::LISTING_END => {
+            ControlMessage::ListingEnd(ListingEnd { entries: r.u64("count")?, bytes: r.u64("count")? })
+        }
+        Kind::PROBLEM => ControlMessage::Problem(account::decode_problem(r)?),
+        Kind::NEED => ControlMessage::Need { entry: r.entry()?, attempt: r.byte("attempt")? },
+        Kind::NEED_DELTA => ControlMessage::NeedDelta(decode_need_delta(r)?),
+        Kind::SUMS => ControlMessage::Sums(decode_sums(r)?),
+        Kind::LISTING_DONE => ControlMessage::ListingDone { part: r.u64("listing number")? },
+        Kind::NEEDS_END => ControlMessage::NeedsEnd,
+        Kind::EVENT => ControlMessage::Event(account::decode_event(r)?),
+        Kind::PROGRESS => ControlMessage::Progress(account::decode_progress(r)?),
+        Kind::REPORT => ControlMessage::Report(Box::new(account::decode_report(r)?)),
+        Kind::ALIVE => ControlMessage::Alive,
+        Kind::BYE => ControlMessage::Bye,
+        _ => return Ok(None),
+    }))
+}
+
+fn encode_tops(tops: &Tops, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.byte(u8::from(tops.root.is_some()) * ROOT | u8::from(tops.single_file) * SINGLE_FILE);
+    if let Some(root) = &tops.root {
+        listing::encode_attributes(root, w)?;
+    }
+    w.u32(tops.named);
+    Ok(())
+}
+
+fn decode_tops(r: &mut Reader<'_>) -> Result<Tops, DecodeError> {
+    let flags = r.flags(ROOT | SINGLE_FILE, "flags")?;
+    let root = if flags & ROOT != 0 { Some(listing::decode_attributes(EntryId(0), r)?) } else { None };
+    Ok(Tops { root, named: r.u32("count")?, single_file: flags & SINGLE_FILE != 0 })
+}
+
+fn decode_id_name(r: &mut Reader<'_>) -> Result<IdName, DecodeError> {
+    let group = r.bool("flag")?;
+    let id = r.u32("number")?;
+    let offset = r.offset();
+    let name = r.bytes(MAX_ID_NAME, "name")?;
+    if !valid_id_name(name) {
+        return Err(r.value(name.len() as u64, offset, "name"));
+    }
+    Ok(IdName { group, id, name: name.to_vec() })
+}
+
+fn decode_need_delta(r: &mut Reader<'_>) -> Result<NeedDelta, DecodeError> {
+    let entry = r.entry()?;
+    let attempt = r.byte("attempt")?;
+    let basis_len = r.file_len("basis length")?;
+    let block_len = r.u64("block length")?;
+    let block_len = u32::try_from(block_len)
+        .ok()
+        .and_then(|len| BlockLen::new(len).ok())
+        .ok_or(DecodeError::BlockLen { block_len })?;
+    Ok(NeedDelta { entry, attempt, basis_len, block_len })
+}
+
+fn decode_sums(r: &mut Reader<'_>) -> Result<Sums, DecodeError> {
+    let entry = r.entry()?;
+    let last = r.bool("flag")?;
+    let offset = r.offset();
+    let bytes = r.take_rest();
+    if bytes.len() > MAX_SUMS {
+        return Err(DecodeError::Limit {
+            kind: Kind::SUMS,
+            field: "size of sums",
+            value: bytes.len() as u64,
+            limit: MAX_SUMS as u64,
+            offset,
+        });
+    }
+    Ok(Sums { entry, bytes: bytes.to_vec(), last })
+}
+
+/// A user's or group's name has at least one byte and no NUL: it goes to the C library.
+fn valid_id_name(name: &[u8]) -> bool {
+    !name.is_empty() && !name.contains(&0)
+}
+
+/// Bit of the tops: the root's attributes follow.
+const ROOT: u8 = 1;
+/// Bit of the tops: one operand, and it is not a directory.
+const SINGLE_FILE: u8 = 2;

@@ -1,0 +1,97 @@
+//! Payloads of data lanes.
+
+use bytes::Bytes;
+
+use super::{packed, reader::Reader, records, writer::Writer};
+use crate::{
+    error::{DecodeError, EncodeError},
+    kind::Kind,
+    limits::{MAX_BLOCK_LEN, MAX_DATA_LANES, MAX_FILE_LEN, MAX_SEGMENT_LOG2, MIN_SEGMENT_LOG2},
+    message::{DataMessage, FileEnd, Segment},
+};
+
+/// Appends the message but for the bytes of a compressed piece, which are returned.
+pub(super) fn encode<'a>(
+    message: &'a DataMessage,
+    out: &mut Vec<u8>,
+) -> Result<Option<&'a Bytes>, EncodeError> {
+    let kind = message.kind();
+    let w = &mut Writer::new(kind, out);
+    match message {
+        DataMessage::LaneStart { lane } => {
+            w.valid(usize::from(*lane) < MAX_DATA_LANES, "lane number")?;
+            w.byte(*lane);
+        }
+        DataMessage::Batch(packed) | DataMessage::Tokens(packed) => {
+            packed::encode_header(packed, kind, out)?;
+            return Ok(Some(&packed.bytes));
+        }
+        DataMessage::Segment(segment) => {
+            w.valid(lies_in_file(segment), "segment")?;
+            w.entry(segment.entry);
+            w.byte(segment.attempt);
+            w.u64(segment.file_len);
+            w.byte(segment.length_log2);
+            w.u64(segment.index);
+            w.u32(segment.lead);
+        }
+        DataMessage::SegmentEnd { complete } => w.bool(*complete),
+        DataMessage::FileEnd(end) => {
+            w.entry(end.entry);
+            w.byte(end.attempt);
+            records::encode_outcome(&end.outcome, w)?;
+        }
+        DataMessage::LaneEnd => {}
+    }
+    Ok(None)
+}
+
+/// Decodes a payload; `None` when the kind is none of a data lane's. `payload` is what `r` reads.
+pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataMessage>, DecodeError> {
+    Ok(Some(match r.kind() {
+        Kind::LANE_START => DataMessage::LaneStart {
+            lane: r.choice("lane number", |lane| (usize::from(lane) < MAX_DATA_LANES).then_some(lane))?,
+        },
+        Kind::BATCH => DataMessage::Batch(packed::decode(r, |rest| payload.slice_ref(rest))?),
+        Kind::TOKENS => DataMessage::Tokens(packed::decode(r, |rest| payload.slice_ref(rest))?),
+        Kind::SEGMENT => DataMessage::Segment(decode_segment(r)?),
+        Kind::SEGMENT_END => DataMessage::SegmentEnd { complete: r.bool("flag")? },
+        Kind::FILE_END => {
+            let entry = r.entry()?;
+            let attempt = r.byte("attempt")?;
+            DataMessage::FileEnd(FileEnd { entry, attempt, outcome: records::decode_outcome(entry, r)? })
+        }
+        Kind::LANE_END => DataMessage::LaneEnd,
+        _ => return Ok(None),
+    }))
+}
+
+fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, DecodeError> {
+    let segment = Segment {
+        entry: r.entry()?,
+        attempt: r.byte("attempt")?,
+        file_len: r.file_len("file size")?,
+        length_log2: r.choice("segment length", |log2| {
+            (MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2).contains(&log2).then_some(log2)
+        })?,
+        index: r.u64("segment number")?,
+        lead: r.u32("lead")?,
+    };
+    if lies_in_file(&segment) {
+        return Ok(segment);
+    }
+    let Segment { entry, index, length_log2, file_len, .. } = segment;
+    Err(DecodeError::SegmentRange { entry, index, length_log2, file_len })
+}
+
+/// True when a segment has a known length, begins inside its file (an empty file has one empty segment)
+/// and its lead is shorter than any block and does not reach before the file.
+fn lies_in_file(segment: &Segment) -> bool {
+    let Segment { file_len, length_log2, index, lead, .. } = *segment;
+    if file_len > MAX_FILE_LEN || !(MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2).contains(&length_log2) {
+        return false;
+    }
+    let count = file_len.div_ceil(1 << length_log2).max(1);
+    // An index below the count cannot overflow here.
+    index < count && lead < MAX_BLOCK_LEN && u64::from(lead) <= index << length_log2
+}

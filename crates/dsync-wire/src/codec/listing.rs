@@ -1,0 +1,277 @@
+//! Entries of a directory in few bytes.
+//!
+//! A name is sent as the length of what it shares with the name before it and the rest; mode and owner
+//! only where they differ from the entry before (of the same type, for the mode); seconds as a
+//! difference. Each part starts anew, so parts decode alone. A part of 1 KiB and more is compressed as a
+//! whole. `/usr` takes about 15 bytes per entry.
+
+use bytes::Bytes;
+
+use super::{
+    packed,
+    reader::{Reader, checked_timestamp},
+    writer::Writer,
+};
+use crate::{
+    compress::{Effort, Packer, Unpacker},
+    error::{DecodeError, EncodeError, PeerText},
+    kind::Kind,
+    limits::{
+        MAX_FILE_LEN, MAX_LISTING_BYTES, MAX_LISTING_ENTRIES, MAX_MODE, MAX_NAME, MAX_RAW_FRAME, MAX_SYMLINK,
+    },
+    message::{Attributes, DeviceNumber, Entry, EntryId, EntryKind, Listing},
+    name::Name,
+};
+
+impl Entry {
+    /// An upper bound of the entry's encoded size in bytes, to fill a listing message up to
+    /// [`MAX_LISTING_BYTES`] with.
+    pub fn max_encoded_len(&self) -> usize {
+        let target = if let EntryKind::Symlink { target } = &self.kind { target.len() } else { 0 };
+        MAX_FIXED_LEN + self.name.as_bytes().len() + target
+    }
+}
+
+pub(super) fn encode(listing: &Listing, packer: &mut Packer, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let mut content = Vec::with_capacity(16 + listing.entries.len() * TYPICAL_LEN);
+    let mut w = Writer::new(Kind::LISTING, &mut content);
+    w.count(listing.entries.len(), MAX_LISTING_ENTRIES, "number of entries")?;
+    let mut before = Before::default();
+    for entry in &listing.entries {
+        before.encode(entry, &mut w)?;
+    }
+    w.check(w.size(), MAX_LISTING_BYTES as u64, "size of entries")?;
+    let mut w = Writer::new(Kind::LISTING, out);
+    w.entry(listing.dir);
+    w.byte(u8::from(listing.last) * LAST | u8::from(listing.complete) * COMPLETE);
+    let effort = if content.len() >= COMPRESSED_LEN { Effort::Zstd(1) } else { Effort::Raw };
+    let packed = packer.pack(Bytes::from(content), effort);
+    packed::encode_header(&packed, Kind::LISTING, out)?;
+    out.extend_from_slice(&packed.bytes);
+    Ok(())
+}
+
+pub(super) fn decode(r: &mut Reader<'_>, unpacker: &mut Unpacker) -> Result<Listing, DecodeError> {
+    let dir = r.entry()?;
+    let flags = r.flags(LAST | COMPLETE, "flags")?;
+    let packed = packed::decode(r, Bytes::copy_from_slice)?;
+    let content = unpacker
+        .unpack(&packed, MAX_RAW_FRAME)
+        .map_err(|source| DecodeError::Packed { kind: Kind::LISTING, source })?;
+    let mut r = Reader::new(Kind::LISTING, &content, 0);
+    let count = r.count(MAX_LISTING_ENTRIES, MIN_LEN, "number of entries")?;
+    let mut entries = Vec::with_capacity(count);
+    let mut before = Before::default();
+    for index in 0..count {
+        entries.push(before.decode(EntryId(index as u64), &mut r)?);
+    }
+    r.finish()?;
+    Ok(Listing { dir, last: flags & LAST != 0, complete: flags & COMPLETE != 0, entries })
+}
+
+pub(super) fn encode_attributes(attributes: &Attributes, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.mode(attributes.mode)?;
+    w.timestamp(attributes.mtime)?;
+    w.u32(attributes.uid);
+    w.u32(attributes.gid);
+    Ok(())
+}
+
+pub(super) fn decode_attributes(entry: EntryId, r: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
+    Ok(Attributes {
+        mode: r.mode(entry)?,
+        mtime: r.timestamp(entry)?,
+        uid: r.u32("owner")?,
+        gid: r.u32("group")?,
+    })
+}
+
+/// What the entries before this one said.
+#[derive(Default)]
+struct Before {
+    name: Vec<u8>,
+    modes: [u16; 7],
+    uid: u32,
+    gid: u32,
+    seconds: i64,
+}
+
+impl Before {
+    fn encode(&mut self, entry: &Entry, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let Attributes { mode, mtime, uid, gid } = entry.attributes;
+        let code = type_code(&entry.kind);
+        let same_mode = self.modes[usize::from(code)] == mode;
+        let same_owner = (self.uid, self.gid) == (uid, gid);
+        let hash = matches!(entry.kind, EntryKind::File { content: Some(_), .. });
+        w.valid(mtime.is_valid(), "timestamp")?;
+        w.byte(
+            code | u8::from(same_mode) * SAME_MODE
+                | u8::from(same_owner) * SAME_OWNER
+                | u8::from(mtime.nanoseconds != 0) * NANOSECONDS
+                | u8::from(hash) * HASH,
+        );
+        self.encode_name(&entry.name, w)?;
+        if !same_mode {
+            w.mode(mode)?;
+        }
+        if !same_owner {
+            w.u32(uid);
+            w.u32(gid);
+        }
+        w.i64(mtime.seconds - self.seconds);
+        if mtime.nanoseconds != 0 {
+            w.raw(&mtime.nanoseconds.to_le_bytes());
+        }
+        self.modes[usize::from(code)] = mode;
+        (self.uid, self.gid, self.seconds) = (uid, gid, mtime.seconds);
+        encode_details(&entry.kind, w)
+    }
+
+    fn encode_name(&mut self, name: &Name, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let name = name.as_bytes();
+        w.valid(name > self.name.as_slice(), "order of names")?;
+        let shared = name.iter().zip(&self.name).take_while(|(a, b)| a == b).count();
+        w.count(shared, MAX_NAME, "name")?;
+        w.bytes(&name[shared..], MAX_NAME, "name")?;
+        self.name.truncate(shared);
+        self.name.extend_from_slice(&name[shared..]);
+        Ok(())
+    }
+
+    fn decode(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Entry, DecodeError> {
+        let offset = r.offset();
+        let flags = r.flags(TYPE | SAME_MODE | SAME_OWNER | NANOSECONDS | HASH, "flags")?;
+        let code = flags & TYPE;
+        let Some(before_mode) = self.modes.get(usize::from(code)).copied() else {
+            return Err(r.value(u64::from(code), offset, "type of entry"));
+        };
+        if flags & HASH != 0 && code != 0 {
+            return Err(r.value(u64::from(flags), offset, "flags"));
+        }
+        let name = self.decode_name(index, r)?;
+        let mode = if flags & SAME_MODE != 0 { before_mode } else { r.mode(index)? };
+        if flags & SAME_OWNER == 0 {
+            self.uid = r.u32("owner")?;
+            self.gid = r.u32("group")?;
+        }
+        let seconds = self.seconds.saturating_add(r.i64("seconds")?);
+        let nanoseconds =
+            if flags & NANOSECONDS != 0 { u32::from_le_bytes(r.array("nanoseconds")?) } else { 0 };
+        let mtime = checked_timestamp(seconds, nanoseconds, index)?;
+        self.seconds = seconds;
+        if let Some(slot) = self.modes.get_mut(usize::from(code)) {
+            *slot = mode;
+        }
+        let kind = decode_details(code, flags & HASH != 0, r)?;
+        Ok(Entry { name, kind, attributes: Attributes { mode, mtime, uid: self.uid, gid: self.gid } })
+    }
+
+    fn decode_name(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Name, DecodeError> {
+        let shared = r.len(self.name.len(), "shared part of the name")?;
+        let rest = r.bytes(MAX_NAME + 1, "name")?;
+        // Ascending order follows from the first byte that differs, without a copy of the name before.
+        let ascends = rest.first() > self.name.get(shared);
+        self.name.truncate(shared);
+        self.name.extend_from_slice(rest);
+        let name = Name::new(&self.name)
+            .map_err(|source| DecodeError::Name { name: PeerText::new(&self.name), source })?;
+        if ascends {
+            Ok(name)
+        } else {
+            Err(DecodeError::NameOrder { entry: index, name: PeerText::new(&self.name) })
+        }
+    }
+}
+
+fn encode_details(kind: &EntryKind, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    match kind {
+        EntryKind::File { size, content } => {
+            w.file_len(*size, "file size")?;
+            if let Some(content) = content {
+                w.raw(content);
+            }
+        }
+        EntryKind::Symlink { target } => {
+            w.valid(valid_target(target), "link text")?;
+            w.bytes(target, MAX_SYMLINK, "link text")?;
+        }
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
+            w.u32(device.major);
+            w.u32(device.minor);
+        }
+        EntryKind::Directory | EntryKind::Fifo | EntryKind::Socket => {}
+    }
+    Ok(())
+}
+
+fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind, DecodeError> {
+    let device = |r: &mut Reader<'_>| -> Result<DeviceNumber, DecodeError> {
+        Ok(DeviceNumber { major: r.u32("device number")?, minor: r.u32("device number")? })
+    };
+    Ok(match code {
+        0 => EntryKind::File {
+            size: r.at_most(MAX_FILE_LEN, "file size")?,
+            content: if hash { Some(r.array("content hash")?) } else { None },
+        },
+        1 => EntryKind::Directory,
+        2 => {
+            let offset = r.offset();
+            let target = r.bytes(MAX_SYMLINK, "link text")?;
+            if !valid_target(target) {
+                return Err(r.value(target.len() as u64, offset, "link text"));
+            }
+            EntryKind::Symlink { target: target.to_vec() }
+        }
+        3 => EntryKind::Fifo,
+        4 => EntryKind::Socket,
+        5 => EntryKind::CharDevice { device: device(r)? },
+        // The caller has checked the code against the seven types.
+        _ => EntryKind::BlockDevice { device: device(r)? },
+    })
+}
+
+/// A link text has at least one byte and no NUL, or it could not be read from a filesystem.
+fn valid_target(target: &[u8]) -> bool {
+    !target.is_empty() && !target.contains(&0)
+}
+
+/// Wire values are those of [`FileType`](crate::event::FileType).
+fn type_code(kind: &EntryKind) -> u8 {
+    match kind {
+        EntryKind::File { .. } => 0,
+        EntryKind::Directory => 1,
+        EntryKind::Symlink { .. } => 2,
+        EntryKind::Fifo => 3,
+        EntryKind::Socket => 4,
+        EntryKind::CharDevice { .. } => 5,
+        EntryKind::BlockDevice { .. } => 6,
+    }
+}
+
+/// Bit of a listing: its last part.
+const LAST: u8 = 1;
+/// Bit of a listing: the directory was read to its end.
+const COMPLETE: u8 = 2;
+
+/// Bits of an entry that hold its type.
+const TYPE: u8 = 0b111;
+/// Bit of an entry: the mode is that of the entry of this type before it.
+const SAME_MODE: u8 = 8;
+/// Bit of an entry: owner and group are those of the entry before it.
+const SAME_OWNER: u8 = 16;
+/// Bit of an entry: nanoseconds are given; else 0.
+const NANOSECONDS: u8 = 32;
+/// Bit of a file: its content hash is given.
+const HASH: u8 = 64;
+
+/// Smallest entry: flags, shared length, length of one byte, that byte, seconds.
+const MIN_LEN: usize = 5;
+/// Largest entry without its name and link text: flags 1, name lengths 2 + 2, mode 2, owner 5 + 5,
+/// seconds 10, nanoseconds 4, size 9 and hash 32 (or link length 2, or device 5 + 5).
+const MAX_FIXED_LEN: usize = 80;
+/// First guess of an entry's size.
+const TYPICAL_LEN: usize = 32;
+/// Content of this many bytes and more is compressed.
+const COMPRESSED_LEN: usize = 1024;
+
+const _: () = assert!(MAX_MODE < 1 << 14, "a mode takes two bytes");

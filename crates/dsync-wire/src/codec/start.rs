@@ -1,0 +1,248 @@
+//! `Start`: the peer's role and the run's options.
+
+use super::{reader::Reader, writer::Writer};
+use crate::{
+    error::{DecodeError, EncodeError},
+    limits::{
+        MAX_DATA_LANES, MAX_FILTERS, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS, MAX_PATTERN,
+        MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
+    },
+    message::{PeerRole, Start},
+    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+};
+
+pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    match &start.role {
+        PeerRole::Source { paths } => {
+            w.byte(0);
+            w.count(paths.len(), MAX_OPERANDS, "number of operands")?;
+            let total: usize = paths.iter().map(Vec::len).sum();
+            w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of operands")?;
+            for path in paths {
+                encode_operand(path, w)?;
+            }
+        }
+        PeerRole::Destination { path } => {
+            w.byte(1);
+            encode_operand(path, w)?;
+        }
+    }
+    w.valid(start.data_lanes > 0, "number of data lanes")?;
+    w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
+    encode_options(&start.options, w)
+}
+
+pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
+    let offset = r.offset();
+    let role = match r.byte("role")? {
+        0 => PeerRole::Source { paths: decode_operands(r)? },
+        1 => PeerRole::Destination { path: decode_operand(r)? },
+        other => return Err(r.value(u64::from(other), offset, "role")),
+    };
+    let offset = r.offset();
+    let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
+    let Some(data_lanes) = u8::try_from(data_lanes).ok().filter(|&lanes| lanes > 0) else {
+        return Err(r.value(data_lanes, offset, "number of data lanes"));
+    };
+    Ok(Start { role, options: decode_options(r)?, data_lanes })
+}
+
+fn encode_operand(path: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.valid(!path.contains(&0), "operand")?;
+    w.bytes(path, MAX_OPERAND, "operand")
+}
+
+fn decode_operands(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+    let count = r.count(MAX_OPERANDS, 1, "number of operands")?;
+    let mut paths = Vec::with_capacity(count);
+    let mut budget = MAX_OPERAND_BYTES;
+    for _ in 0..count {
+        let path = decode_operand(r)?;
+        budget = within(budget, path.len(), MAX_OPERAND_BYTES, "size of operands", r)?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+fn decode_operand(r: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+    let offset = r.offset();
+    let path = r.bytes(MAX_OPERAND, "operand")?;
+    if path.contains(&0) {
+        return Err(r.value(0, offset, "operand"));
+    }
+    Ok(path.to_vec())
+}
+
+/// Takes `len` from what is left of a sum's limit.
+fn within(
+    budget: usize,
+    len: usize,
+    limit: usize,
+    field: &'static str,
+    r: &Reader<'_>,
+) -> Result<usize, DecodeError> {
+    budget.checked_sub(len).ok_or_else(|| DecodeError::Limit {
+        kind: r.kind(),
+        field,
+        value: (limit - budget).saturating_add(len) as u64,
+        limit: limit as u64,
+        offset: r.offset(),
+    })
+}
+
+fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let switches = options.switches();
+    let bits = switches.iter().rev().fold(0, |bits, &on| bits << 1 | u64::from(on));
+    w.u64(bits);
+    w.bool(options.max_delete.is_some());
+    if let Some(max_delete) = options.max_delete {
+        w.u64(max_delete);
+    }
+    w.byte(options.durability as u8);
+    match options.compression {
+        Compression::Auto => w.byte(0),
+        Compression::Off => w.byte(1),
+        Compression::Lz4 => w.byte(2),
+        Compression::Zstd(level) => {
+            w.valid((1..=MAX_ZSTD_LEVEL).contains(&level), "compression level")?;
+            w.byte(3);
+            w.byte(level);
+        }
+    }
+    w.byte(options.events as u8);
+    w.count(options.filters.len(), MAX_FILTERS, "number of filters")?;
+    let total: usize = options.filters.iter().map(|rule| rule.pattern.len()).sum();
+    w.check(total as u64, MAX_PATTERN_BYTES as u64, "size of filters")?;
+    for FilterRule { include, pattern } in &options.filters {
+        w.bool(*include);
+        w.bytes(pattern, MAX_PATTERN, "filter")?;
+    }
+    Ok(())
+}
+
+fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
+    let offset = r.offset();
+    let bits = r.u64("options")?;
+    let mut options = SyncOptions::default();
+    let mut rest = bits;
+    for switch in options.switches_mut() {
+        *switch = rest & 1 == 1;
+        rest >>= 1;
+    }
+    if rest != 0 {
+        return Err(r.value(bits, offset, "options"));
+    }
+    options.max_delete = if r.bool("deletion limit")? { Some(r.u64("deletion limit")?) } else { None };
+    options.durability = r.choice("durability", |code| match code {
+        0 => Some(Durability::Batch),
+        1 => Some(Durability::File),
+        2 => Some(Durability::None),
+        _ => None,
+    })?;
+    options.compression = decode_compression(r)?;
+    options.events = r.choice("event level", |code| match code {
+        0 => Some(EventLevel::Problems),
+        1 => Some(EventLevel::Changes),
+        2 => Some(EventLevel::All),
+        _ => None,
+    })?;
+    options.filters = decode_filters(r)?;
+    Ok(options)
+}
+
+fn decode_compression(r: &mut Reader<'_>) -> Result<Compression, DecodeError> {
+    let offset = r.offset();
+    Ok(match r.byte("compression")? {
+        0 => Compression::Auto,
+        1 => Compression::Off,
+        2 => Compression::Lz4,
+        3 => {
+            Compression::Zstd(r.choice("compression level", |level| {
+                (1..=MAX_ZSTD_LEVEL).contains(&level).then_some(level)
+            })?)
+        }
+        other => return Err(r.value(u64::from(other), offset, "compression")),
+    })
+}
+
+fn decode_filters(r: &mut Reader<'_>) -> Result<Vec<FilterRule>, DecodeError> {
+    let count = r.count(MAX_FILTERS, 2, "number of filters")?;
+    let mut filters = Vec::with_capacity(count);
+    let mut budget = MAX_PATTERN_BYTES;
+    for _ in 0..count {
+        let include = r.bool("filter")?;
+        let pattern = r.bytes(MAX_PATTERN, "filter")?.to_vec();
+        budget = within(budget, pattern.len(), MAX_PATTERN_BYTES, "size of filters", r)?;
+        filters.push(FilterRule { include, pattern });
+    }
+    Ok(filters)
+}
+
+impl SyncOptions {
+    /// The switches in the order of their bits.
+    fn switches(&self) -> [bool; SWITCHES] {
+        let mut copy = Self { filters: Vec::new(), ..*self };
+        copy.switches_mut().map(|switch| *switch)
+    }
+
+    /// The switches in the order of their bits: the order is the wire's, new ones go to the end. Naming
+    /// every field makes a forgotten one an error of the compiler.
+    fn switches_mut(&mut self) -> [&mut bool; SWITCHES] {
+        let Self {
+            recursive,
+            links,
+            perms,
+            times,
+            omit_dir_times,
+            owner,
+            group,
+            numeric_ids,
+            devices,
+            specials,
+            checksum,
+            ignore_times,
+            size_only,
+            update,
+            existing,
+            ignore_existing,
+            whole_file,
+            delete,
+            delete_excluded,
+            max_delete: _,
+            mkpath,
+            dry_run,
+            one_file_system,
+            durability: _,
+            compression: _,
+            filters: _,
+            events: _,
+        } = self;
+        [
+            recursive,
+            links,
+            perms,
+            times,
+            omit_dir_times,
+            owner,
+            group,
+            numeric_ids,
+            devices,
+            specials,
+            checksum,
+            ignore_times,
+            size_only,
+            update,
+            existing,
+            ignore_existing,
+            whole_file,
+            delete,
+            delete_excluded,
+            mkpath,
+            dry_run,
+            one_file_system,
+        ]
+    }
+}
+
+/// Number of switches among the options.
+const SWITCHES: usize = 22;

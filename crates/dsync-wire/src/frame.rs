@@ -1,0 +1,373 @@
+//! Frames over lanes: whole messages in, whole messages out.
+//!
+//! Senders turn a message into one frame; receivers read frames and give checked messages back. The law:
+//! a receiver checks a frame's length before it allocates, holds at most one frame (and grows its buffer
+//! only as bytes arrive), and reports an end inside a frame as an error, never as a clean end. Small
+//! messages cost no allocation of their own; the bytes of compressed pieces are not copied when sent and
+//! share the frame's memory when received.
+//!
+//! Order between messages is [`crate::state`]'s business.
+
+use bytes::Bytes;
+
+use crate::{
+    codec::{FRAME_HEADER, decode_control, decode_data, encode_control, encode_data},
+    compress::{Packer, Unpacker},
+    error::DecodeError,
+    kind::Kind,
+    limits::MAX_FRAME,
+    link::{LaneRead, LaneWrite, LinkError},
+    message::{ControlMessage, DataMessage},
+};
+
+/// Sends control messages over one lane.
+pub struct ControlSender {
+    tx: Box<dyn LaneWrite>,
+    packer: Packer,
+    pending: Vec<u8>,
+}
+
+impl std::fmt::Debug for ControlSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControlSender").field("pending_bytes", &self.pending.len()).finish_non_exhaustive()
+    }
+}
+
+impl ControlSender {
+    /// Takes over the sending half of the control lane.
+    pub fn new(tx: Box<dyn LaneWrite>) -> Self {
+        Self { tx, packer: Packer::new(), pending: Vec::new() }
+    }
+
+    /// Sends a message and everything [queued](Self::queue) before it; waits while the peer is slow.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane is gone, or [`LinkError::Message`] when the message exceeds a limit;
+    /// then nothing of it was sent and the lane is still usable.
+    pub fn send(&mut self, message: &ControlMessage) -> Result<(), LinkError> {
+        encode_control(message, &mut self.packer, &mut self.pending)?;
+        self.flush()
+    }
+
+    /// Queues a message to go with later ones in one write; sends when 32 KiB have come together. A
+    /// message may wait without bound until the next [`flush`](Self::flush) or [`send`](Self::send).
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn queue(&mut self, message: &ControlMessage) -> Result<(), LinkError> {
+        encode_control(message, &mut self.packer, &mut self.pending)?;
+        if self.pending.len() < QUEUE_LEN { Ok(()) } else { self.flush() }
+    }
+
+    /// Sends what is queued.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane is gone.
+    pub fn flush(&mut self) -> Result<(), LinkError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let bytes = Bytes::copy_from_slice(&self.pending);
+        self.pending.clear();
+        // A large listing must not keep its memory for the rest of the session.
+        self.pending.shrink_to(2 * QUEUE_LEN);
+        self.tx.write(bytes)
+    }
+
+    /// Sends what is queued and ends this direction of the lane.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane is gone.
+    pub fn finish(&mut self) -> Result<(), LinkError> {
+        self.flush()?;
+        self.tx.finish()
+    }
+}
+
+/// Receives control messages from one lane.
+#[derive(Debug)]
+pub struct ControlReceiver {
+    frames: FrameReader,
+    unpacker: Unpacker,
+}
+
+impl ControlReceiver {
+    /// Takes over the receiving half of the control lane.
+    pub fn new(rx: Box<dyn LaneRead>) -> Self {
+        Self { frames: FrameReader::new(rx), unpacker: Unpacker::new() }
+    }
+
+    /// Waits for the next message; `None` is the clean end of the lane.
+    ///
+    /// # Errors
+    /// [`RecvError`]; the lane is of no use afterwards.
+    pub fn recv(&mut self) -> Result<Option<ControlMessage>, RecvError> {
+        let Some(header) = self.frames.header()? else { return Ok(None) };
+        let payload = self.frames.payload(header)?;
+        Ok(Some(decode_control(header.kind, payload, header.payload_offset(), &mut self.unpacker)?))
+    }
+}
+
+/// Sends messages over one data lane.
+pub struct DataSender {
+    tx: Box<dyn LaneWrite>,
+    buffer: Vec<u8>,
+}
+
+impl std::fmt::Debug for DataSender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DataSender").finish_non_exhaustive()
+    }
+}
+
+impl DataSender {
+    /// Takes over the sending half of a data lane.
+    pub fn new(tx: Box<dyn LaneWrite>) -> Self {
+        Self { tx, buffer: Vec::new() }
+    }
+
+    /// Sends a message; waits while the peer is slow. The bytes of a large compressed piece are handed to
+    /// the lane as they are.
+    ///
+    /// # Errors
+    /// As for [`ControlSender::send`].
+    pub fn send(&mut self, message: &DataMessage) -> Result<(), LinkError> {
+        self.buffer.clear();
+        match encode_data(message, &mut self.buffer)? {
+            Some(tail) if tail.len() >= SEPARATE_LEN => {
+                self.tx.write(Bytes::copy_from_slice(&self.buffer))?;
+                self.tx.write(tail.clone())
+            }
+            tail => {
+                self.buffer.extend_from_slice(tail.map_or(&[], |tail| &tail[..]));
+                self.tx.write(Bytes::copy_from_slice(&self.buffer))
+            }
+        }
+    }
+
+    /// Ends this direction of the lane.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the lane is gone.
+    pub fn finish(&mut self) -> Result<(), LinkError> {
+        self.tx.finish()
+    }
+}
+
+/// Receives messages from one data lane.
+#[derive(Debug)]
+pub struct DataReceiver {
+    frames: FrameReader,
+}
+
+impl DataReceiver {
+    /// Takes over the receiving half of a data lane.
+    pub fn new(rx: Box<dyn LaneRead>) -> Self {
+        Self { frames: FrameReader::new(rx) }
+    }
+
+    /// Waits for the next message; `None` is the clean end of the lane.
+    ///
+    /// # Errors
+    /// [`RecvError`]; the lane is of no use afterwards.
+    pub fn recv(&mut self) -> Result<Option<DataMessage>, RecvError> {
+        let Some(header) = self.frames.header()? else { return Ok(None) };
+        let payload = self.frames.owned_payload(header)?;
+        Ok(Some(decode_data(header.kind, &payload, header.payload_offset())?))
+    }
+}
+
+/// Why no message could be received.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// The lane failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The peer sent what the protocol forbids.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+/// A frame's first bytes.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    kind: Kind,
+    /// Bytes of the payload, at most [`MAX_FRAME`] less the kind byte.
+    payload_len: usize,
+    /// Where the frame begins in the lane.
+    offset: u64,
+}
+
+impl Header {
+    fn payload_offset(self) -> u64 {
+        self.offset.saturating_add(FRAME_HEADER as u64)
+    }
+}
+
+/// Cuts a lane into frames.
+struct FrameReader {
+    rx: Box<dyn LaneRead>,
+    /// Bytes read ahead: `buffer[start..end]`.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// A payload that does not fit the buffer.
+    large: Vec<u8>,
+    /// Bytes of the lane that were taken as part of a frame.
+    offset: u64,
+}
+
+impl std::fmt::Debug for FrameReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameReader").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl FrameReader {
+    fn new(rx: Box<dyn LaneRead>) -> Self {
+        Self { rx, buffer: vec![0; BUFFER_LEN].into(), start: 0, end: 0, large: Vec::new(), offset: 0 }
+    }
+
+    /// Reads the next frame's header; `None` at a clean end.
+    fn header(&mut self) -> Result<Option<Header>, RecvError> {
+        self.shed();
+        let offset = self.offset;
+        if !self.fill(4)? {
+            return match self.buffered() {
+                0 => Ok(None),
+                got => Err(truncated(got as u64, 4).into()),
+            };
+        }
+        let length = self.take::<4>().map(u32::from_le_bytes).unwrap_or_default();
+        if length == 0 {
+            return Err(DecodeError::FrameEmpty { offset }.into());
+        }
+        // The kind is read even for a frame that is too long: the error names it.
+        if !self.fill(1)? {
+            return Err(truncated(4, 4 + u64::from(length)).into());
+        }
+        let kind = Kind(self.take::<1>().map_or(0, |[kind]| kind));
+        if length > MAX_FRAME {
+            let (len, limit) = (u64::from(length), MAX_FRAME);
+            return Err(DecodeError::FrameTooLong { len, limit, kind, offset }.into());
+        }
+        Ok(Some(Header { kind, payload_len: length as usize - 1, offset }))
+    }
+
+    /// Reads a payload into this reader's own memory.
+    fn payload(&mut self, header: Header) -> Result<&[u8], RecvError> {
+        let len = header.payload_len;
+        if len > self.buffer.len() {
+            let large = std::mem::take(&mut self.large);
+            self.large = self.assemble(large, len)?;
+            return Ok(&self.large);
+        }
+        if !self.fill(len)? {
+            return Err(cut_short(self.buffered(), len).into());
+        }
+        let start = self.start;
+        self.consume(len);
+        Ok(&self.buffer[start..start + len])
+    }
+
+    /// Reads a payload into memory of its own.
+    fn owned_payload(&mut self, header: Header) -> Result<Bytes, RecvError> {
+        let len = header.payload_len;
+        if len <= self.buffered() {
+            let start = self.start;
+            self.consume(len);
+            return Ok(Bytes::copy_from_slice(&self.buffer[start..start + len]));
+        }
+        Ok(self.assemble(Vec::new(), len)?.into())
+    }
+
+    /// Reads `len` bytes into `payload`, past the buffer. Memory grows with what has arrived: a declared
+    /// length alone costs [`FIRST_LEN`].
+    fn assemble(&mut self, mut payload: Vec<u8>, len: usize) -> Result<Vec<u8>, RecvError> {
+        payload.clear();
+        payload.reserve_exact(len.min(FIRST_LEN.max(self.buffered())));
+        let ready = self.buffered().min(len);
+        payload.extend_from_slice(&self.buffer[self.start..self.start + ready]);
+        self.consume(ready);
+        while payload.len() < len {
+            let have = payload.len();
+            let goal = len.min(payload.capacity().max(2 * have));
+            payload.reserve_exact(goal - have);
+            payload.resize(goal, 0);
+            let mut filled = have;
+            while filled < goal {
+                match self.rx.read(&mut payload[filled..])? {
+                    0 => return Err(cut_short(filled, len).into()),
+                    got => filled += got.min(goal - filled),
+                }
+            }
+            self.offset = self.offset.saturating_add((goal - have) as u64);
+        }
+        Ok(payload)
+    }
+
+    /// Reads until `len` bytes, at most the buffer's size, are buffered. False when the lane ended before.
+    fn fill(&mut self, len: usize) -> Result<bool, LinkError> {
+        if self.start + len > self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        while self.buffered() < len {
+            match self.rx.read(&mut self.buffer[self.end..])? {
+                0 => return Ok(false),
+                // A lane that claims more than it was given room for breaks its law, not our memory.
+                got => self.end = (self.end + got).min(self.buffer.len()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn buffered(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let bytes = self.buffer[self.start..self.end].first_chunk::<N>().copied();
+        if bytes.is_some() {
+            self.consume(N);
+        }
+        bytes
+    }
+
+    fn consume(&mut self, len: usize) {
+        self.start += len;
+        self.offset = self.offset.saturating_add(len as u64);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Gives back the memory of a large frame that was decoded.
+    fn shed(&mut self) {
+        if self.large.capacity() > 0 {
+            self.large = Vec::new();
+        }
+    }
+}
+
+/// The error of a lane that ended `got` bytes into a payload of `len`.
+fn cut_short(got: usize, len: usize) -> DecodeError {
+    let header = FRAME_HEADER as u64;
+    truncated(header + got as u64, header + len as u64)
+}
+
+fn truncated(got: u64, expected: u64) -> DecodeError {
+    DecodeError::Truncated { got, expected }
+}
+
+/// Queued control messages are sent at this many bytes.
+const QUEUE_LEN: usize = 32 << 10;
+/// Pieces of this many bytes are written apart from their header: copying fewer costs less than a second
+/// write.
+const SEPARATE_LEN: usize = 8 << 10;
+/// Bytes read ahead. Larger payloads bypass the buffer but for what it already holds.
+const BUFFER_LEN: usize = 64 << 10;
+/// Memory that a large frame gets before anything of it has arrived.
+const FIRST_LEN: usize = 256 << 10;

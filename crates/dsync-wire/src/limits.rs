@@ -1,0 +1,112 @@
+//! Every bound of the protocol, with its unit and its reason.
+//!
+//! A peer cannot raise any of them and no value means "unlimited". Decoders check a length against its
+//! bound before they allocate; encoders refuse to send what the other end would have to refuse. Memory
+//! that one end needs for what a peer sends is therefore a sum of these constants, not of what the
+//! peer declares. `docs/wire.md` repeats them; a test compares the two.
+
+/// Kind byte and payload of one frame, in bytes. Must hold [`MAX_RAW_FRAME`] incompressible bytes with a
+/// header, and an event with a path of [`MAX_PATH`] and a link text.
+pub const MAX_FRAME: u32 = (1 << 20) + (64 << 10);
+
+/// Content of one compressed piece, in bytes after decompression. Pieces are independent, so a lane
+/// needs one such buffer; beyond 1 MiB zstd's ratio gains under 1 %.
+pub const MAX_RAW_FRAME: u32 = 1 << 20;
+
+/// Window that a zstd piece may ask for, in bytes (8 MiB, log2 23). A window larger than the content is
+/// never useful here; the bound only leaves room for encoders that do not shrink it.
+pub const MAX_ZSTD_WINDOW: u64 = 1 << 23;
+
+/// Data lanes of one session. QUIC fills long paths with 16; more only costs memory.
+pub const MAX_DATA_LANES: usize = 64;
+
+/// Entries in one `Listing` message. Bounds the memory that a small compressed frame can unfold to:
+/// 4,096 entries need 2 MiB with the longest names.
+pub const MAX_LISTING_ENTRIES: usize = 4096;
+
+/// Uncompressed content of one `Listing` message, in bytes.
+pub const MAX_LISTING_BYTES: usize = MAX_RAW_FRAME as usize;
+
+/// Files in one `Batch` message. Bounds the memory that a small compressed frame can unfold to.
+pub const MAX_BATCH_RECORDS: usize = 4096;
+
+/// Bytes of one name.
+pub const MAX_NAME: usize = 255;
+
+/// Names from the transfer's root to an entry. Directories deeper than this are reported, not walked.
+pub const MAX_PATH_DEPTH: usize = 4096;
+
+/// Bytes of a path in an event or a problem: [`MAX_PATH_DEPTH`] names of 255 bytes and a separator. The
+/// kernel's 4096 do not apply, as trees are walked by directory handles.
+pub const MAX_PATH: usize = MAX_PATH_DEPTH * (MAX_NAME + 1);
+
+/// Bytes of a symbolic link's text: what Linux stores at most.
+pub const MAX_SYMLINK: usize = 4095;
+
+/// Operands of one side in `Start`.
+pub const MAX_OPERANDS: usize = 4096;
+
+/// Bytes of one operand: what Linux opens at most, NUL excluded.
+pub const MAX_OPERAND: usize = 4095;
+
+/// Bytes of all operands in one `Start`; a whole command line on Linux is 2 MiB at most.
+pub const MAX_OPERAND_BYTES: usize = 512 << 10;
+
+/// Filter rules in one `Start`.
+pub const MAX_FILTERS: usize = 4096;
+
+/// Bytes of one filter pattern.
+pub const MAX_PATTERN: usize = 4096;
+
+/// Bytes of all filter patterns in one `Start`; each is compiled, so the sum bounds work as well.
+pub const MAX_PATTERN_BYTES: usize = 256 << 10;
+
+/// Bytes of a user or group name. glibc's databases take longer ones only in theory.
+pub const MAX_ID_NAME: usize = 256;
+
+/// Bytes of the text of a `Fatal` message.
+pub const MAX_FATAL_TEXT: usize = 4096;
+
+/// Bytes of sums in one `Sums` message; a large signature goes in parts.
+pub const MAX_SUMS: usize = 256 << 10;
+
+/// Signatures that are announced and not yet complete in one session: bounds the source's table of them.
+pub const MAX_OPEN_SIGNATURES: usize = 1024;
+
+/// Bytes of the longest block; a segment's lead is shorter.
+pub const MAX_BLOCK_LEN: u32 = 4 << 20;
+
+/// Length of a regular file, in bytes: what `off_t` holds.
+pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
+
+/// Permission bits: nine for access, set-user-id, set-group-id, sticky.
+pub const MAX_MODE: u16 = 0o7777;
+
+/// Distance of a timestamp from 1970, in seconds (a million years). Far outside any clock, and small
+/// enough that sums of timestamps never overflow.
+pub const MAX_TIMESTAMP_SECONDS: i64 = 1 << 45;
+
+/// Log2 of the shortest segment, in bytes (1 MiB).
+pub const MIN_SEGMENT_LOG2: u8 = dsync_delta::Segments::MIN_LOG2;
+
+/// Log2 of the longest segment, in bytes (64 MiB).
+pub const MAX_SEGMENT_LOG2: u8 = dsync_delta::Segments::MAX_LOG2;
+
+/// Highest zstd level that a run may ask for.
+pub const MAX_ZSTD_LEVEL: u8 = 19;
+
+/// One bootstrap message with its header, in bytes.
+pub const MAX_BOOTSTRAP: usize = 4096;
+
+/// Addresses that a server offers in its bootstrap.
+pub const MAX_SERVER_ADDRESSES: usize = 16;
+
+/// Bytes of the text of a bootstrap refusal.
+pub const MAX_REFUSAL_TEXT: usize = 1024;
+
+// The two largest messages fit a frame.
+const _: () = assert!(MAX_PATH + MAX_SYMLINK + 64 <= MAX_FRAME as usize);
+const _: () = assert!(MAX_RAW_FRAME as usize + 64 <= MAX_FRAME as usize);
+const _: () = assert!(
+    MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_PATTERN_BYTES + 3 * MAX_FILTERS + 64 <= MAX_FRAME as usize
+);

@@ -1,0 +1,411 @@
+//! The order of messages: what may come when.
+//!
+//! Each inbox follows one direction of one lane and answers one question, may this message come now? An
+//! end asks before it acts on a message; the answer never depends on time or on other lanes. What the
+//! inboxes keep true: `Hello` comes first; `Start`, `Ready`, `Tops` and the report come once; listings are
+//! depth first, in parts that belong together, of directories that were listed themselves, with ascending
+//! names, within the depth limit, and add up to the announced totals; sums follow their announcement;
+//! tokens lie between their segment's header and its end; nothing follows a last message.
+//!
+//! Memory: a few words, in a [`DestinationInbox`] 8 bytes for each directory that is listed but whose own
+//! listing has not come (its siblings and those of its ancestors).
+
+use std::{collections::HashSet, fmt};
+
+use crate::{
+    error::{DecodeError, PeerText},
+    kind::Kind,
+    limits::{MAX_OPEN_SIGNATURES, MAX_PATH_DEPTH},
+    message::{ControlMessage, DataMessage, EntryId, EntryKind, Listing, ListingEnd},
+    name::Name,
+};
+
+/// What an inbox waits for; shown in errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// The peer has said nothing.
+    Hello,
+    /// The controller has not said what it wants.
+    Start,
+    /// The peer has not agreed.
+    Ready,
+    /// The source has not described its operands.
+    Tops,
+    /// The source is listing.
+    Listing,
+    /// A part of a directory's listing came; the rest must follow.
+    ListingPart,
+    /// Everything is listed; files arrive on data lanes.
+    Files,
+    /// The destination has reported.
+    Bye,
+    /// The destination asks for files.
+    Needs,
+    /// The destination has all files and makes them durable.
+    Report,
+    /// The session's last message came.
+    Over,
+    /// A data lane has not said which it is.
+    LaneStart,
+    /// A data lane is between files.
+    Lane,
+    /// A data lane is inside a segment.
+    Segment,
+    /// A data lane's last message came.
+    LaneOver,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hello => "waiting for Hello",
+            Self::Start => "waiting for Start",
+            Self::Ready => "waiting for Ready",
+            Self::Tops => "waiting for Tops",
+            Self::Listing => "listing",
+            Self::ListingPart => "inside a directory's listing",
+            Self::Files => "receiving files",
+            Self::Bye => "waiting for Bye",
+            Self::Needs => "serving requests",
+            Self::Report => "waiting for Report",
+            Self::Over => "session over",
+            Self::LaneStart => "waiting for LaneStart",
+            Self::Lane => "between files",
+            Self::Segment => "inside a segment",
+            Self::LaneOver => "lane over",
+        })
+    }
+}
+
+/// What a peer may hear from the controller before it has a role: `Hello`, then `Start`.
+#[derive(Debug, Clone)]
+pub struct PeerInbox {
+    state: State,
+}
+
+impl Default for PeerInbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PeerInbox {
+    /// Waits for `Hello`.
+    pub fn new() -> Self {
+        Self { state: State::Hello }
+    }
+
+    /// Checks that a message may come now. After `Start` the peer goes on with
+    /// [`SourceInbox::peer`] or [`DestinationInbox::peer`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Unexpected`].
+    pub fn check(&mut self, message: &ControlMessage) -> Result<(), DecodeError> {
+        self.state = match (self.state, message) {
+            (state, ControlMessage::Fatal(_)) if state != State::Over => State::Over,
+            (State::Hello, ControlMessage::Hello(_)) => State::Start,
+            (State::Start, ControlMessage::Start(_)) => State::Over,
+            (state, _) => return Err(unexpected(message.kind(), state)),
+        };
+        Ok(())
+    }
+
+    /// What is waited for.
+    pub fn state(&self) -> State {
+        self.state
+    }
+}
+
+/// What the source may hear from the destination.
+#[derive(Debug, Clone)]
+pub struct SourceInbox {
+    state: State,
+    controller: bool,
+    /// Entries whose signature is announced and not complete; at most [`MAX_OPEN_SIGNATURES`].
+    open: HashSet<EntryId>,
+}
+
+impl SourceInbox {
+    /// The source is the controller: waits for `Hello` and `Ready`.
+    pub fn controller() -> Self {
+        Self { state: State::Hello, controller: true, open: HashSet::new() }
+    }
+
+    /// The source is the peer and has heard `Start`: waits for requests.
+    pub fn peer() -> Self {
+        Self { state: State::Needs, controller: false, open: HashSet::new() }
+    }
+
+    /// Checks that a message may come now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Unexpected`], or [`DecodeError::Sums`], [`DecodeError::Asked`] or
+    /// [`DecodeError::Limit`] when signatures are mixed up or too many are open.
+    pub fn check(&mut self, message: &ControlMessage) -> Result<(), DecodeError> {
+        use ControlMessage as M;
+        self.state = match (self.state, message) {
+            (state, M::Fatal(_)) if state != State::Over => State::Over,
+            (State::Hello, M::Hello(_)) => State::Ready,
+            (State::Ready, M::Ready) => State::Needs,
+            (state @ (State::Ready | State::Needs | State::Report), M::Progress(_)) => state,
+            (State::Needs, M::Need { .. }) => State::Needs,
+            (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
+            (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
+            // Credit may trail the last request.
+            (state @ (State::Needs | State::Report), M::ListingDone { .. }) => state,
+            (state @ (State::Needs | State::Report), M::Event(_)) if self.controller => state,
+            (State::Needs, M::NeedsEnd) if self.open.is_empty() => State::Report,
+            (State::Report, M::Report(_)) => State::Over,
+            (state, _) => return Err(unexpected(message.kind(), state)),
+        };
+        Ok(())
+    }
+
+    /// What is waited for.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    fn announce(&mut self, entry: EntryId) -> Result<State, DecodeError> {
+        let limit = MAX_OPEN_SIGNATURES as u64;
+        if !self.open.insert(entry) {
+            return Err(DecodeError::Asked { entry });
+        }
+        match self.open.len() as u64 {
+            value if value > limit => {
+                let (kind, field) = (Kind::NEED_DELTA, "number of incomplete signatures");
+                Err(DecodeError::Limit { kind, field, value, limit, offset: 0 })
+            }
+            _ => Ok(State::Needs),
+        }
+    }
+
+    fn take_sums(&mut self, entry: EntryId, last: bool) -> Result<State, DecodeError> {
+        let open = if last { self.open.remove(&entry) } else { self.open.contains(&entry) };
+        if open { Ok(State::Needs) } else { Err(DecodeError::Sums { entry }) }
+    }
+}
+
+/// What the destination may hear from the source on the control lane.
+#[derive(Debug, Clone)]
+pub struct DestinationInbox {
+    state: State,
+    listing: ListingOrder,
+}
+
+impl DestinationInbox {
+    /// The destination is the controller: waits for `Hello` and `Ready`.
+    pub fn controller() -> Self {
+        Self { state: State::Hello, listing: ListingOrder::default() }
+    }
+
+    /// The destination is the peer and has heard `Start`: waits for `Tops`.
+    pub fn peer() -> Self {
+        Self { state: State::Tops, listing: ListingOrder::default() }
+    }
+
+    /// Checks that a message may come now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Unexpected`], or what is wrong with a listing's place, names, depth or totals.
+    pub fn check(&mut self, message: &ControlMessage) -> Result<(), DecodeError> {
+        use ControlMessage as M;
+        use State as S;
+        self.state = match (self.state, message) {
+            (state, M::Fatal(_)) if state != S::Over => S::Over,
+            (S::Hello, M::Hello(_)) => S::Ready,
+            (S::Ready, M::Ready) => S::Tops,
+            (state, M::Alive) if !matches!(state, S::Hello | S::Over) => state,
+            (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
+            (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
+            (S::Tops, M::Tops(tops)) => {
+                self.listing = ListingOrder::new(tops.root.is_some());
+                S::Listing
+            }
+            (S::Listing | S::ListingPart, M::Listing(listing)) => {
+                self.listing.check(listing)?;
+                if listing.last { S::Listing } else { S::ListingPart }
+            }
+            (S::Listing, M::ListingEnd(end)) => {
+                self.listing.check_totals(end)?;
+                S::Files
+            }
+            (S::Bye, M::Bye) => S::Over,
+            (state, _) => return Err(unexpected(message.kind(), state)),
+        };
+        Ok(())
+    }
+
+    /// Notes that this end is about to send its report; only now `Bye` may come.
+    pub fn report_sent(&mut self) {
+        if self.state == State::Files {
+            self.state = State::Bye;
+        }
+    }
+
+    /// What is waited for.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Number that the next listed entry will have.
+    pub fn next_entry(&self) -> EntryId {
+        EntryId(self.listing.next)
+    }
+}
+
+/// The law of listings: see [`crate::message::Listing`].
+#[derive(Debug, Clone, Default)]
+struct ListingOrder {
+    /// Number of the next entry.
+    next: u64,
+    root_announced: bool,
+    /// Sizes of files and link texts so far.
+    bytes: u64,
+    /// Directories whose listing has not come, by depth; the next one of each depth is its last.
+    due: Vec<Vec<u64>>,
+    /// The directory whose listing is not complete.
+    open: Option<OpenListing>,
+}
+
+#[derive(Debug, Clone)]
+struct OpenListing {
+    dir: EntryId,
+    /// Depth of the directory; 0 is the root.
+    depth: usize,
+    last_name: Option<Name>,
+    /// Its directories so far.
+    directories: Vec<u64>,
+}
+
+impl ListingOrder {
+    fn new(root_announced: bool) -> Self {
+        Self { next: 1, root_announced, bytes: 0, due: vec![vec![0]], open: None }
+    }
+
+    fn check(&mut self, listing: &Listing) -> Result<(), DecodeError> {
+        let mut open = match self.open.take() {
+            Some(open) if open.dir == listing.dir => open,
+            Some(_) => return Err(self.wrong_parent(listing)),
+            None => self.turn_to(listing)?,
+        };
+        if !listing.entries.is_empty() && open.depth >= MAX_PATH_DEPTH {
+            return Err(DecodeError::Depth { depth: open.depth as u64 + 1, limit: MAX_PATH_DEPTH as u64 });
+        }
+        for entry in &listing.entries {
+            if open.last_name.as_ref().is_some_and(|last| *last >= entry.name) {
+                let name = PeerText::new(entry.name.as_bytes());
+                return Err(DecodeError::NameOrder { entry: EntryId(self.next), name });
+            }
+            // Within a part the decoder has checked the order.
+            open.last_name = None;
+            match &entry.kind {
+                EntryKind::Directory => open.directories.push(self.next),
+                EntryKind::File { size, .. } => self.bytes = self.bytes.saturating_add(*size),
+                EntryKind::Symlink { target } => self.bytes = self.bytes.saturating_add(target.len() as u64),
+                _ => {}
+            }
+            self.next = self.next.saturating_add(1);
+        }
+        if listing.last {
+            open.directories.reverse();
+            self.due.push(open.directories);
+        } else {
+            open.last_name = listing.entries.last().map(|entry| entry.name.clone()).or(open.last_name);
+            self.open = Some(open);
+        }
+        Ok(())
+    }
+
+    /// Finds the directory of a first part: the next that is due, depth first. Directories that are passed
+    /// over will not be listed.
+    fn turn_to(&mut self, listing: &Listing) -> Result<OpenListing, DecodeError> {
+        while let Some(level) = self.due.last_mut() {
+            while let Some(dir) = level.pop() {
+                if dir == listing.dir.0 {
+                    let depth = self.due.len() - 1;
+                    return Ok(OpenListing {
+                        dir: listing.dir,
+                        depth,
+                        last_name: None,
+                        directories: Vec::new(),
+                    });
+                }
+            }
+            self.due.pop();
+        }
+        Err(self.wrong_parent(listing))
+    }
+
+    fn wrong_parent(&self, listing: &Listing) -> DecodeError {
+        DecodeError::Parent { entry: EntryId(self.next), parent: listing.dir }
+    }
+
+    fn check_totals(&self, end: &ListingEnd) -> Result<(), DecodeError> {
+        let entries = self.next - 1 + u64::from(self.root_announced);
+        for (got, declared, unit) in [(entries, end.entries, "entries"), (self.bytes, end.bytes, "bytes")] {
+            if got != declared {
+                return Err(DecodeError::ListingTotals { got, declared, unit });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the destination may hear on one data lane.
+#[derive(Debug, Clone)]
+pub struct LaneInbox {
+    state: State,
+    data_lanes: usize,
+}
+
+impl LaneInbox {
+    /// A lane of a session that has `data_lanes` of them: waits for `LaneStart`.
+    pub fn new(data_lanes: usize) -> Self {
+        Self { state: State::LaneStart, data_lanes }
+    }
+
+    /// Checks that a message may come now.
+    ///
+    /// # Errors
+    /// [`DecodeError::Unexpected`], or [`DecodeError::Limit`] for a lane number that the session has not.
+    pub fn check(&mut self, message: &DataMessage) -> Result<(), DecodeError> {
+        use DataMessage as M;
+        self.state = match (self.state, message) {
+            (State::LaneStart, M::LaneStart { lane }) => {
+                if usize::from(*lane) >= self.data_lanes {
+                    return Err(DecodeError::Limit {
+                        kind: Kind::LANE_START,
+                        field: "lane number",
+                        value: u64::from(*lane),
+                        limit: (self.data_lanes as u64).saturating_sub(1),
+                        offset: 0,
+                    });
+                }
+                State::Lane
+            }
+            (State::Lane, M::Batch(_) | M::FileEnd(_)) => State::Lane,
+            (State::Lane, M::Segment(_)) => State::Segment,
+            (State::Segment, M::Tokens(_)) => State::Segment,
+            (State::Segment, M::SegmentEnd { .. }) => State::Lane,
+            (State::Lane, M::LaneEnd) => State::LaneOver,
+            (state, _) => return Err(unexpected(message.kind(), state)),
+        };
+        Ok(())
+    }
+
+    /// True once the lane's last message came: only then its end is a clean one.
+    pub fn is_over(&self) -> bool {
+        self.state == State::LaneOver
+    }
+
+    /// What is waited for.
+    pub fn state(&self) -> State {
+        self.state
+    }
+}
+
+fn unexpected(kind: Kind, state: State) -> DecodeError {
+    DecodeError::Unexpected { kind, state }
+}

@@ -1,0 +1,17 @@
+//! Which protocol this build speaks.
+//!
+//! The version says how bytes are laid out and in which order messages come; feature bits say what is
+//! allowed on top of it. Both are agreed in the [bootstrap](crate::bootstrap) and repeated in
+//! [`Hello`](crate::message::Hello), which travels inside the authenticated link.
+
+/// The newest protocol version that this build speaks, and the one it prefers.
+pub const VERSION: u16 = 1;
+
+/// The oldest protocol version that this build speaks.
+pub const OLDEST_VERSION: u16 = 1;
+
+/// The application protocol that the QUIC carrier negotiates; changes with [`VERSION`].
+pub const ALPN: &[u8] = b"dsync/1";
+
+/// Feature bits that this build understands. None is defined in version 1.
+pub const FEATURES: u64 = 0;
