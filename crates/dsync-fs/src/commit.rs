@@ -189,7 +189,7 @@ impl<T> CommitGroup<T> {
         }
         let durable = |(tag, address, result): (T, usize, Result<(), CommitError>)| {
             let result = match failed.get(&address) {
-                Some(source) => result.and(Err(CommitError::Sync { source: Arc::clone(source) })),
+                Some(source) => result.and_then(|()| Err(CommitError::Sync { source: Arc::clone(source) })),
                 None => result,
             };
             (tag, result)

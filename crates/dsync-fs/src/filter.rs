@@ -1,8 +1,37 @@
 //! Include and exclude rules in rsync's pattern language.
+//!
+//! Rules are tried in order and the first that matches decides. Takes paths relative to the transfer's
+//! root; both ends of a run apply the same set, the source to leave entries out, the destination to
+//! protect them from deletion. A pattern costs time linear in the path whatever it looks like, and
+//! bounded memory. Rule prefixes (`+ `, `- `, `!`) and rule files are the command line's business.
 
-/// Compiled rules.
+mod pattern;
+
+use std::sync::Arc;
+
+use self::pattern::Pattern;
+
+/// Compiled rules. Cheap to clone.
+///
+/// ```
+/// use dsync_fs::FilterSet;
+/// let set = FilterSet::compile(&[(true, b"/keep.o"), (false, b"*.o"), (false, b"target/")])?;
+/// assert_eq!(set.check(b"keep.o", false), Some(true));
+/// assert_eq!(set.check(b"a/b.o", false), Some(false));
+/// assert_eq!(set.check(b"a/target", true), Some(false));
+/// assert_eq!(set.check(b"a/b.c", false), None);
+/// # Ok::<(), dsync_fs::FilterError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
-pub struct FilterSet {}
+pub struct FilterSet {
+    rules: Arc<[Rule]>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    include: bool,
+    pattern: Pattern,
+}
 
 impl FilterSet {
     /// Compiles rules: include (true) or exclude (false), and the pattern without prefix.
@@ -10,19 +39,29 @@ impl FilterSet {
     /// # Errors
     /// [`FilterError`] for the first pattern that is malformed.
     pub fn compile(rules: &[(bool, &[u8])]) -> Result<Self, FilterError> {
-        let _ = rules;
-        Ok(Self {})
+        let compile = |&(include, text): &(bool, &[u8])| match Pattern::parse(text) {
+            Ok(pattern) => Ok(Rule { include, pattern }),
+            Err((column, reason)) => Err(FilterError { pattern: text.to_vec(), column, reason }),
+        };
+        Ok(Self { rules: rules.iter().map(compile).collect::<Result<_, _>>()? })
     }
 
     /// True when there are no rules.
     pub fn is_empty(&self) -> bool {
-        true
+        self.rules.is_empty()
     }
 
     /// The verdict of the first rule that matches: true to include; `None` when none matches.
+    ///
+    /// `path` is relative to the transfer's root, without a leading or trailing slash. The root itself
+    /// (an empty path) is never matched. Cost: rules x path length, at worst.
     pub fn check(&self, path: &[u8], is_dir: bool) -> Option<bool> {
-        let _ = (path, is_dir);
-        None
+        if path.is_empty() {
+            return None;
+        }
+        let decides =
+            |rule: &&Rule| (is_dir || !rule.pattern.directories_only) && rule.pattern.matches(path, is_dir);
+        self.rules.iter().find(decides).map(|rule| rule.include)
     }
 
     /// True when the first rule that matches is an exclude.
@@ -48,25 +87,25 @@ pub struct FilterError {
 #[non_exhaustive]
 pub enum FilterReason {
     /// It has no bytes.
-    #[error("the pattern is empty")]
+    #[error("{}", self.as_str())]
     Empty,
     /// It is too long.
-    #[error("the pattern is too long")]
+    #[error("{}", self.as_str())]
     TooLong,
     /// It has a NUL byte.
-    #[error("a NUL byte cannot be part of a name")]
+    #[error("{}", self.as_str())]
     Nul,
     /// A `[` without its `]`.
-    #[error("'[' without ']'")]
+    #[error("{}", self.as_str())]
     OpenClass,
     /// A `[:name:]` that is none of the POSIX classes.
-    #[error("unknown character class")]
+    #[error("{}", self.as_str())]
     UnknownClass,
     /// A backslash at the end.
-    #[error("a backslash at the end escapes nothing")]
+    #[error("{}", self.as_str())]
     TrailingBackslash,
     /// Too complex to be matched in bounded memory.
-    #[error("the pattern is too complex")]
+    #[error("{}", self.as_str())]
     TooComplex,
 }
 

@@ -44,6 +44,7 @@ pub use crate::{
     spool::{SealedSpool, Spool, SpoolError},
     staged::{PreparedFile, StagedFile, is_temp_name},
     walk::{
-        DirRef, OperandProblem, Walk, WalkError, WalkOptions, WalkProblem, WalkStep, WalkedDir, WalkedEntry,
+        DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,
+        WalkedEntry,
     },
 };

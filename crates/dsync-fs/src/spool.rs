@@ -1,18 +1,56 @@
 //! Byte records that need not stay in memory.
+//!
+//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it
+//! the records go to a file without a name, in a directory of the caller's choice or, without one, in
+//! the kernel's memory filesystem. Read back through a memory map: the file is ours alone, so nobody
+//! can cut it short under the map. Every record carries its XXH3 sum, so a disk that returns other
+//! bytes than were written is noticed, not obeyed.
 
-use std::io;
+use std::{io, mem, os::fd::OwnedFd};
 
-use crate::dir::Dir;
+use memmap2::Mmap;
+use rustix::{
+    fs::{AtFlags, MemfdFlags, Mode, OFlags, memfd_create, openat, unlinkat},
+    io::Errno,
+};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::{
+    dir::{Dir, retry},
+    staged::temp_name,
+    sys,
+};
 
 /// Records being collected.
 #[derive(Debug)]
-pub struct Spool {}
+pub struct Spool {
+    place: Place,
+    buffer: Vec<u8>,
+    count: u64,
+}
+
+/// Where the records go that outgrow memory.
+#[derive(Debug)]
+enum Place {
+    /// Nowhere yet.
+    Memory(Option<Dir>),
+    File(OwnedFd),
+}
 
 /// Collected records.
 #[derive(Debug)]
-pub struct SealedSpool {}
+pub struct SealedSpool {
+    bytes: Bytes,
+    count: u64,
+}
 
-/// Why a record could not be read back.
+#[derive(Debug)]
+enum Bytes {
+    Memory(Vec<u8>),
+    Mapped(Mmap),
+}
+
+/// Why records could not be kept or read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
@@ -23,52 +61,154 @@ pub enum SpoolError {
         #[source]
         source: io::Error,
     },
-    /// The bytes are not those that were written.
-    #[error("record {index} of the temporary file is damaged")]
+    /// The record is longer than 4 GiB.
+    #[error("a record of {len} bytes is too long")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// The bytes are not those that were written: the disk or the memory is failing.
+    #[error("record {index} of a temporary file is damaged")]
     Damaged {
         /// Position of the record, 0-based.
         index: u64,
     },
 }
 
+impl From<io::Error> for SpoolError {
+    fn from(source: io::Error) -> Self {
+        Self::Io { source }
+    }
+}
+
 impl Spool {
     /// An empty spool; once it outgrows memory it goes to an unnamed file in `dir`.
-    pub fn new(dir: Option<&Dir>) -> io::Result<Self> {
-        let _ = dir;
-        Err(io::ErrorKind::Unsupported.into())
+    ///
+    /// # Errors
+    /// What the system says about opening `dir` once more.
+    pub fn new(dir: Option<&Dir>) -> Result<Self, SpoolError> {
+        let dir = dir.map(Dir::reopen).transpose()?;
+        Ok(Self { place: Place::Memory(dir), buffer: Vec::new(), count: 0 })
     }
 
     /// Appends a record.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn push(&mut self, record: &[u8]) -> io::Result<()> {
-        let _ = record;
-        Err(io::ErrorKind::Unsupported.into())
+    /// [`SpoolError::Io`], e.g. when the disk is full; [`SpoolError::TooLong`].
+    pub fn push(&mut self, record: &[u8]) -> Result<(), SpoolError> {
+        let len = u32::try_from(record.len()).map_err(|_| SpoolError::TooLong { len: record.len() })?;
+        if !self.buffer.is_empty() && self.buffer.len() + HEADER_LEN + record.len() > MAX_IN_MEMORY {
+            self.write_out()?;
+        }
+        self.buffer.extend_from_slice(&len.to_le_bytes());
+        self.buffer.extend_from_slice(&xxh3_64_with_seed(record, self.count).to_le_bytes());
+        self.buffer.extend_from_slice(record);
+        self.count += 1;
+        Ok(())
     }
 
     /// Ends writing.
     ///
     /// # Errors
-    /// [`SpoolError`].
-    pub fn seal(self) -> Result<SealedSpool, SpoolError> {
-        Ok(SealedSpool {})
+    /// [`SpoolError::Io`].
+    pub fn seal(mut self) -> Result<SealedSpool, SpoolError> {
+        if let Place::File(_) = self.place {
+            self.write_out()?;
+        }
+        let bytes = match self.place {
+            Place::Memory(_) => Bytes::Memory(self.buffer),
+            Place::File(file) => Bytes::Mapped(sys::map_own_file(file)?),
+        };
+        Ok(SealedSpool { bytes, count: self.count })
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        if let Place::Memory(dir) = &self.place {
+            self.place = Place::File(unnamed_file(dir.as_ref())?);
+        }
+        let Place::File(file) = &self.place else { return Ok(()) };
+        let mut rest = self.buffer.as_slice();
+        while !rest.is_empty() {
+            let written = retry(|| rustix::io::write(file, rest))?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        let mut emptied = mem::take(&mut self.buffer);
+        emptied.clear();
+        emptied.shrink_to(MAX_IN_MEMORY);
+        self.buffer = emptied;
+        Ok(())
     }
 }
 
 impl SealedSpool {
     /// Number of records.
     pub fn len(&self) -> u64 {
-        0
+        self.count
     }
 
     /// True when there are none.
     pub fn is_empty(&self) -> bool {
-        true
+        self.count == 0
     }
 
-    /// The records in the order of writing.
+    /// The records in the order of writing. After an error there is nothing more.
+    ///
+    /// Each item fails with [`SpoolError::Damaged`] when the record is not what was written.
     pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], SpoolError>> {
-        std::iter::empty()
+        let mut rest = match &self.bytes {
+            Bytes::Memory(bytes) => bytes.as_slice(),
+            Bytes::Mapped(map) => map,
+        };
+        let mut index = 0;
+        std::iter::from_fn(move || {
+            if index >= self.count {
+                return None;
+            }
+            let record = take_record(&mut rest, index).ok_or(SpoolError::Damaged { index });
+            index = if record.is_ok() { index + 1 } else { self.count };
+            Some(record)
+        })
     }
 }
+
+fn take_record<'a>(rest: &mut &'a [u8], index: u64) -> Option<&'a [u8]> {
+    let (len, tail) = rest.split_first_chunk::<4>()?;
+    let (sum, tail) = tail.split_first_chunk::<8>()?;
+    let len = usize::try_from(u32::from_le_bytes(*len)).ok()?;
+    let (record, tail) = tail.split_at_checked(len)?;
+    if xxh3_64_with_seed(record, index) != u64::from_le_bytes(*sum) {
+        return None;
+    }
+    *rest = tail;
+    Some(record)
+}
+
+fn unnamed_file(dir: Option<&Dir>) -> io::Result<OwnedFd> {
+    let Some(dir) = dir else {
+        return Ok(memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?);
+    };
+    let mode = Mode::from_raw_mode(0o600);
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match retry(|| openat(dir, c".", flags | OFlags::TMPFILE, mode)) {
+        Ok(file) => return Ok(file),
+        Err(error) => match Errno::from_io_error(&error) {
+            // Not known to the kernel or the filesystem.
+            Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+            _ => return Err(error),
+        },
+    }
+    let name = temp_name()?;
+    let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+    let file = retry(|| openat(dir, name.as_c_str(), flags, mode))?;
+    unlinkat(dir, name.as_c_str(), AtFlags::empty())?;
+    Ok(file)
+}
+
+/// Length and sum before each record.
+const HEADER_LEN: usize = 4 + 8;
+
+/// Records that are kept in memory, in bytes; also the unit in which they are written out.
+const MAX_IN_MEMORY: usize = 1 << 20;

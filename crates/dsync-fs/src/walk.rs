@@ -96,7 +96,7 @@ pub struct WalkedDir {
     /// Its path below the transfer's root; empty for the root.
     pub path: RelPath,
     /// For opening its entries later.
-    pub handle: DirRef,
+    pub dir: DirRef,
     /// What is in it and not left out, in byte order of the names.
     pub entries: Vec<WalkedEntry>,
     /// True when everything that is there and not left out is in `entries`: only then does the absence
@@ -125,7 +125,7 @@ pub struct WalkProblem {
     /// Its path below the transfer's root.
     pub path: RelPath,
     /// What was being done.
-    pub step: WalkStep,
+    pub operation: WalkOperation,
     /// Why; [`NotFound`](io::ErrorKind::NotFound) means that it vanished since it was listed.
     pub error: io::Error,
 }
@@ -133,7 +133,7 @@ pub struct WalkProblem {
 /// What was being done when a walk met a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum WalkStep {
+pub enum WalkOperation {
     /// Opening or listing a directory.
     ReadDirectory,
     /// Reading attributes.
@@ -272,7 +272,7 @@ impl Iterator for Walk {
         let mut listing = Reading::new(&self.options, &self.path);
         listing.complete = !pending.partly;
         if self.levels.len() > MAX_DEPTH {
-            listing.problem(None, WalkStep::ReadDirectory, rustix::io::Errno::NAMETOOLONG.into());
+            listing.problem(None, WalkOperation::ReadDirectory, rustix::io::Errno::NAMETOOLONG.into());
         } else {
             listing.read(&handle);
         }
@@ -365,7 +365,7 @@ impl<'a> Reading<'a> {
         for (index, &layer) in handle.layers().iter().enumerate() {
             match handle.open(index) {
                 Ok(dir) => self.read_layer(&dir, layer),
-                Err(error) => self.problem(None, WalkStep::ReadDirectory, error),
+                Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
             }
         }
     }
@@ -374,10 +374,10 @@ impl<'a> Reading<'a> {
         let listing = dir.list();
         self.complete &= listing.complete;
         if let Some(error) = listing.error {
-            self.problem(None, WalkStep::ReadDirectory, error);
+            self.problem(None, WalkOperation::ReadDirectory, error);
         } else if !listing.complete {
             let error = io::Error::from(rustix::io::Errno::ILSEQ);
-            self.problem(None, WalkStep::ReadDirectory, error);
+            self.problem(None, WalkOperation::ReadDirectory, error);
         }
         self.candidates.reserve(listing.entries.len());
         for (name, metadata) in listing.entries {
@@ -387,7 +387,7 @@ impl<'a> Reading<'a> {
             match metadata {
                 Ok(metadata) => self.take(dir, layer, name, metadata),
                 Err(_) if self.excludes(&name, false) && self.excludes(&name, true) => {}
-                Err(error) => self.problem(Some(&name), WalkStep::Stat, error),
+                Err(error) => self.problem(Some(&name), WalkOperation::Stat, error),
             }
         }
     }
@@ -399,7 +399,7 @@ impl<'a> Reading<'a> {
         let link_target = match metadata.kind {
             Kind::Symlink => match dir.read_link(&name) {
                 Ok(target) => Some(target),
-                Err(error) => return self.problem(Some(&name), WalkStep::ReadLink, error),
+                Err(error) => return self.problem(Some(&name), WalkOperation::ReadLink, error),
             },
             _ => None,
         };
@@ -415,13 +415,13 @@ impl<'a> Reading<'a> {
         self.options.filter.excludes(&self.entry_path, is_dir)
     }
 
-    fn problem(&mut self, name: Option<&Component>, step: WalkStep, error: io::Error) {
+    fn problem(&mut self, name: Option<&Component>, operation: WalkOperation, error: io::Error) {
         // A name that is gone is known to be absent; anything else leaves a gap.
         if name.is_none() || error.kind() != io::ErrorKind::NotFound {
             self.complete = false;
         }
         let path = name.map_or_else(|| self.path.clone(), |name| self.path.join(name));
-        self.problems.push(WalkProblem { path, step, error });
+        self.problems.push(WalkProblem { path, operation, error });
     }
 
     /// Merges the layers. Also gives the directories to walk next.
@@ -438,7 +438,7 @@ impl<'a> Reading<'a> {
         };
         let walked = WalkedDir {
             path: self.path.clone(),
-            handle: handle.clone(),
+            dir: handle.clone(),
             entries,
             complete: self.complete,
             problems: self.problems,

@@ -1,0 +1,286 @@
+//! From one rsync pattern to a matcher.
+//!
+//! The language, as rsync(1) "PATTERN MATCHING RULES" describes it and as the tests check against the
+//! program itself:
+//!
+//! | in the pattern | meaning |
+//! |---|---|
+//! | leading `/` | only from the transfer's root |
+//! | trailing `/` | directories only |
+//! | none of `*` `?` `[` | compared byte by byte, backslashes included |
+//! | `*`, `?` | any run of bytes, any byte, but no `/` |
+//! | `**` | any run of bytes |
+//! | trailing `***` | as `**`, and a directory counts as if its name ended in `/`: `dir/***` is `dir` and all in it |
+//! | `[a-z]` `[!a]` `[^a]` `[[:alpha:]]` | one byte of a set, never `/` |
+//! | `\x` | the byte `x` |
+//!
+//! Without an inner `/` and `**` a pattern is matched against the last component; with an inner `/` or
+//! `**` against the end of the path, from a component's start; one that begins with `**` against the
+//! path with a `/` before it.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::FilterReason;
+
+/// What a pattern became.
+#[derive(Debug, Clone)]
+pub(super) struct Pattern {
+    pub(super) directories_only: bool,
+    matcher: Matcher,
+}
+
+#[derive(Debug, Clone)]
+enum Matcher {
+    /// The last component is this.
+    Name(Vec<u8>),
+    /// The path is this.
+    Path(Vec<u8>),
+    /// The path is this or ends in it after a `/`.
+    Tail(Vec<u8>),
+    /// The last component matches.
+    NameLike(Regex),
+    /// The path matches.
+    PathLike {
+        regex: Regex,
+        /// The text is the path with a `/` before it.
+        slash_before: bool,
+        /// The text of a directory ends in a `/`.
+        slash_after: bool,
+    },
+}
+
+impl Pattern {
+    /// Reads a pattern. On error: the 1-based column, and what is wrong there.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, (usize, FilterReason)> {
+        if text.is_empty() {
+            return Err((1, FilterReason::Empty));
+        }
+        if text.len() > MAX_PATTERN_LEN {
+            return Err((MAX_PATTERN_LEN + 1, FilterReason::TooLong));
+        }
+        if let Some(nul) = text.iter().position(|&byte| byte == 0) {
+            return Err((nul + 1, FilterReason::Nul));
+        }
+        let (body, directories_only) = match text {
+            [body @ .., b'/'] if !body.is_empty() => (body, true),
+            _ => (text, false),
+        };
+        let (rest, anchored) = match body {
+            [b'/', rest @ ..] => (rest, true),
+            _ => (body, false),
+        };
+        let matcher = if body.iter().any(|byte| b"*?[".contains(byte)) {
+            wild(rest, anchored, usize::from(anchored))?
+        } else if anchored {
+            Matcher::Path(rest.to_vec())
+        } else if rest.contains(&b'/') {
+            Matcher::Tail(rest.to_vec())
+        } else {
+            Matcher::Name(rest.to_vec())
+        };
+        Ok(Self { directories_only, matcher })
+    }
+
+    /// Whether the pattern matches this path; `directories_only` is the caller's to check.
+    pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
+        match &self.matcher {
+            Matcher::Name(name) => last(path) == name.as_slice(),
+            Matcher::Path(whole) => path == whole.as_slice(),
+            Matcher::Tail(tail) => {
+                path.strip_suffix(tail.as_slice()).is_some_and(|head| matches!(head, [] | [.., b'/']))
+            }
+            Matcher::NameLike(regex) => regex.is_match(last(path)),
+            Matcher::PathLike { regex, slash_before, slash_after } => {
+                let slash_after = *slash_after && is_dir;
+                if !slash_before && !slash_after {
+                    return regex.is_match(path);
+                }
+                let mut text = Vec::with_capacity(path.len() + 2);
+                text.extend_from_slice(if *slash_before { b"/" } else { b"" });
+                text.extend_from_slice(path);
+                text.extend_from_slice(if slash_after { b"/" } else { b"" });
+                regex.is_match(&text)
+            }
+        }
+    }
+}
+
+fn last(path: &[u8]) -> &[u8] {
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+/// A pattern with wildcards, its leading slash removed.
+fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, FilterReason)> {
+    let crosses = body.windows(2).any(|pair| pair == b"**");
+    let slash_before = !anchored && body.starts_with(b"**");
+    let slash_after = body.ends_with(b"***");
+    let name_only = !anchored && !crosses && !body.contains(&b'/');
+    let mut source = String::with_capacity(body.len() * 4 + 16);
+    source.push('^');
+    if !anchored && !slash_before && !name_only {
+        source.push_str("(?:.*/)?");
+    }
+    translate(body, &mut source).map_err(|(column, reason)| (column + removed, reason))?;
+    source.push('$');
+    let regex = RegexBuilder::new(&source)
+        .unicode(false)
+        .dot_matches_new_line(true)
+        .size_limit(MAX_PROGRAM_BYTES)
+        .build()
+        .map_err(|_| (1, FilterReason::TooComplex))?;
+    Ok(match name_only {
+        true => Matcher::NameLike(regex),
+        false => Matcher::PathLike { regex, slash_before, slash_after },
+    })
+}
+
+fn translate(body: &[u8], source: &mut String) -> Result<(), (usize, FilterReason)> {
+    let mut at = 0;
+    while let Some(&byte) = body.get(at) {
+        at += 1;
+        match byte {
+            b'*' => {
+                let more =
+                    body.get(at..).unwrap_or_default().iter().take_while(|&&next| next == b'*').count();
+                source.push_str(if more == 0 { "[^/]*" } else { ".*" });
+                at += more;
+            }
+            b'?' => source.push_str("[^/]"),
+            b'[' => at = class(body, at, source)?,
+            b'\\' => {
+                let Some(&escaped) = body.get(at) else {
+                    return Err((at, FilterReason::TrailingBackslash));
+                };
+                literal(escaped, source);
+                at += 1;
+            }
+            byte => literal(byte, source),
+        }
+    }
+    Ok(())
+}
+
+fn literal(byte: u8, source: &mut String) {
+    if byte.is_ascii_alphanumeric() || byte == b'/' {
+        source.push(char::from(byte));
+    } else {
+        push_hex(byte, source);
+    }
+}
+
+fn push_hex(byte: u8, source: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    source.push_str("\\x");
+    source.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    source.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// Reads a class from after its `[` on; gives the position after its `]`.
+fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize, FilterReason)> {
+    let open = (start, FilterReason::OpenClass);
+    let mut set = [false; 256];
+    let mut at = start;
+    let negated = matches!(body.get(at), Some(b'!' | b'^'));
+    at += usize::from(negated);
+    let first = at;
+    let mut low: Option<u8> = None;
+    loop {
+        let &byte = body.get(at).ok_or(open)?;
+        at += 1;
+        match byte {
+            b']' if at - 1 > first => break,
+            b'-' if low.is_some() && body.get(at).is_some_and(|&next| next != b']') => {
+                let (high, after) = unescaped(body, at).ok_or(open)?;
+                at = after;
+                for member in low.take().unwrap_or(high)..=high {
+                    set[usize::from(member)] = true;
+                }
+            }
+            b'[' if body.get(at) == Some(&b':') => {
+                let rest = body.get(at + 1..).unwrap_or_default();
+                let end = rest.iter().position(|&byte| byte == b']').ok_or(open)?;
+                match rest.get(..end).and_then(|name| name.strip_suffix(b":")) {
+                    Some(name) => {
+                        let test = posix_class(name).ok_or((at, FilterReason::UnknownClass))?;
+                        (0..=127u8).filter(test).for_each(|member| set[usize::from(member)] = true);
+                        low = None;
+                        at += 1 + end + 1;
+                    }
+                    None => {
+                        set[usize::from(b'[')] = true;
+                        low = Some(b'[');
+                    }
+                }
+            }
+            _ => {
+                let (member, after) = unescaped(body, at - 1).ok_or(open)?;
+                at = after;
+                set[usize::from(member)] = true;
+                low = Some(member);
+            }
+        }
+    }
+    if negated {
+        set.iter_mut().for_each(|member| *member = !*member);
+    }
+    set[usize::from(b'/')] = false;
+    push_set(&set, source);
+    Ok(at)
+}
+
+/// The byte at `at`, or the one after it when that is a backslash, and the position behind.
+fn unescaped(body: &[u8], at: usize) -> Option<(u8, usize)> {
+    match body.get(at)? {
+        b'\\' => body.get(at + 1).map(|&byte| (byte, at + 2)),
+        &byte => Some((byte, at + 1)),
+    }
+}
+
+fn posix_class(name: &[u8]) -> Option<fn(&u8) -> bool> {
+    Some(match name {
+        b"alnum" => u8::is_ascii_alphanumeric,
+        b"alpha" => u8::is_ascii_alphabetic,
+        b"blank" => |byte| matches!(byte, b' ' | b'\t'),
+        b"cntrl" => u8::is_ascii_control,
+        b"digit" => u8::is_ascii_digit,
+        b"graph" => u8::is_ascii_graphic,
+        b"lower" => u8::is_ascii_lowercase,
+        b"print" => |byte| matches!(byte, b' '..=b'~'),
+        b"punct" => u8::is_ascii_punctuation,
+        b"space" => |byte| matches!(byte, b' ' | b'\t'..=b'\r'),
+        b"upper" => u8::is_ascii_uppercase,
+        b"xdigit" => u8::is_ascii_hexdigit,
+        _ => return None,
+    })
+}
+
+fn push_set(set: &[bool; 256], source: &mut String) {
+    source.push('[');
+    let mut empty = true;
+    let mut byte: u8 = 0;
+    loop {
+        if set[usize::from(byte)] {
+            empty = false;
+            let mut end = byte;
+            while end < u8::MAX && set[usize::from(end) + 1] {
+                end += 1;
+            }
+            push_hex(byte, source);
+            source.push('-');
+            push_hex(end, source);
+            byte = end;
+        }
+        match byte.checked_add(1) {
+            Some(next) => byte = next,
+            None => break,
+        }
+    }
+    // A class that no byte is in.
+    source.push_str(if empty { "^\\x00-\\xFF]" } else { "]" });
+}
+
+/// Longer patterns cannot match a path that the kernel takes in one call.
+const MAX_PATTERN_LEN: usize = 4096;
+
+/// Bound on one compiled pattern in memory.
+const MAX_PROGRAM_BYTES: usize = 1 << 20;
