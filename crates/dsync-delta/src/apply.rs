@@ -70,10 +70,7 @@ impl Applier {
         segments.check(index).map_err(ApplyError::Segment)?;
         let segment = segments.range(index);
         let allowed = basis.map_or(1, |layout| layout.block_len().get());
-        let at = segment
-            .start
-            .checked_sub(u64::from(lead))
-            .filter(|_| lead < allowed);
+        let at = segment.start.checked_sub(u64::from(lead)).filter(|_| lead < allowed);
         match at {
             Some(at) => Ok(Self { basis, segment, at }),
             None => Err(ApplyError::LeadTooLong { lead }),
@@ -110,10 +107,7 @@ impl Applier {
     /// [`ApplyError::Incomplete`].
     pub fn finish(self) -> Result<(), ApplyError> {
         if self.at < self.segment.end {
-            return Err(ApplyError::Incomplete {
-                at: self.at,
-                end: self.segment.end,
-            });
+            return Err(ApplyError::Incomplete { at: self.at, end: self.segment.end });
         }
         Ok(())
     }
@@ -121,10 +115,7 @@ impl Applier {
     /// Checks one token and clips it; `None` when nothing of it lies in the segment.
     fn step<'a>(&mut self, token: Token<'a>) -> Result<Option<Step<'a>>, ApplyError> {
         if self.at >= self.segment.end {
-            return Err(ApplyError::PastEnd {
-                at: self.at,
-                end: self.segment.end,
-            });
+            return Err(ApplyError::PastEnd { at: self.at, end: self.segment.end });
         }
         let offset = self.at;
         match token {
@@ -142,10 +133,7 @@ impl Applier {
 
     /// Moves on over bytes that must all lie in the segment.
     fn advance_within(&mut self, len: u64) -> Result<(), ApplyError> {
-        let end = self
-            .at
-            .checked_add(len)
-            .filter(|&end| end <= self.segment.end);
+        let end = self.at.checked_add(len).filter(|&end| end <= self.segment.end);
         match end {
             Some(end) if self.at >= self.segment.start => {
                 self.at = end;
@@ -165,10 +153,7 @@ impl Applier {
         let end = self.at.saturating_add(source.end - source.start);
         let overshoot = end.saturating_sub(self.segment.end);
         if overshoot >= u64::from(layout.block_len().get()) {
-            return Err(ApplyError::PastEnd {
-                at: end,
-                end: self.segment.end,
-            });
+            return Err(ApplyError::PastEnd { at: end, end: self.segment.end });
         }
         let cut = self.segment.start.saturating_sub(self.at);
         let offset = self.at + cut;
@@ -177,11 +162,7 @@ impl Applier {
             return Ok(None);
         }
         let len = end - overshoot - offset;
-        Ok(Some(Step::Copy {
-            basis_offset: source.start + cut,
-            offset,
-            len,
-        }))
+        Ok(Some(Step::Copy { basis_offset: source.start + cut, offset, len }))
     }
 }
 

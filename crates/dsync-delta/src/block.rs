@@ -76,10 +76,11 @@ pub struct BlockRun {
 }
 
 impl BlockRun {
-    /// Names `count` blocks from `first` on; `None` when that is no block or more than can be numbered.
+    /// Names `count` blocks from `first` on; `None` when that is no block, or more than a file of
+    /// `i64::MAX` bytes can have.
     pub fn new(first: BlockIndex, count: u64) -> Option<Self> {
-        first.0.checked_add(count)?;
-        (count > 0).then_some(Self { first, count })
+        let end = first.0.checked_add(count)?;
+        (count > 0 && end <= MAX_BLOCKS).then_some(Self { first, count })
     }
 
     /// The first block.
@@ -116,10 +117,7 @@ pub struct Layout {
 impl Layout {
     /// Lays out a file of `file_len` bytes.
     pub fn new(file_len: u64, block_len: BlockLen) -> Self {
-        Self {
-            file_len,
-            block_len,
-        }
+        Self { file_len, block_len }
     }
 
     /// Length of the file in bytes.
@@ -151,13 +149,8 @@ impl Layout {
     /// Where a block lies in the file, in bytes; an empty range at the file's end when there is no
     /// such block.
     pub fn range(self, block: BlockIndex) -> Range<u64> {
-        let start = block
-            .0
-            .saturating_mul(self.block_len.bytes())
-            .min(self.file_len);
-        let end = start
-            .saturating_add(self.block_len.bytes())
-            .min(self.file_len);
+        let start = block.0.saturating_mul(self.block_len.bytes()).min(self.file_len);
+        let end = start.saturating_add(self.block_len.bytes()).min(self.file_len);
         start..end
     }
 
@@ -169,6 +162,9 @@ impl Layout {
         Some(self.range(run.first).start..self.range(BlockIndex(run.end().0 - 1)).end)
     }
 }
+
+/// Number of blocks of the longest file in the shortest blocks.
+const MAX_BLOCKS: u64 = 1 << (63 - 10);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -210,7 +206,8 @@ mod tests {
         assert_eq!(layout.run_range(run(0, 3)), Some(0..2500));
         assert_eq!(layout.run_range(run(2, 1)), Some(2048..2500));
         assert_eq!(layout.run_range(run(2, 2)), None);
-        assert_eq!(layout.run_range(run(u64::MAX - 1, 1)), None);
+        assert_eq!(layout.run_range(run(MAX_BLOCKS - 1, 1)), None);
+        assert_eq!(BlockRun::new(BlockIndex(MAX_BLOCKS), 1), None);
         assert_eq!(BlockRun::new(BlockIndex(1), u64::MAX), None);
         assert_eq!(BlockRun::new(BlockIndex(1), 0), None);
     }

@@ -1,37 +1,234 @@
 //! The index: a signature made searchable.
+//!
+//! Weak sums are looked up in two steps: a bit filter that stays in the processor's second-level cache
+//! answers almost every offset of unrelated data with "no"; what passes is looked up by binary search
+//! in its bucket. A peer that sends one weak sum for all blocks therefore costs a logarithm per hit; how
+//! many blocks of one weak sum are compared is bounded by the search.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use blake3::hazmat::{ChainingValue, HasherExt};
 
 use crate::{
-    block::Layout,
+    block::{BlockIndex, Layout},
     key::Key,
+    num::{len_u64, saturating_usize},
     signature::{Signature, StrongSum},
-    weak::{WeakSecret, WeakSum},
+    weak::{Roll, WeakSecret, WeakSum},
 };
 
 /// A signature that can be searched, from many threads at once.
+///
+/// Memory: 8 bytes per block for the strong sums and, when there are weak sums, about 12 more.
 #[derive(Debug)]
 pub struct IndexedSignature {
-    signature: Signature,
     key: Key,
-    secret: WeakSecret,
+    layout: Layout,
+    strong: Vec<StrongSum>,
+    weak: Option<WeakIndex>,
+    /// Offsets rolled over since the last match that rolling found, over all segments.
+    fruitless: AtomicU64,
 }
 
 impl IndexedSignature {
-    /// Indexes a signature made under `key`.
+    /// Indexes a signature made under `key`. Cost: a few nanoseconds per block.
     pub fn new(signature: Signature, key: &Key) -> Self {
-        Self {
-            signature,
-            key: key.clone(),
-            secret: WeakSecret::new(key),
-        }
+        let layout = signature.layout();
+        let (strong, weak) = signature.into_sums();
+        let full_blocks = saturating_usize(layout.full_block_count()).min(weak.len());
+        let weak = (full_blocks > 0).then(|| WeakIndex::new(&weak[..full_blocks], key));
+        Self { key: key.clone(), layout, strong, weak, fruitless: AtomicU64::new(0) }
     }
 
     /// How the basis is cut in blocks.
     pub fn layout(&self) -> Layout {
-        self.signature.layout()
+        self.layout
     }
 
     /// The session's key.
     pub(crate) fn key(&self) -> &Key {
         &self.key
     }
+
+    /// The weak sums of full blocks; `None` when there are none.
+    pub(crate) fn weak(&self) -> Option<&WeakIndex> {
+        self.weak.as_ref()
+    }
+
+    /// Hashes a window as if it lay at `block`, and compares. False for a window of another length than
+    /// the block's.
+    pub(crate) fn compare(&self, block: BlockIndex, window: &[u8]) -> (bool, ChainingValue) {
+        let range = self.layout.range(block);
+        if window.is_empty() || range.end - range.start != len_u64(window.len()) {
+            return (false, ChainingValue::default());
+        }
+        let value = self.key.hasher().set_input_offset(range.start).update(window).finalize_non_root();
+        let expected = self.strong.get(saturating_usize(block.0));
+        (expected == Some(&StrongSum::of(&value)), value)
+    }
+
+    /// Notes that rolling found something.
+    pub(crate) fn note_hit(&self) {
+        self.fruitless.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that rolling found nothing over `bytes` offsets.
+    pub(crate) fn note_fruitless(&self, bytes: u64) {
+        self.fruitless.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Offsets rolled over since the last match that rolling found.
+    pub(crate) fn fruitless_bytes(&self) -> u64 {
+        self.fruitless.load(Ordering::Relaxed)
+    }
 }
+
+/// Blocks by weak sum.
+#[derive(Debug)]
+pub(crate) struct WeakIndex {
+    secret: WeakSecret,
+    filter: Filter,
+    /// Entries by bucket, within a bucket by weak sum, then by block.
+    entries: Vec<Entry>,
+    /// Where each bucket starts in `entries`; one more than there are buckets.
+    starts: Vec<u32>,
+    bucket_shift: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Entry {
+    weak: WeakSum,
+    block: u32,
+}
+
+impl WeakIndex {
+    /// Indexes the weak sums of the blocks from 0 on.
+    fn new(weak: &[WeakSum], key: &Key) -> Self {
+        // Blocks beyond 2^32 are found by position only.
+        let weak = &weak[..weak.len().min(saturating_usize(u64::from(u32::MAX)))];
+        let bucket_log2 = weak.len().next_power_of_two().trailing_zeros().min(MAX_BUCKETS_LOG2);
+        let bucket_shift = u32::BITS - bucket_log2;
+        let mut starts = vec![0_u32; (1 << bucket_log2) + 1];
+        for &sum in weak {
+            starts[bucket(sum, bucket_shift) + 1] += 1;
+        }
+        for position in 1..starts.len() {
+            starts[position] += starts[position - 1];
+        }
+        let mut entries = vec![Entry::default(); weak.len()];
+        let mut next = starts.clone();
+        for (block, &sum) in (0..).zip(weak) {
+            let slot = &mut next[bucket(sum, bucket_shift)];
+            entries[position(*slot)] = Entry { weak: sum, block };
+            *slot += 1;
+        }
+        for bounds in starts.windows(2) {
+            entries[position(bounds[0])..position(bounds[1])].sort_unstable();
+        }
+        Self { secret: WeakSecret::new(key), filter: Filter::new(weak), entries, starts, bucket_shift }
+    }
+
+    /// Finds the first of the offsets that `roll` passes whose weak sum may be that of a block.
+    ///
+    /// `roll` holds the window at the first offset; `out` and `into` are the bytes that leave and enter
+    /// at each step. On `Some(n)`, `roll` holds the window after `n` steps; on `None` after all of them.
+    #[inline]
+    pub(crate) fn scan(&self, roll: &mut Roll, out: &[u8], into: &[u8]) -> Option<usize> {
+        for (step, (&out, &into)) in out.iter().zip(into).enumerate() {
+            if self.filter.may_hold(roll.weak(self.secret)) {
+                return Some(step);
+            }
+            roll.roll(out, into);
+        }
+        None
+    }
+
+    /// True when the window that `roll` holds may be a block, or zeros.
+    pub(crate) fn may_hold(&self, roll: Roll) -> bool {
+        self.filter.may_hold(roll.weak(self.secret))
+    }
+
+    /// The weak sum of the window that `roll` holds.
+    pub(crate) fn weak_of(&self, roll: Roll) -> WeakSum {
+        roll.weak(self.secret)
+    }
+
+    /// Blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
+    pub(crate) fn candidates(
+        &self,
+        sum: WeakSum,
+        near: BlockIndex,
+        max: usize,
+    ) -> impl Iterator<Item = BlockIndex> + '_ {
+        let bucket = bucket(sum, self.bucket_shift);
+        let entries = &self.entries[position(self.starts[bucket])..position(self.starts[bucket + 1])];
+        let from = entries.partition_point(|entry| entry.weak < sum);
+        let class = &entries[from..];
+        let class = &class[..class.partition_point(|entry| entry.weak == sum)];
+        let (before, after) = class.split_at(class.partition_point(|entry| u64::from(entry.block) < near.0));
+        let blocks = after.iter().chain(before.iter().rev()).take(max);
+        blocks.map(|entry| BlockIndex(u64::from(entry.block)))
+    }
+}
+
+/// A set of weak sums that may hold some that were not put in, never misses one that was.
+///
+/// Two bits in one 64-bit word per sum: one memory access, about one false answer in a thousand while
+/// there is a word per sum.
+#[derive(Debug)]
+struct Filter {
+    words: Vec<u64>,
+    shift: u32,
+}
+
+impl Filter {
+    fn new(sums: &[WeakSum]) -> Self {
+        let log2 = sums.len().next_power_of_two().trailing_zeros();
+        let log2 = log2.clamp(MIN_FILTER_LOG2, MAX_FILTER_LOG2);
+        let mut filter = Self { words: vec![0; 1 << log2], shift: u32::BITS - log2 };
+        // Zero windows must pass: they become zero runs without any block.
+        for &sum in sums.iter().chain(&[WeakSum(0)]) {
+            let (word, bits) = filter.place(sum);
+            filter.words[word] |= bits;
+        }
+        filter
+    }
+
+    #[inline]
+    fn may_hold(&self, sum: WeakSum) -> bool {
+        let (word, bits) = self.place(sum);
+        self.words[word] & bits == bits
+    }
+
+    #[inline]
+    fn place(&self, sum: WeakSum) -> (usize, u64) {
+        let mixed = mix(sum);
+        let bits = (1 << ((mixed >> 5) & 63)) | (1 << ((mixed >> 11) & 63));
+        (position(mixed >> self.shift) & (self.words.len() - 1), bits)
+    }
+}
+
+fn bucket(sum: WeakSum, shift: u32) -> usize {
+    position(mix(sum).checked_shr(shift).unwrap_or(0))
+}
+
+/// Spreads a weak sum: the top bits depend on all others (Fibonacci hashing, odd multiplier).
+#[inline]
+fn mix(sum: WeakSum) -> u32 {
+    sum.0.wrapping_mul(0x9e37_79b1)
+}
+
+#[inline]
+fn position(value: u32) -> usize {
+    value as usize
+}
+
+/// At most 16 Mi buckets, 64 MiB: beyond it several blocks share one.
+const MAX_BUCKETS_LOG2: u32 = 24;
+
+/// Filter of at least 64 words.
+const MIN_FILTER_LOG2: u32 = 6;
+
+/// Filter of at most 32 Ki words, 256 KiB: it has to share the second-level cache with the window
+/// (at 1 MiB the roll runs at 0.66 instead of 0.98 GB/s).
+const MAX_FILTER_LOG2: u32 = 15;

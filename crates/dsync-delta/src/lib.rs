@@ -23,13 +23,16 @@
 
 pub mod apply;
 pub mod block;
+mod emit;
 pub mod index;
 pub mod key;
 mod num;
+mod read;
 pub mod root;
 pub mod search;
 pub mod segment;
 pub mod signature;
+mod subtree;
 pub mod token;
 pub mod tuning;
 pub mod weak;
@@ -39,11 +42,9 @@ pub use crate::{
     block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
     index::IndexedSignature,
     key::Key,
+    read::ReadAt,
     root::{ContentHasher, FileRoot, file_root},
-    search::{
-        ReadAt, SearchCounters, SearchError, SegmentOutcome, TokenSink, copy_segment,
-        search_segment,
-    },
+    search::{SearchCounters, SearchError, SegmentOutcome, TokenSink, copy_segment, search_segment},
     segment::{RootBuilder, RootError, SegmentError, SegmentHasher, SegmentValue, Segments},
     signature::{
         Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,
@@ -52,3 +53,7 @@ pub use crate::{
     token::{DecodeError, Token, TokenDecoder, TokenEncoder},
     tuning::{EditHistory, worthwhile},
 };
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+mod testing;

@@ -42,10 +42,7 @@ impl Segments {
         if file_len > MAX_FILE_LEN {
             return Err(SegmentError::FileTooLong { file_len });
         }
-        Ok(Self {
-            file_len,
-            length_log2,
-        })
+        Ok(Self { file_len, length_log2 })
     }
 
     /// Chooses the segment length for a file; see [`tuning`].
@@ -89,10 +86,7 @@ impl Segments {
         if index < self.count() {
             Ok(())
         } else {
-            Err(SegmentError::NoSuchSegment {
-                index,
-                count: self.count(),
-            })
+            Err(SegmentError::NoSuchSegment { index, count: self.count() })
         }
     }
 }
@@ -135,6 +129,18 @@ pub enum SegmentError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentValue(Value);
 
+impl SegmentValue {
+    /// The value of a file's only segment.
+    pub(crate) fn root(root: FileRoot) -> Self {
+        Self(Value::Root(root))
+    }
+
+    /// The value of one of several segments.
+    pub(crate) fn subtree(value: ChainingValue) -> Self {
+        Self(Value::Subtree(value))
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     /// The file has one segment: this is its root.
@@ -162,12 +168,7 @@ impl SegmentHasher {
         let range = segments.range(index);
         let mut hasher = key.hasher();
         hasher.set_input_offset(range.start);
-        Ok(Self {
-            hasher,
-            is_root: segments.count() == 1,
-            expected: range.end - range.start,
-            got: 0,
-        })
+        Ok(Self { hasher, is_root: segments.count() == 1, expected: range.end - range.start, got: 0 })
     }
 
     /// Takes the next bytes. Bytes beyond the segment's length are counted, not hashed:
@@ -196,10 +197,7 @@ impl SegmentHasher {
     /// [`SegmentError::WrongLength`] unless exactly the segment's bytes were taken.
     pub fn finish(self) -> Result<SegmentValue, SegmentError> {
         if self.got != self.expected {
-            return Err(SegmentError::WrongLength {
-                expected: self.expected,
-                got: self.got,
-            });
+            return Err(SegmentError::WrongLength { expected: self.expected, got: self.got });
         }
         Ok(SegmentValue(if self.is_root {
             Value::Root(FileRoot::from_bytes(*self.hasher.finalize().as_bytes()))
@@ -225,12 +223,7 @@ pub struct RootBuilder {
 impl RootBuilder {
     /// Starts with no segment.
     pub fn new(key: &Key, segments: &Segments) -> Self {
-        Self {
-            key: key.clone(),
-            segments: *segments,
-            nodes: BTreeMap::new(),
-            root: None,
-        }
+        Self { key: key.clone(), segments: *segments, nodes: BTreeMap::new(), root: None }
     }
 
     /// Sets the value of one segment.
@@ -266,8 +259,7 @@ impl RootBuilder {
 
     /// True when a subtree that is already known covers the segment.
     fn is_set(&self, index: u64) -> bool {
-        self.root.is_some()
-            || (0..u64::BITS).any(|level| self.nodes.contains_key(&(level, index >> level)))
+        self.root.is_some() || (0..u64::BITS).any(|level| self.nodes.contains_key(&(level, index >> level)))
     }
 
     /// Adds a leaf and merges upwards as far as neighbours are known.
@@ -284,11 +276,7 @@ impl RootBuilder {
                     self.nodes.insert((level, index), value);
                     return;
                 };
-                let (left, right) = if index & 1 == 0 {
-                    (&value, &other)
-                } else {
-                    (&other, &value)
-                };
+                let (left, right) = if index & 1 == 0 { (&value, &other) } else { (&other, &value) };
                 if index >> 1 == 0 && (2 << level) >= count {
                     let root = merge_subtrees_root(left, right, self.key.mode());
                     self.root = Some(FileRoot::from_bytes(*root.as_bytes()));

@@ -21,7 +21,7 @@ use crate::{
     block::{BlockIndex, Layout},
     key::Key,
     num::{len_u64, saturating_usize},
-    search::ReadAt,
+    read::{ReadAt, read_full},
     weak::{WeakSecret, WeakSum},
 };
 
@@ -95,14 +95,9 @@ impl Signature {
         bytes
     }
 
-    /// The strong sums in order of blocks.
-    pub(crate) fn strong(&self) -> &[StrongSum] {
-        &self.strong
-    }
-
-    /// The weak sums in order of blocks; empty when there are none.
-    pub(crate) fn weak(&self) -> &[WeakSum] {
-        &self.weak
+    /// The strong and the weak sums in order of blocks; no weak ones in [`SumsFormat::StrongOnly`].
+    pub(crate) fn into_sums(self) -> (Vec<StrongSum>, Vec<WeakSum>) {
+        (self.strong, self.weak)
     }
 
     fn with_capacity(layout: Layout, format: SumsFormat) -> Self {
@@ -111,12 +106,7 @@ impl Signature {
             SumsFormat::StrongOnly => Vec::new(),
             SumsFormat::StrongAndWeak => Vec::with_capacity(blocks),
         };
-        Self {
-            layout,
-            strong: Vec::with_capacity(blocks),
-            weak,
-            format,
-        }
+        Self { layout, strong: Vec::with_capacity(blocks), weak, format }
     }
 }
 
@@ -134,25 +124,14 @@ impl BlockSummer {
             SumsFormat::StrongOnly => None,
             SumsFormat::StrongAndWeak => Some(WeakSecret::new(key)),
         };
-        Self {
-            key: key.clone(),
-            layout,
-            secret,
-        }
+        Self { key: key.clone(), layout, secret }
     }
 
     /// Sums a whole block; `bytes` must not be empty.
     fn sum(&self, block: BlockIndex, bytes: &[u8]) -> (StrongSum, WeakSum) {
         let start = self.layout.range(block).start;
-        let value = self
-            .key
-            .hasher()
-            .set_input_offset(start)
-            .update(bytes)
-            .finalize_non_root();
-        let weak = self
-            .secret
-            .map_or_else(WeakSum::default, |secret| secret.sum(bytes));
+        let value = self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root();
+        let weak = self.secret.map_or_else(WeakSum::default, |secret| secret.sum(bytes));
         (StrongSum::of(&value), weak)
     }
 }
@@ -219,10 +198,7 @@ impl SignatureBuilder {
     pub fn finish(mut self) -> Result<Signature, SignatureError> {
         let expected = self.signature.layout.file_len();
         if self.got != expected {
-            return Err(SignatureError::WrongLength {
-                expected,
-                got: self.got,
-            });
+            return Err(SignatureError::WrongLength { expected, got: self.got });
         }
         if !self.partial.is_empty() {
             let block = std::mem::take(&mut self.partial);
@@ -267,21 +243,14 @@ where
             let start = part * stretch;
             let len = stretch.min(layout.file_len() - start);
             buffer.resize(saturating_usize(len), 0);
-            let got =
-                crate::search::read_full(basis, start, buffer).map_err(SignatureError::Read)?;
+            let got = read_full(basis, start, buffer).map_err(SignatureError::Read)?;
             if got < buffer.len() {
                 let got = start.saturating_add(len_u64(got));
-                return Err(SignatureError::WrongLength {
-                    expected: layout.file_len(),
-                    got,
-                });
+                return Err(SignatureError::WrongLength { expected: layout.file_len(), got });
             }
             let first = start / block_len;
             let blocks = buffer.chunks(layout.block_len().size());
-            Ok((first..)
-                .zip(blocks)
-                .map(|(block, bytes)| summer.sum(BlockIndex(block), bytes))
-                .collect())
+            Ok((first..).zip(blocks).map(|(block, bytes)| summer.sum(BlockIndex(block), bytes)).collect())
         })
         .collect::<Result<Vec<Vec<_>>, _>>()?;
     let mut signature = Signature::with_capacity(layout, format);
@@ -332,22 +301,10 @@ impl SignatureDecoder {
     pub fn new(layout: Layout, format: SumsFormat, max_blocks: u64) -> Result<Self, SumsError> {
         let block_count = layout.block_count();
         if block_count > max_blocks {
-            return Err(SumsError::TooManyBlocks {
-                blocks: block_count,
-                max: max_blocks,
-            });
+            return Err(SumsError::TooManyBlocks { blocks: block_count, max: max_blocks });
         }
-        let signature = Signature {
-            layout,
-            strong: Vec::new(),
-            weak: Vec::new(),
-            format,
-        };
-        Ok(Self {
-            signature,
-            block_count,
-            partial: Vec::new(),
-        })
+        let signature = Signature { layout, strong: Vec::new(), weak: Vec::new(), format };
+        Ok(Self { signature, block_count, partial: Vec::new() })
     }
 
     /// Takes the next bytes.
@@ -372,9 +329,7 @@ impl SignatureDecoder {
             self.add(sums)?;
         }
         if self.is_full() && !self.partial.is_empty() {
-            return Err(SumsError::TooLong {
-                blocks: self.block_count,
-            });
+            return Err(SumsError::TooLong { blocks: self.block_count });
         }
         Ok(())
     }
@@ -391,19 +346,14 @@ impl SignatureDecoder {
     pub fn finish(self) -> Result<Signature, SumsError> {
         if !self.is_full() {
             let got = len_u64(self.signature.strong.len());
-            return Err(SumsError::Truncated {
-                blocks: self.block_count,
-                got,
-            });
+            return Err(SumsError::Truncated { blocks: self.block_count, got });
         }
         Ok(self.signature)
     }
 
     fn add(&mut self, sums: &[u8]) -> Result<(), SumsError> {
         if self.is_full() {
-            return Err(SumsError::TooLong {
-                blocks: self.block_count,
-            });
+            return Err(SumsError::TooLong { blocks: self.block_count });
         }
         let Some((&strong, rest)) = sums.split_first_chunk() else {
             return Ok(());

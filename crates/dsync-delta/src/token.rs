@@ -98,12 +98,7 @@ impl TokenEncoder {
 
     /// Length in bytes that the payload may reach when taken now; never less than its real length.
     pub fn len(&self) -> usize {
-        self.payload.len()
-            + if self.pending.is_some() {
-                2 * MAX_VARINT
-            } else {
-                0
-            }
+        self.payload.len() + if self.pending.is_some() { 2 * MAX_VARINT } else { 0 }
     }
 
     /// True when nothing was added since the last [`take`](Self::take).
@@ -122,10 +117,7 @@ impl TokenEncoder {
         match self.pending.take() {
             Some(Pending::Copy(run)) => {
                 put_header(&mut self.payload, run.count(), KIND_COPY);
-                put_signed(
-                    &mut self.payload,
-                    run.first().0.wrapping_sub(self.next_block),
-                );
+                put_signed(&mut self.payload, run.first().0.wrapping_sub(self.next_block));
                 self.next_block = run.end().0;
             }
             Some(Pending::Zero(len)) => put_header(&mut self.payload, len, KIND_ZERO),
@@ -149,11 +141,7 @@ pub struct TokenDecoder<'a> {
 impl<'a> TokenDecoder<'a> {
     /// Starts at the beginning of a payload.
     pub fn new(payload: &'a [u8]) -> Self {
-        Self {
-            rest: payload,
-            next_block: 0,
-            failed: false,
-        }
+        Self { rest: payload, next_block: 0, failed: false }
     }
 
     fn token(&mut self) -> Result<Token<'a>, DecodeError> {
@@ -168,20 +156,15 @@ impl<'a> TokenDecoder<'a> {
                 if value > len_u64(MAX_LITERAL) {
                     return Err(DecodeError::LiteralTooLong { len: value });
                 }
-                let (literal, rest) = self
-                    .rest
-                    .split_at_checked(saturating_usize(value))
-                    .ok_or(DecodeError::Truncated)?;
+                let (literal, rest) =
+                    self.rest.split_at_checked(saturating_usize(value)).ok_or(DecodeError::Truncated)?;
                 self.rest = rest;
                 Ok(Token::Literal(literal))
             }
             KIND_COPY => {
                 let first = self.next_block.wrapping_add(self.signed()?);
-                let run =
-                    BlockRun::new(BlockIndex(first), value).ok_or(DecodeError::RunOutOfRange {
-                        first,
-                        count: value,
-                    })?;
+                let run = BlockRun::new(BlockIndex(first), value)
+                    .ok_or(DecodeError::RunOutOfRange { first, count: value })?;
                 self.next_block = run.end().0;
                 Ok(Token::Copy(run))
             }
@@ -206,11 +189,7 @@ impl<'a> TokenDecoder<'a> {
                 return Ok(value);
             }
         }
-        Err(if self.rest.len() < MAX_VARINT {
-            DecodeError::Truncated
-        } else {
-            DecodeError::BadInteger
-        })
+        Err(if self.rest.len() < MAX_VARINT { DecodeError::Truncated } else { DecodeError::BadInteger })
     }
 
     fn signed(&mut self) -> Result<u64, DecodeError> {

@@ -22,9 +22,7 @@ impl EditHistory {
 
 /// Chooses the block length for a basis of `len` bytes.
 pub fn block_len(len: u64, history: Option<EditHistory>) -> BlockLen {
-    let edits = history
-        .map_or_else(|| prior_edits(len), EditHistory::edits)
-        .max(1);
+    let edits = history.map_or_else(|| prior_edits(len), EditHistory::edits).max(1);
     // B = 2^round(log2(sqrt(s * c * L / E))): half of log2(s * c * L / E), in integers.
     let square = u128::from(len) * SUM_BYTES_TIMES_RATIO / u128::from(edits);
     let exponent = square.max(1).ilog2().div_ceil(2);

@@ -31,9 +31,7 @@ impl std::fmt::Debug for WeakSecret {
 impl WeakSecret {
     pub(crate) fn new(key: &Key) -> Self {
         let secret = key.weak_secret();
-        Self {
-            factor: u32::from_le_bytes([secret[0], secret[1], secret[2], secret[3]]) | 1,
-        }
+        Self { factor: u32::from_le_bytes([secret[0], secret[1], secret[2], secret[3]]) | 1 }
     }
 
     /// The weak sum of a whole window.
@@ -58,24 +56,14 @@ impl Roll {
             a = a.wrapping_add(u32::from(byte));
             b = b.wrapping_add(a);
         }
-        Self {
-            a,
-            b,
-            len: u32::try_from(window.len()).unwrap_or(u32::MAX),
-        }
+        Self { a, b, len: u32::try_from(window.len()).unwrap_or(u32::MAX) }
     }
 
     /// Moves the window one byte on: `out` leaves, `into` enters.
     #[inline]
     pub(crate) fn roll(&mut self, out: u8, into: u8) {
-        self.a = self
-            .a
-            .wrapping_sub(u32::from(out))
-            .wrapping_add(u32::from(into));
-        self.b = self
-            .b
-            .wrapping_sub(self.len.wrapping_mul(u32::from(out)))
-            .wrapping_add(self.a);
+        self.a = self.a.wrapping_sub(u32::from(out)).wrapping_add(u32::from(into));
+        self.b = self.b.wrapping_sub(self.len.wrapping_mul(u32::from(out))).wrapping_add(self.a);
     }
 
     /// The weak sum of the window.

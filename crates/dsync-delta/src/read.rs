@@ -1,0 +1,126 @@
+//! Reading a file at any offset, and a moving window over it.
+//!
+//! Files are read with positional reads into a reused buffer, never mapped: another process that
+//! truncates a mapped file kills the reader, and positional reads of 256 KiB and more are as fast.
+
+use std::convert::Infallible;
+
+use crate::num::{len_u64, saturating_usize};
+
+/// Something that can be read at any offset, from several threads.
+pub trait ReadAt {
+    /// Why reading failed.
+    type Error;
+
+    /// Reads bytes from `offset` on into `buf` and returns how many; 0 only at or after the end, or
+    /// when `buf` is empty.
+    ///
+    /// # Errors
+    /// The reader's own.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error>;
+}
+
+impl ReadAt for [u8] {
+    type Error = Infallible;
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Infallible> {
+        let rest = self.get(saturating_usize(offset)..).unwrap_or_default();
+        let len = rest.len().min(buf.len());
+        buf[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    type Error = Infallible;
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Infallible> {
+        self.as_slice().read_at(offset, buf)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    type Error = T::Error;
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error> {
+        (**self).read_at(offset, buf)
+    }
+}
+
+/// Reads until `buf` is full or the end is reached, and returns how much was read.
+pub(crate) fn read_full<R: ReadAt + ?Sized>(
+    reader: &R,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize, R::Error> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        let at = offset.saturating_add(len_u64(filled));
+        let got = reader.read_at(at, &mut buf[filled..])?;
+        if got == 0 {
+            break;
+        }
+        filled += got.min(buf.len() - filled);
+    }
+    Ok(filled)
+}
+
+/// A part of a file in memory that moves forward.
+#[derive(Debug)]
+pub(crate) struct Window<'r, R: ?Sized> {
+    reader: &'r R,
+    file_len: u64,
+    /// Offset in the file of the buffer's first byte.
+    base: u64,
+    buffer: Vec<u8>,
+    /// How much is read at a time.
+    stride: usize,
+}
+
+/// Why a window could not be moved.
+#[derive(Debug)]
+pub(crate) enum WindowError<E> {
+    Read(E),
+    /// The file ends before its known length.
+    Short {
+        actual: u64,
+    },
+}
+
+impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
+    /// A window at `start`, holding nothing yet.
+    pub(crate) fn new(reader: &'r R, file_len: u64, start: u64, stride: usize) -> Self {
+        Self { reader, file_len, base: start, buffer: Vec::new(), stride }
+    }
+
+    /// Sees to it that the window holds everything from `low` to `high` (or the file's end), and forgets
+    /// what lies before `low`. `low` never falls.
+    pub(crate) fn fill(&mut self, low: u64, high: u64) -> Result<(), WindowError<R::Error>> {
+        let high = high.min(self.file_len);
+        let end = self.base + len_u64(self.buffer.len());
+        if high <= end {
+            return Ok(());
+        }
+        let forget = saturating_usize(low.saturating_sub(self.base)).min(self.buffer.len());
+        self.buffer.drain(..forget);
+        self.base += len_u64(forget);
+        let kept = self.buffer.len();
+        let want = saturating_usize(high - end).max(self.stride);
+        let want = want.min(saturating_usize(self.file_len - end));
+        self.buffer.resize(kept + want, 0);
+        let got = read_full(self.reader, end, &mut self.buffer[kept..]);
+        self.buffer.truncate(kept + *got.as_ref().unwrap_or(&0));
+        let got = got.map_err(WindowError::Read)?;
+        if got < want {
+            return Err(WindowError::Short { actual: end + len_u64(got) });
+        }
+        Ok(())
+    }
+
+    /// The bytes from `start` to `end`, as far as the window holds them.
+    pub(crate) fn bytes(&self, start: u64, end: u64) -> &[u8] {
+        let from = saturating_usize(start.saturating_sub(self.base)).min(self.buffer.len());
+        let to = saturating_usize(end.saturating_sub(self.base)).min(self.buffer.len());
+        self.buffer.get(from..to).unwrap_or_default()
+    }
+}
