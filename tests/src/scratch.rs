@@ -9,6 +9,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::tree::set_mtime;
+
 /// A temporary directory with a `src` in it, gone at the end of the test.
 #[derive(Debug)]
 pub struct Scratch {
@@ -32,7 +34,10 @@ impl Scratch {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::Builder::new().prefix("dsync-e2e-").tempdir_in(parent).expect("a scratch directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("scratch permissions");
-        fs::create_dir(dir.path().join("src")).expect("the source directory");
+        let src = dir.path().join("src");
+        fs::create_dir(&src).expect("the source directory");
+        // Not "now": a destination made in the same second would look up to date to rsync.
+        set_mtime(&src, (1_100_000_000, 5));
         Self { dir }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, compare, needs_dsync, survey};
+use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, compare, needs_dsync, survey, tree};
 
 const SOURCES: &[&[&str]] = &[
     &["one"],
@@ -53,6 +53,9 @@ fn scene(root: &Path) {
     Tree::of([Node::file("kept", 7, 7)]).plant(&root.join("behind link"));
     std::os::unix::fs::symlink("behind link", root.join("link-there")).unwrap();
     fs::write(root.join("file-there"), "old").unwrap();
+    for name in ["file-there", "link-there"] {
+        tree::set_mtime(&root.join(name), (1_200_000_000, 0));
+    }
 }
 
 /// What a form means may not depend on the place: same cases, here and over ssh.

@@ -1,0 +1,158 @@
+//! Deleting: never more than asked for, never from what was not seen whole.
+
+use std::path::Path;
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, needs_dsync, scratch::slash, survey,
+};
+
+fn plant(scratch: &Scratch, destinations: &[&str]) {
+    Tree::of([
+        Node::dir("both"),
+        Node::file("both/kept", 1, 10),
+        Node::file("new", 2, 20),
+        Node::file("log.o", 2, 20),
+        Node::dir("skipped"),
+        Node::file("skipped/s", 3, 30),
+    ])
+    .plant(&scratch.src());
+    for destination in destinations {
+        Tree::of([
+            Node::dir("both"),
+            Node::file("both/kept", 1, 10),
+            Node::file("both/gone", 4, 40),
+            Node::dir("both/gone dir"),
+            Node::dir("both/gone dir/deep"),
+            Node::file("both/gone dir/deep/x", 4, 4),
+            Node::symlink("gone link", "both"),
+            Node::file("excluded.o", 5, 50),
+            Node::dir("only excluded in it"),
+            Node::file("only excluded in it/y.o", 5, 50),
+            Node::dir("skipped"),
+            Node::file("skipped/other", 6, 60),
+        ])
+        .plant(&scratch.at(destination));
+    }
+}
+
+fn lines(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn deletes_what_rsync_deletes() {
+    for options in [
+        &["--delete"][..],
+        &["--delete", "--exclude=*.o"],
+        &["--delete", "--delete-excluded", "--exclude=*.o"],
+        &["--delete", "--exclude=/skipped/"],
+        &["--delete", "--exclude=/skipped/", "--delete-excluded"],
+        &["--delete", "--include=both/", "--include=both/**", "--exclude=*"],
+        &["--delete", "--existing"],
+        &["--delete", "--ignore-existing"],
+        &["--exclude=*.o"],
+    ] {
+        let scratch = Scratch::new();
+        plant(&scratch, &["dst", "rsync"]);
+        let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
+            let run = program.arg("-ai").args(options).arg(slash(&scratch.src()));
+            run.arg(scratch.at(destination)).run()
+        });
+        let scope = Scope { dir_times: false, ..Scope::full() };
+        let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
+        assert!(found.is_empty(), "{options:?}: {found:?}\n{}\n{}", results[0].account(), results[1].account());
+        assert_eq!(results[0].code(), results[1].code(), "{options:?}");
+        assert_eq!(lines(&results[0]), lines(&results[1]), "{options:?}");
+    }
+}
+
+#[test]
+fn deletes_over_the_wire_in_both_directions() {
+    for (via, push) in [(Via::Quic, true), (Via::Ssh, true), (Via::Quic, false), (Via::Ssh, false)] {
+        let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+        plant(&scratch, &["dst"]);
+        let run = sshd.run(via).args(["-a", "--delete"]);
+        let run = if push {
+            run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
+        } else {
+            run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
+        };
+        let _ = run.run().expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
+}
+
+#[test]
+fn links_are_deleted_not_followed() {
+    let scratch = Scratch::new();
+    Tree::of([Node::file("outside", 1, 1)]).plant(&scratch.at("elsewhere"));
+    Tree::of([Node::symlink("link", "../elsewhere"), Node::dir("d"), Node::symlink("d/link", "../../elsewhere")])
+        .plant(&scratch.dst());
+    let _ = Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(survey(&scratch.at("elsewhere")).len(), 2);
+}
+
+#[test]
+fn deletes_nothing_over_the_limit() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch, &["dst"]);
+    let run = |limit: &str| {
+        let run = Run::dsync().args(["-a", "--delete"]).arg(format!("--max-delete={limit}"));
+        run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+    };
+    let outcome = run("3").expect_code(25);
+    assert!(outcome.stderr_text().contains("nothing was deleted"), "{}", outcome.account());
+    assert!(scratch.dst().join("both/gone").exists());
+    assert!(scratch.dst().join("new").exists(), "the rest of the run was not carried out");
+    let _ = run("100").expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn withheld_when_a_source_is_missing() {
+    // rsync deletes all the same.
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch, &["dst"]);
+    let run = Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.at("no such"));
+    let outcome = run.arg(scratch.dst()).run().expect_code(23);
+    assert!(scratch.dst().join("both/gone").exists(), "{}", outcome.account());
+    assert!(scratch.dst().join("new").exists(), "{}", outcome.account());
+}
+
+#[test]
+fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
+    for options in [&["-a"][..], &["-a", "--delete"]] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("x", 1, 10), Node::file("y", 1, 10)]).plant(&scratch.src());
+        let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
+            let destination = scratch.at(destination);
+            Tree::of([Node::dir("x"), Node::dir("y"), Node::file("y/full", 2, 2)]).plant(&destination);
+            program.args(options).arg(slash(&scratch.src())).arg(destination).run()
+        });
+        let scope = Scope { dir_times: false, ..Scope::full() };
+        let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
+        assert!(found.is_empty(), "{options:?}: {found:?}\n{}\n{}", results[0].account(), results[1].account());
+        assert_eq!(results[0].code(), results[1].code(), "{options:?}\n{}", results[0].account());
+    }
+}
+
+#[test]
+fn empty_source_is_no_reason_to_spare_the_destination_from_rsyncs_rule() {
+    // rsync empties the destination; whether dsync should ask first is a later decision, so both must agree.
+    let scratch = Scratch::new();
+    plant(&scratch, &["dst"]);
+    let empty = scratch.at("empty");
+    Tree::default().plant(&empty);
+    let outcome = Run::dsync().args(["-a", "--delete"]).arg(slash(&empty)).arg(scratch.dst()).run();
+    if is_stand_in() || outcome.code() == Some(0) {
+        assert_same(&empty, &scratch.dst(), Scope::full());
+    } else {
+        let _ = outcome.expect_code(42);
+        assert!(Path::new(&scratch.dst()).join("both/kept").exists());
+    }
+}
