@@ -3,9 +3,13 @@
 //!
 //! Texts in the fields come from outside; they are already escaped and bounded.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use dsync_wire::link::LinkError;
+use dsync_wire::{bootstrap::BootstrapError, error::PeerText, link::LinkError};
 
 /// Why [`connect`](crate::connect()) made no link.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +59,7 @@ pub enum ConnectError {
         host: String,
     },
     /// Something wrote to the standard output before dsync did.
-    #[error(
-        "unexpected text from {host} before the greeting: '{text}' (check shell start-up files)"
-    )]
+    #[error("unexpected text from {host} before the greeting: '{text}' (check shell start-up files)")]
     Noise {
         /// The host.
         host: String,
@@ -69,6 +71,28 @@ pub enum ConnectError {
     NotDsync {
         /// The host.
         host: String,
+        /// What is wrong with the answer; `None` when it is no greeting at all.
+        #[source]
+        source: Option<BootstrapError>,
+    },
+    /// The two programs have no protocol version or feature in common.
+    #[error("dsync on {host} and this one do not understand each other")]
+    Incompatible {
+        /// The host.
+        host: String,
+        /// Which side lacks what.
+        #[source]
+        source: BootstrapError,
+    },
+    /// The remote dsync answered that it will not serve.
+    #[error("{host} refused: {text}")]
+    Refused {
+        /// The host.
+        host: String,
+        /// The exit code that it asks for.
+        exit_code: u8,
+        /// Its words; escaped when shown.
+        text: PeerText,
     },
     /// No answer from the remote dsync in time.
     #[error("no greeting from {host} within {} s", after.as_secs())]
@@ -79,10 +103,18 @@ pub enum ConnectError {
         after: Duration,
     },
     /// No answer on UDP, and QUIC was demanded.
-    #[error("no answer on UDP {address} within {} s; firewall? use --transport=ssh", after.as_secs_f32())]
+    #[error(
+        "no answer on UDP {} within {} s; firewall? use --transport=ssh",
+        udp_place(host, *address, *port),
+        after.as_secs_f32()
+    )]
     UdpBlocked {
-        /// The first address tried.
-        address: SocketAddr,
+        /// The host.
+        host: String,
+        /// The address that ssh had reached, when known.
+        address: Option<IpAddr>,
+        /// The port that the remote dsync listens on.
+        port: u16,
         /// How long.
         after: Duration,
     },
@@ -93,12 +125,21 @@ pub enum ConnectError {
         host: String,
     },
     /// A UDP peer showed another key than the one announced over ssh.
-    #[error("the UDP peer at {address} showed another key than {address_owner} announced; nothing was sent", address_owner = host)]
+    #[error("the UDP peer at {address} does not have the key that {host} announced; nothing was sent")]
     PeerKeyMismatch {
         /// The host.
         host: String,
         /// Who answered.
         address: SocketAddr,
+    },
+    /// The remote dsync was reached over UDP and sent this client away: its key or token was not accepted.
+    #[error("{host} did not accept this client over UDP")]
+    KeyRefused {
+        /// The host.
+        host: String,
+        /// How the connection ended.
+        #[source]
+        source: LinkError,
     },
     /// The connection failed while it was being made.
     #[error("the connection to {host} failed while it was being made")]
@@ -116,6 +157,10 @@ pub enum ConnectError {
         #[source]
         source: io::Error,
     },
+}
+
+fn udp_place(host: &str, address: Option<IpAddr>, port: u16) -> String {
+    address.map_or_else(|| format!("{host}:{port}"), |address| SocketAddr::new(address, port).to_string())
 }
 
 /// How the remote shell's process ended.
@@ -151,14 +196,11 @@ impl ConnectError {
             | Self::RemoteProgramMissing { .. }
             | Self::Noise { .. } => 5,
             Self::NotDsync { .. } => 12,
-            Self::GreetingTimeout { .. }
-            | Self::UdpBlocked { .. }
-            | Self::QuicUnavailable { .. } => 35,
-            Self::PeerKeyMismatch { .. } => 40,
-            Self::Link {
-                source: LinkError::TimedOut,
-                ..
-            } => 30,
+            Self::Incompatible { .. } => 2,
+            Self::Refused { exit_code, .. } => *exit_code,
+            Self::GreetingTimeout { .. } | Self::UdpBlocked { .. } | Self::QuicUnavailable { .. } => 35,
+            Self::PeerKeyMismatch { .. } | Self::KeyRefused { .. } => 40,
+            Self::Link { source: LinkError::TimedOut, .. } => 30,
             Self::Link { .. } | Self::System { .. } => 10,
         }
     }
@@ -171,6 +213,19 @@ pub enum AcceptError {
     /// The client's end of the pipe closed before a link was made.
     #[error("the client went away before the session began")]
     ClientGone,
+    /// The client's greeting is wrong.
+    #[error("the client does not speak dsync")]
+    NotDsync {
+        /// What is wrong with it.
+        #[source]
+        source: BootstrapError,
+    },
+    /// The two programs have no protocol version or feature in common; the client has been told.
+    #[error("the client's dsync and this one do not understand each other")]
+    Incompatible,
+    /// The client chose a carrier that it did not offer or did not reach.
+    #[error("the client chose a carrier that it had not reached")]
+    WrongChoice,
     /// The client said nothing for the bootstrap's window.
     #[error("no word from the client within {} s", after.as_secs())]
     TimedOut {
@@ -198,6 +253,8 @@ impl AcceptError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::TimedOut { .. } => 30,
+            Self::NotDsync { .. } | Self::WrongChoice => 12,
+            Self::Incompatible => 2,
             Self::ClientGone | Self::Pipe { .. } | Self::System { .. } => 10,
         }
     }

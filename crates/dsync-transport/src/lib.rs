@@ -16,14 +16,20 @@
 
 mod accept;
 mod connect;
+mod ending;
 mod error;
+mod greeting;
 pub mod memory;
+mod mux;
+mod pipe;
+mod quic;
+mod reactor;
 mod shell;
 mod text;
 
 pub use accept::{AcceptOptions, accept};
 pub use connect::{ConnectOptions, Connected, connect};
-pub use error::{AcceptError, ConnectError};
+pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use shell::RemoteShell;
 
 /// Which carrier a remote run uses.

@@ -10,26 +10,21 @@
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
     thread::available_parallelism,
 };
 
 use bytes::{Buf, Bytes};
 use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
 
+use crate::ending::Counters;
+
 /// Makes two links that are each other's peer.
 ///
 /// Cost: two small allocations; lanes allocate as they are opened.
 pub fn pair() -> (MemoryLink, MemoryLink) {
     let hub = Arc::new(Hub::default());
-    let end = |side| MemoryLink {
-        hub: Arc::clone(&hub),
-        side,
-        traffic: Arc::default(),
-    };
+    let end = |side| MemoryLink { hub: Arc::clone(&hub), side, traffic: Arc::default() };
     (end(Side::A), end(Side::B))
 }
 
@@ -56,14 +51,9 @@ impl Link for MemoryLink {
         let outward = Arc::new(Queue::default());
         let inward = Arc::new(Queue::default());
         state.queues.retain(|queue| queue.strong_count() > 0);
-        state
-            .queues
-            .extend([Arc::downgrade(&outward), Arc::downgrade(&inward)]);
+        state.queues.extend([Arc::downgrade(&outward), Arc::downgrade(&inward)]);
         drop(state);
-        let arrival = Arrival {
-            inward: Arc::clone(&outward),
-            outward: Arc::clone(&inward),
-        };
+        let arrival = Arrival { inward: Arc::clone(&outward), outward: Arc::clone(&inward) };
         Ok(self.lane(inward, outward, Some(arrival)))
     }
 
@@ -71,23 +61,15 @@ impl Link for MemoryLink {
         let mut state = self.hub.lock();
         loop {
             state.check(self.side)?;
-            if let Some(Arrival { inward, outward }) = state.arrivals[self.side.index()].pop_front()
-            {
+            if let Some(Arrival { inward, outward }) = state.arrivals[self.side.index()].pop_front() {
                 return Ok(self.lane(inward, outward, None));
             }
-            state = self
-                .hub
-                .arrived
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.hub.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn traffic(&self) -> Traffic {
-        Traffic::new(
-            self.traffic.sent.load(Ordering::Relaxed),
-            self.traffic.received.load(Ordering::Relaxed),
-        )
+        self.traffic.traffic()
     }
 
     fn close(&self, reason: CloseReason) {
@@ -115,14 +97,8 @@ impl MemoryLink {
             traffic: Arc::clone(&self.traffic),
         };
         Lane {
-            tx: Box::new(Writer {
-                half: end(outward),
-                arrival,
-            }),
-            rx: Box::new(Reader {
-                half: end(inward),
-                current: Bytes::new(),
-            }),
+            tx: Box::new(Writer { half: end(outward), arrival }),
+            rx: Box::new(Reader { half: end(inward), current: Bytes::new() }),
         }
     }
 }
@@ -144,9 +120,7 @@ struct Half {
 impl Half {
     /// The error of a lane whose queue says that it is no more.
     fn gone(&self) -> LinkError {
-        let abandoned = LinkError::PeerClosed {
-            reason: CloseReason::Failed,
-        };
+        let abandoned = LinkError::PeerClosed { reason: CloseReason::Failed };
         self.hub.lock().check(self.side).err().unwrap_or(abandoned)
     }
 }
@@ -177,23 +151,15 @@ impl LaneWrite for Writer {
         }
         self.announce()?;
         while data.has_remaining() {
-            let sent = self
-                .half
-                .queue
-                .push(&mut data)
-                .ok_or_else(|| self.half.gone())?;
-            self.half.traffic.sent.fetch_add(sent, Ordering::Relaxed);
+            let sent = self.half.queue.push(&mut data).ok_or_else(|| self.half.gone())?;
+            self.half.traffic.add_sent(sent);
         }
         Ok(())
     }
 
     fn finish(&mut self) -> Result<(), LinkError> {
         self.announce()?;
-        if self.half.queue.finish() {
-            Ok(())
-        } else {
-            Err(self.half.gone())
-        }
+        if self.half.queue.finish() { Ok(()) } else { Err(self.half.gone()) }
     }
 }
 
@@ -225,10 +191,7 @@ impl LaneRead for Reader {
         }
         let count = self.current.len().min(buf.len());
         self.current.copy_to_slice(&mut buf[..count]);
-        self.half
-            .traffic
-            .received
-            .fetch_add(count as u64, Ordering::Relaxed);
+        self.half.traffic.add_received(count);
         Ok(count)
     }
 }
@@ -262,13 +225,10 @@ impl Queue {
 
     /// Moves as much of `data` into the queue as there is room for, waiting for some; how much it was,
     /// or `None` when nobody will read it.
-    fn push(&self, data: &mut Bytes) -> Option<u64> {
+    fn push(&self, data: &mut Bytes) -> Option<usize> {
         let mut state = self.lock();
         while !state.closed && !state.finished && state.queued_bytes >= QUEUE_BYTES {
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.closed || state.finished {
             return None;
@@ -278,7 +238,7 @@ impl Queue {
         state.data.push_back(data.split_to(count));
         drop(state);
         self.changed.notify_all();
-        Some(count as u64)
+        Some(count)
     }
 
     /// The next data, or `Some(None)` at the clean end, or `None` when the queue was closed.
@@ -297,10 +257,7 @@ impl Queue {
             if state.finished {
                 return Some(None);
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -393,12 +350,6 @@ impl Side {
             Self::B => 1,
         }
     }
-}
-
-#[derive(Default)]
-struct Counters {
-    sent: AtomicU64,
-    received: AtomicU64,
 }
 
 /// Most bytes that wait in one direction of one lane: a few of the largest frames, so that neither side

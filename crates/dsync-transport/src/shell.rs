@@ -1,6 +1,26 @@
 //! The remote shell: how its command line is made, and the process that runs it.
+//!
+//! The command line is constant but for the host and the login name, and both are checked here even
+//! if the caller did: nothing of a path, a pattern or a file name ever comes near a shell. What the
+//! session is about travels inside the link.
 
-use std::ffi::OsString;
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{self, BufRead, BufReader, Read},
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    path::Path,
+    process::{Child, ChildStderr, Command, ExitStatus, Stdio},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    ConnectError,
+    error::ShellStatus,
+    text::{is_unprintable, printable},
+};
 
 /// How to start `dsync --server` on another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +31,307 @@ pub struct RemoteShell {
     pub user: Option<String>,
     /// Host name, ssh alias or address (IPv6 without brackets).
     pub host: String,
-    /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`.
+    /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`; it may
+    /// hold a path and arguments of its own, and is the operator's to quote.
     pub remote_program: String,
+}
+
+impl RemoteShell {
+    /// The whole command line: `command.. [-l user] -- host "remote_program --server"`.
+    ///
+    /// The `--` is there when the shell is ssh, also behind other programs (`sshpass -p x ssh`); a remote
+    /// shell of another kind may not know it, and gets only hosts that cannot be read as an option.
+    ///
+    /// # Errors
+    /// [`ConnectError::UnsafeName`], or [`ConnectError::ShellNotFound`] when `command` is empty.
+    pub fn argv(&self) -> Result<Vec<OsString>, ConnectError> {
+        check_name("host", &self.host)?;
+        if self.command.first().is_none_or(|program| program.is_empty()) {
+            return Err(ConnectError::ShellNotFound { program: String::new() });
+        }
+        let mut argv = self.command.clone();
+        if let Some(user) = &self.user {
+            check_name("user", user)?;
+            argv.extend(["-l".into(), user.into()]);
+        }
+        if self.is_ssh() {
+            argv.push("--".into());
+        }
+        argv.push((&self.host).into());
+        argv.push(format!("{} --server", self.remote_program).into());
+        Ok(argv)
+    }
+
+    fn is_ssh(&self) -> bool {
+        self.command.iter().enumerate().any(|(position, word)| {
+            let name = Path::new(word).file_name().unwrap_or_default().to_string_lossy();
+            name == "ssh" || (position == 0 && name.contains("ssh"))
+        })
+    }
+
+    /// The program's name for messages.
+    pub(crate) fn program(&self) -> String {
+        let program = self.command.first().map(OsString::as_os_str).unwrap_or_default();
+        printable(program.as_encoded_bytes(), NAME_CHARACTERS)
+    }
+
+    /// The host for messages.
+    pub(crate) fn host_text(&self) -> String {
+        printable(self.host.as_bytes(), NAME_CHARACTERS)
+    }
+}
+
+/// Refuses what a program could read as an option, or a shell (of a proxy command, say) as more than a
+/// word.
+fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
+    let reason = if name.is_empty() {
+        "it is empty"
+    } else if name.starts_with('-') {
+        "it would be read as an option"
+    } else if name.chars().any(|c| is_unprintable(c) || c.is_whitespace()) {
+        "it holds spaces or control characters"
+    } else if name.contains(SHELL_CHARACTERS) {
+        "it holds characters that mean something to a shell"
+    } else if name.len() > MAX_NAME {
+        "it is longer than 255 bytes"
+    } else {
+        return Ok(());
+    };
+    Err(ConnectError::UnsafeName { what, text: printable(name.as_bytes(), NAME_CHARACTERS), reason })
+}
+
+/// The process of the remote shell. Dropping it waits for the process, which has lost its input by then,
+/// and ends it when it does not end by itself.
+pub(crate) struct ShellProcess {
+    child: Mutex<Child>,
+    stderr: Arc<Stderr>,
+}
+
+impl ShellProcess {
+    /// Starts the shell; its standard input and output.
+    pub(crate) fn start(shell: &RemoteShell) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
+        let argv = shell.argv()?;
+        let (program, arguments) = argv.split_first().ok_or_else(|| not_found(shell))?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => not_found(shell),
+                _ => ConnectError::ShellNotStarted { program: shell.program(), source },
+            })?;
+        let stderr = Arc::new(Stderr::default());
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // From here on the child is reaped on every path.
+        let process = Self { child: Mutex::new(child), stderr: Arc::clone(&stderr) };
+        let (Some(input), Some(output), Some(errors)) = pipes else {
+            return Err(ConnectError::System { source: io::ErrorKind::BrokenPipe.into() });
+        };
+        thread::Builder::new()
+            .name("dsync-stderr".into())
+            .spawn(move || stderr.collect(errors))
+            .map_err(|source| ConnectError::System { source })?;
+        let (input, output) = (OwnedFd::from(input), OwnedFd::from(output));
+        for pipe in [&input, &output] {
+            // Refused beyond the user's limit; the default of 64 KiB works too, with more switches.
+            let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
+        }
+        Ok((process, input, output))
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the process ended, waiting for that up to `limit`; and lets its last words arrive.
+    pub(crate) fn status(&self, limit: Duration) -> ShellStatus {
+        let status = self.wait(limit);
+        if status.is_some() {
+            self.stderr.wait_end(STDERR_TIME);
+        }
+        match status {
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => ShellStatus::Exited(code),
+                (None, signal) => ShellStatus::Killed(signal.unwrap_or(0)),
+            },
+            None => ShellStatus::Silent,
+        }
+    }
+
+    fn wait(&self, limit: Duration) -> Option<ExitStatus> {
+        let end = Instant::now() + limit;
+        loop {
+            // An error means that somebody else has reaped it: nothing to wait for.
+            match self.child().try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if Instant::now() < end => thread::sleep(POLL_INTERVAL),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// The last lines of standard error, escaped, oldest first.
+    pub(crate) fn last_lines(&self) -> Vec<String> {
+        self.stderr.lock().lines.iter().cloned().collect()
+    }
+}
+
+fn not_found(shell: &RemoteShell) -> ConnectError {
+    ConnectError::ShellNotFound { program: shell.program() }
+}
+
+impl Drop for ShellProcess {
+    fn drop(&mut self) {
+        if self.wait(EXIT_TIME).is_none() {
+            let mut child = self.child();
+            // Both fail only when it is gone.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The end of what a process wrote to its standard error.
+#[derive(Default)]
+struct Stderr {
+    tail: Mutex<Tail>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Tail {
+    lines: VecDeque<String>,
+    bytes: usize,
+    ended: bool,
+}
+
+impl Stderr {
+    fn lock(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads until the end. That may be long after the process: a shared ssh connection that stays in
+    /// the background keeps the stream open, which is why nobody waits for this thread.
+    fn collect(&self, stderr: ChildStderr) {
+        let mut reader = BufReader::new(stderr);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A line without end is cut, not gathered.
+            match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => break,
+                Ok(_) => self.push(printable(line.trim_ascii_end(), LINE_CHARACTERS)),
+            }
+        }
+        self.lock().ended = true;
+        self.ended.notify_all();
+    }
+
+    fn push(&self, line: String) {
+        if line.is_empty() {
+            return;
+        }
+        tracing::debug!(line, "remote stderr");
+        let mut tail = self.lock();
+        tail.bytes += line.len();
+        tail.lines.push_back(line);
+        while tail.bytes > TAIL_BYTES
+            && let Some(first) = tail.lines.pop_front()
+        {
+            tail.bytes -= first.len();
+        }
+    }
+
+    fn wait_end(&self, limit: Duration) {
+        let tail = self.lock();
+        // The result says whether the time ran out; either way what is there is used.
+        let _ = self.ended.wait_timeout_while(tail, limit, |tail| !tail.ended);
+    }
+}
+
+/// Characters that a shell reads as more than part of a word. `%` stands for ssh's own tokens, which it
+/// expands in proxy commands; link-local IPv6 zones need it, and it means nothing to a shell.
+const SHELL_CHARACTERS: [char; 21] = [
+    '$', '`', '"', '\'', '\\', ';', '&', '|', '<', '>', '(', ')', '{', '}', '[', ']', '*', '?', '!', '#', '~',
+];
+/// Bytes of a host or login name: DNS allows 253.
+const MAX_NAME: usize = 255;
+/// Characters of a name in a message.
+const NAME_CHARACTERS: usize = 80;
+/// Characters of one line in a message.
+const LINE_CHARACTERS: usize = 400;
+/// Bytes of one line of standard error.
+const MAX_LINE_BYTES: u64 = 2048;
+/// Bytes of standard error that are kept.
+const TAIL_BYTES: usize = 8 << 10;
+/// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by default.
+const PIPE_BYTES: usize = 1 << 20;
+/// How long a shell that lost its input may take to end.
+const EXIT_TIME: Duration = Duration::from_secs(2);
+/// How long the last words of a shell that ended may take to arrive.
+const STDERR_TIME: Duration = Duration::from_millis(300);
+/// Pause between looks at the process.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shell(command: &[&str], user: Option<&str>, host: &str) -> RemoteShell {
+        RemoteShell {
+            command: command.iter().map(OsString::from).collect(),
+            user: user.map(String::from),
+            host: host.into(),
+            remote_program: "dsync".into(),
+        }
+    }
+
+    fn argv(shell: &RemoteShell) -> Vec<String> {
+        shell.argv().unwrap().into_iter().map(|word| word.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn ssh_gets_the_host_behind_two_dashes() {
+        assert_eq!(argv(&shell(&["ssh"], None, "h")), ["ssh", "--", "h", "dsync --server"]);
+        assert_eq!(
+            argv(&shell(&["/usr/bin/ssh", "-p", "22"], Some("u"), "fe80::1%eth0")),
+            ["/usr/bin/ssh", "-p", "22", "-l", "u", "--", "fe80::1%eth0", "dsync --server"]
+        );
+        assert_eq!(argv(&shell(&["nice", "ssh"], None, "h")), ["nice", "ssh", "--", "h", "dsync --server"]);
+        assert_eq!(argv(&shell(&["rsh"], None, "h")), ["rsh", "h", "dsync --server"]);
+    }
+
+    #[test]
+    fn names_that_are_options_or_shell_code_are_refused() {
+        for name in ["", "-oProxyCommand=x", "a b", "a\nb", "a;b", "$(a)", "a`b`", "a\u{202e}b", "a|b", "~x"]
+        {
+            let host = shell(&["ssh"], None, name).argv();
+            assert!(matches!(host, Err(ConnectError::UnsafeName { what: "host", .. })), "{name:?}");
+            let user = shell(&["ssh"], Some(name), "h").argv();
+            assert!(matches!(user, Err(ConnectError::UnsafeName { what: "user", .. })), "{name:?}");
+        }
+        assert!(matches!(shell(&[], None, "h").argv(), Err(ConnectError::ShellNotFound { .. })));
+        assert!(matches!(shell(&[""], None, "h").argv(), Err(ConnectError::ShellNotFound { .. })));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+        /// Law S17: whatever the strings, the host comes after `--` as one word, and the remote command
+        /// is the constant.
+        #[test]
+        fn any_accepted_host_is_one_word_after_the_dashes(host in any::<String>(), user in any::<Option<String>>()) {
+            let shell = shell(&["ssh"], user.as_deref(), &host);
+            if let Ok(argv) = shell.argv() {
+                let tail = &argv[argv.len() - 3..];
+                prop_assert_eq!(tail, ["--", host.as_str(), "dsync --server"]);
+                prop_assert_eq!(argv.len(), if user.is_some() { 6 } else { 4 });
+                prop_assert!(!host.starts_with('-') && !host.contains(char::is_whitespace));
+            }
+        }
+    }
 }

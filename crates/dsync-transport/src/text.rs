@@ -23,7 +23,7 @@ pub(crate) fn printable(bytes: &[u8], max: usize) -> String {
 }
 
 /// True for what could move the cursor, change the direction of writing, or not be seen.
-fn is_unprintable(character: char) -> bool {
+pub(crate) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
@@ -36,10 +36,7 @@ mod tests {
     #[test]
     fn escape_sequences_and_bidi_marks_are_written_out() {
         assert_eq!(printable(b"a\x1b[31mb\r\n", 99), "a\\u{1b}[31mb\\r\\n");
-        assert_eq!(
-            printable("x\u{202e}y\u{9b}".as_bytes(), 99),
-            "x\\u{202e}y\\u{9b}"
-        );
+        assert_eq!(printable("x\u{202e}y\u{9b}".as_bytes(), 99), "x\\u{202e}y\\u{9b}");
     }
 
     #[test]

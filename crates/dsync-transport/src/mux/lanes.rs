@@ -1,0 +1,538 @@
+//! The lanes of one pipe: a sans-IO state machine under one lock.
+//!
+//! It takes the peer's frames ([`Lanes::on_frame`]), calls of the two halves of each lane, and the
+//! writer's question what to send next ([`Lanes::next_batch`]). The laws it keeps:
+//! - a lane's bytes are given on in order and once; its end is either clean or an error, never guessed;
+//! - what waits for a reader is at most [`WINDOW`] per lane, what waits to be sent at most
+//!   [`OUTPUT_BYTES`] per lane, and a peer that breaks either bound is an error;
+//! - a lane that can send never waits for one that cannot, and lanes take turns frame by frame.
+//!
+//! It does not read, write, block or keep time.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Condvar},
+};
+
+use bytes::{Bytes, BytesMut};
+use dsync_wire::link::{Carrier, CloseReason, LinkError};
+
+use super::frame::{Frame, MAX_PAYLOAD, MuxError, encode, header, kind};
+
+/// Which end of the pipe this is; decides whose lane numbers are odd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The side that started the remote shell: opens odd lanes.
+    Client,
+    /// The side that was started: opens even lanes.
+    Server,
+}
+
+/// All lanes of one end.
+pub(crate) struct Lanes {
+    role: Role,
+    lanes: HashMap<u32, LaneState>,
+    next_local: u32,
+    /// Lower bound of the peer's next lane number.
+    next_remote: u32,
+    live_local: usize,
+    live_remote: usize,
+    arrivals: VecDeque<u32>,
+    /// Lanes with something to send and the right to, in the order of their turns.
+    ready: VecDeque<u32>,
+    /// Encoded frames that go before any data.
+    urgent: Vec<u8>,
+    ended: Option<LinkError>,
+    /// What to tell the peer as the last thing.
+    farewell: Option<CloseReason>,
+    /// Threads that wait for a lane to accept, or for the right to open one.
+    waiters: Arc<Condvar>,
+}
+
+/// What the writer is to do next.
+pub(crate) enum Batch {
+    /// Send the parts that were appended.
+    Data,
+    /// Nothing to send now.
+    Idle,
+    /// Send the reason, then end the stream.
+    Close(CloseReason),
+    /// End the stream without a word.
+    Gone,
+}
+
+/// Threads that wait for a lane.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// The reader waits for data.
+    pub(crate) readable: Condvar,
+    /// The writer waits for room.
+    pub(crate) writable: Condvar,
+}
+
+struct LaneState {
+    waiters: Arc<Waiters>,
+    local: bool,
+    announced: bool,
+    /// No longer among the live lanes.
+    counted_out: bool,
+    // Sending.
+    output: VecDeque<Bytes>,
+    output_bytes: usize,
+    credit: usize,
+    send: SendState,
+    in_ready: bool,
+    // Receiving.
+    inbox: VecDeque<BytesMut>,
+    allowance: usize,
+    uncredited: usize,
+    receive: ReceiveState,
+    reader_gone: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SendState {
+    Open,
+    /// To be finished when the output is empty.
+    Finishing,
+    /// The end was sent, or is among the urgent frames.
+    Ended,
+    /// As `Ended`, because the peer stopped reading or this end gave up.
+    Reset,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReceiveState {
+    Open,
+    Finished,
+    Reset,
+}
+
+/// What a read finds.
+pub(crate) enum Received {
+    /// The next bytes.
+    Data(BytesMut),
+    /// The clean end.
+    End,
+    /// Nothing yet.
+    Wait,
+}
+
+impl LaneState {
+    fn new(local: bool) -> Self {
+        Self {
+            waiters: Arc::default(),
+            local,
+            announced: false,
+            counted_out: false,
+            output: VecDeque::new(),
+            output_bytes: 0,
+            credit: WINDOW,
+            send: SendState::Open,
+            in_ready: false,
+            inbox: VecDeque::new(),
+            allowance: WINDOW,
+            uncredited: 0,
+            receive: ReceiveState::Open,
+            reader_gone: false,
+        }
+    }
+
+    fn send_ended(&self) -> bool {
+        matches!(self.send, SendState::Ended | SendState::Reset)
+    }
+
+    fn ended_both_ways(&self) -> bool {
+        self.send_ended() && self.receive != ReceiveState::Open
+    }
+
+    fn can_send(&self) -> bool {
+        match self.send {
+            SendState::Open => self.output_bytes > 0 && self.credit > 0,
+            SendState::Finishing => self.output_bytes == 0 || self.credit > 0,
+            SendState::Ended | SendState::Reset => false,
+        }
+    }
+
+    fn drop_output(&mut self) {
+        self.output = VecDeque::new();
+        self.output_bytes = 0;
+    }
+
+    /// Copies `data` to the end of the inbox. Small pieces share a buffer, so that what is held stays
+    /// within twice what was received.
+    fn receive(&mut self, data: &[u8]) {
+        match self.inbox.back_mut() {
+            Some(tail) if tail.capacity() - tail.len() >= data.len() => tail.extend_from_slice(data),
+            _ => {
+                let mut piece = BytesMut::with_capacity(data.len().max(SMALLEST_PIECE));
+                piece.extend_from_slice(data);
+                self.inbox.push_back(piece);
+            }
+        }
+    }
+}
+
+impl Lanes {
+    pub(crate) fn new(role: Role, waiters: Arc<Condvar>) -> Self {
+        let (next_local, next_remote) = match role {
+            Role::Client => (1, 2),
+            Role::Server => (2, 1),
+        };
+        Self {
+            role,
+            lanes: HashMap::new(),
+            next_local,
+            next_remote,
+            live_local: 0,
+            live_remote: 0,
+            arrivals: VecDeque::new(),
+            ready: VecDeque::new(),
+            urgent: Vec::new(),
+            ended: None,
+            farewell: None,
+            waiters,
+        }
+    }
+
+    /// The link's end, if it has ended.
+    pub(crate) fn check(&self) -> Result<(), LinkError> {
+        self.ended.clone().map_or(Ok(()), Err)
+    }
+
+    /// Opens a lane: its number and its waiters, or `None` while too many are open.
+    pub(crate) fn open(&mut self) -> Result<Option<(u32, Arc<Waiters>)>, LinkError> {
+        self.check()?;
+        if self.live_local >= MAX_LANES {
+            return Ok(None);
+        }
+        let id = self.next_local;
+        let Some(next) = id.checked_add(2) else {
+            return Err(carrier_error(MuxError::BadLane { kind: kind::OPEN, lane: id }));
+        };
+        self.next_local = next;
+        self.live_local += 1;
+        let lane = LaneState::new(true);
+        let waiters = Arc::clone(&lane.waiters);
+        self.lanes.insert(id, lane);
+        encode(id, Frame::Open, &mut self.urgent);
+        Ok(Some((id, waiters)))
+    }
+
+    /// The next lane that the peer used first.
+    pub(crate) fn accept(&mut self) -> Result<Option<(u32, Arc<Waiters>)>, LinkError> {
+        self.check()?;
+        while let Some(id) = self.arrivals.pop_front() {
+            if let Some(lane) = self.lanes.get(&id) {
+                return Ok(Some((id, Arc::clone(&lane.waiters))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes as much of `data` as there is room for; how much. 0 means: wait.
+    pub(crate) fn write(&mut self, id: u32, data: &mut Bytes) -> Result<usize, LinkError> {
+        self.check()?;
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
+        match lane.send {
+            SendState::Open => {}
+            SendState::Reset => return Err(ABANDONED),
+            SendState::Finishing | SendState::Ended => return Err(LinkError::Closed),
+        }
+        let count = data.len().min(OUTPUT_BYTES.saturating_sub(lane.output_bytes));
+        if count > 0 {
+            lane.output.push_back(data.split_to(count));
+            lane.output_bytes += count;
+            self.make_ready(id);
+        }
+        Ok(count)
+    }
+
+    /// Ends the sending direction once everything written is sent.
+    pub(crate) fn finish(&mut self, id: u32) -> Result<(), LinkError> {
+        self.check()?;
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
+        match lane.send {
+            SendState::Open => lane.send = SendState::Finishing,
+            SendState::Reset => return Err(ABANDONED),
+            SendState::Finishing | SendState::Ended => return Ok(()),
+        }
+        self.make_ready(id);
+        Ok(())
+    }
+
+    /// The sending half is gone: without a finish the peer must not take what it got for all.
+    pub(crate) fn writer_dropped(&mut self, id: u32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if lane.send == SendState::Open && self.ended.is_none() {
+            lane.send = SendState::Reset;
+            lane.drop_output();
+            encode(id, Frame::Reset, &mut self.urgent);
+        }
+        self.retire(id);
+    }
+
+    /// The next bytes of a lane, and credit for the peer when enough was taken.
+    pub(crate) fn read(&mut self, id: u32) -> Result<Received, LinkError> {
+        self.check()?;
+        let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
+        let Some(data) = lane.inbox.pop_front() else {
+            return match lane.receive {
+                ReceiveState::Open => Ok(Received::Wait),
+                ReceiveState::Finished => Ok(Received::End),
+                ReceiveState::Reset => Err(ABANDONED),
+            };
+        };
+        lane.uncredited += data.len();
+        if lane.receive == ReceiveState::Open && lane.uncredited >= CREDIT_STEP {
+            let credit = lane.uncredited;
+            lane.allowance += credit;
+            lane.uncredited = 0;
+            // Within WINDOW, hence within u32.
+            encode(id, Frame::Credit(u32::try_from(credit).unwrap_or(u32::MAX)), &mut self.urgent);
+        }
+        Ok(Received::Data(data))
+    }
+
+    /// The receiving half is gone: tell the peer to stop.
+    pub(crate) fn reader_dropped(&mut self, id: u32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.reader_gone = true;
+        lane.inbox = VecDeque::new();
+        if lane.receive == ReceiveState::Open && self.ended.is_none() {
+            encode(id, Frame::Stop, &mut self.urgent);
+        }
+        self.retire(id);
+    }
+
+    /// True when the writer has something to do.
+    pub(crate) fn has_output(&self) -> bool {
+        self.ended.is_some() || !self.urgent.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Appends what to send next to `parts`: the urgent frames, then one frame of each lane in turn.
+    pub(crate) fn next_batch(&mut self, parts: &mut Vec<Bytes>) -> Batch {
+        if self.ended.is_some() {
+            return self.farewell.take().map_or(Batch::Gone, Batch::Close);
+        }
+        if !self.urgent.is_empty() {
+            parts.push(Bytes::from(std::mem::take(&mut self.urgent)));
+        }
+        let mut total = 0;
+        while total < BATCH_BYTES
+            && parts.len() < BATCH_PARTS
+            && let Some(id) = self.ready.pop_front()
+        {
+            total += self.next_frame(id, parts);
+        }
+        if parts.is_empty() { Batch::Idle } else { Batch::Data }
+    }
+
+    /// Appends one frame of a lane and queues it again if it has more; the payload's length.
+    fn next_frame(&mut self, id: u32, parts: &mut Vec<Bytes>) -> usize {
+        let Some(lane) = self.lanes.get_mut(&id) else { return 0 };
+        lane.in_ready = false;
+        if !lane.can_send() {
+            return 0;
+        }
+        if lane.output_bytes == 0 {
+            lane.send = SendState::Ended;
+            parts.push(Bytes::copy_from_slice(&header(id, kind::FINISH, 0)));
+            self.retire(id);
+            return 0;
+        }
+        let Some(mut first) = lane.output.pop_front() else { return 0 };
+        let count = first.len().min(MAX_PAYLOAD).min(lane.credit);
+        let payload = first.split_to(count);
+        if !first.is_empty() {
+            lane.output.push_front(first);
+        }
+        lane.output_bytes -= count;
+        lane.credit -= count;
+        lane.waiters.writable.notify_all();
+        parts.push(Bytes::copy_from_slice(&header(id, kind::DATA, count)));
+        parts.push(payload);
+        self.make_ready(id);
+        count
+    }
+
+    /// Acts on a frame of the peer.
+    ///
+    /// # Errors
+    /// [`MuxError`] when it breaks a rule; the link has to end.
+    pub(crate) fn on_frame(&mut self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
+        match frame {
+            Frame::Alive => return Ok(()),
+            Frame::Close(code) => {
+                self.end(LinkError::PeerClosed { reason: CloseReason::from_code(u64::from(code)) }, None);
+                return Ok(());
+            }
+            Frame::Open => return self.on_open(id),
+            _ => {}
+        }
+        let Some(lane) = self.lanes.get_mut(&id) else { return self.on_frame_of_ended_lane(id, frame) };
+        match frame {
+            Frame::Data(data) => {
+                if lane.receive != ReceiveState::Open {
+                    return Err(MuxError::BadLane { kind: kind::DATA, lane: id });
+                }
+                let left = lane.allowance;
+                let Some(allowance) = left.checked_sub(data.len()) else {
+                    return Err(MuxError::WindowExceeded { lane: id, length: data.len(), left });
+                };
+                lane.allowance = allowance;
+                if !lane.reader_gone {
+                    lane.receive(data);
+                    lane.waiters.readable.notify_all();
+                    self.announce(id);
+                }
+            }
+            Frame::Finish | Frame::Reset => {
+                if lane.receive != ReceiveState::Open {
+                    return Err(MuxError::BadLane { kind: frame.kind(), lane: id });
+                }
+                let clean = frame == Frame::Finish;
+                lane.receive = if clean { ReceiveState::Finished } else { ReceiveState::Reset };
+                lane.waiters.readable.notify_all();
+                if clean || lane.announced || lane.local {
+                    self.announce(id);
+                } else {
+                    // Opened and given up before its first byte: nobody here needs to know.
+                    lane.reader_gone = true;
+                    lane.send = SendState::Reset;
+                    encode(id, Frame::Reset, &mut self.urgent);
+                }
+            }
+            Frame::Stop => {
+                if !lane.send_ended() {
+                    lane.send = SendState::Reset;
+                    lane.drop_output();
+                    lane.waiters.writable.notify_all();
+                    encode(id, Frame::Reset, &mut self.urgent);
+                }
+            }
+            Frame::Credit(credit) => {
+                let sum = lane.credit.saturating_add(credit as usize);
+                if sum > WINDOW {
+                    return Err(MuxError::CreditExceeded { lane: id, credit });
+                }
+                lane.credit = sum;
+                self.make_ready(id);
+            }
+            Frame::Open | Frame::Alive | Frame::Close(_) => {}
+        }
+        self.retire(id);
+        if self.urgent.len() > MAX_URGENT_BYTES { Err(MuxError::Flooded) } else { Ok(()) }
+    }
+
+    fn on_open(&mut self, id: u32) -> Result<(), MuxError> {
+        let theirs = (id % 2 == 1) == (self.role == Role::Server);
+        if !theirs || id < self.next_remote {
+            return Err(MuxError::BadLane { kind: kind::OPEN, lane: id });
+        }
+        if self.live_remote >= MAX_LANES {
+            return Err(MuxError::TooManyLanes { limit: MAX_LANES });
+        }
+        // At the very end of the numbers every further open is refused as too low.
+        self.next_remote = id.saturating_add(1);
+        self.live_remote += 1;
+        self.lanes.insert(id, LaneState::new(false));
+        Ok(())
+    }
+
+    /// A stop or credit may cross with the lane's end; anything else is for a lane that never was.
+    fn on_frame_of_ended_lane(&self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
+        let local = (id % 2 == 1) == (self.role == Role::Client);
+        let known = id < if local { self.next_local } else { self.next_remote };
+        match frame {
+            Frame::Stop | Frame::Credit(_) if known => Ok(()),
+            _ => Err(MuxError::BadLane { kind: frame.kind(), lane: id }),
+        }
+    }
+
+    /// Shows a lane of the peer to `accept`, the first time something comes on it.
+    fn announce(&mut self, id: u32) {
+        if let Some(lane) = self.lanes.get_mut(&id)
+            && !lane.local
+            && !lane.announced
+        {
+            lane.announced = true;
+            self.arrivals.push_back(id);
+            self.waiters.notify_all();
+        }
+    }
+
+    /// Ends the link: `cause` is what every later call says, `farewell` what the peer is told.
+    /// False when it had ended before.
+    pub(crate) fn end(&mut self, cause: LinkError, farewell: Option<CloseReason>) -> bool {
+        if self.ended.is_some() {
+            return false;
+        }
+        self.ended = Some(cause);
+        self.farewell = farewell;
+        self.urgent = Vec::new();
+        self.ready = VecDeque::new();
+        self.arrivals = VecDeque::new();
+        self.waiters.notify_all();
+        for lane in self.lanes.values_mut() {
+            lane.drop_output();
+            lane.inbox = VecDeque::new();
+            lane.waiters.readable.notify_all();
+            lane.waiters.writable.notify_all();
+        }
+        true
+    }
+
+    fn make_ready(&mut self, id: u32) {
+        if let Some(lane) = self.lanes.get_mut(&id)
+            && lane.can_send()
+            && !lane.in_ready
+        {
+            lane.in_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Counts a lane as closed once both directions ended, and forgets it once nobody reads it.
+    fn retire(&mut self, id: u32) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        if !lane.ended_both_ways() {
+            return;
+        }
+        if !lane.counted_out {
+            lane.counted_out = true;
+            let live = if lane.local { &mut self.live_local } else { &mut self.live_remote };
+            *live = live.saturating_sub(1);
+            self.waiters.notify_all();
+        }
+        if lane.reader_gone {
+            self.lanes.remove(&id);
+        }
+    }
+}
+
+/// A broken rule of the mux as the link's end.
+pub(crate) fn carrier_error(source: MuxError) -> LinkError {
+    LinkError::Carrier { carrier: Carrier::Ssh, source: Arc::new(source) }
+}
+
+/// The peer dropped its half of a lane.
+const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
+
+/// Bytes that may wait for a reader in one lane: as much as ssh itself lets through per round trip (its
+/// channel window), so that a second lane already makes ssh the narrow place.
+pub(crate) const WINDOW: usize = 2 << 20;
+/// Bytes taken by the reader before the peer is given new credit.
+const CREDIT_STEP: usize = WINDOW / 4;
+/// Bytes that wait to be sent in one lane: enough that the writer always finds some.
+const OUTPUT_BYTES: usize = 512 << 10;
+/// Lanes open at a time by each side.
+pub(crate) const MAX_LANES: usize = 72;
+/// Payload of one round of the writer, in bytes: what an urgent frame waits for at most.
+const BATCH_BYTES: usize = 256 << 10;
+/// Parts of one round.
+const BATCH_PARTS: usize = 64;
+/// Least buffer of a received piece, in bytes.
+const SMALLEST_PIECE: usize = 8 << 10;
+/// Answers that wait for a peer which does not read, in bytes: credits of 72 lanes are under 10 KiB.
+const MAX_URGENT_BYTES: usize = 64 << 10;

@@ -1,0 +1,353 @@
+//! Lanes over one pair of pipes: the carrier that works wherever ssh does.
+//!
+//! Takes the standard streams of the remote shell after the bootstrap and gives a
+//! [`Link`](dsync_wire::link::Link). [`frame`] is the byte format, [`lanes`] the state machine; here
+//! are the two tasks that move bytes between them and the pipes.
+//!
+//! Why not the yamux crate: it shows a reset lane to its reader as a clean end, it cannot say why a
+//! connection was closed nor that one direction of a lane is no longer read, and it copies every
+//! write; curing that from outside takes a second protocol inside its streams and more code than this.
+//! The shape (credit per lane, half-close, reset) is that of
+//! [yamux](https://github.com/hashicorp/yamux/blob/master/spec.md) and of HTTP/2 (RFC 9113, section 5).
+
+mod frame;
+mod lanes;
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{sleep, timeout},
+};
+
+pub(crate) use self::lanes::Role;
+use self::{
+    frame::{Frame, MuxError, encode, parse},
+    lanes::{Batch, Lanes, Received, Waiters, carrier_error},
+};
+use crate::{
+    ending::Counters,
+    pipe::{PipeReader, PipeWriter},
+    reactor::{Reactor, block_on},
+};
+
+/// A link over two pipes. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was
+/// closed before, and gives the peer up to [`FAREWELL_TIME`] to take the last word.
+pub(crate) struct MuxLink {
+    shared: Arc<Shared>,
+    /// Resolves when the writer has said the last word.
+    written: Option<oneshot::Receiver<()>>,
+    /// Where the tasks run; ends with the link.
+    _reactor: Reactor,
+}
+
+impl MuxLink {
+    /// Starts the tasks. What `reader` has read beyond the bootstrap belongs to the mux.
+    pub(crate) fn start(
+        reactor: Reactor,
+        reader: PipeReader,
+        writer: PipeWriter,
+        role: Role,
+        idle_timeout: Duration,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(role));
+        let (done, written) = oneshot::channel();
+        reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
+        let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
+        let output = Arc::clone(&shared);
+        reactor.spawn(async move {
+            write_frames(&output, writer, alive_interval).await;
+            // The link may be gone and not care.
+            let _ = done.send(());
+        });
+        Self { shared, written: Some(written), _reactor: reactor }
+    }
+}
+
+impl Link for MuxLink {
+    fn carrier(&self) -> Carrier {
+        Carrier::Ssh
+    }
+
+    fn data_lanes(&self) -> usize {
+        DATA_LANES
+    }
+
+    fn open_lane(&self) -> Result<Lane, LinkError> {
+        self.wait_for_lane(Lanes::open)
+    }
+
+    fn accept_lane(&self) -> Result<Lane, LinkError> {
+        self.wait_for_lane(Lanes::accept)
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.shared.counters.traffic()
+    }
+
+    fn close(&self, reason: CloseReason) {
+        self.shared.end(LinkError::Closed, Some(reason));
+    }
+}
+
+impl MuxLink {
+    fn wait_for_lane(
+        &self,
+        take: impl Fn(&mut Lanes) -> Result<Option<(u32, Arc<Waiters>)>, LinkError>,
+    ) -> Result<Lane, LinkError> {
+        let mut lanes = self.shared.lock();
+        loop {
+            if let Some((id, waiters)) = take(&mut lanes)? {
+                drop(lanes);
+                self.shared.output.notify_one();
+                let half = Half { shared: Arc::clone(&self.shared), id, waiters };
+                return Ok(Lane {
+                    tx: Box::new(Writer { half: half.clone() }),
+                    rx: Box::new(Reader { half, current: BytesMut::new() }),
+                });
+            }
+            lanes = self.shared.changed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for MuxLink {
+    fn drop(&mut self) {
+        self.close(CloseReason::Failed);
+        if let Some(written) = self.written.take() {
+            // The writer bounds its own time; a task that panicked drops the other end.
+            let _ = block_on(written);
+        }
+    }
+}
+
+/// What the link, its lanes and its tasks share.
+struct Shared {
+    lanes: Mutex<Lanes>,
+    /// A lane can be accepted or opened.
+    changed: Arc<Condvar>,
+    /// The writer has something to do.
+    output: Notify,
+    /// The reader has nothing to do any more.
+    ended: Notify,
+    counters: Counters,
+}
+
+impl Shared {
+    fn new(role: Role) -> Self {
+        let changed = Arc::new(Condvar::new());
+        Self {
+            lanes: Mutex::new(Lanes::new(role, Arc::clone(&changed))),
+            changed,
+            output: Notify::new(),
+            ended: Notify::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, cause: LinkError, farewell: Option<CloseReason>) {
+        if self.lock().end(cause, farewell) {
+            self.output.notify_one();
+            self.ended.notify_one();
+        }
+    }
+}
+
+/// What both halves of a lane hold.
+#[derive(Clone)]
+struct Half {
+    shared: Arc<Shared>,
+    id: u32,
+    waiters: Arc<Waiters>,
+}
+
+struct Writer {
+    half: Half,
+}
+
+impl LaneWrite for Writer {
+    fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
+        let Half { shared, id, waiters } = &self.half;
+        let mut lanes = shared.lock();
+        while !data.is_empty() {
+            let had_output = lanes.has_output();
+            let count = lanes.write(*id, &mut data)?;
+            if count == 0 {
+                lanes = waiters.writable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            shared.counters.add_sent(count);
+            if !had_output {
+                shared.output.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), LinkError> {
+        self.half.shared.lock().finish(self.half.id)?;
+        self.half.shared.output.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.half.shared.lock().writer_dropped(self.half.id);
+        self.half.shared.output.notify_one();
+    }
+}
+
+struct Reader {
+    half: Half,
+    /// What was taken from the lane and not yet by the caller: copied outside of the lock.
+    current: BytesMut,
+}
+
+impl LaneRead for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let Half { shared, id, waiters } = &self.half;
+        let mut lanes = shared.lock();
+        lanes.check()?;
+        while self.current.is_empty() {
+            match lanes.read(*id)? {
+                Received::Data(data) => self.current = data,
+                Received::End => return Ok(0),
+                Received::Wait => {
+                    lanes = waiters.readable.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        let has_output = lanes.has_output();
+        drop(lanes);
+        if has_output {
+            shared.output.notify_one();
+        }
+        let count = self.current.len().min(buf.len());
+        self.current.copy_to_slice(&mut buf[..count]);
+        shared.counters.add_received(count);
+        Ok(count)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.half.shared.lock().reader_dropped(self.half.id);
+        self.half.shared.output.notify_one();
+    }
+}
+
+/// Takes frames from the pipe until the link ends.
+async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: Duration) {
+    loop {
+        if let Err(error) = take_frames(&shared, &mut reader) {
+            shared.end(carrier_error(error), Some(CloseReason::Protocol));
+        }
+        let (ended, has_output) = {
+            let lanes = shared.lock();
+            (lanes.check().is_err(), lanes.has_output())
+        };
+        if has_output {
+            shared.output.notify_one();
+        }
+        if ended {
+            return;
+        }
+        let filled = tokio::select! {
+            filled = timeout(idle_timeout, reader.fill()) => filled,
+            () = shared.ended.notified() => return,
+        };
+        match filled {
+            Ok(Ok(0)) => shared.end(LinkError::Lost, None),
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => shared.end(pipe_error(error), None),
+            Err(_) => shared.end(LinkError::TimedOut, None),
+        }
+    }
+}
+
+/// Hands every whole frame that was read to the lanes.
+fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError> {
+    while let Some((lane, frame, used)) = parse(reader.unread())? {
+        shared.lock().on_frame(lane, frame)?;
+        reader.consume(used);
+    }
+    Ok(())
+}
+
+/// Sends what the lanes have, until the link ends and the peer has been told.
+async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: Duration) {
+    let mut parts = Vec::new();
+    loop {
+        parts.clear();
+        let batch = shared.lock().next_batch(&mut parts);
+        match batch {
+            Batch::Data => {}
+            Batch::Idle => {
+                if timeout(alive_interval, shared.output.notified()).await.is_ok() {
+                    continue;
+                }
+                let mut frame = Vec::new();
+                encode(0, Frame::Alive, &mut frame);
+                parts.push(Bytes::from(frame));
+            }
+            Batch::Close(reason) => {
+                let mut frame = Vec::new();
+                encode(0, Frame::Close(reason.code()), &mut frame);
+                // A peer that does not read will find the pipe closed.
+                let _ = timeout(FAREWELL_TIME, writer.write_all(&frame)).await;
+                return;
+            }
+            Batch::Gone => return,
+        }
+        let written = tokio::select! {
+            biased;
+            written = writer.write_all_parts(&mut parts) => written,
+            // A frame was cut off in the middle: no word of farewell can follow it.
+            () = farewell_over(shared) => return,
+        };
+        if let Err(error) = written {
+            shared.end(pipe_error(error), None);
+        }
+    }
+}
+
+/// Resolves when the link has been over for [`FAREWELL_TIME`].
+async fn farewell_over(shared: &Shared) {
+    while shared.lock().check().is_ok() {
+        sleep(FAREWELL_TIME / 4).await;
+    }
+    sleep(FAREWELL_TIME).await;
+}
+
+/// What a failed read or write of the pipe means.
+fn pipe_error(error: io::Error) -> LinkError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::Lost,
+        _ => LinkError::io(error),
+    }
+}
+
+/// Data lanes that fill an ssh connection: it is one TCP connection and one cipher thread, so more than
+/// a few only help to overlap the two ends' disk work.
+const DATA_LANES: usize = 4;
+/// Longest silence of this end, so that the peer can tell a quiet link from a dead one.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a link that was closed waits for the pipe to take the reason.
+const FAREWELL_TIME: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests;

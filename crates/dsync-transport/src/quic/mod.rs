@@ -1,0 +1,231 @@
+//! The QUIC carrier: one connection between two processes that learned each other's one-time key over
+//! ssh, each lane one bidirectional stream of it (RFC 9000).
+//!
+//! [`identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
+//! find each other; here is the link.
+//!
+//! Congestion control is quinn's CUBIC: right on clean paths, slow where packets are lost at random.
+
+pub(crate) mod handshake;
+pub(crate) mod identity;
+mod settings;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream, VarInt, WriteError};
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    ending::{Counters, Ending},
+    pipe::PipeReader,
+    reactor::{Reactor, block_on},
+};
+
+/// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it
+/// was closed before, and gives the last packet a moment to leave.
+pub(crate) struct QuicLink {
+    connection: Connection,
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+    reactor: Reactor,
+}
+
+/// What the link and its lanes share.
+#[derive(Default)]
+struct Shared {
+    ending: Ending,
+    counters: Counters,
+}
+
+impl QuicLink {
+    /// Wraps a connection whose peer has proved itself. `bootstrap` is the stream from the ssh process:
+    /// its end means that the peer is gone, whatever UDP may still say.
+    pub(crate) fn start<K: Send + 'static>(
+        reactor: Reactor,
+        connection: Connection,
+        endpoint: Endpoint,
+        bootstrap: PipeReader,
+        keep_open: K,
+    ) -> Self {
+        let shared = Arc::new(Shared::default());
+        let watched = (connection.clone(), Arc::clone(&shared));
+        reactor.spawn(async move {
+            let (connection, shared) = watched;
+            watch(&connection, &shared, bootstrap).await;
+            drop(keep_open);
+        });
+        Self { connection, endpoint, shared, reactor }
+    }
+
+    fn lane(&self, (send, receive): (SendStream, RecvStream)) -> Lane {
+        Lane {
+            tx: Box::new(Writer { stream: send, finished: false, shared: Arc::clone(&self.shared) }),
+            rx: Box::new(Reader { stream: receive, shared: Arc::clone(&self.shared) }),
+        }
+    }
+}
+
+impl Link for QuicLink {
+    fn carrier(&self) -> Carrier {
+        Carrier::Quic
+    }
+
+    fn data_lanes(&self) -> usize {
+        DATA_LANES
+    }
+
+    fn open_lane(&self) -> Result<Lane, LinkError> {
+        let streams = block_on(self.connection.open_bi()).map_err(|error| self.shared.lost(error))?;
+        Ok(self.lane(streams))
+    }
+
+    fn accept_lane(&self) -> Result<Lane, LinkError> {
+        let streams = block_on(self.connection.accept_bi()).map_err(|error| self.shared.lost(error))?;
+        Ok(self.lane(streams))
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.shared.counters.traffic()
+    }
+
+    fn close(&self, reason: CloseReason) {
+        // When the peer was first, its reason stays what later calls report.
+        if self.connection.close_reason().is_none() && self.shared.ending.set(LinkError::Closed) {
+            self.connection.close(VarInt::from_u32(reason.code()), &[]);
+        }
+    }
+}
+
+impl Drop for QuicLink {
+    fn drop(&mut self) {
+        self.close(CloseReason::Failed);
+        let endpoint = self.endpoint.clone();
+        // Idle means that the closing period of three probe timeouts is over; the one packet that says
+        // why leaves within a moment of the start of it, and its loss costs the peer little: it sees
+        // the end of the ssh stream too.
+        self.reactor.run(async move { timeout(CLOSING_TIME, endpoint.wait_idle()).await.is_ok() });
+    }
+}
+
+impl Shared {
+    /// What a failed connection means to the caller.
+    fn lost(&self, error: ConnectionError) -> LinkError {
+        self.ending.get().unwrap_or_else(|| link_error(error))
+    }
+}
+
+struct Writer {
+    stream: SendStream,
+    finished: bool,
+    shared: Arc<Shared>,
+}
+
+impl LaneWrite for Writer {
+    fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
+        while !data.is_empty() {
+            let chunk = data.split_to(data.len().min(CHUNK));
+            let length = chunk.len();
+            block_on(self.stream.write_chunk(chunk)).map_err(|error| match error {
+                WriteError::Stopped(_) => ABANDONED,
+                WriteError::ConnectionLost(error) => self.shared.lost(error),
+                WriteError::ClosedStream | WriteError::ZeroRttRejected => LinkError::Closed,
+            })?;
+            self.shared.counters.add_sent(length);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), LinkError> {
+        if let Some(error) = self.shared.ending.get() {
+            return Err(error);
+        }
+        if !self.finished {
+            self.finished = true;
+            self.stream.finish().map_err(|_| LinkError::Closed)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // quinn would finish the stream, and the peer would take what it got for all.
+        if !self.finished {
+            // Fails when it is closed already.
+            let _ = self.stream.reset(VarInt::from_u32(CloseReason::Failed.code()));
+        }
+    }
+}
+
+struct Reader {
+    stream: RecvStream,
+    shared: Arc<Shared>,
+}
+
+impl LaneRead for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        let read = block_on(self.stream.read(buf)).map_err(|error| match error {
+            ReadError::Reset(_) => ABANDONED,
+            ReadError::ConnectionLost(error) => self.shared.lost(error),
+            ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => {
+                LinkError::Closed
+            }
+        })?;
+        let count = read.unwrap_or(0);
+        self.shared.counters.add_received(count);
+        Ok(count)
+    }
+}
+
+/// Ends the link when the ssh process ends, after the time that a last packet may need: an orderly peer
+/// closes the connection first and the ssh process right after.
+async fn watch(connection: &Connection, shared: &Shared, mut bootstrap: PipeReader) {
+    let started = Instant::now();
+    loop {
+        let unread = bootstrap.unread().len();
+        bootstrap.consume(unread);
+        // Nothing is to come on it while QUIC carries the session; what comes all the same is dropped.
+        match bootstrap.fill().await {
+            Ok(count) if count > 0 => {}
+            _ => break,
+        }
+    }
+    tracing::debug!(seconds = started.elapsed().as_secs_f32(), "the ssh stream ended");
+    sleep(LAST_PACKET_TIME).await;
+    if connection.close_reason().is_none() && shared.ending.set(LinkError::Lost) {
+        connection.close(VarInt::from_u32(CloseReason::Failed.code()), &[]);
+    }
+}
+
+/// quinn's reasons in the words of the link.
+pub(crate) fn link_error(error: ConnectionError) -> LinkError {
+    match error {
+        ConnectionError::ApplicationClosed(close) => {
+            LinkError::PeerClosed { reason: CloseReason::from_code(close.error_code.into_inner()) }
+        }
+        ConnectionError::TimedOut => LinkError::TimedOut,
+        ConnectionError::LocallyClosed => LinkError::Closed,
+        ConnectionError::Reset => LinkError::Lost,
+        error => LinkError::Carrier { carrier: Carrier::Quic, source: Arc::new(error) },
+    }
+}
+
+/// The peer dropped its half of a lane.
+const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
+
+/// Streams that fill a long path: 16 windows of 2.25 MiB hold 36 MiB, 1 Gbit/s at 300 ms.
+const DATA_LANES: usize = 16;
+/// Bytes per write: quinn keeps a piece in memory, and in its send window, until all of it is acknowledged.
+const CHUNK: usize = 256 << 10;
+/// How long a dropped link keeps its socket so that its last packet leaves.
+const CLOSING_TIME: Duration = Duration::from_millis(100);
+/// How long after the end of the ssh stream a packet that explains it may still come.
+const LAST_PACKET_TIME: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
