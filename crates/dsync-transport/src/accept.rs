@@ -30,7 +30,6 @@ use crate::{
 
 /// How [`accept()`] goes about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct AcceptOptions {
     /// The value of the `SSH_CONNECTION` variable: which of this host's addresses the client reached.
     /// Without it the client has only the host's name to go by. Default `None`.

@@ -37,7 +37,6 @@ use crate::{
 
 /// How [`connect()`] goes about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ConnectOptions {
     /// Which carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
@@ -65,9 +64,9 @@ impl Default for ConnectOptions {
 /// A link to a remote dsync.
 #[non_exhaustive]
 pub struct Connected {
-    /// The link. It holds the remote shell's process: dropping it waits for that to end (2 s at most,
-    /// then it is killed), and whatever else is left of this struct may go before or after.
-    pub link: Box<dyn Link>,
+    /// The link. It holds the remote shell's process: dropping the last handle waits for that to end (2 s at
+    /// most, then it is killed), and whatever else is left of this struct may go before or after.
+    pub link: Arc<dyn Link>,
     /// Why QUIC does not carry it although it might have, in words for the summary; `None` when it does
     /// or was not wanted.
     pub fallback: Option<String>,
@@ -123,7 +122,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         }
         None => Box::new(MuxLink::start(reactor, agreed.reader, agreed.writer, Role::Client, idle_timeout)),
     };
-    let link = Box::new(ShellLink { link, process: Arc::clone(&process) });
+    let link = Arc::new(ShellLink { link, process: Arc::clone(&process) });
     Ok(Connected { link, fallback: agreed.fallback, process })
 }
 
