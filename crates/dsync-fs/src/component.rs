@@ -183,3 +183,75 @@ impl fmt::Debug for RelPath {
         write!(f, "\"{}\"", self.0.escape_ascii())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_a_directory_are_rejected() {
+        for (name, reason) in [
+            (&b""[..], InvalidComponent::Empty),
+            (b".", InvalidComponent::Dots),
+            (b"..", InvalidComponent::Dots),
+            (b"a/b", InvalidComponent::Slash),
+            (b"/", InvalidComponent::Slash),
+            (b"a\0", InvalidComponent::Nul),
+            (&[b'x'; 256], InvalidComponent::TooLong { len: 256 }),
+        ] {
+            assert_eq!(Component::new(name), Err(reason));
+        }
+        assert!(Component::new(&[0xff; 255]).is_ok());
+        assert!(Component::new(b"...").is_ok());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        /// Law S1: whatever is accepted is 1 to 255 bytes, no dots, no slash, no NUL; and unchanged.
+        #[test]
+        fn accepted_names_keep_the_law(name in prop::collection::vec(any::<u8>(), 0..300)) {
+            match Component::new(&name) {
+                Ok(component) => {
+                    prop_assert_eq!(component.as_bytes(), name.as_slice());
+                    prop_assert!((1..=255).contains(&name.len()));
+                    prop_assert!(!name.contains(&b'/') && !name.contains(&0));
+                    prop_assert!(name != b"." && name != b"..");
+                }
+                Err(reason) => prop_assert!(!reason.to_string().is_empty()),
+            }
+        }
+
+        /// Law: push, pop, join, parent and parse agree with each other; order is that of the bytes.
+        #[test]
+        fn paths_are_their_components(names in prop::collection::vec("[^/\0]{1,8}", 0..6)) {
+            let names: Vec<_> = names.iter().filter_map(|name| Component::new(name.as_bytes()).ok()).collect();
+            let mut path = RelPath::root();
+            for name in &names {
+                let joined = path.join(name);
+                prop_assert_eq!(joined.parent(), Some(path.clone()));
+                path.push(name);
+                prop_assert_eq!(&joined, &path);
+                prop_assert_eq!(path.file_name(), Some(name.clone()));
+            }
+            prop_assert_eq!(RelPath::parse(path.as_bytes()), Ok(path.clone()));
+            prop_assert_eq!(path.depth(), names.len());
+            let bytes: Vec<_> = path.components().collect();
+            prop_assert_eq!(bytes, names.iter().map(Component::as_bytes).collect::<Vec<_>>());
+            for _ in &names {
+                prop_assert!(path.pop());
+            }
+            prop_assert!(path.is_root() && !path.pop());
+        }
+    }
+
+    #[test]
+    fn paths_with_empty_or_dot_components_are_rejected() {
+        for path in [&b"/a"[..], b"a/", b"a//b", b"a/../b", b"./a", b"a/."] {
+            assert!(RelPath::parse(path).is_err(), "{}", path.escape_ascii());
+        }
+    }
+}

@@ -47,3 +47,34 @@ impl OperandForm {
         Ok(Self::Entry { parent, name: Component::new(last)? })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailing_slash_and_dots_mean_contents() {
+        for contents in ["a/", ".", "..", "a/.", "a/..", "/", "./", "../", "a//", "/.", "//"] {
+            let form = OperandForm::of(Path::new(contents)).unwrap();
+            assert_eq!(form, OperandForm::Contents(contents.into()), "{contents}");
+        }
+    }
+
+    #[test]
+    fn other_operands_mean_the_entry() {
+        for (operand, parent, name) in [
+            ("a", ".", "a"),
+            ("./a", "./", "a"),
+            ("/a", "/", "a"),
+            ("x/y/.a", "x/y/", ".a"),
+            ("..a", ".", "..a"),
+        ] {
+            let name = Component::new(name.as_bytes()).unwrap();
+            let form = OperandForm::of(Path::new(operand)).unwrap();
+            assert_eq!(form, OperandForm::Entry { parent: parent.into(), name }, "{operand}");
+        }
+        assert_eq!(OperandForm::of(Path::new("")), Err(InvalidComponent::Empty));
+        assert_eq!(OperandForm::of(Path::new("a\0b")), Err(InvalidComponent::Nul));
+    }
+}

@@ -212,3 +212,63 @@ const HEADER_LEN: usize = 4 + 8;
 
 /// Records that are kept in memory, in bytes; also the unit in which they are written out.
 const MAX_IN_MEMORY: usize = 1 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn record(index: u64) -> Vec<u8> {
+        vec![index as u8; (index * 7919 % 4001) as usize]
+    }
+
+    fn filled(dir: Option<&Dir>, count: u64) -> Spool {
+        let mut spool = Spool::new(dir).unwrap();
+        for index in 0..count {
+            spool.push(&record(index)).unwrap();
+        }
+        spool
+    }
+
+    #[test]
+    fn records_come_back_in_order_from_memory_file_and_memfd() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        for (dir, count) in [(None, 10), (Some(&dir), 10), (None, 2000), (Some(&dir), 2000)] {
+            let sealed = filled(dir, count).seal().unwrap();
+            assert_eq!(matches!(sealed.bytes, Bytes::Mapped(_)), count == 2000);
+            assert_eq!(sealed.len(), count);
+            for _ in 0..2 {
+                let mut index = 0;
+                for item in sealed.iter() {
+                    assert_eq!(item.unwrap(), record(index));
+                    index += 1;
+                }
+                assert_eq!(index, count);
+            }
+        }
+        assert!(dir.list().entries.is_empty(), "a spool file must have no name");
+    }
+
+    #[test]
+    fn empty_spool_has_no_records() {
+        let sealed = Spool::new(None).unwrap().seal().unwrap();
+        assert!(sealed.is_empty() && sealed.iter().next().is_none());
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed_at_its_record() {
+        let spool = filled(None, 2000);
+        let Place::File(file) = &spool.place else { panic!("2000 records outgrow memory") };
+        let at: u64 = (0..1000).map(|index| HEADER_LEN as u64 + record(index).len() as u64).sum();
+        let mut byte = [0];
+        rustix::io::pread(file.as_fd(), &mut byte[..], at + 20).unwrap();
+        rustix::io::pwrite(file.as_fd(), &[byte[0] ^ 1], at + 20).unwrap();
+        let sealed = spool.seal().unwrap();
+        let mut items = sealed.iter().skip(1000);
+        assert!(matches!(items.next(), Some(Err(SpoolError::Damaged { index: 1000 }))));
+        assert!(items.next().is_none());
+    }
+}

@@ -433,7 +433,8 @@ impl<'a> Reading<'a> {
             // One layer: already sorted and without duplicates.
             candidates.into_iter().map(|candidate| merging.alone(candidate)).collect()
         } else {
-            candidates.sort_by(|a, b| a.entry.name.cmp(&b.entry.name));
+            // Layers are numbered in the order of the operands, of which the first wins.
+            candidates.sort_by(|a, b| a.entry.name.cmp(&b.entry.name).then(a.layer.cmp(&b.layer)));
             merging.groups(candidates, &mut origins)
         };
         let walked = WalkedDir {

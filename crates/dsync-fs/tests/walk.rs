@@ -1,0 +1,326 @@
+//! Walks of real directories: rsync's operand rule, order, gaps, depth.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    missing_docs
+)]
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    os::unix::{ffi::OsStrExt, fs::symlink},
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, Walk, WalkOptions, WalkedDir};
+
+fn recursive() -> WalkOptions {
+    WalkOptions { recursive: true, ..WalkOptions::default() }
+}
+
+fn open(operands: &[&str], at: &Path, options: WalkOptions) -> Walk {
+    let operands: Vec<PathBuf> =
+        operands.iter().map(|operand| PathBuf::from(format!("{}/{operand}", at.display()))).collect();
+    let operands: Vec<&Path> = operands.iter().map(PathBuf::as_path).collect();
+    Walk::open(&operands, options).unwrap()
+}
+
+/// Every path with its content: file text, link text, or `/` and the mode for a directory.
+fn contents(walk: Walk) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for dir in walk {
+        assert!(dir.problems.is_empty(), "{:?}", dir.problems);
+        for entry in &dir.entries {
+            let path = String::from_utf8(dir.path.join(&entry.name).as_bytes().to_vec()).unwrap();
+            let text = match entry.metadata.kind {
+                Kind::File => {
+                    let file = dir.dir.open_source(&entry.name).unwrap();
+                    assert_eq!(file.stamp(), entry.metadata.stamp());
+                    let mut text = vec![0; file.len() as usize];
+                    assert_eq!(file.read_full_at(0, &mut text).unwrap(), text.len());
+                    String::from_utf8(text).unwrap()
+                }
+                Kind::Symlink => String::from_utf8(entry.link_target.clone().unwrap()).unwrap(),
+                _ => format!("/{:o}", entry.metadata.mode),
+            };
+            assert!(found.insert(path, text).is_none());
+        }
+    }
+    found
+}
+
+fn make(root: &Path, entries: &[(&str, &str)]) {
+    for (path, text) in entries {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        match text.strip_prefix("-> ") {
+            Some(target) => symlink(target, path).unwrap(),
+            None => fs::write(path, text).unwrap(),
+        }
+    }
+}
+
+fn two_trees(root: &Path) {
+    make(
+        root,
+        &[
+            ("one/f", "f of one"),
+            ("one/d/x", "x of one"),
+            ("one/d/only1", "1"),
+            ("one/k/z", "k is a directory"),
+            ("one/m", "m is a file"),
+            ("one/l", "-> f"),
+            ("one/e/same", "s1"),
+            ("two/f", "f of two, longer"),
+            ("two/d/x", "x of two"),
+            ("two/d/only2", "2"),
+            ("two/k", "k is a file"),
+            ("two/m/q", "m is a directory"),
+            ("two/l", "l is a file"),
+            ("two/e/same", "s2"),
+            ("two/d/deep/er/y", "y"),
+            ("f", "top f"),
+            ("d/t", "top d"),
+            ("d/x", "x of top d"),
+        ],
+    );
+    symlink("one", root.join("ln")).unwrap();
+}
+
+#[test]
+fn operands_merge_as_rsync_merges_them() {
+    if Command::new("rsync").arg("--version").output().is_err() {
+        eprintln!("skipped: rsync is not installed");
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    two_trees(root);
+    let cases: &[&[&str]] = &[
+        &["one"],
+        &["one/"],
+        &["one/."],
+        &["one/d/.."],
+        &["one/", "two/"],
+        &["two/", "one/"],
+        &["one", "two"],
+        &["one/f"],
+        &["one/f", "two/f"],
+        &["two/f", "one/f"],
+        &["one/d", "two/d"],
+        &["two/d", "d", "one/d"],
+        &["one/", "d", "two/"],
+        &["d", "one/", "f"],
+        &["f", "one/"],
+        &["one/", "f"],
+        &["one/k", "two/k"],
+        &["two/k", "one/k"],
+        &["ln"],
+        &["ln/"],
+        &["ln", "one"],
+        &["one", "one"],
+        &["one/", "one/"],
+        &["one/m", "two/"],
+        &["two/m", "one/"],
+        &["one/l", "two/l"],
+        &["two/l", "one/l"],
+    ];
+    for (number, case) in cases.iter().enumerate() {
+        let out = root.join(format!("out{number}"));
+        fs::create_dir(&out).unwrap();
+        let status =
+            Command::new("rsync").current_dir(root).arg("-a").args(*case).arg(&out).status().unwrap();
+        assert!(status.success(), "{case:?}");
+        let expected = contents(open(&[&format!("out{number}/")], root, recursive()));
+        assert_eq!(contents(open(case, root, recursive())), expected, "{case:?}");
+    }
+}
+
+#[test]
+fn the_shape_of_the_operands_is_reported() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    two_trees(root);
+    let shape = |operands: &[&str]| {
+        let walk = open(operands, root, recursive());
+        (walk.root().is_some(), walk.named(), walk.single_file())
+    };
+    assert_eq!(shape(&["f"]), (false, 1, true));
+    assert_eq!(shape(&["ln"]), (false, 1, true));
+    assert_eq!(shape(&["one"]), (false, 1, false));
+    assert_eq!(shape(&["one/"]), (true, 0, false));
+    assert_eq!(shape(&["one/", "f"]), (true, 1, false));
+    assert_eq!(shape(&["f", "one/f"]), (false, 1, false));
+    assert_eq!(shape(&["f", "one", "two"]), (false, 3, false));
+}
+
+#[test]
+fn a_root_without_contents_is_never_complete() {
+    let scratch = tempfile::tempdir().unwrap();
+    two_trees(scratch.path());
+    let complete =
+        |operands: &[&str], options| open(operands, scratch.path(), options).next().unwrap().complete;
+    assert!(complete(&["one/"], recursive()));
+    assert!(complete(&["one/", "f"], recursive()));
+    assert!(!complete(&["one"], recursive()));
+    assert!(!complete(&["one/", "missing"], recursive()));
+    assert!(!complete(&["one/"], WalkOptions::default()));
+}
+
+#[test]
+fn a_missing_operand_does_not_stop_the_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    two_trees(scratch.path());
+    let walk = open(&["nope", "one/f", "f/", "nope/"], scratch.path(), recursive());
+    let problems: Vec<_> =
+        walk.operand_problems().iter().map(|problem| (problem.index, problem.error.kind())).collect();
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    assert_eq!(problems, [(0, NotFound), (2, NotADirectory), (3, NotFound)]);
+    assert_eq!(contents(walk).into_keys().collect::<Vec<_>>(), ["f"]);
+}
+
+#[test]
+fn without_recursion_only_named_entries_are_listed() {
+    let scratch = tempfile::tempdir().unwrap();
+    two_trees(scratch.path());
+    let dirs: Vec<WalkedDir> = open(&["one/", "d", "f"], scratch.path(), WalkOptions::default()).collect();
+    assert_eq!(dirs.len(), 1);
+    let names: Vec<_> = dirs[0].entries.iter().map(|entry| entry.name.as_bytes().to_vec()).collect();
+    assert_eq!(names, [b"d".to_vec(), b"f".to_vec()]);
+}
+
+#[test]
+fn names_of_any_bytes_come_in_byte_order_and_parents_before_children() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut names: Vec<Vec<u8>> =
+        (1..=255u8).filter(|&byte| byte != b'/' && byte != b'.').map(|byte| vec![byte]).collect();
+    names.push(vec![0xff; 255]);
+    names.push(b"a\nb".to_vec());
+    names.push(b"...".to_vec());
+    for (index, name) in names.iter().enumerate() {
+        let path = scratch.path().join(OsStr::from_bytes(name));
+        if index % 5 == 0 {
+            fs::create_dir_all(path.join("in")).unwrap()
+        } else {
+            fs::write(path, "").unwrap()
+        }
+    }
+    names.sort();
+    let mut operand = scratch.path().as_os_str().to_owned();
+    operand.push("/");
+    let mut walk = Walk::open(&[Path::new(&operand)], recursive()).unwrap();
+    let root = walk.next().unwrap();
+    let listed: Vec<_> = root.entries.iter().map(|entry| entry.name.as_bytes().to_vec()).collect();
+    assert_eq!(listed, names);
+    let paths: Vec<RelPath> = walk.map(|dir| dir.path).collect();
+    let mut announced: Vec<RelPath> = Vec::new();
+    for path in paths {
+        let parent = path.parent().unwrap();
+        assert!(parent.is_root() || announced.contains(&parent));
+        announced.push(path);
+    }
+    assert_eq!(announced.len(), names.len().div_ceil(5) * 2);
+}
+
+/// Leaves out by rule and by being ours; what a rule leaves out is no gap.
+#[test]
+fn filtered_and_temporary_entries_are_not_listed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let temp = format!(".dsync-tmp-{}", "0123456789abcdef".repeat(2));
+    make(
+        scratch.path(),
+        &[
+            ("s/a.o", ""),
+            ("s/a.c", ""),
+            ("s/target/x", ""),
+            ("s/sub/target", ""),
+            (&format!("s/{temp}"), ""),
+            ("s/.dsync-tmp-short", ""),
+        ],
+    );
+    let filter = FilterSet::compile(&[(false, b"*.o"), (false, b"target/")]).unwrap();
+    let options = WalkOptions { filter, ..recursive() };
+    let walk = open(&["s/"], scratch.path(), options.clone());
+    let found: Vec<_> = contents(walk).into_keys().collect();
+    assert_eq!(found, [".dsync-tmp-short", "a.c", "sub", "sub/target"]);
+    assert!(open(&["s/"], scratch.path(), options.clone()).all(|dir| dir.complete));
+    assert_eq!(open(&["s/a.o", "s/a.c"], scratch.path(), options).named(), 1);
+}
+
+/// 2,000 levels of 100 bytes: far beyond `PATH_MAX`; descriptors stay few.
+#[test]
+fn a_very_deep_tree_is_walked_and_its_files_reached_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+    let name = Component::new(&[b'd'; 100]).unwrap();
+    let mut dir = Arc::clone(&root);
+    let mut path = RelPath::root();
+    for _ in 0..2000 {
+        dir.make_dir(&name, 0o755).unwrap();
+        dir = Arc::new(dir.open_child(&name).unwrap());
+        path.push(&name);
+    }
+    let leaf = Component::new(b"leaf").unwrap();
+    dir.make_symlink(&leaf, b"target", &dsync_fs::Wanted::default()).unwrap();
+    drop(dir);
+    let dirs: Vec<WalkedDir> = open(&["."], scratch.path(), recursive()).collect();
+    assert_eq!(dirs.len(), 2001);
+    assert!(dirs.iter().all(|dir| dir.complete && dir.problems.is_empty()));
+    assert_eq!(dirs[2000].path, path);
+    assert_eq!(dirs[2000].dir.read_link(&leaf).unwrap(), b"target");
+    assert!(dirs[700].dir.stat(&name).is_ok());
+    assert!(root.open_beneath(&path).unwrap().stat(&leaf).is_ok());
+    let open_files = fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(open_files < 500, "{open_files} descriptors");
+    let mut visited = 0;
+    root.list_tree(&name, &mut |_, _| visited += 1).unwrap();
+    assert_eq!(visited, 2001);
+    let mut removed = Vec::new();
+    root.remove_tree(&name, &mut |path, _| removed.push(path.clone())).unwrap();
+    assert_eq!(removed.len(), 2001);
+    assert_eq!(removed[0], path.join(&leaf));
+    assert!(root.list().entries.is_empty());
+}
+
+#[test]
+fn an_unreadable_directory_is_a_problem_and_a_gap() {
+    let scratch = tempfile::tempdir().unwrap();
+    make(scratch.path(), &[("s/a", ""), ("s/gone/x", ""), ("s/z", "")]);
+    let mut walk = open(&["s/"], scratch.path(), recursive());
+    let root = walk.next().unwrap();
+    assert!(root.complete);
+    fs::remove_dir_all(scratch.path().join("s/gone")).unwrap();
+    let gone = walk.next().unwrap();
+    assert!(!gone.complete && gone.entries.is_empty());
+    assert_eq!(gone.problems.len(), 1);
+    assert_eq!(gone.problems[0].path.as_bytes(), b"gone");
+    assert_eq!(gone.problems[0].error.kind(), std::io::ErrorKind::NotFound);
+    assert!(walk.next().is_none());
+}
+
+/// Another filesystem's root is listed as an entry, and not entered.
+#[test]
+fn one_file_system_stops_at_a_mount_point() {
+    let mut walk = Walk::open(
+        &[Path::new("/proc/..")],
+        WalkOptions {
+            one_file_system: true,
+            filter: FilterSet::compile(&[(true, b"/proc"), (false, b"*")]).unwrap(),
+            ..recursive()
+        },
+    )
+    .unwrap();
+    let root = walk.next().unwrap();
+    assert_eq!(root.entries.len(), 1);
+    if root.entries[0].metadata.dev == walk.root().unwrap().dev {
+        eprintln!("skipped: /proc is not mounted");
+        return;
+    }
+    let proc = walk.next().unwrap();
+    assert!(proc.entries.is_empty() && !proc.complete && proc.problems.is_empty());
+}
