@@ -145,7 +145,7 @@ impl Applier {
 
     fn copy(&mut self, run: BlockRun) -> Result<Option<Step<'static>>, ApplyError> {
         let layout = self.basis.ok_or(ApplyError::NoBasis)?;
-        let source = layout.run_range(run).ok_or(ApplyError::CopyPastBasis {
+        let source = layout.run_range(run).ok_or_else(|| ApplyError::CopyPastBasis {
             first: run.first().0,
             count: run.count(),
             blocks: layout.block_count(),
@@ -229,4 +229,148 @@ pub enum StepError<E> {
     /// The sink could not carry a step out.
     #[error("cannot carry a step out")]
     Sink(#[source] E),
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        block::{BlockIndex, BlockLen},
+        token::TokenEncoder,
+    };
+
+    const MIB: u64 = 1 << 20;
+
+    /// A basis of 1000 blocks and a tail of 100 bytes.
+    fn layout() -> Layout {
+        Layout::new((1000 << 10) + 100, BlockLen::MIN)
+    }
+
+    fn segments() -> Segments {
+        Segments::new(3 * MIB + 5, 20).unwrap()
+    }
+
+    fn copy(first: u64, count: u64) -> Token<'static> {
+        Token::Copy(BlockRun::new(BlockIndex(first), count).unwrap())
+    }
+
+    /// Applies tokens to a segment and returns (offset, length) of each step.
+    fn steps(index: u64, lead: u32, tokens: &[Token<'_>]) -> Result<Vec<(u64, u64)>, ApplyError> {
+        let mut encoder = TokenEncoder::new();
+        tokens.iter().for_each(|&token| encoder.push(token));
+        let mut applier = Applier::new(Some(layout()), &segments(), index, lead)?;
+        let mut steps = Vec::new();
+        let pushed = applier.push(&encoder.take(), |step| {
+            steps.push(match step {
+                Step::Write { offset, bytes } => (offset, len_u64(bytes.len())),
+                Step::Copy { offset, len, .. } | Step::Zero { offset, len } => (offset, len),
+            });
+            Ok::<_, Infallible>(())
+        });
+        match pushed {
+            Err(StepError::Apply(error)) => return Err(error),
+            Err(StepError::Sink(never)) => match never {},
+            Ok(()) => applier.finish()?,
+        }
+        Ok(steps)
+    }
+
+    #[test]
+    fn copies_are_clipped_at_both_borders() {
+        let tokens = [copy(7, 1), Token::Zero(MIB - 124 - 1), copy(9, 1)];
+        let expected = vec![(MIB, 124), (MIB + 124, MIB - 125), (2 * MIB - 1, 1)];
+        assert_eq!(steps(1, 900, &tokens), Ok(expected));
+    }
+
+    #[test]
+    fn short_last_block_has_its_real_length() {
+        assert_eq!(
+            steps(3, 96, &[copy(1000, 1), Token::Literal(b"x")]),
+            Ok(vec![(3 * MIB, 4), (3 * MIB + 4, 1)])
+        );
+    }
+
+    #[test]
+    fn copy_past_last_block_is_rejected() {
+        let error = ApplyError::CopyPastBasis { first: 1000, count: 2, blocks: 1001 };
+        assert_eq!(steps(0, 0, &[copy(1000, 2)]), Err(error));
+        let error = ApplyError::CopyPastBasis { first: 1 << 50, count: 1, blocks: 1001 };
+        assert_eq!(steps(0, 0, &[copy(1 << 50, 1)]), Err(error));
+    }
+
+    #[test]
+    fn only_copies_may_cross_borders() {
+        let literal = Token::Literal(b"0123456789");
+        assert_eq!(steps(1, 5, &[literal]), Err(ApplyError::NotACopyAtBorder { at: MIB - 5 }));
+        assert_eq!(steps(1, 5, &[Token::Zero(9)]), Err(ApplyError::NotACopyAtBorder { at: MIB - 5 }));
+        let over = [Token::Zero(MIB - 1), Token::Literal(b"ab")];
+        assert_eq!(steps(0, 0, &over), Err(ApplyError::NotACopyAtBorder { at: MIB - 1 }));
+        let over = [Token::Zero(u64::MAX >> 2)];
+        assert_eq!(steps(2, 0, &over), Err(ApplyError::NotACopyAtBorder { at: 2 * MIB }));
+    }
+
+    #[test]
+    fn lead_and_overshoot_stay_below_a_block() {
+        assert_eq!(steps(1, 1024, &[]), Err(ApplyError::LeadTooLong { lead: 1024 }));
+        assert_eq!(steps(0, 1, &[]), Err(ApplyError::LeadTooLong { lead: 1 }));
+        let over = [Token::Zero(MIB - 1), copy(0, 2)];
+        assert_eq!(steps(0, 0, &over), Err(ApplyError::PastEnd { at: MIB + 2047, end: MIB }));
+        let over = [Token::Zero(MIB), copy(0, 1)];
+        assert_eq!(steps(0, 0, &over), Err(ApplyError::PastEnd { at: MIB, end: MIB }));
+        let no_basis = Applier::new(None, &segments(), 1, 1).unwrap_err();
+        assert_eq!(no_basis, ApplyError::LeadTooLong { lead: 1 });
+    }
+
+    #[test]
+    fn missing_tokens_and_missing_basis_are_errors() {
+        assert_eq!(
+            steps(3, 0, &[Token::Zero(4)]),
+            Err(ApplyError::Incomplete { at: 3 * MIB + 4, end: 3 * MIB + 5 })
+        );
+        let mut applier = Applier::new(None, &segments(), 0, 0).unwrap();
+        let payload = {
+            let mut encoder = TokenEncoder::new();
+            encoder.push(copy(0, 1));
+            encoder.take()
+        };
+        let error = applier.push(&payload, |_| Ok::<_, Infallible>(())).unwrap_err();
+        assert!(matches!(error, StepError::Apply(ApplyError::NoBasis)));
+    }
+
+    proptest! {
+        #[test]
+        fn law_steps_of_any_payload_stay_in_the_segment(
+            payload in prop::collection::vec(any::<u8>(), 0..100),
+            index in 0_u64..4,
+            lead in 0_u32..1024,
+        ) {
+            let range = segments().range(index);
+            let Ok(mut applier) = Applier::new(Some(layout()), &segments(), index, lead) else {
+                return Ok(());
+            };
+            let mut at = range.start;
+            let result = applier.push(&payload, |step| {
+                let (offset, len) = match step {
+                    Step::Write { offset, bytes } => (offset, len_u64(bytes.len())),
+                    Step::Zero { offset, len } => (offset, len),
+                    Step::Copy { basis_offset, offset, len } => {
+                        assert!(basis_offset + len <= layout().file_len());
+                        (offset, len)
+                    }
+                };
+                assert!(len > 0);
+                assert_eq!(offset, at);
+                at += len;
+                assert!(at <= range.end);
+                Ok::<_, Infallible>(())
+            });
+            prop_assert_eq!(applier.position(), at - range.start);
+            prop_assert_eq!(result.is_ok() && applier.finish().is_ok(), result.is_ok() && at == range.end);
+        }
+    }
 }

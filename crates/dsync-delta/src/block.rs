@@ -23,7 +23,7 @@ impl BlockLen {
     /// # Errors
     /// [`BlockLenError`] unless `bytes` is a power of two from [`Self::MIN`] to [`Self::MAX`].
     pub fn new(bytes: u32) -> Result<Self, BlockLenError> {
-        if bytes.is_power_of_two() && bytes >= Self::MIN.0 && bytes <= Self::MAX.0 {
+        if bytes.is_power_of_two() && (Self::MIN.0..=Self::MAX.0).contains(&bytes) {
             Ok(Self(bytes))
         } else {
             Err(BlockLenError { bytes })

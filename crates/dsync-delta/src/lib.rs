@@ -35,7 +35,7 @@ pub mod signature;
 mod subtree;
 pub mod token;
 pub mod tuning;
-pub mod weak;
+mod weak;
 
 pub use crate::{
     apply::{Applier, ApplyError, Step, StepError},

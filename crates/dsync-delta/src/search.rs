@@ -351,10 +351,10 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
     fn compare(&mut self, at: u64, block: BlockIndex) -> bool {
         let range = self.index.layout().range(block);
         let len = range.end - range.start;
-        if let Some((last_at, last_block, equal)) = self.compared {
-            if (last_at, last_block) == (at, block) {
-                return equal;
-            }
+        if let Some((last_at, last_block, equal)) = self.compared
+            && (last_at, last_block) == (at, block)
+        {
+            return equal;
         }
         let unmoved = at == range.start && len == self.block_len;
         if unmoved {
@@ -702,7 +702,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(case_count(400))]
+        #![proptest_config(case_count(1500))]
 
         #[test]
         fn law_search_then_apply_rebuilds_and_is_lossless(case in Edited::any(1024, 40_000)) {
@@ -734,7 +734,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(case_count(12))]
+        #![proptest_config(case_count(30))]
 
         #[test]
         fn law_segments_lose_nothing_at_borders(
@@ -745,7 +745,7 @@ mod tests {
             shifted.extend_from_slice(&case.new);
             let (found, slack) = literal_bytes_and_slack(&case.basis, &shifted, 16 << 10);
             // Where the data repeats itself, a border may as well fall in another of several matches.
-            let slack = if case.repeats_itself() { slack + (4 * 16 << 10) } else { 0 };
+            let slack = if case.repeats_itself() { slack + (64 << 10) } else { 0 };
             let zero_block = case.basis.len() >= 16 << 10;
             let naive = naive_literal_bytes(&case.basis, &shifted, 16 << 10, zero_block);
             prop_assert!(found <= naive + slack);

@@ -319,3 +319,124 @@ const MAX_FILE_LEN: u64 = i64::MAX.unsigned_abs();
 
 /// Zero bytes to hash: 64 KiB is where BLAKE3 reaches full speed.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        root::file_root,
+        subtree::SegmentTree,
+        testing::{key, noise},
+    };
+
+    fn value(segments: &Segments, index: u64, file: &[u8]) -> SegmentValue {
+        let range = segments.range(index);
+        let mut hasher = SegmentHasher::new(&key(), segments, index).unwrap();
+        let (start, end) = (range.start.try_into().unwrap(), range.end.try_into().unwrap());
+        hasher.update(&file[start..end]);
+        hasher.finish().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn law_merged_root_is_the_keyed_hash(
+            len in prop_oneof![0_usize..3000, 0_usize..12 << 20, (0_usize..12).prop_map(|n| n << 20)],
+            order in any::<u64>(),
+        ) {
+            let file = noise(order, len);
+            let segments = Segments::new(len as u64, 20).unwrap();
+            let mut builder = RootBuilder::new(&key(), &segments);
+            let mut left: Vec<u64> = (0..segments.count()).collect();
+            let mut order = order;
+            while !left.is_empty() {
+                prop_assert!(!builder.is_complete());
+                let index = left.swap_remove((order % left.len() as u64).try_into().unwrap());
+                order = order.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                builder.set(index, value(&segments, index, &file)).unwrap();
+                prop_assert_eq!(
+                    builder.set(index, value(&segments, index, &file)),
+                    Err(RootError::SetTwice { index })
+                );
+            }
+            prop_assert_eq!(builder.finish().unwrap(), file_root(&key(), &file));
+        }
+
+        #[test]
+        fn law_subtrees_in_any_pieces_give_the_segment(
+            len in 0_usize..3 << 20,
+            pieces in prop::collection::vec(1_usize..200_000, 1..20),
+        ) {
+            let file = noise(3, len);
+            let segments = Segments::new(len as u64, 20).unwrap();
+            for index in 0..segments.count() {
+                let range = segments.range(index);
+                let end: usize = range.end.try_into().unwrap();
+                let mut tree = SegmentTree::new(&key(), &segments, index).unwrap();
+                for &piece in pieces.iter().cycle() {
+                    let at: usize = tree.position().try_into().unwrap();
+                    if at == end {
+                        break;
+                    }
+                    // Less than a chunk may be left over: then offer more.
+                    let taken = tree.update(&file[at..(at + piece).min(end)]);
+                    if taken == 0 {
+                        tree.update(&file[at..(at + piece + 1024).min(end)]);
+                    }
+                }
+                prop_assert_eq!(tree.finish().unwrap(), value(&segments, index, &file));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_stays_small_in_order() {
+        let segments = Segments::new(1000 << 20, 20).unwrap();
+        let mut builder = RootBuilder::new(&key(), &segments);
+        for index in 0..1000 {
+            builder.set(index, SegmentValue::subtree([7; 32])).unwrap();
+            assert!(builder.nodes.len() <= 10);
+        }
+        assert!(builder.is_complete() && builder.nodes.is_empty());
+    }
+
+    #[test]
+    fn impossible_cuts_and_segments_are_rejected() {
+        assert_eq!(Segments::new(0, 19), Err(SegmentError::LengthOutOfRange { length_log2: 19 }));
+        assert_eq!(Segments::new(0, 27), Err(SegmentError::LengthOutOfRange { length_log2: 27 }));
+        assert_eq!(Segments::new(u64::MAX, 20), Err(SegmentError::FileTooLong { file_len: u64::MAX }));
+        let segments = Segments::new(MAX_FILE_LEN, 26).unwrap();
+        assert_eq!(segments.range(segments.count() - 1).end, MAX_FILE_LEN);
+        assert!(segments.range(u64::MAX).is_empty());
+        let index = segments.count();
+        assert!(SegmentHasher::new(&key(), &segments, index).is_err());
+        let mut builder = RootBuilder::new(&key(), &segments);
+        assert!(matches!(
+            builder.set(index, SegmentValue::subtree([0; 32])),
+            Err(RootError::Segment(SegmentError::NoSuchSegment { .. }))
+        ));
+        assert_eq!(
+            builder.set(0, SegmentValue::root(FileRoot::from_bytes([0; 32]))),
+            Err(RootError::ForeignValue { index: 0 })
+        );
+        assert_eq!(builder.finish(), Err(RootError::Incomplete));
+    }
+
+    #[test]
+    fn segment_of_another_length_has_no_value() {
+        let segments = Segments::new(3 << 20, 20).unwrap();
+        for (bytes, zeros) in [(0, 1 << 20), (5, (1 << 20) - 4), (0, u64::MAX)] {
+            let mut hasher = SegmentHasher::new(&key(), &segments, 1).unwrap();
+            hasher.update(&[0; 5][..bytes]);
+            hasher.update_zeros(zeros);
+            assert_eq!(hasher.finish().is_ok(), (bytes, zeros) == (0, 1 << 20));
+        }
+        let mut zeros = SegmentHasher::new(&key(), &segments, 1).unwrap();
+        zeros.update_zeros(1 << 20);
+        assert_eq!(zeros.finish().unwrap(), value(&segments, 1, &vec![0; 3 << 20]));
+    }
+}

@@ -27,11 +27,11 @@ use crate::{
 
 /// The strong sum of a block: evidence within the odds stated above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct StrongSum(pub [u8; StrongSum::LEN]);
+pub(crate) struct StrongSum(pub(crate) [u8; Self::LEN]);
 
 impl StrongSum {
     /// Length of a strong sum in bytes.
-    pub const LEN: usize = 8;
+    pub(crate) const LEN: usize = 8;
 
     /// Shortens a subtree value.
     pub(crate) fn of(value: &[u8; 32]) -> Self {
@@ -396,3 +396,102 @@ pub enum SumsError {
 
 /// Bytes read at a time: page-cache reads are fastest from 256 KiB to 1 MiB.
 const READ_LEN: u64 = 1 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        block::BlockLen,
+        testing::{key, noise, signature},
+    };
+
+    const FORMATS: [SumsFormat; 2] = [SumsFormat::StrongOnly, SumsFormat::StrongAndWeak];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn law_signature_does_not_depend_on_pieces(
+            len in 0_usize..50_000,
+            pieces in prop::collection::vec(1_usize..9000, 1..20),
+        ) {
+            let basis = noise(1, len);
+            for format in FORMATS {
+                let whole = signature(&basis, 2048, format);
+                let mut builder = SignatureBuilder::with_format(&key(), whole.layout(), format);
+                let mut rest = basis.as_slice();
+                for &piece in pieces.iter().cycle() {
+                    let (now, later) = rest.split_at(piece.min(rest.len()));
+                    builder.update(now);
+                    rest = later;
+                    if rest.is_empty() {
+                        break;
+                    }
+                }
+                prop_assert_eq!(&builder.finish().unwrap(), &whole);
+                let parallel = signature_parallel(&key(), whole.layout(), format, &basis).unwrap();
+                prop_assert_eq!(&parallel, &whole);
+            }
+        }
+
+        #[test]
+        fn law_decoding_inverts_encoding(len in 0_usize..50_000, piece in 1_usize..100) {
+            for format in FORMATS {
+                let signature = signature(&noise(2, len), 1024, format);
+                let bytes = signature.encode();
+                let blocks = signature.layout().block_count();
+                prop_assert_eq!(len_u64(bytes.len()), blocks * len_u64(format.bytes_per_block()));
+                let mut decoder = SignatureDecoder::new(signature.layout(), format, blocks).unwrap();
+                for piece in bytes.chunks(piece) {
+                    decoder.push(piece).unwrap();
+                }
+                prop_assert_eq!(decoder.push(&[0]), Err(SumsError::TooLong { blocks }));
+                let mut decoder = SignatureDecoder::new(signature.layout(), format, blocks).unwrap();
+                decoder.push(&bytes).unwrap();
+                prop_assert_eq!(decoder.finish().unwrap(), signature);
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_blocks_are_rejected_before_any_allocation() {
+        let layout = Layout::new(u64::MAX, BlockLen::MIN);
+        let error = SignatureDecoder::new(layout, SumsFormat::default(), 1 << 24).unwrap_err();
+        assert_eq!(error, SumsError::TooManyBlocks { blocks: 1 << 54, max: 1 << 24 });
+    }
+
+    #[test]
+    fn missing_sums_are_an_error() {
+        let layout = Layout::new(5000, BlockLen::MIN);
+        let mut decoder = SignatureDecoder::new(layout, SumsFormat::StrongAndWeak, 100).unwrap();
+        decoder.push(&[1; 5 * 12 - 1]).unwrap();
+        assert_eq!(decoder.finish(), Err(SumsError::Truncated { blocks: 5, got: 4 }));
+    }
+
+    #[test]
+    fn basis_of_another_length_is_an_error() {
+        for len in [0, 4999, 5001, 9000] {
+            let layout = Layout::new(5000, BlockLen::MIN);
+            let mut builder = SignatureBuilder::new(&key(), layout);
+            builder.update(&noise(1, len));
+            assert!(builder.finish().is_err());
+        }
+        let layout = Layout::new(5000, BlockLen::MIN);
+        let short = signature_parallel(&key(), layout, SumsFormat::default(), &noise(1, 4999));
+        assert_eq!(short, Err(SignatureError::WrongLength { expected: 5000, got: 4999 }));
+    }
+
+    /// Version 1 of the sums: another result here is another protocol version.
+    #[test]
+    fn golden_signature_of_version_1() {
+        let basis: Vec<u8> = (0..2500_u32).flat_map(|n| n.to_le_bytes()).take(2500).collect();
+        let bytes = signature(&basis, 1024, SumsFormat::StrongAndWeak).encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, GOLDEN);
+    }
+
+    const GOLDEN: &str = "9ee6c488b132a7c18033271fb7066306a2c9881b80211dd68cfc0191826f6dec3857f013";
+}

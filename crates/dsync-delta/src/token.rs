@@ -86,8 +86,12 @@ impl TokenEncoder {
                 self.pending = Some(Pending::Copy(run));
             }
             (Token::Zero(0), _) => {}
-            (Token::Zero(len), Some(Pending::Zero(last))) => {
-                self.pending = Some(Pending::Zero(last.saturating_add(len)));
+            (Token::Zero(len), _) if len > MAX_VALUE => {
+                self.push(Token::Zero(MAX_VALUE));
+                self.push(Token::Zero(len - MAX_VALUE));
+            }
+            (Token::Zero(len), Some(Pending::Zero(last))) if last <= MAX_VALUE - len => {
+                self.pending = Some(Pending::Zero(last + len));
             }
             (Token::Zero(len), _) => {
                 self.flush();
@@ -246,13 +250,7 @@ pub enum DecodeError {
 }
 
 fn put_header(payload: &mut Vec<u8>, value: u64, kind: u64) {
-    // Values are lengths and block counts of files below 2^63 bytes; anything longer is split.
-    let mut left = value;
-    while left > MAX_VALUE {
-        put_varint(payload, (MAX_VALUE << KIND_BITS) | kind);
-        left -= MAX_VALUE;
-    }
-    put_varint(payload, (left << KIND_BITS) | kind);
+    put_varint(payload, (value << KIND_BITS) | kind);
 }
 
 fn put_signed(payload: &mut Vec<u8>, value: u64) {
@@ -273,7 +271,137 @@ const KIND_COPY: u64 = 1;
 const KIND_ZERO: u64 = 2;
 const KIND_BITS: u32 = 2;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
-/// Largest value of a header.
+/// Largest value of a header. Only zero runs could exceed it, and are split.
 const MAX_VALUE: u64 = u64::MAX >> KIND_BITS;
 /// Most bytes of an encoded 64-bit integer.
 const MAX_VARINT: usize = 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Owned {
+        Literal(Vec<u8>),
+        Copy(u64, u64),
+        Zero(u64),
+    }
+
+    impl Owned {
+        fn token(&self) -> Token<'_> {
+            match self {
+                Self::Literal(bytes) => Token::Literal(bytes),
+                Self::Copy(first, count) => Token::Copy(BlockRun::new(BlockIndex(*first), *count).unwrap()),
+                Self::Zero(len) => Token::Zero(*len),
+            }
+        }
+    }
+
+    fn tokens() -> impl Strategy<Value = Vec<Owned>> {
+        let token = prop_oneof![
+            prop::collection::vec(any::<u8>(), 1..300).prop_map(Owned::Literal),
+            (0_u64..1 << 52, 1_u64..1 << 40).prop_map(|(first, count)| Owned::Copy(first, count)),
+            (0_u64..20, 1_u64..3).prop_map(|(first, count)| Owned::Copy(first, count)),
+            (1_u64..1 << 62).prop_map(Owned::Zero),
+        ];
+        prop::collection::vec(token, 0..30)
+    }
+
+    /// Tokens in a form that does not depend on how they are split or joined.
+    fn flat(tokens: &[Token<'_>]) -> Vec<(u8, u128, Vec<u8>)> {
+        let mut flat: Vec<(u8, u128, Vec<u8>)> = Vec::new();
+        let mut next_block = None;
+        for token in tokens {
+            match *token {
+                Token::Literal(bytes) => match flat.last_mut() {
+                    Some((0, _, last)) => last.extend_from_slice(bytes),
+                    _ => flat.push((0, 0, bytes.to_vec())),
+                },
+                Token::Zero(len) => match flat.last_mut() {
+                    Some((2, last, _)) => *last += u128::from(len),
+                    _ => flat.push((2, len.into(), Vec::new())),
+                },
+                Token::Copy(run) => {
+                    match flat.last_mut() {
+                        Some((1, last, _)) if next_block == Some(run.first()) => {
+                            *last += u128::from(run.count());
+                        }
+                        _ => flat.push((1, run.count().into(), run.first().0.to_le_bytes().to_vec())),
+                    }
+                    next_block = Some(run.end());
+                }
+            }
+        }
+        flat
+    }
+
+    proptest! {
+        #[test]
+        fn law_decoding_inverts_encoding(tokens in tokens(), takes in prop::collection::vec(any::<bool>(), 30)) {
+            let mut encoder = TokenEncoder::new();
+            let mut payloads = Vec::new();
+            for (token, take) in tokens.iter().zip(takes) {
+                encoder.push(token.token());
+                prop_assert!(!encoder.is_empty());
+                if take {
+                    let bound = encoder.len();
+                    payloads.push(encoder.take());
+                    prop_assert!(payloads.last().unwrap().len() <= bound);
+                }
+            }
+            payloads.push(encoder.take());
+            prop_assert!(encoder.is_empty());
+            let decoded: Result<Vec<_>, _> = payloads.iter().flat_map(|p| TokenDecoder::new(p)).collect();
+            let given: Vec<_> = tokens.iter().map(Owned::token).collect();
+            prop_assert_eq!(flat(&decoded.unwrap()), flat(&given));
+        }
+
+        #[test]
+        fn law_any_bytes_decode_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut decoder = TokenDecoder::new(&bytes);
+            let tokens = decoder.by_ref().count();
+            prop_assert!(tokens <= bytes.len());
+            prop_assert!(decoder.next().is_none());
+        }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_long_literals_split() {
+        let mut encoder = TokenEncoder::new();
+        for block in 0..1000 {
+            encoder.push(Token::Copy(BlockRun::new(BlockIndex(block), 1).unwrap()));
+        }
+        encoder.push(Token::Zero(5));
+        encoder.push(Token::Zero(0));
+        encoder.push(Token::Zero(6));
+        encoder.push(Token::Literal(&[]));
+        let long = vec![1; MAX_LITERAL + 1];
+        encoder.push(Token::Literal(&long));
+        let payload = encoder.take();
+        let tokens: Vec<_> = TokenDecoder::new(&payload).map(Result::unwrap).collect();
+        let run = BlockRun::new(BlockIndex(0), 1000).unwrap();
+        let expected = [Token::Copy(run), Token::Zero(11), Token::Literal(&long[1..]), Token::Literal(&[1])];
+        assert_eq!(tokens, expected);
+    }
+
+    #[test]
+    fn malformed_payloads_are_rejected() {
+        let error = |bytes: &[u8]| TokenDecoder::new(bytes).last().unwrap().unwrap_err();
+        assert_eq!(error(&[0b1100]), DecodeError::Truncated);
+        assert_eq!(error(&[0x80]), DecodeError::Truncated);
+        assert_eq!(error(&[0x84, 0x00]), DecodeError::BadInteger);
+        assert_eq!(error(&[0xff; 10]), DecodeError::BadInteger);
+        assert_eq!(error(&[0b0001]), DecodeError::Empty);
+        assert_eq!(error(&[0b0111]), DecodeError::UnknownKind);
+        assert_eq!(error(&[0b0101]), DecodeError::Truncated);
+        // First block -1: before the basis.
+        assert_eq!(error(&[0b0101, 1]), DecodeError::RunOutOfRange { first: u64::MAX, count: 1 });
+        let mut long = Vec::new();
+        put_header(&mut long, len_u64(MAX_LITERAL) + 1, KIND_LITERAL);
+        long.resize(MAX_LITERAL * 2, 0);
+        assert_eq!(error(&long), DecodeError::LiteralTooLong { len: len_u64(MAX_LITERAL) + 1 });
+    }
+}

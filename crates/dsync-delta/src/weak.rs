@@ -14,7 +14,7 @@ use crate::key::Key;
 
 /// The weak sum of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct WeakSum(pub u32);
+pub(crate) struct WeakSum(pub(crate) u32);
 
 /// The secret of a session's weak sums.
 #[derive(Clone, Copy)]
