@@ -1,11 +1,33 @@
 //! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`].
 
-use std::{ffi::OsString, os::fd::OwnedFd, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::ffi::{OsStrExt, OsStringExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use dsync_transport::TransportChoice;
-use dsync_wire::options::SyncOptions;
+use dsync_fs::{FilterSet, Walk, WalkError, WalkOptions};
+use dsync_transport::{AcceptOptions, RemoteShell, TransportChoice};
+use dsync_wire::{
+    event::Report,
+    link::{CloseReason, Link, Traffic},
+    message::{ControlMessage, PeerRole},
+    options::{Compression, SyncOptions},
+    state::{DestinationInbox, SourceInbox},
+};
 
-use crate::{CancelToken, Observer, Summary, SyncError};
+use crate::{
+    CancelToken, Observer, Summary, SyncError, destination,
+    observe::Connection,
+    session::{self, DestinationMail, Invitation, Session, SourceMail},
+    source,
+};
 
 /// Where the new files are.
 ///
@@ -118,9 +140,127 @@ impl Job {
     /// [`SyncError`] when the run could not start or not go on; what failed for single entries is in
     /// the summary and the events instead.
     pub fn run(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
-        let _ = (observer, cancel, &self.source, &self.destination, &self.options, &self.connect);
-        Err(SyncError::Cancelled)
+        check_options(&self.options, &self.connect)?;
+        let started = Instant::now();
+        let dry_run = self.options.dry_run;
+        let Self { source, destination, options, connect } = self;
+        let (report, connection, traffic) = match (source, destination) {
+            (Source::Local { paths }, Destination::Local { path }) => {
+                local(&paths, path, options, observer, cancel)?
+            }
+            (Source::Local { paths }, Destination::Remote { host, path }) => {
+                push(&paths, &host, path, options, &connect, observer, cancel)?
+            }
+            (Source::Remote { host, paths }, Destination::Local { path }) => {
+                pull(&host, paths, path, options, &connect, observer, cancel)?
+            }
+            (Source::Remote { .. }, Destination::Remote { .. }) => return Err(SyncError::BothRemote),
+        };
+        Ok(Summary { report, connection, traffic, elapsed: started.elapsed(), dry_run })
     }
+}
+
+/// What a run of any form comes to.
+type Outcome = (Report, Option<Connection>, Traffic);
+
+/// Both ends in this process: the source is the peer, on threads of its own.
+fn local(
+    paths: &[PathBuf],
+    path: PathBuf,
+    options: SyncOptions,
+    observer: &dyn Observer,
+    cancel: &CancelToken,
+) -> Result<Outcome, SyncError> {
+    let filter = compile(&options)?;
+    let (here, there) = dsync_transport::memory::pair();
+    let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
+    let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
+    let terms = session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT };
+    let (result, peer) = std::thread::scope(|scope| {
+        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel));
+        let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
+            let terms = destination::Terms { operand: path, filter, observer: Some(observer) };
+            destination::run(session, mail, terms, cancel)
+        });
+        here.close(CloseReason::Done);
+        (result, peer.join())
+    });
+    let report = match (result, peer) {
+        (Ok(report), _) => report,
+        // What the peer knows at first hand is told in its words.
+        (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => return Err(theirs),
+        (Err(error), _) => return Err(error),
+    };
+    Ok((report, None, here.traffic()))
+}
+
+/// This end is the source.
+fn push(
+    paths: &[PathBuf],
+    host: &RemoteHost,
+    path: OsString,
+    options: SyncOptions,
+    connect: &ConnectOptions,
+    observer: &dyn Observer,
+    cancel: &CancelToken,
+) -> Result<Outcome, SyncError> {
+    let walk = open_walk(paths, &options)?;
+    let role = PeerRole::Destination { path: path.into_vec() };
+    with_remote(host, connect, observer, cancel, |link| {
+        let terms = session::Terms { role, options, timeout: connect.timeout };
+        let (session, mail) = Session::start_source(link, terms)?;
+        source::run(session, mail, walk, Some(observer), cancel)
+    })
+}
+
+/// This end is the destination.
+fn pull(
+    host: &RemoteHost,
+    paths: Vec<OsString>,
+    path: PathBuf,
+    options: SyncOptions,
+    connect: &ConnectOptions,
+    observer: &dyn Observer,
+    cancel: &CancelToken,
+) -> Result<Outcome, SyncError> {
+    let filter = compile(&options)?;
+    let role = PeerRole::Source { paths: paths.into_iter().map(OsString::into_vec).collect() };
+    with_remote(host, connect, observer, cancel, |link| {
+        let terms = session::Terms { role, options, timeout: connect.timeout };
+        let (session, mail) = Session::start_destination(link, terms)?;
+        let terms = destination::Terms { operand: path, filter, observer: Some(observer) };
+        destination::run(session, mail, terms, cancel)
+    })
+}
+
+/// Connects to a host and runs one session over the link.
+fn with_remote(
+    host: &RemoteHost,
+    connect: &ConnectOptions,
+    observer: &dyn Observer,
+    cancel: &CancelToken,
+    run: impl FnOnce(Arc<dyn Link>) -> Result<Report, SyncError>,
+) -> Result<Outcome, SyncError> {
+    let shell = RemoteShell {
+        command: connect.shell.clone(),
+        user: host.user.clone(),
+        host: host.host.clone(),
+        remote_program: connect.remote_program.clone(),
+    };
+    let mut options = dsync_transport::ConnectOptions::default();
+    options.transport = connect.transport;
+    options.idle_timeout = connect.timeout;
+    let connected = match dsync_transport::connect(&shell, &options) {
+        Ok(connected) => connected,
+        // An interrupt also ends the remote shell: say what the user did, not what followed.
+        Err(_) if cancel.is_cancelled() => return Err(SyncError::Cancelled),
+        Err(error) => return Err(error.into()),
+    };
+    let link = Arc::clone(&connected.link);
+    let connection = Connection { carrier: link.carrier(), fallback: connected.fallback.clone() };
+    observer.connected(&connection);
+    let report = run(Arc::clone(&link))?;
+    Ok((report, Some(connection), link.traffic()))
 }
 
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`, answers
@@ -132,6 +272,99 @@ impl Job {
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
 pub fn serve(input: OwnedFd, output: OwnedFd, ssh_connection: Option<&str>) -> Result<(), SyncError> {
-    let _ = (input, output, ssh_connection);
-    Err(SyncError::Cancelled)
+    let timeout = ConnectOptions::default().timeout;
+    let mut options = AcceptOptions::default();
+    options.ssh_connection = ssh_connection.map(str::to_owned);
+    options.idle_timeout = timeout;
+    let link = dsync_transport::accept(input, output, &options)?;
+    serve_link(link.into(), timeout, &CancelToken::new())
 }
+
+/// Serves one session over a link, in whatever role the controller gives.
+fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> Result<(), SyncError> {
+    let Invitation { session, receiver, role } = Session::accept(link, timeout)?;
+    match role {
+        PeerRole::Source { paths } => {
+            let paths: Vec<_> =
+                paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
+            let walk = match open_walk(&paths, &session.options) {
+                Ok(walk) => walk,
+                Err(error) => return Err(session.refuse(error)),
+            };
+            session.control.send(&ControlMessage::Ready)?;
+            let mail = SourceMail { receiver, order: SourceInbox::peer() };
+            source::run(session, mail, walk, None, cancel)?;
+        }
+        PeerRole::Destination { path } => {
+            let filter = match compile(&session.options) {
+                Ok(filter) => filter,
+                Err(error) => return Err(session.refuse(error)),
+            };
+            session.control.send(&ControlMessage::Ready)?;
+            let operand = PathBuf::from(OsString::from_vec(path));
+            let terms = destination::Terms { operand, filter, observer: None };
+            let mail = DestinationMail { receiver, order: DestinationInbox::peer() };
+            destination::run(session, mail, terms, cancel)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens the source operands; a missing one is an error when it is the only one.
+fn open_walk(paths: &[PathBuf], options: &SyncOptions) -> Result<Walk, SyncError> {
+    let walk_options = WalkOptions {
+        recursive: options.recursive,
+        one_file_system: options.one_file_system,
+        filter: compile(options)?,
+    };
+    let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let walk = Walk::open(&operands, walk_options).map_err(|error| match error {
+        WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
+            path: paths.get(index).cloned().unwrap_or_default(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, source),
+        },
+        _ => SyncError::InvalidOption { field: "source", reason: "too many paths" },
+    })?;
+    let problems = walk.operand_problems();
+    match problems.first() {
+        Some(problem) if problems.len() == paths.len() => {
+            let path = paths.get(problem.index).cloned().unwrap_or_default();
+            Err(match problem.error.raw_os_error() {
+                Some(number) if problem.error.kind() != io::ErrorKind::NotFound => {
+                    SyncError::SourceUnreadable { path, source: io::Error::from_raw_os_error(number) }
+                }
+                _ => SyncError::SourceMissing { path },
+            })
+        }
+        _ => Ok(walk),
+    }
+}
+
+fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
+    let rules: Vec<_> =
+        options.filters.iter().map(|rule| (rule.include, rule.pattern.as_slice())).collect();
+    FilterSet::compile(&rules).map_err(|error| SyncError::BadPattern {
+        pattern: String::from_utf8_lossy(&error.pattern).into_owned(),
+        column: error.column,
+        reason: error.reason.as_str(),
+    })
+}
+
+fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), SyncError> {
+    let invalid = |field, reason| Err(SyncError::InvalidOption { field, reason });
+    if connect.timeout < Duration::from_secs(1) {
+        return invalid("timeout", "must be at least 1 s");
+    }
+    if connect.shell.is_empty() {
+        return invalid("shell", "names no program");
+    }
+    match options.compression {
+        Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {
+            invalid("compression", "the zstd level must be from 1 to 19")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A local run has no network that could go silent.
+const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
-use dsync_transport::ConnectError;
+use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{link::LinkError, message::Operation};
 
 use crate::exit_code;
@@ -84,6 +84,9 @@ pub enum SyncError {
     /// The remote end could not be started or reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// This end, started as the remote one, was not reached by its client.
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
     /// The connection broke during the run.
     #[error("the connection broke")]
     Link(#[from] LinkError),
@@ -114,6 +117,20 @@ pub enum SyncError {
         operation: Operation,
         /// Where.
         path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread {
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The system gave no random numbers.
+    #[error("the system gave no random numbers")]
+    Random {
         /// Why.
         #[source]
         source: io::Error,
@@ -162,11 +179,12 @@ impl SyncError {
             Self::DestinationInsideSource { .. } => exit_code::POLICY,
             Self::Locked { .. } => exit_code::LOCKED,
             Self::Connect(error) => error.exit_code(),
+            Self::Accept(error) => error.exit_code(),
             Self::Link(LinkError::TimedOut) | Self::Timeout { .. } => exit_code::TIMEOUT,
             Self::Link(_) => exit_code::SOCKET,
             Self::Protocol { .. } | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } => *exit_code,
-            Self::Filesystem { .. } => exit_code::FILE_IO,
+            Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
             Self::Cancelled => exit_code::INTERRUPTED,
         }
     }

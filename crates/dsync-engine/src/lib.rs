@@ -4,12 +4,19 @@
 //! product embeds. It prints nothing, reads no environment, never exits the process and holds no
 //! global state; what it has to say goes to an [`Observer`], a typed [`Summary`] or a [`SyncError`].
 
+mod account;
 pub mod cancel;
+mod content;
+mod destination;
 pub mod endpoint;
 pub mod error;
 pub mod exit_code;
+mod halt;
 pub mod observe;
 pub mod operand;
+mod plan;
+mod session;
+mod source;
 pub mod summary;
 
 pub use dsync_transport::TransportChoice;

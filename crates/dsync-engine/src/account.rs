@@ -1,0 +1,198 @@
+//! The destination's account of a run: what the report and the progress say, and who hears of events.
+//!
+//! Counters are atomics because lane threads, the planner and the committer add to them at once. The
+//! law (invariant D14): the report's counts are those of the planned actions that did not fail.
+
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use dsync_wire::{
+    event::{Action, Event, FileType, Planned, Progress, Report},
+    message::{Cause, ControlMessage, Entry, Operation, Problem},
+    options::EventLevel,
+};
+
+use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut};
+
+/// Who hears of the destination's events.
+#[derive(Clone, Copy)]
+pub(crate) enum Audience<'a> {
+    /// This end is the controller.
+    Observer(&'a dyn Observer),
+    /// The source is the controller: events cross the wire.
+    Wire(&'a ControlOut),
+}
+
+/// The account of one run.
+pub(crate) struct Account<'a> {
+    audience: Audience<'a>,
+    level: EventLevel,
+    report: Mutex<Report>,
+    /// Counters of [`Progress`].
+    pub(crate) progress: ProgressCounters,
+    /// Bytes of new files that came over the wire, and that came from the basis.
+    pub(crate) literal_bytes: AtomicU64,
+    /// See `literal_bytes`.
+    pub(crate) matched_bytes: AtomicU64,
+    /// True once the source could not read something: nothing may be deleted.
+    listing_damaged: AtomicBool,
+}
+
+/// Progress as it is counted.
+#[derive(Default)]
+pub(crate) struct ProgressCounters {
+    pub(crate) entries_checked: AtomicU64,
+    pub(crate) entries_listed: AtomicU64,
+    pub(crate) files_needed: AtomicU64,
+    pub(crate) bytes_needed: AtomicU64,
+    pub(crate) files_done: AtomicU64,
+    pub(crate) bytes_done: AtomicU64,
+    pub(crate) totals_final: AtomicBool,
+}
+
+impl ProgressCounters {
+    /// The counters as they are now.
+    pub(crate) fn snapshot(&self) -> Progress {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Progress {
+            totals_final: self.totals_final.load(Ordering::Acquire),
+            entries_checked: get(&self.entries_checked),
+            files_needed: get(&self.files_needed),
+            bytes_needed: get(&self.bytes_needed),
+            files_done: get(&self.files_done),
+            bytes_done: get(&self.bytes_done),
+            entries_listed: get(&self.entries_listed),
+        }
+    }
+}
+
+impl<'a> Account<'a> {
+    /// Opens the account.
+    pub(crate) fn new(audience: Audience<'a>, level: EventLevel) -> Self {
+        Self {
+            audience,
+            level,
+            report: Mutex::default(),
+            progress: ProgressCounters::default(),
+            literal_bytes: AtomicU64::new(0),
+            matched_bytes: AtomicU64::new(0),
+            listing_damaged: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts a plan and tells the audience of it.
+    pub(crate) fn planned(&self, planned: Planned) -> Result<(), SyncError> {
+        {
+            let mut report = lock(&self.report);
+            match planned.action {
+                Action::Create => report.created.add(planned.kind),
+                Action::Delete => report.deleted.add(planned.kind),
+                Action::Retag => report.retagged += 1,
+                _ => {}
+            }
+            let transfers = matches!(planned.action, Action::Create | Action::Update);
+            if transfers && planned.kind == FileType::File {
+                report.files_transferred += 1;
+                report.transferred_bytes += planned.size;
+            }
+        }
+        let heard = match planned.action {
+            Action::Keep => EventLevel::All,
+            _ => EventLevel::Changes,
+        };
+        if self.level >= heard { self.tell(Event::Planned(planned)) } else { Ok(()) }
+    }
+
+    /// Counts bytes of new files.
+    pub(crate) fn received(&self, literal: u64, matched: u64, zero: u64) {
+        self.literal_bytes.fetch_add(literal, Ordering::Relaxed);
+        self.matched_bytes.fetch_add(matched, Ordering::Relaxed);
+        self.progress.bytes_done.fetch_add(literal + matched + zero, Ordering::Relaxed);
+    }
+
+    /// Counts a file that arrived or was given up.
+    pub(crate) fn file_done(&self) {
+        self.progress.files_done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an entry of the source's listing.
+    pub(crate) fn count_listed(&self, entry: &Entry) {
+        if let Some(kind) = file_type(&entry.kind) {
+            lock(&self.report).listed.add(kind);
+        }
+    }
+
+    /// Takes back the count of a planned transfer that failed.
+    pub(crate) fn transfer_failed(&self, action: Action, size: u64) {
+        let mut report = lock(&self.report);
+        if action == Action::Create {
+            report.created.files = report.created.files.saturating_sub(1);
+        }
+        report.files_transferred = report.files_transferred.saturating_sub(1);
+        report.transferred_bytes = report.transferred_bytes.saturating_sub(size);
+    }
+
+    /// Records a problem of either end and tells the audience.
+    pub(crate) fn problem(&self, problem: Problem) -> Result<(), SyncError> {
+        {
+            let mut report = lock(&self.report);
+            match problem.cause {
+                Cause::Vanished | Cause::Changed => report.vanished += 1,
+                Cause::Skipped => {}
+                _ => report.failed += 1,
+            }
+        }
+        let unread = matches!(problem.operation, Operation::ReadDirectory | Operation::Stat | Operation::ReadLink);
+        if unread && !matches!(problem.cause, Cause::Vanished | Cause::Skipped) {
+            self.listing_damaged.store(true, Ordering::Release);
+        }
+        self.tell(Event::Failed(problem))
+    }
+
+    /// True when the source could not list everything, so that nothing may be deleted.
+    pub(crate) fn listing_damaged(&self) -> bool {
+        self.listing_damaged.load(Ordering::Acquire)
+    }
+
+    /// Marks the source's listing as incomplete.
+    pub(crate) fn mark_listing_damaged(&self) {
+        self.listing_damaged.store(true, Ordering::Release);
+    }
+
+    /// Changes the report under its lock.
+    pub(crate) fn amend(&self, change: impl FnOnce(&mut Report)) {
+        change(&mut lock(&self.report));
+    }
+
+    /// The report as it stands.
+    pub(crate) fn report(&self) -> Report {
+        let mut report = lock(&self.report).clone();
+        report.literal_bytes = self.literal_bytes.load(Ordering::Relaxed);
+        report.matched_bytes = self.matched_bytes.load(Ordering::Relaxed);
+        report
+    }
+
+    /// Tells the audience how far the run is.
+    pub(crate) fn tell_progress(&self) -> Result<(), SyncError> {
+        let progress = self.progress.snapshot();
+        match self.audience {
+            Audience::Observer(observer) => {
+                observer.progress(&progress);
+                Ok(())
+            }
+            Audience::Wire(control) => control.send(&ControlMessage::Progress(progress)),
+        }
+    }
+
+    fn tell(&self, event: Event) -> Result<(), SyncError> {
+        match self.audience {
+            Audience::Observer(observer) => {
+                observer.event(&event);
+                Ok(())
+            }
+            Audience::Wire(control) => control.send(&ControlMessage::Event(event)),
+        }
+    }
+}

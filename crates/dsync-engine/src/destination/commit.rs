@@ -1,0 +1,113 @@
+//! Stage 8: makes finished files durable and visible, in groups.
+//!
+//! Under the default durability a group costs one sync of its filesystem, before its renames. A group is
+//! closed when it is large, old, or when nothing more comes for a moment: files of slow runs should
+//! not wait long for their names, and the source's credit returns only with them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, select};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile};
+use dsync_wire::message::{Cause, Operation};
+
+use super::{Site, directory::cause, files::Pending};
+use crate::SyncError;
+
+/// A finished file on its way to its name.
+pub(super) struct Commit {
+    pub(super) prepared: PreparedFile,
+    pub(super) file: Arc<Pending>,
+}
+
+/// Commits until no more files come; gives the group for the final sync.
+pub(super) fn run(
+    site: &Site<'_>,
+    commits: &Receiver<Commit>,
+    over: &Receiver<()>,
+) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
+    let mut group = CommitGroup::new(site.durability);
+    let mut opened = Instant::now();
+    let mut bytes = 0;
+    let mut idle = MIN_IDLE;
+    loop {
+        let mut ended = false;
+        let next = select! {
+            recv(commits) -> commit => commit.ok(),
+            // Disconnected when all lanes have ended; what they handed over is still in the queue.
+            recv(over) -> _ => {
+                let commit = commits.try_recv().ok();
+                ended = commit.is_none();
+                commit
+            }
+            default(idle) => None,
+        };
+        let quiet = next.is_none();
+        if let Some(commit) = next {
+            if group.is_empty() {
+                opened = Instant::now();
+            }
+            bytes += commit.file.size;
+            group.add(commit.prepared, commit.file);
+        }
+        let full = group.len() >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
+        if !group.is_empty() && (quiet || full) {
+            if site.session.halt.stopped() {
+                break;
+            }
+            let started = Instant::now();
+            flush(site, &mut group)?;
+            bytes = 0;
+            // Where syncs are slow, wait for more work before the next one.
+            idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
+        }
+        if ended {
+            break;
+        }
+    }
+    Ok(group)
+}
+
+/// Commits the group and settles its files.
+fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), SyncError> {
+    for (file, result) in group.flush() {
+        match result {
+            Ok(()) => file.directory.touch(),
+            Err(error) => {
+                let path = file.directory.path.join(&file.name);
+                let cause = match error {
+                    CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
+                    CommitError::BasisChanged => Cause::Changed,
+                    CommitError::Sync { source } => {
+                        // Final for the whole group, and the next group's sync would prove nothing.
+                        let source = std::io::Error::new(source.kind(), source);
+                        return Err(SyncError::Filesystem {
+                            operation: Operation::Commit,
+                            path: site.display_path(&path),
+                            source,
+                        });
+                    }
+                    CommitError::Rename { source } | CommitError::Stat { source } => cause(&source),
+                    _ => Cause::Unrepresentable,
+                };
+                site.account.transfer_failed(file.action, file.size);
+                site.problem(Operation::Commit, &path, cause)?;
+            }
+        }
+        file.finished(site)?;
+    }
+    Ok(())
+}
+
+/// Files of one group: enough that its sync costs each of them little.
+const MAX_FILES: usize = 2048;
+/// Bytes of one group, so that a sync does not stall the run for long.
+const MAX_BYTES: u64 = 512 << 20;
+/// Age of one group.
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// A group is closed when nothing came for this long.
+const MIN_IDLE: Duration = Duration::from_millis(30);
+/// The idle time grows with the cost of a flush, so that syncs take at most a quarter of the time.
+const IDLE_PER_FLUSH: u32 = 3;

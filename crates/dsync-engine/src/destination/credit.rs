@@ -1,0 +1,90 @@
+//! Counting limits: how much the destination lets be under way at once.
+//!
+//! Each bound protects one resource: open directories (descriptors), signature bytes (the source's
+//! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so no
+//! single file can block a run.
+
+use std::sync::{Condvar, Mutex};
+
+use dsync_wire::message::ControlMessage;
+
+use crate::{
+    SyncError,
+    halt::{Halt, lock, wait},
+    session::ControlOut,
+};
+
+/// A counting semaphore that gives up when the run has ended.
+pub(super) struct Credit {
+    limit: u64,
+    used: Mutex<u64>,
+    freed: Condvar,
+}
+
+impl Credit {
+    pub(super) fn new(limit: u64) -> Self {
+        Self { limit, used: Mutex::new(0), freed: Condvar::new() }
+    }
+
+    /// Takes `amount`, waiting for it. False when the run has ended.
+    pub(super) fn take(&self, amount: u64, halt: &Halt) -> bool {
+        let mut used = lock(&self.used);
+        while *used > 0 && used.saturating_add(amount) > self.limit {
+            if halt.stopped() {
+                return false;
+            }
+            used = wait(&self.freed, used);
+        }
+        *used += amount;
+        true
+    }
+
+    /// Gives `amount` back.
+    pub(super) fn give(&self, amount: u64) {
+        let mut used = lock(&self.used);
+        *used = used.saturating_sub(amount);
+        drop(used);
+        self.freed.notify_all();
+    }
+
+    /// Gives one back.
+    pub(super) fn release(&self) {
+        self.give(1);
+    }
+
+    /// Waits until nothing is taken. False when the run has ended.
+    pub(super) fn drained(&self, halt: &Halt) -> bool {
+        let mut used = lock(&self.used);
+        while *used > 0 {
+            if halt.stopped() {
+                return false;
+            }
+            used = wait(&self.freed, used);
+        }
+        true
+    }
+}
+
+/// One listing message whose files are under way; when the last is done the source may forget it.
+pub(super) struct PartTicket {
+    number: u64,
+    pending: std::sync::atomic::AtomicU64,
+}
+
+impl PartTicket {
+    /// A ticket held once by the planner.
+    pub(super) fn new(number: u64) -> Self {
+        Self { number, pending: std::sync::atomic::AtomicU64::new(1) }
+    }
+
+    pub(super) fn hold(&self) {
+        self.pending.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+    }
+
+    pub(super) fn release(&self, control: &ControlOut) -> Result<(), SyncError> {
+        if self.pending.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
+            control.send(&ControlMessage::ListingDone { part: self.number })?;
+        }
+        Ok(())
+    }
+}

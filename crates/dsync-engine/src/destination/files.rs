@@ -1,0 +1,246 @@
+//! The files that were asked for and have not arrived.
+//!
+//! A file is asked for at most [`MAX_ATTEMPTS`] times: again without a basis when its root did not match,
+//! again when it changed while the source read it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use dsync_delta::Layout;
+use dsync_fs::{Component, SourceFile, Stamp, Wanted};
+use dsync_wire::{
+    event::Action,
+    message::{Cause, ControlMessage, EntryId, FileOutcome, Operation, Segment},
+};
+
+use super::{
+    Site,
+    credit::PartTicket,
+    directory::Directory,
+    stage::{Stage, Verdict},
+};
+use crate::{SyncError, halt::lock};
+
+/// One requested file.
+pub(super) struct Pending {
+    pub(super) entry: EntryId,
+    pub(super) directory: Arc<Directory>,
+    pub(super) part: Arc<PartTicket>,
+    /// Name at the destination.
+    pub(super) name: Component,
+    pub(super) action: Action,
+    pub(super) wanted: Wanted,
+    /// Size as listed.
+    pub(super) size: u64,
+    transfer: Mutex<Transfer>,
+}
+
+/// The state of a file's transfer.
+#[derive(Default)]
+struct Transfer {
+    attempt: u8,
+    basis: Option<Arc<Basis>>,
+    stage: Option<Arc<Stage>>,
+    /// The outcome, when it arrived before the first segment.
+    early: Option<FileOutcome>,
+}
+
+/// The old file that a delta refers to.
+pub(super) struct Basis {
+    pub(super) file: SourceFile,
+    pub(super) layout: Layout,
+    /// Bytes of signature that the source holds for it.
+    pub(super) signature_bytes: u64,
+}
+
+/// A file that has come to its end, one way or the other.
+pub(super) enum Verified {
+    /// Its content is right.
+    Good(Arc<Stage>),
+    /// It was asked for again, or has failed; nothing is left to do.
+    Settled,
+}
+
+impl Pending {
+    pub(super) fn new(
+        entry: EntryId,
+        directory: Arc<Directory>,
+        part: Arc<PartTicket>,
+        name: Component,
+        action: Action,
+        wanted: Wanted,
+        size: u64,
+    ) -> Self {
+        let transfer = Mutex::default();
+        Self { entry, directory, part, name, action, wanted, size, transfer }
+    }
+
+    /// Notes the basis that the source is about to be told of.
+    pub(super) fn set_basis(&self, basis: Basis) {
+        lock(&self.transfer).basis = Some(Arc::new(basis));
+    }
+
+    /// The state of the old file that the delta was made from.
+    pub(super) fn basis_stamp(&self) -> Option<Stamp> {
+        lock(&self.transfer).basis.as_ref().map(|basis| basis.file.stamp())
+    }
+
+    /// The current attempt.
+    pub(super) fn attempt(&self) -> u8 {
+        lock(&self.transfer).attempt
+    }
+
+    /// The stage that a segment belongs to, made for the first one; `None` when it is void because the
+    /// file was asked for again since.
+    pub(super) fn stage(&self, site: &Site<'_>, header: &Segment) -> Result<Option<Arc<Stage>>, SyncError> {
+        let mut transfer = lock(&self.transfer);
+        if header.attempt < transfer.attempt {
+            return Ok(None);
+        }
+        if header.attempt > transfer.attempt {
+            return Err(SyncError::Protocol { detail: format!("entry {}: attempt not asked for", self.entry.0) });
+        }
+        if let Some(stage) = &transfer.stage {
+            stage.check_header(header)?;
+            return Ok(Some(Arc::clone(stage)));
+        }
+        let stage = Arc::new(Stage::create(site, self, header, transfer.basis.clone())?);
+        if let Some(outcome) = transfer.early.take() {
+            stage.set_outcome(outcome);
+        }
+        transfer.stage = Some(Arc::clone(&stage));
+        Ok(Some(stage))
+    }
+
+    /// Takes what the source said of a file that went in segments.
+    pub(super) fn file_end(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        attempt: u8,
+        outcome: FileOutcome,
+    ) -> Result<Verified, SyncError> {
+        let stage = {
+            let mut transfer = lock(&self.transfer);
+            if attempt != transfer.attempt {
+                return Ok(Verified::Settled);
+            }
+            match (&outcome, &transfer.stage) {
+                (FileOutcome::Complete { .. }, Some(stage)) => Arc::clone(stage),
+                // The end may overtake the file's only segment.
+                (FileOutcome::Complete { .. }, None) => {
+                    transfer.early = Some(outcome);
+                    return Ok(Verified::Settled);
+                }
+                (FileOutcome::Failed { cause }, _) => {
+                    let cause = *cause;
+                    drop(transfer);
+                    self.give_up_or_retry(site, cause)?;
+                    return Ok(Verified::Settled);
+                }
+            }
+        };
+        stage.set_outcome(outcome);
+        self.verify(site, &stage)
+    }
+
+    /// Checks a staged file once all its segments and its outcome are here.
+    pub(super) fn verify(self: &Arc<Self>, site: &Site<'_>, stage: &Arc<Stage>) -> Result<Verified, SyncError> {
+        match stage.verdict()? {
+            Verdict::Incomplete => return Ok(Verified::Settled),
+            Verdict::Good => return Ok(Verified::Good(Arc::clone(stage))),
+            Verdict::Mismatch => self.give_up_or_retry(site, Cause::ContentMismatch)?,
+            Verdict::Broken(operation, cause) => self.fail(site, operation, cause)?,
+        }
+        Ok(Verified::Settled)
+    }
+
+    /// Asks for the file again, whole, if its failure may be one of this attempt only; else records it.
+    pub(super) fn give_up_or_retry(self: &Arc<Self>, site: &Site<'_>, cause: Cause) -> Result<(), SyncError> {
+        let (again, attempt, basis) = {
+            let mut transfer = lock(&self.transfer);
+            transfer.stage = None;
+            transfer.early = None;
+            let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
+            let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
+            if again {
+                transfer.attempt += 1;
+            }
+            (again, transfer.attempt, transfer.basis.take())
+        };
+        if let Some(basis) = basis {
+            site.signatures.give(basis.signature_bytes);
+        }
+        if again {
+            return site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt });
+        }
+        site.account.transfer_failed(self.action, self.size);
+        let operation = match cause {
+            Cause::ContentMismatch => Operation::WriteFile,
+            _ => Operation::ReadFile,
+        };
+        site.problem(operation, &self.directory.path.join(&self.name), cause)?;
+        self.done(site)
+    }
+
+    /// Records a failure at the destination.
+    pub(super) fn fail(self: &Arc<Self>, site: &Site<'_>, operation: Operation, cause: Cause) -> Result<(), SyncError> {
+        {
+            let mut transfer = lock(&self.transfer);
+            transfer.stage = None;
+            // What still arrives for it is void.
+            transfer.attempt = u8::MAX;
+        }
+        site.account.transfer_failed(self.action, self.size);
+        site.problem(operation, &self.directory.path.join(&self.name), cause)?;
+        self.done(site)
+    }
+
+    /// The source owes nothing more for this file.
+    pub(super) fn arrived(&self, site: &Site<'_>) {
+        if let Some(basis) = lock(&self.transfer).basis.take() {
+            site.signatures.give(basis.signature_bytes);
+        }
+        lock(&self.transfer).stage = None;
+        site.files.remove(self.entry);
+        site.awaited.release();
+    }
+
+    /// Ends a file that arrived or failed: releases its listing and its directory.
+    fn done(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        self.arrived(site);
+        self.finished(site)
+    }
+
+    /// The file is in place, or never will be.
+    pub(super) fn finished(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        site.account.file_done();
+        self.directory.release(site)?;
+        self.part.release(&site.session.control)
+    }
+}
+
+/// Files under way by entry number.
+#[derive(Default)]
+pub(super) struct Files {
+    by_entry: Mutex<HashMap<EntryId, Arc<Pending>>>,
+}
+
+impl Files {
+    pub(super) fn insert(&self, file: &Arc<Pending>) {
+        lock(&self.by_entry).insert(file.entry, Arc::clone(file));
+    }
+
+    /// The file of this number, unless it has arrived or failed (or was never asked for).
+    pub(super) fn get(&self, entry: EntryId) -> Option<Arc<Pending>> {
+        lock(&self.by_entry).get(&entry).cloned()
+    }
+
+    fn remove(&self, entry: EntryId) {
+        lock(&self.by_entry).remove(&entry);
+    }
+}
+
+/// A file is asked for this often before it is given up.
+const MAX_ATTEMPTS: u8 = 3;

@@ -1,0 +1,66 @@
+//! The source's messages at the destination: its listing goes to the planner.
+
+use std::sync::atomic::Ordering;
+
+use crossbeam_channel::Sender;
+use dsync_wire::{limits::MAX_LISTING_ENTRIES, message::ControlMessage};
+
+use super::{Site, planner::Listed};
+use crate::{
+    SyncError,
+    session::{self, DestinationMail},
+    source::MAX_UNRELEASED_ENTRIES,
+};
+
+/// Receives until the source says goodbye.
+pub(super) fn run(
+    site: &Site<'_>,
+    mail: DestinationMail,
+    planner: &Sender<Listed>,
+) -> Result<(), SyncError> {
+    let DestinationMail { mut receiver, mut order } = mail;
+    loop {
+        let message = site.session.hear(&mut receiver)?;
+        if site.reporting.load(Ordering::Acquire) {
+            order.report_sent();
+        }
+        order.check(&message)?;
+        let listed = match message {
+            ControlMessage::Alive => continue,
+            ControlMessage::Bye => return Ok(()),
+            ControlMessage::Tops(tops) => Listed::Tops(tops),
+            ControlMessage::IdName(name) => Listed::IdName(name),
+            ControlMessage::Listing(listing) => {
+                check_credit(site, planner, listing.entries.len())?;
+                Listed::Listing(listing)
+            }
+            ControlMessage::Problem(problem) => Listed::Problem(problem),
+            ControlMessage::ListingEnd(end) => {
+                site.account.amend(|report| report.total_bytes = end.bytes);
+                Listed::End
+            }
+            other => return Err(session::unexpected(&other)),
+        };
+        // The planner ends early only when the run has failed.
+        if planner.send(listed).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// The source may be ahead of the planner by its credit, not more.
+fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Result<(), SyncError> {
+    let progress = &site.account.progress;
+    let entries = entries as u64;
+    let listed = progress.entries_listed.fetch_add(entries, Ordering::AcqRel) + entries;
+    let ahead = listed.saturating_sub(progress.entries_checked.load(Ordering::Acquire));
+    let messages = planner.len();
+    if ahead > (MAX_UNRELEASED_ENTRIES + MAX_LISTING_ENTRIES) as u64 || messages > MAX_QUEUED_MESSAGES {
+        return Err(SyncError::Protocol { detail: format!("the source is {ahead} entries ahead of its credit") });
+    }
+    Ok(())
+}
+
+/// Bound on messages between inbox and planner: each entry of the credit in a listing of its own, and
+/// names and problems besides.
+const MAX_QUEUED_MESSAGES: usize = 4 * MAX_UNRELEASED_ENTRIES;

@@ -1,0 +1,273 @@
+//! The destination role: compares listings, asks for what differs, stages, verifies, commits, deletes.
+//!
+//! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one receiver per
+//! data lane (stage 7), a committer (stage 8), a watch and a pulse. When every file that was asked for
+//! has its name, deletions are carried out, everything is made durable, and only then the report is sent.
+
+mod commit;
+mod credit;
+mod delete;
+mod directory;
+mod files;
+mod inbox;
+mod owners;
+mod planner;
+mod receive;
+mod sign;
+mod stage;
+mod target;
+
+use std::{
+    collections::HashMap,
+    io,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath};
+use dsync_wire::{
+    event::Report,
+    message::{Cause, ControlMessage, EntryId, Operation, Problem},
+    options::Durability,
+};
+
+pub(crate) use self::sign::FORMAT;
+use self::{
+    commit::Commit,
+    credit::Credit,
+    files::{Files, Pending},
+    planner::Leftover,
+    target::Target,
+};
+use crate::{
+    CancelToken, SyncError,
+    account::{Account, Audience},
+    halt::lock,
+    plan::Policy,
+    session::{DestinationMail, Session},
+};
+
+/// What the destination's threads share.
+pub(super) struct Site<'a> {
+    session: &'a Session,
+    policy: Policy,
+    durability: dsync_fs::Durability,
+    account: Account<'a>,
+    files: Files,
+    commits: Sender<Commit>,
+    /// Files asked for that have neither arrived nor failed.
+    awaited: Credit,
+    /// Directories held open.
+    open_directories: Credit,
+    /// Bytes of signatures that the source holds.
+    signatures: Credit,
+    listed: AtomicU64,
+    root: OnceLock<PathBuf>,
+    /// Set just before the report is sent.
+    reporting: AtomicBool,
+    /// One directory of each filesystem that was changed other than by a commit.
+    touched: Mutex<HashMap<u64, Arc<Dir>>>,
+}
+
+/// What a destination is started with.
+pub(crate) struct Terms<'a> {
+    /// The operand.
+    pub(crate) operand: PathBuf,
+    /// The run's filters, compiled.
+    pub(crate) filter: FilterSet,
+    /// Who hears of events: `None` when the source is the controller.
+    pub(crate) observer: Option<&'a dyn crate::Observer>,
+}
+
+/// Makes the destination like the source; gives the account of it.
+pub(crate) fn run(
+    session: Session,
+    mail: DestinationMail,
+    terms: Terms<'_>,
+    cancel: &CancelToken,
+) -> Result<Report, SyncError> {
+    let mut report = None;
+    let (commits_tx, commits) = bounded(QUEUED_COMMITS);
+    {
+        let control = Arc::clone(&session.control);
+        let audience = terms.observer.map_or(Audience::Wire(&control), Audience::Observer);
+        let site = Site::new(&session, audience, commits_tx);
+        let site = &site;
+        let halt = &session.halt;
+        let report = &mut report;
+        let leftover = Mutex::new(None);
+        let group = Mutex::new(None);
+        let (leftover, group) = (&leftover, &group);
+        std::thread::scope(|scope| {
+            let (over_tx, over) = bounded::<()>(0);
+            let pulse_over = over.clone();
+            let (signers_tx, signers) = bounded(QUEUED_SIGNATURES);
+            let (listed_tx, listed) = unbounded();
+            let (done_tx, commits_over) = bounded::<()>(0);
+            halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
+            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, || site.account.tell_progress()));
+            let inbox = halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx));
+            let planner = halt.spawn(scope, "plan", move || {
+                let plan = planner::run(site, terms.operand, terms.filter, signers_tx, &listed)?;
+                *lock(leftover) = plan;
+                Ok(())
+            });
+            for _ in 0..SIGNERS {
+                let signers = signers.clone();
+                halt.spawn(scope, "sign", move || sign::run(site, &signers));
+            }
+            drop(signers);
+            let lanes: Vec<_> = (0..session.data_lanes)
+                .map(|_| halt.spawn(scope, "receive", move || receive::run(site)))
+                .collect();
+            let committer = halt.spawn(scope, "commit", move || {
+                *lock(group) = Some(commit::run(site, &commits, &commits_over)?);
+                Ok(())
+            });
+            for thread in lanes.into_iter().chain([planner]).flatten() {
+                let _ = thread.join();
+            }
+            drop(done_tx);
+            if let Some(committer) = committer {
+                let _ = committer.join();
+            }
+            let finished = (lock(leftover).take(), lock(group).take());
+            if let (Some(leftover), Some(group)) = finished
+                && !halt.stopped()
+            {
+                match site.finish(leftover, group) {
+                    Ok(done) => *report = Some(done),
+                    Err(error) => halt.fail(error),
+                }
+            }
+            // The source says goodbye, or hangs up.
+            if let Some(inbox) = inbox {
+                let _ = inbox.join();
+            }
+            drop(over_tx);
+        });
+    }
+    session.conclude(report)
+}
+
+impl<'a> Site<'a> {
+    fn new(session: &'a Session, audience: Audience<'a>, commits: Sender<Commit>) -> Self {
+        let descriptors = dsync_fs::sys::raise_nofile_limit();
+        let options = session.options.clone();
+        let durability = match options.durability {
+            Durability::File => dsync_fs::Durability::File,
+            Durability::None => dsync_fs::Durability::None,
+            _ => dsync_fs::Durability::Batch,
+        };
+        Self {
+            session,
+            account: Account::new(audience, options.events),
+            policy: Policy {
+                options,
+                privileged: Privileges::current().is_root(),
+                umask: dsync_fs::sys::file_creation_mask(),
+            },
+            durability,
+            files: Files::default(),
+            commits,
+            awaited: Credit::new(u64::MAX),
+            open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
+            signatures: Credit::new(MAX_SIGNATURE_BYTES),
+            listed: AtomicU64::new(1),
+            root: OnceLock::new(),
+            reporting: AtomicBool::new(false),
+            touched: Mutex::default(),
+        }
+    }
+
+    /// Numbers the next listed entry.
+    fn next_entry(&self) -> EntryId {
+        EntryId(self.listed.fetch_add(1, Ordering::AcqRel))
+    }
+
+    /// True for a number that the listing has reached.
+    fn was_listed(&self, entry: EntryId) -> bool {
+        entry.0 < self.listed.load(Ordering::Acquire)
+    }
+
+    fn set_root(&self, target: &Target) {
+        let _ = self.root.set(target.path.clone());
+    }
+
+    /// A path below the root as a person would write it.
+    fn display_path(&self, path: &RelPath) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        let below = std::ffi::OsStr::from_bytes(path.as_bytes());
+        self.root.get().map_or_else(|| PathBuf::from(below), |root| root.join(below))
+    }
+
+    /// Remembers that a directory's filesystem was changed.
+    fn touched(&self, dir: &Arc<Dir>) {
+        if let Ok(device) = dir.device() {
+            lock(&self.touched).entry(device).or_insert_with(|| Arc::clone(dir));
+        }
+    }
+
+    /// Records a problem at a path below the root.
+    fn problem(&self, operation: Operation, path: &RelPath, cause: Cause) -> Result<(), SyncError> {
+        self.account.problem(Problem { operation, path: path.as_bytes().to_vec(), cause })
+    }
+
+    /// The cause that an error stands for; an error that the next file would meet as well ends the run.
+    fn cause_or_fatal(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        error: io::Error,
+    ) -> Result<Cause, SyncError> {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        if matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
+            return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
+        }
+        Ok(directory::cause(&error))
+    }
+
+    /// Everything has its name: deletes, makes durable, reports.
+    fn finish(
+        &self,
+        leftover: Leftover,
+        mut group: CommitGroup<Arc<Pending>>,
+    ) -> Result<Report, SyncError> {
+        let Leftover { target, deletions } = leftover;
+        deletions.carry_out(self, target.root.as_ref())?;
+        for dir in lock(&self.touched).values() {
+            group.note(dir);
+        }
+        if !self.policy.options.dry_run {
+            group.finish().map_err(|error| SyncError::Filesystem {
+                operation: Operation::Commit,
+                path: target.path.clone(),
+                source: io::Error::new(error.source.kind(), error.source),
+            })?;
+        }
+        self.account.amend(|report| report.syncs = group.syncs());
+        self.account.tell_progress()?;
+        let report = self.account.report();
+        self.reporting.store(true, Ordering::Release);
+        self.session.control.send(&ControlMessage::Report(Box::new(report.clone())))?;
+        self.session.control.finish()?;
+        Ok(report)
+    }
+}
+
+/// Signers: two keep a disk and the processors busy; each signature is parallel in itself.
+const SIGNERS: usize = 2;
+/// Old files that wait for a signer.
+const QUEUED_SIGNATURES: usize = 64;
+/// Finished files that wait for the committer, each with a name only.
+const QUEUED_COMMITS: usize = 1024;
+/// Directories held open, unless the descriptor limit is lower.
+const MAX_OPEN_DIRECTORIES: u64 = 1024;
+/// Signature bytes that the source may be made to hold; one larger signature is always admitted.
+const MAX_SIGNATURE_BYTES: u64 = 16 << 20;
+/// Blocks of one signature: beyond, a file is sent whole. 4 Mi blocks of the longest length are 16 TiB.
+pub(crate) const MAX_SIGNATURE_BLOCKS: u64 = 4 << 20;

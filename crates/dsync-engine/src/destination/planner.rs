@@ -1,0 +1,686 @@
+//! Stage 2: the merge-join of the source's listing with the destination's own, a directory at a time.
+//!
+//! Both listings are in byte order of names. Each source entry meets the destination entry of the same
+//! name, or none; destination entries that no source entry meets are extraneous, and are noted for
+//! deletion if the source said that its listing of the directory is complete (invariant S5). What each
+//! pair means is decided by [`crate::plan`]; this module carries the decision out, except for file
+//! content, which it asks the source for.
+
+use std::{
+    collections::HashMap,
+    iter::Peekable,
+    path::PathBuf,
+    sync::{Arc, atomic::Ordering},
+    vec,
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use dsync_fs::{Component, Dir, FilterSet, Kind, Metadata, RelPath, is_temp_name};
+use dsync_wire::{
+    event::{Action, FileType, Planned},
+    link::{Carrier, LinkError},
+    message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
+};
+
+use super::{
+    Site,
+    credit::PartTicket,
+    delete::Deletions,
+    directory::{Directory, settle},
+    files::Pending,
+    owners::Owners,
+    target::Target,
+};
+use crate::{
+    SyncError,
+    plan::{Verdict, file_type},
+};
+
+/// The planner's state.
+pub(super) struct Planner<'a> {
+    site: &'a Site<'a>,
+    operand: PathBuf,
+    filter: FilterSet,
+    signers: Sender<Arc<Pending>>,
+    owners: Owners,
+    target: Option<Target>,
+    next_part: u64,
+    /// Directories that were listed as entries and whose own listing has not begun.
+    announced: HashMap<EntryId, Announced>,
+    current: Option<Merge>,
+    deletions: Deletions,
+}
+
+/// A directory that the source will list.
+struct Announced {
+    path: RelPath,
+    wanted: Option<dsync_fs::Wanted>,
+    /// What the destination has of it.
+    state: Presence,
+}
+
+/// What the destination has of an announced directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    /// It was there and is to be compared.
+    Old { dirty: bool },
+    /// It was just made and is empty.
+    New,
+    /// It does not exist, because this is a dry run: everything in it is new.
+    Imagined,
+    /// It is left alone with all that is in it.
+    Ignored,
+}
+
+/// A directory whose listing is arriving.
+struct Merge {
+    id: EntryId,
+    directory: Option<Arc<Directory>>,
+    /// The destination's entries from the current name on.
+    local: Peekable<vec::IntoIter<(Component, std::io::Result<Metadata>)>>,
+    /// True when all of the destination's entries could be read.
+    local_complete: bool,
+    last_name: Option<Vec<u8>>,
+    extraneous: Vec<(Component, Kind)>,
+}
+
+/// A message of the source's listing, as the inbox passes it on.
+pub(super) enum Listed {
+    Tops(Tops),
+    IdName(dsync_wire::message::IdName),
+    Listing(Listing),
+    Problem(Problem),
+    End,
+}
+
+/// What is left to do when everything was planned and has arrived.
+pub(super) struct Leftover {
+    /// Holds the destination's lock.
+    pub(super) target: Target,
+    pub(super) deletions: Deletions,
+}
+
+/// Plans the whole tree; returns when every file that was asked for has arrived or failed.
+pub(super) fn run(
+    site: &Site<'_>,
+    operand: PathBuf,
+    filter: FilterSet,
+    signers: Sender<Arc<Pending>>,
+    listing: &Receiver<Listed>,
+) -> Result<Option<Leftover>, SyncError> {
+    let mut planner = Planner {
+        site,
+        operand,
+        filter,
+        signers,
+        owners: Owners::new(&site.policy.options),
+        target: None,
+        next_part: 0,
+        announced: HashMap::new(),
+        current: None,
+        deletions: Deletions::new()?,
+    };
+    for message in listing {
+        if site.session.halt.stopped() {
+            return Ok(None);
+        }
+        match message {
+            Listed::Tops(tops) => planner.tops(&tops)?,
+            Listed::IdName(name) => planner.owners.learn(&name),
+            Listed::Listing(listing) => planner.listing(listing)?,
+            Listed::Problem(problem) => site.account.problem(problem)?,
+            Listed::End => return planner.end(),
+        }
+    }
+    Ok(None)
+}
+
+impl Planner<'_> {
+    /// Opens the destination and plans its root directory itself.
+    fn tops(&mut self, tops: &Tops) -> Result<(), SyncError> {
+        let target = Target::open(&self.operand, tops, &self.site.policy.options)?;
+        self.site.set_root(&target);
+        let state = match (&target.root, target.created) {
+            (None, _) => Presence::Imagined,
+            (Some(_), true) => Presence::New,
+            (Some(_), false) => Presence::Old { dirty: false },
+        };
+        let (wanted, state) = match (&tops.root, &target.root) {
+            (Some(attributes), root) => {
+                let existing = match root {
+                    Some(dir) if !target.created => dir.metadata().ok(),
+                    _ => None,
+                };
+                self.root_entry(attributes, existing.as_ref(), state)?
+            }
+            (None, _) => (None, state),
+        };
+        self.announced.insert(EntryId(0), Announced { path: RelPath::root(), wanted, state });
+        self.target = Some(target);
+        Ok(())
+    }
+
+    /// Compares the root directory's own attributes.
+    fn root_entry(
+        &self,
+        attributes: &dsync_wire::message::Attributes,
+        existing: Option<&Metadata>,
+        state: Presence,
+    ) -> Result<(Option<dsync_fs::Wanted>, Presence), SyncError> {
+        let owner = self.owners.of(attributes);
+        let verdict = self.site.policy.decide_attributes(&EntryKind::Directory, attributes, owner, existing);
+        self.site.account.amend(|report| report.listed.directories += 1);
+        self.site.account.planned(Planned {
+            action: verdict.action,
+            kind: FileType::Directory,
+            changes: verdict.changes,
+            path: Vec::new(),
+            target: Vec::new(),
+            size: 0,
+        })?;
+        let state = match state {
+            Presence::Old { .. } => Presence::Old { dirty: verdict.action == Action::Retag },
+            other => other,
+        };
+        Ok((Some(verdict.wanted), state))
+    }
+
+    /// Merges one part of a directory's listing.
+    fn listing(&mut self, listing: Listing) -> Result<(), SyncError> {
+        let part = Arc::new(PartTicket::new(self.next_part));
+        self.next_part += 1;
+        if self.current.as_ref().is_none_or(|merge| merge.id != listing.dir) {
+            let merge = self.begin(listing.dir)?;
+            self.current = Some(merge);
+        }
+        let Some(mut merge) = self.current.take() else { return Ok(()) };
+        for entry in &listing.entries {
+            let id = self.site.next_entry();
+            self.site.account.count_listed(entry);
+            check_order(&mut merge, entry, id)?;
+            if let Some(directory) = merge.directory.clone() {
+                let name = Component::new(entry.name.as_bytes()).map_err(super::stage::protocol)?;
+                self.entry(&mut merge, &directory, &part, id, entry, name)?;
+            } else if matches!(entry.kind, EntryKind::Directory) {
+                self.announce_ignored(id);
+            }
+            self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+        }
+        if listing.last {
+            self.finish(merge, listing.complete)?;
+        } else {
+            self.current = Some(merge);
+        }
+        part.release(&self.site.session.control)
+    }
+
+    /// Opens the directory whose listing begins.
+    fn begin(&mut self, id: EntryId) -> Result<Merge, SyncError> {
+        let Some(announced) = self.announced.remove(&id) else {
+            return Err(SyncError::Protocol { detail: format!("parent {} is not a directory", id.0) });
+        };
+        let empty = |directory| Merge {
+            id,
+            directory,
+            local: Vec::new().into_iter().peekable(),
+            local_complete: true,
+            last_name: None,
+            extraneous: Vec::new(),
+        };
+        let Announced { path, wanted, state } = announced;
+        let dirty = match state {
+            Presence::Ignored => return Ok(empty(None)),
+            Presence::Imagined => {
+                self.site.open_directories.take(1, &self.site.session.halt);
+                return Ok(empty(Some(Arc::new(Directory::new(path, None, wanted, false)))));
+            }
+            Presence::New => true,
+            Presence::Old { dirty } => dirty,
+        };
+        if !self.site.open_directories.take(1, &self.site.session.halt) {
+            return Ok(empty(None));
+        }
+        let dir = match self.open(&path) {
+            Ok(dir) => dir,
+            Err(error) => {
+                self.site.open_directories.release();
+                let cause = self.site.cause_or_fatal(Operation::ReadDestination, &path, error)?;
+                self.site.problem(Operation::ReadDestination, &path, cause)?;
+                return Ok(empty(None));
+            }
+        };
+        let directory = Arc::new(Directory::new(path, Some(Arc::clone(&dir)), wanted, dirty));
+        if state == Presence::New {
+            return Ok(empty(Some(directory)));
+        }
+        let listing = dir.list();
+        if let Some(error) = listing.error {
+            let cause = self.site.cause_or_fatal(Operation::ReadDestination, &directory.path, error)?;
+            self.site.problem(Operation::ReadDestination, &directory.path, cause)?;
+        }
+        let mut merge = empty(Some(directory));
+        merge.local = listing.entries.into_iter().peekable();
+        merge.local_complete = listing.complete;
+        Ok(merge)
+    }
+
+    fn open(&self, path: &RelPath) -> std::io::Result<Arc<Dir>> {
+        match self.target.as_ref().and_then(|target| target.root.as_ref()) {
+            Some(root) if path.is_root() => Ok(Arc::clone(root)),
+            Some(root) => root.open_beneath(path).map(Arc::new),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Finds the destination's entry of this name; what comes before it is extraneous.
+    fn meet(&self, merge: &mut Merge, directory: &Directory, name: &Component) -> Option<Metadata> {
+        // The one source file that gets another name: its counterpart has that name.
+        if let Some(renamed) = self.target.as_ref().and_then(|target| target.rename.as_ref()) {
+            debug_assert_eq!(name, renamed);
+            while let Some((found, metadata)) = merge.local.next() {
+                if found == *name {
+                    return metadata.ok();
+                }
+                self.extraneous(merge, directory, found, metadata);
+            }
+            return None;
+        }
+        while let Some((found, metadata)) = merge.local.next_if(|(found, _)| found <= name) {
+            if found == *name {
+                return metadata.ok();
+            }
+            self.extraneous(merge, directory, found, metadata);
+        }
+        None
+    }
+
+    /// Notes a destination entry that the source does not have; removes leftovers of killed runs.
+    fn extraneous(
+        &self,
+        merge: &mut Merge,
+        directory: &Directory,
+        name: Component,
+        metadata: std::io::Result<Metadata>,
+    ) {
+        let Ok(metadata) = metadata else { return };
+        let options = &self.site.policy.options;
+        if is_temp_name(name.as_bytes()) {
+            // This run holds the lock, and its own temporaries are younger than this listing.
+            if let (false, Some(dir)) = (options.dry_run, &directory.dir)
+                && dir.remove_file(&name).is_ok()
+            {
+                directory.touch();
+            }
+            return;
+        }
+        if !options.delete {
+            return;
+        }
+        let path = directory.path.join(&name);
+        let is_dir = metadata.kind == Kind::Dir;
+        if options.delete_excluded || !self.filter.excludes(path.as_bytes(), is_dir) {
+            merge.extraneous.push((name, metadata.kind));
+        }
+    }
+
+    /// Ends a directory: notes its deletions, releases it.
+    fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
+        let Some(directory) = merge.directory.take() else { return Ok(()) };
+        while let Some((name, metadata)) = merge.local.next() {
+            self.extraneous(&mut merge, &directory, name, metadata);
+        }
+        if complete && merge.local_complete {
+            self.deletions.note(&directory, std::mem::take(&mut merge.extraneous))?;
+        }
+        directory.release(self.site)
+    }
+
+    /// Plans one entry and carries the plan out.
+    fn entry(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Arc<Directory>,
+        part: &Arc<PartTicket>,
+        id: EntryId,
+        entry: &Entry,
+        name: Component,
+    ) -> Result<(), SyncError> {
+        let name = match self.target.as_ref().and_then(|target| target.rename.clone()) {
+            Some(renamed) => renamed,
+            None => name,
+        };
+        let existing = self.meet(merge, directory, &name);
+        let path = directory.path.join(&name);
+        let is_directory = matches!(entry.kind, EntryKind::Directory);
+        if !self.is_copied(&entry.kind) {
+            if is_directory {
+                self.announce_ignored(id);
+            }
+            let shown = listed_path(directory, entry);
+            return self.site.account.problem(Problem {
+                operation: Operation::Stat,
+                path: shown,
+                cause: Cause::Skipped,
+            });
+        }
+        let place = Place { directory, name: &name, path: &path };
+        let verdict = self.decide(&place, entry, existing.as_ref());
+        if let Some(kind) = verdict.in_the_way
+            && !self.clear_way(&place, entry, kind)?
+        {
+            if is_directory {
+                self.announce_ignored(id);
+            }
+            return Ok(());
+        }
+        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
+        let (target, size) = match &entry.kind {
+            EntryKind::Symlink { target } => (target.clone(), 0),
+            EntryKind::File { size, .. } => (Vec::new(), *size),
+            _ => (Vec::new(), 0),
+        };
+        self.site.account.planned(Planned {
+            action: verdict.action,
+            kind,
+            changes: verdict.changes,
+            path: listed_path(directory, entry),
+            target,
+            size,
+        })?;
+        match &entry.kind {
+            EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
+            EntryKind::File { size, .. } => {
+                self.file(id, part, &place, &verdict, *size, existing.as_ref())
+            }
+            kind => self.other(&place, kind, &verdict),
+        }
+    }
+
+    /// True when the run copies entries of this type.
+    fn is_copied(&self, kind: &EntryKind) -> bool {
+        let options = &self.site.policy.options;
+        match kind {
+            EntryKind::File { .. } => true,
+            EntryKind::Directory => options.recursive,
+            EntryKind::Symlink { .. } => options.links,
+            EntryKind::Fifo | EntryKind::Socket => options.specials,
+            EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } => {
+                options.devices && self.site.policy.privileged
+            }
+            _ => false,
+        }
+    }
+
+    fn decide(&self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
+        let owner = self.owners.of(&entry.attributes);
+        let dir = place.directory.dir.as_ref();
+        let link_equal = || match (&entry.kind, dir) {
+            (EntryKind::Symlink { target }, Some(dir)) => {
+                dir.read_link(place.name).is_ok_and(|here| here == *target)
+            }
+            _ => false,
+        };
+        let content_equal = || match (&entry.kind, dir) {
+            (EntryKind::File { content: Some(content), .. }, Some(dir)) => dir
+                .open_source(place.name)
+                .and_then(|file| crate::content::hash(&file))
+                .is_ok_and(|here| here == *content),
+            _ => false,
+        };
+        self.site.policy.decide(entry, owner, existing, link_equal, content_equal)
+    }
+
+    /// Removes what has the wrong type for the entry. False when it may not be removed, which is reported.
+    fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<bool, SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(true) };
+        let is_directory = matches!(entry.kind, EntryKind::Directory);
+        if kind != Kind::Dir {
+            // Over anything but a directory the rename of the new entry is atomic.
+            if is_directory && !self.site.policy.options.dry_run {
+                return self.done(Operation::Delete, place, dir.remove_file(place.name));
+            }
+            return Ok(true);
+        }
+        if self.site.policy.options.delete {
+            super::delete::remove(self.site, dir, &place.directory.path, place.name, Kind::Dir)?;
+            place.directory.touch();
+            return Ok(true);
+        }
+        let empty = dir.open_child(place.name).is_ok_and(|child| child.list().entries.is_empty());
+        if !empty {
+            self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
+            return Ok(false);
+        }
+        if self.site.policy.options.dry_run {
+            return Ok(true);
+        }
+        self.done(Operation::Delete, place, dir.remove_empty_dir(place.name))
+    }
+
+    /// Makes or keeps a directory and announces that its listing will follow.
+    fn directory(
+        &mut self,
+        id: EntryId,
+        place: &Place<'_>,
+        verdict: &Verdict,
+        existed: bool,
+    ) -> Result<(), SyncError> {
+        let state = match verdict.action {
+            Action::Create if self.site.policy.options.dry_run => Presence::Imagined,
+            Action::Create => self.make_directory(place)?,
+            Action::Retag => Presence::Old { dirty: true },
+            _ if existed => Presence::Old { dirty: false },
+            // Not there, and under `existing` not made.
+            _ => Presence::Ignored,
+        };
+        let announced = Announced { path: place.path.clone(), wanted: Some(verdict.wanted), state };
+        self.announced.insert(id, announced);
+        Ok(())
+    }
+
+    fn make_directory(&self, place: &Place<'_>) -> Result<Presence, SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(Presence::Imagined) };
+        // Open to this process only until it gets its own attributes.
+        let made = dir.make_dir(place.name, 0o700);
+        let made = self.done(Operation::CreateDirectory, place, made)?;
+        Ok(if made { Presence::New } else { Presence::Ignored })
+    }
+
+    /// Asks for a file's content, or sets its attributes.
+    fn file(
+        &self,
+        id: EntryId,
+        part: &Arc<PartTicket>,
+        place: &Place<'_>,
+        verdict: &Verdict,
+        size: u64,
+        existing: Option<&Metadata>,
+    ) -> Result<(), SyncError> {
+        match verdict.action {
+            Action::Retag => return self.retag(place, Kind::File, verdict),
+            Action::Create | Action::Update => {}
+            _ => return Ok(()),
+        }
+        let site = self.site;
+        site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
+        site.account.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);
+        if site.policy.options.dry_run {
+            return Ok(());
+        }
+        place.directory.hold();
+        part.hold();
+        let file = Arc::new(Pending::new(
+            id,
+            Arc::clone(place.directory),
+            Arc::clone(part),
+            place.name.clone(),
+            verdict.action,
+            verdict.wanted,
+            size,
+        ));
+        site.files.insert(&file);
+        site.awaited.take(1, &site.session.halt);
+        let has_basis = existing.is_some_and(|old| {
+            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && self.sends_deltas()
+        });
+        if has_basis {
+            // The signers end early only when the run has failed.
+            return self.signers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
+        }
+        site.session.control.send(&ControlMessage::Need { entry: id, attempt: 0 })
+    }
+
+    /// In a local run both ends read the same disk: a delta would read the old file only to save a copy
+    /// in memory. rsync does the same.
+    fn sends_deltas(&self) -> bool {
+        !self.site.policy.options.whole_file && self.site.session.link.carrier() != Carrier::Memory
+    }
+
+    /// Makes, replaces or retags a link, device, fifo or socket.
+    fn other(&self, place: &Place<'_>, kind: &EntryKind, verdict: &Verdict) -> Result<(), SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(()) };
+        if self.site.policy.options.dry_run {
+            return Ok(());
+        }
+        match verdict.action {
+            Action::Retag => return self.retag(place, kind_of(kind), verdict),
+            Action::Create | Action::Update => {}
+            _ => return Ok(()),
+        }
+        let (operation, made) = match kind {
+            EntryKind::Symlink { target } => {
+                (Operation::CreateLink, dir.make_symlink(place.name, target, &verdict.wanted))
+            }
+            other => match special(other) {
+                Some(special) => {
+                    (Operation::CreateSpecial, dir.make_special(place.name, special, &verdict.wanted))
+                }
+                None => return Ok(()),
+            },
+        };
+        self.done(operation, place, made).map(|_| ())
+    }
+
+    fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<(), SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(()) };
+        if self.site.policy.options.dry_run {
+            return Ok(());
+        }
+        let set = dir.set_attributes(place.name, kind, &verdict.wanted);
+        if set.is_ok() {
+            self.site.touched(dir);
+        }
+        self.report(Operation::SetAttributes, place, set).map(|_| ())
+    }
+
+    /// Notes that the directory was changed, or reports why it was not. True when it was.
+    fn done(&self, operation: Operation, place: &Place<'_>, result: std::io::Result<()>) -> Result<bool, SyncError> {
+        if result.is_ok() {
+            place.directory.touch();
+            if let Some(dir) = &place.directory.dir {
+                self.site.touched(dir);
+            }
+        }
+        self.report(operation, place, result)
+    }
+
+    fn report(
+        &self,
+        operation: Operation,
+        place: &Place<'_>,
+        result: std::io::Result<()>,
+    ) -> Result<bool, SyncError> {
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                let cause = self.site.cause_or_fatal(operation, place.path, error)?;
+                self.site.problem(operation, place.path, cause)?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn announce_ignored(&mut self, id: EntryId) {
+        let announced = Announced { path: RelPath::root(), wanted: None, state: Presence::Ignored };
+        self.announced.insert(id, announced);
+    }
+
+    /// Ends planning: settles directories that were never listed, waits for the files.
+    fn end(mut self) -> Result<Option<Leftover>, SyncError> {
+        for (_, announced) in std::mem::take(&mut self.announced) {
+            let dirty = match announced.state {
+                Presence::New => true,
+                Presence::Old { dirty } => dirty,
+                Presence::Imagined | Presence::Ignored => false,
+            };
+            if dirty
+                && !self.site.policy.options.dry_run
+                && let Ok(dir) = self.open(&announced.path)
+            {
+                settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
+            }
+        }
+        self.site.account.progress.totals_final.store(true, Ordering::Release);
+        if !self.site.awaited.drained(&self.site.session.halt) {
+            return Ok(None);
+        }
+        self.site.session.control.send(&ControlMessage::NeedsEnd)?;
+        let Some(target) = self.target else {
+            return Err(SyncError::Protocol { detail: "listing without operands".to_owned() });
+        };
+        Ok(Some(Leftover { target, deletions: self.deletions }))
+    }
+}
+
+/// Where an entry lands.
+struct Place<'a> {
+    directory: &'a Arc<Directory>,
+    name: &'a Component,
+    path: &'a RelPath,
+}
+
+/// The path of an entry as the source names it.
+fn listed_path(directory: &Directory, entry: &Entry) -> Vec<u8> {
+    let mut path = directory.path.as_bytes().to_vec();
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(entry.name.as_bytes());
+    path
+}
+
+/// Names of one directory ascend strictly, so none comes twice.
+fn check_order(merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
+    let name = entry.name.as_bytes();
+    if merge.last_name.as_deref().is_some_and(|last| last >= name) {
+        return Err(SyncError::Protocol { detail: format!("entry {}: names are not in order", id.0) });
+    }
+    merge.last_name = Some(name.to_vec());
+    Ok(())
+}
+
+fn special(kind: &EntryKind) -> Option<dsync_fs::Special> {
+    let number = |device: &dsync_wire::message::DeviceNumber| dsync_fs::DeviceNumber {
+        major: device.major,
+        minor: device.minor,
+    };
+    Some(match kind {
+        EntryKind::Fifo => dsync_fs::Special::Fifo,
+        EntryKind::Socket => dsync_fs::Special::Socket,
+        EntryKind::CharDevice { device } => dsync_fs::Special::CharDevice(number(device)),
+        EntryKind::BlockDevice { device } => dsync_fs::Special::BlockDevice(number(device)),
+        _ => return None,
+    })
+}
+
+fn kind_of(kind: &EntryKind) -> Kind {
+    match kind {
+        EntryKind::Symlink { .. } => Kind::Symlink,
+        EntryKind::Fifo => Kind::Fifo,
+        EntryKind::Socket => Kind::Socket,
+        EntryKind::CharDevice { .. } => Kind::CharDevice,
+        EntryKind::BlockDevice { .. } => Kind::BlockDevice,
+        EntryKind::Directory => Kind::Dir,
+        _ => Kind::File,
+    }
+}

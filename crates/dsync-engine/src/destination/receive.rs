@@ -1,0 +1,177 @@
+//! One data lane at the destination: decompresses, writes, verifies, hands on to the committer.
+
+use std::{io, sync::Arc};
+
+use bytes::Bytes;
+use dsync_fs::{PreparedFile, StagedFile};
+use dsync_wire::{
+    codec::decode_records,
+    compress::{Packed, Unpacker},
+    frame::DataReceiver,
+    limits::MAX_RAW_FRAME,
+    link::LinkError,
+    message::{Cause, DataMessage, EntryId, FileEnd, FileOutcome, Operation, Record, Segment, Timestamp},
+    state::LaneInbox,
+};
+
+use super::{
+    Site,
+    commit::Commit,
+    files::{Pending, Verified},
+    stage::{Incoming, Stage, protocol},
+};
+use crate::{SyncError, plan::fs_timestamp};
+
+/// The state of one lane.
+struct Lane<'a> {
+    site: &'a Site<'a>,
+    unpacker: Unpacker,
+    /// The segment that is arriving: its file, and where its tokens go unless they are void.
+    segment: Option<(Arc<Pending>, Incoming)>,
+}
+
+/// Receives over one lane until the source ends it.
+pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
+    let lane = site.session.link.accept_lane()?;
+    // The sending half carries nothing, but dropping it could reset the stream.
+    let _held = lane.tx;
+    let mut receiver = DataReceiver::new(lane.rx);
+    let mut order = LaneInbox::new(site.session.data_lanes);
+    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None };
+    while let Some(message) = receiver.recv()? {
+        order.check(&message)?;
+        site.session.note_alive();
+        if let DataMessage::LaneEnd = message {
+            return Ok(());
+        }
+        lane.message(message)?;
+    }
+    Err(SyncError::Protocol { detail: "a data lane ended without its last message".to_owned() })
+}
+
+impl Lane<'_> {
+    fn message(&mut self, message: DataMessage) -> Result<(), SyncError> {
+        match message {
+            DataMessage::Batch(packed) => self.batch(&packed),
+            DataMessage::Segment(header) => self.begin(&header),
+            DataMessage::Tokens(packed) => self.tokens(&packed),
+            DataMessage::SegmentEnd { complete } => self.end(complete),
+            DataMessage::FileEnd(end) => self.file_end(&end),
+            _ => Ok(()),
+        }
+    }
+
+    fn unpack(&mut self, packed: &Packed) -> Result<Bytes, SyncError> {
+        self.unpacker.unpack(packed, MAX_RAW_FRAME).map_err(protocol)
+    }
+
+    fn batch(&mut self, packed: &Packed) -> Result<(), SyncError> {
+        let raw = self.unpack(packed)?;
+        for record in decode_records(&raw).map_err(protocol)? {
+            self.record(record)?;
+        }
+        Ok(())
+    }
+
+    /// Stages one small file.
+    fn record(&self, record: Record) -> Result<(), SyncError> {
+        let Some(file) = self.find(record.entry)? else { return Ok(()) };
+        if record.attempt != file.attempt() {
+            return Ok(());
+        }
+        let (mtime, root) = match record.outcome {
+            FileOutcome::Failed { cause } => return file.give_up_or_retry(self.site, cause),
+            FileOutcome::Complete { mtime, root } => (mtime, root),
+        };
+        self.site.account.received(record.content.len() as u64, 0, 0);
+        if dsync_delta::file_root(&self.site.session.key, &record.content) != root {
+            return file.give_up_or_retry(self.site, Cause::ContentMismatch);
+        }
+        let Some(dir) = &file.directory.dir else { return Ok(()) };
+        let staged = StagedFile::create(dir, file.name.clone())
+            .and_then(|staged| staged.write_all_at(0, &record.content).map(|()| staged));
+        self.prepare(&file, staged, mtime)
+    }
+
+    fn begin(&mut self, header: &Segment) -> Result<(), SyncError> {
+        let Some(file) = self.find(header.entry)? else { return Ok(()) };
+        if let Some(stage) = file.stage(self.site, header)? {
+            let incoming = stage.begin(self.site, header)?;
+            self.segment = Some((file, incoming));
+        }
+        Ok(())
+    }
+
+    fn tokens(&mut self, packed: &Packed) -> Result<(), SyncError> {
+        // Checked even when the tokens are void.
+        let raw = self.unpack(packed)?;
+        match &mut self.segment {
+            Some((file, incoming)) => incoming.push(self.site, file, &raw),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, complete: bool) -> Result<(), SyncError> {
+        let Some((file, incoming)) = self.segment.take() else { return Ok(()) };
+        let stage = incoming.end(complete)?;
+        let verified = file.verify(self.site, &stage)?;
+        self.commit_if_good(&file, verified)
+    }
+
+    fn file_end(&mut self, end: &FileEnd) -> Result<(), SyncError> {
+        let Some(file) = self.find(end.entry)? else { return Ok(()) };
+        let verified = file.file_end(self.site, end.attempt, end.outcome)?;
+        self.commit_if_good(&file, verified)
+    }
+
+    fn commit_if_good(&self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
+        let Verified::Good(stage) = verified else { return Ok(()) };
+        match Stage::take(&stage) {
+            Ok(Some((staged, mtime))) => self.prepare(file, Ok(staged), mtime),
+            Ok(None) => Ok(()),
+            Err(error) => self.failed(file, Operation::WriteFile, error),
+        }
+    }
+
+    /// Sets the attributes of a written temporary and hands it to the committer.
+    fn prepare(
+        &self,
+        file: &Arc<Pending>,
+        staged: io::Result<StagedFile>,
+        mtime: Timestamp,
+    ) -> Result<(), SyncError> {
+        let staged = match staged {
+            Ok(staged) => staged,
+            Err(error) => return self.failed(file, Operation::WriteFile, error),
+        };
+        let mut wanted = file.wanted;
+        // The time of the content that was read, which may be newer than the listing.
+        wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
+        match staged.prepare(&wanted, file.basis_stamp(), self.site.durability) {
+            Ok(prepared) => self.hand_over(file, prepared),
+            Err(error) => self.failed(file, Operation::SetAttributes, error),
+        }
+    }
+
+    fn hand_over(&self, file: &Arc<Pending>, prepared: PreparedFile) -> Result<(), SyncError> {
+        file.arrived(self.site);
+        let commit = Commit { prepared, file: Arc::clone(file) };
+        // The committer ends early only when the run has failed.
+        self.site.commits.send(commit).map_err(|_| SyncError::Link(LinkError::Closed))
+    }
+
+    fn failed(&self, file: &Arc<Pending>, operation: Operation, error: io::Error) -> Result<(), SyncError> {
+        let path = file.directory.path.join(&file.name);
+        let cause = self.site.cause_or_fatal(operation, &path, error)?;
+        file.fail(self.site, operation, cause)
+    }
+
+    /// The file of an entry number; `None` when what comes for it is void. A number that was never
+    /// listed is the peer's fault.
+    fn find(&self, entry: EntryId) -> Result<Option<Arc<Pending>>, SyncError> {
+        if !self.site.was_listed(entry) {
+            return Err(SyncError::Protocol { detail: format!("entry id {} out of range", entry.0) });
+        }
+        Ok(self.site.files.get(entry))
+    }
+}

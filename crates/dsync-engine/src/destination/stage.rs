@@ -1,0 +1,248 @@
+//! Stage 7: one file being put together from segments on several lanes.
+//!
+//! Segments are written to their place in the temporary as they come, hashed on the way; the file is
+//! good when the root of what was written equals the source's root (invariants D3, D5).
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use dsync_delta::{Applier, RootBuilder, SegmentHasher, Segments, Step, StepError};
+use dsync_fs::StagedFile;
+use dsync_wire::message::{Cause, FileOutcome, Operation, Segment, Timestamp};
+
+use super::{
+    Site,
+    files::{Basis, Pending},
+};
+use crate::{SyncError, halt::lock};
+
+/// A file under construction.
+pub(super) struct Stage {
+    /// Taken when the file is committed.
+    file: RwLock<Option<StagedFile>>,
+    /// Why the temporary could not be made or written; segments are then only read and dropped.
+    broken: Mutex<Option<(Operation, Cause)>>,
+    segments: Segments,
+    basis: Option<Arc<Basis>>,
+    root: Mutex<Option<RootBuilder>>,
+    left: AtomicU64,
+    outcome: Mutex<Option<FileOutcome>>,
+    /// Set by the one lane that judges the file.
+    judged: AtomicBool,
+}
+
+/// What a stage is worth.
+pub(super) enum Verdict {
+    /// Something is still to come (or another lane has judged).
+    Incomplete,
+    /// The content is the source's.
+    Good,
+    /// The content differs.
+    Mismatch,
+    /// The temporary could not be written.
+    Broken(Operation, Cause),
+}
+
+/// One segment on its way through a lane.
+pub(super) struct Incoming {
+    pub(super) stage: Arc<Stage>,
+    applier: Applier,
+    hasher: SegmentHasher,
+    index: u64,
+    /// Reused for copies.
+    buffer: Vec<u8>,
+}
+
+impl Stage {
+    /// Makes the temporary for the first segment that arrives.
+    pub(super) fn create(
+        site: &Site<'_>,
+        file: &Pending,
+        header: &Segment,
+        basis: Option<Arc<Basis>>,
+    ) -> Result<Self, SyncError> {
+        let segments = Segments::new(header.file_len, header.length_log2).map_err(protocol)?;
+        let mut broken = None;
+        let created = file.directory.dir.as_ref().map(|dir| StagedFile::create(dir, file.name.clone()));
+        let staged = match created {
+            Some(Ok(staged)) => Some(staged),
+            Some(Err(error)) => {
+                let path = file.directory.path.join(&file.name);
+                broken = Some((Operation::WriteFile, site.cause_or_fatal(Operation::WriteFile, &path, error)?));
+                None
+            }
+            None => None,
+        };
+        Ok(Self {
+            file: RwLock::new(staged),
+            broken: Mutex::new(broken),
+            basis,
+            root: Mutex::new(Some(RootBuilder::new(&site.session.key, &segments))),
+            left: AtomicU64::new(segments.count()),
+            outcome: Mutex::new(None),
+            judged: AtomicBool::new(false),
+            segments,
+        })
+    }
+
+    /// Segments of one file agree on its length and theirs.
+    pub(super) fn check_header(&self, header: &Segment) -> Result<(), SyncError> {
+        if header.file_len == self.segments.file_len() && header.length_log2 == self.segments.length_log2() {
+            return Ok(());
+        }
+        Err(SyncError::Protocol { detail: format!("entry {}: segments disagree on the file", header.entry.0) })
+    }
+
+    pub(super) fn set_outcome(&self, outcome: FileOutcome) {
+        *lock(&self.outcome) = Some(outcome);
+    }
+
+    /// Starts one segment.
+    pub(super) fn begin(self: &Arc<Self>, site: &Site<'_>, header: &Segment) -> Result<Incoming, SyncError> {
+        let layout = self.basis.as_ref().map(|basis| basis.layout);
+        let applier = Applier::new(layout, &self.segments, header.index, header.lead).map_err(protocol)?;
+        let hasher = SegmentHasher::new(&site.session.key, &self.segments, header.index).map_err(protocol)?;
+        Ok(Incoming { stage: Arc::clone(self), applier, hasher, index: header.index, buffer: Vec::new() })
+    }
+
+    /// Judges the file, once everything is here; exactly one caller hears more than `Incomplete`.
+    pub(super) fn verdict(&self) -> Result<Verdict, SyncError> {
+        let outcome = *lock(&self.outcome);
+        let Some(FileOutcome::Complete { root, .. }) = outcome else { return Ok(Verdict::Incomplete) };
+        if self.left.load(Ordering::Acquire) > 0 || self.judged.swap(true, Ordering::AcqRel) {
+            return Ok(Verdict::Incomplete);
+        }
+        if let Some((operation, cause)) = self.broken() {
+            return Ok(Verdict::Broken(operation, cause));
+        }
+        let Some(builder) = lock(&self.root).take() else { return Ok(Verdict::Incomplete) };
+        let written = builder.finish().map_err(protocol)?;
+        Ok(if written == root { Verdict::Good } else { Verdict::Mismatch })
+    }
+
+    /// What broke the stage, if anything did.
+    pub(super) fn broken(&self) -> Option<(Operation, Cause)> {
+        *lock(&self.broken)
+    }
+
+    /// The finished temporary, its length set, and the modification time when it was read.
+    pub(super) fn take(&self) -> io::Result<Option<(StagedFile, Timestamp)>> {
+        let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let Some(FileOutcome::Complete { mtime, .. }) = *lock(&self.outcome) else { return Ok(None) };
+        let Some(file) = file else { return Ok(None) };
+        file.set_len(self.segments.file_len())?;
+        Ok(Some((file, mtime)))
+    }
+
+    /// Carries out one step of a segment.
+    fn write(&self, step: &Step<'_>, hasher: &mut SegmentHasher, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let guard = self.file.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let file = guard.as_ref();
+        match *step {
+            Step::Write { offset, bytes } => {
+                hasher.update(bytes);
+                file.map_or(Ok(()), |file| file.write_all_at(offset, bytes))
+            }
+            // Left as a hole: the temporary has no bytes there yet.
+            Step::Zero { len, .. } => {
+                hasher.update_zeros(len);
+                Ok(())
+            }
+            Step::Copy { basis_offset, offset, len } => {
+                let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
+                copy(basis, file, basis_offset, offset, len, hasher, buffer)
+            }
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl Incoming {
+    /// Applies a payload of whole tokens.
+    pub(super) fn push(&mut self, site: &Site<'_>, file: &Pending, payload: &[u8]) -> Result<(), SyncError> {
+        if self.stage.broken().is_some() {
+            return Ok(());
+        }
+        let Self { stage, applier, hasher, buffer, .. } = self;
+        let (mut literal, mut matched, mut zero) = (0, 0, 0);
+        let result = applier.push(payload, |step: Step<'_>| {
+            match step {
+                Step::Write { bytes, .. } => literal += bytes.len() as u64,
+                Step::Copy { len, .. } => matched += len,
+                Step::Zero { len, .. } => zero += len,
+                _ => {}
+            }
+            stage.write(&step, hasher, buffer)
+        });
+        site.account.received(literal, matched, zero);
+        match result {
+            Ok(()) => Ok(()),
+            Err(StepError::Sink(error)) => {
+                let cause = match error.kind() {
+                    // The basis shrank under the copy.
+                    io::ErrorKind::UnexpectedEof => Cause::ContentMismatch,
+                    _ => {
+                        let path = file.directory.path.join(&file.name);
+                        site.cause_or_fatal(Operation::WriteFile, &path, error)?
+                    }
+                };
+                lock(&self.stage.broken).get_or_insert((Operation::WriteFile, cause));
+                Ok(())
+            }
+            Err(error) => Err(protocol(error)),
+        }
+    }
+
+    /// Ends the segment; `complete` is false when the source could not read it.
+    pub(super) fn end(self, complete: bool) -> Result<Arc<Stage>, SyncError> {
+        if complete && self.stage.broken().is_none() {
+            self.applier.finish().map_err(protocol)?;
+            let value = self.hasher.finish().map_err(protocol)?;
+            if let Some(root) = lock(&self.stage.root).as_mut() {
+                root.set(self.index, value).map_err(protocol)?;
+            }
+        }
+        if complete {
+            self.stage.left.fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(self.stage)
+    }
+}
+
+/// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
+fn copy(
+    basis: &Basis,
+    file: Option<&StagedFile>,
+    mut from: u64,
+    mut to: u64,
+    mut len: u64,
+    hasher: &mut SegmentHasher,
+    buffer: &mut Vec<u8>,
+) -> io::Result<()> {
+    buffer.resize(crate::content::READ_BYTES, 0);
+    while len > 0 {
+        let want = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
+        let n = basis.file.read_at(from, &mut buffer[..want])?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        hasher.update(&buffer[..n]);
+        if let Some(file) = file {
+            file.write_all_at(to, &buffer[..n])?;
+        }
+        from += n as u64;
+        to += n as u64;
+        len -= n as u64;
+    }
+    Ok(())
+}
+
+/// An error of the delta core about what the peer sent.
+pub(super) fn protocol(error: impl std::fmt::Display) -> SyncError {
+    SyncError::Protocol { detail: error.to_string() }
+}

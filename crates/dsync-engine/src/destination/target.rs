@@ -1,0 +1,133 @@
+//! What the destination operand means, given what the source sends (rsync's rule).
+//!
+//! An existing directory takes everything inside it. Otherwise one file may be given a new name, and
+//! anything else needs a directory, which is created; its parent must exist unless `mkpath`.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use dsync_fs::{Component, Dir, DirLock};
+use dsync_wire::{message::Tops, options::SyncOptions};
+
+use crate::SyncError;
+
+/// Where the source's root lands.
+pub(super) struct Target {
+    /// The operand or its directory part, for messages.
+    pub(super) path: PathBuf,
+    /// The open root; `None` in a dry run where it does not exist.
+    pub(super) root: Option<Arc<Dir>>,
+    /// The name that the one source file gets.
+    pub(super) rename: Option<Component>,
+    /// True when the root was made for this run (or, in a dry run, would be).
+    pub(super) created: bool,
+    /// Held for the run, so that no other run writes here.
+    _lock: Option<DirLock>,
+}
+
+impl Target {
+    /// Opens the destination, creating it where the rule says so.
+    pub(super) fn open(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
+        let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
+        let may_name_file = tops.single_file && !names_directory;
+        match Dir::open_operand(operand) {
+            Ok(root) => return Self::with_root(operand, root, None, false, options),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {
+                return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
+            }
+            Err(error) if is_absent_or_file(&error) => {}
+            Err(source) => return Err(SyncError::DestinationUnusable { path: operand.to_owned(), source }),
+        }
+        if may_name_file { Self::file(operand, options) } else { Self::create(operand, options) }
+    }
+
+    /// The operand names a file: its parent is the root.
+    fn file(operand: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+        let parent = match operand.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let name = operand.file_name().unwrap_or(OsStr::new(""));
+        let name = Component::new(name.as_bytes()).map_err(|_| SyncError::DestinationUnusable {
+            path: operand.to_owned(),
+            source: io::ErrorKind::InvalidInput.into(),
+        })?;
+        let root = match Dir::open_operand(parent) {
+            Ok(root) => root,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !options.mkpath {
+                    return Err(SyncError::DestinationParentMissing { path: parent.to_owned() });
+                }
+                let mut target = Self::create_missing(parent, options)?;
+                target.rename = Some(name);
+                return Ok(target);
+            }
+            Err(source) => return Err(SyncError::DestinationUnusable { path: parent.to_owned(), source }),
+        };
+        // No lock: several runs may put single files into one directory, each is one rename.
+        Ok(Self {
+            path: parent.to_owned(),
+            root: Some(Arc::new(root)),
+            rename: Some(name),
+            created: false,
+            _lock: None,
+        })
+    }
+
+    /// The operand names a directory that does not exist.
+    fn create(operand: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+        let parent = operand.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !options.mkpath
+            && let Err(source) = Dir::open_operand(parent)
+        {
+            let path = parent.to_owned();
+            return Err(match source.kind() {
+                io::ErrorKind::NotFound => SyncError::DestinationParentMissing { path },
+                io::ErrorKind::NotADirectory => SyncError::DestinationIsFile { path },
+                _ => SyncError::DestinationUnusable { path, source },
+            });
+        }
+        Self::create_missing(operand, options)
+    }
+
+    fn create_missing(path: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+        if options.dry_run {
+            return Ok(Self { path: path.to_owned(), root: None, rename: None, created: true, _lock: None });
+        }
+        match Dir::create_operand(path, options.mkpath) {
+            Ok(root) => Self::with_root(path, root, None, true, options),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(SyncError::DestinationParentMissing { path: path.to_owned() })
+            }
+            Err(source) => Err(SyncError::DestinationUnusable { path: path.to_owned(), source }),
+        }
+    }
+
+    fn with_root(
+        path: &Path,
+        root: Dir,
+        rename: Option<Component>,
+        created: bool,
+        options: &SyncOptions,
+    ) -> Result<Self, SyncError> {
+        let unusable = |source| SyncError::DestinationUnusable { path: path.to_owned(), source };
+        let lock = if options.dry_run {
+            None
+        } else {
+            match root.try_lock().map_err(unusable)? {
+                Some(lock) => Some(lock),
+                None => return Err(SyncError::Locked { path: path.to_owned() }),
+            }
+        };
+        Ok(Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created, _lock: lock })
+    }
+}
+
+fn is_absent_or_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

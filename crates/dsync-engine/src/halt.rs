@@ -1,0 +1,170 @@
+//! One run has many threads and ends once: the first failure wins and wakes all the others.
+//!
+//! A thread that cannot go on calls [`Halt::fail`]. That records the error if it is the first, tells the
+//! peer, and closes the link, so that every thread blocked on a lane returns; threads that wait for
+//! something else poll [`Halt::stopped`]. Errors that follow from the closing are thus never reported.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{Scope, ScopedJoinHandle},
+    time::Duration,
+};
+
+use crossbeam_channel::bounded;
+use dsync_wire::{
+    link::{CloseReason, Link, LinkError},
+    message::ControlMessage,
+};
+
+use crate::{SyncError, session::ControlOut};
+
+/// How long a waiting thread sleeps before it looks at [`Halt::stopped`] again.
+pub(crate) const POLL: Duration = Duration::from_millis(50);
+
+/// How long the peer is given to hear a farewell, and again to hang up.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// The shared end of a run.
+pub(crate) struct Halt {
+    link: Arc<dyn Link>,
+    control: Arc<ControlOut>,
+    stopped: AtomicBool,
+    end: Mutex<End>,
+    peer_gone: Condvar,
+}
+
+#[derive(Default)]
+struct End {
+    first: Option<SyncError>,
+    peer_gone: bool,
+}
+
+impl Halt {
+    /// Makes the halt of a run over `link`.
+    pub(crate) fn new(link: Arc<dyn Link>, control: Arc<ControlOut>) -> Self {
+        Self {
+            link,
+            control,
+            stopped: AtomicBool::new(false),
+            end: Mutex::default(),
+            peer_gone: Condvar::new(),
+        }
+    }
+
+    /// Ends the run with `error`, unless it has ended already.
+    pub(crate) fn fail(&self, error: SyncError) {
+        let reason = match &error {
+            SyncError::Cancelled => CloseReason::Cancelled,
+            SyncError::Protocol { .. } => CloseReason::Protocol,
+            _ => CloseReason::Failed,
+        };
+        {
+            let mut end = lock(&self.end);
+            if matches!(error, SyncError::Link(_) | SyncError::Peer { .. }) {
+                end.peer_gone = true;
+                self.peer_gone.notify_all();
+            }
+            // A closed link or queue is what a failure elsewhere looks like from here: its own error follows.
+            let is_echo = matches!(error, SyncError::Link(LinkError::Closed));
+            if is_echo {
+                self.stopped.store(true, Ordering::Release);
+                end.first.get_or_insert(error);
+                return;
+            }
+            if end.first.as_ref().is_some_and(|first| !matches!(first, SyncError::Link(LinkError::Closed))) {
+                return;
+            }
+            tracing::debug!(%error, "the run ends");
+            self.stopped.store(true, Ordering::Release);
+            let silent = end.peer_gone || matches!(error, SyncError::Timeout { .. });
+            let fatal = (!silent).then(|| crate::session::fatal(&error));
+            end.first = Some(error);
+            drop(end);
+            if let Some(fatal) = fatal {
+                self.farewell(fatal);
+            }
+        }
+        self.link.close(reason);
+    }
+
+    /// Tells the peer why, and gives it a moment to hang up, because closing discards what is on the way.
+    fn farewell(&self, fatal: ControlMessage) {
+        let (told_tx, told) = bounded(1);
+        let control = Arc::clone(&self.control);
+        // On its own thread: the control lane may be blocked by the very trouble that ends the run.
+        std::thread::spawn(move || {
+            control.try_send(&fatal);
+            let _ = told_tx.send(());
+        });
+        if told.recv_timeout(FAREWELL).is_err() {
+            return;
+        }
+        let end = lock(&self.end);
+        drop(self.peer_gone.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
+    }
+
+    /// True once a thread failed.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// The error that ended the run, if one did.
+    pub(crate) fn into_result(self) -> Result<(), SyncError> {
+        match self.end.into_inner().unwrap_or_else(PoisonError::into_inner).first {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs `work` on a named thread; its error, or its panic, ends the run.
+    pub(crate) fn spawn<'scope, 'env, F>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+        name: &'static str,
+        work: F,
+    ) -> Option<ScopedJoinHandle<'scope, ()>>
+    where
+        F: FnOnce() -> Result<(), SyncError> + Send + 'scope,
+    {
+        let body = move || {
+            let outcome = panic::catch_unwind(AssertUnwindSafe(work));
+            match outcome {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.fail(error),
+                Err(payload) => self.fail(SyncError::Aborted { message: panic_text(payload.as_ref()) }),
+            }
+        };
+        match std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body) {
+            Ok(handle) => Some(handle),
+            Err(source) => {
+                self.fail(SyncError::Thread { source });
+                None
+            }
+        }
+    }
+}
+
+/// The text of a panic.
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "no message".to_owned()
+    }
+}
+
+/// Locks, ignoring poison: every panic ends the run anyway.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a notification for at most [`POLL`].
+pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition.wait_timeout(guard, POLL).unwrap_or_else(PoisonError::into_inner).0
+}

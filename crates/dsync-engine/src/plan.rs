@@ -1,0 +1,256 @@
+//! What is done with one entry: a pure comparison of the source's entry and what stands at the destination.
+//!
+//! Takes the run's policy, one [`Entry`] of the source's listing and the metadata of the destination's
+//! entry of the same name, if there is one. Gives a [`Verdict`]: exactly one action, the attributes to
+//! set and what differs. It reads nothing (except through `content_equal`, asked only under `checksum`
+//! when sizes are equal) and changes nothing, so a dry run and a real run cannot differ.
+//!
+//! The quick check and the order of the rules are rsync's (`rsync.1`, "-c", "-u", "--existing").
+
+use dsync_fs::{Kind, Metadata, Wanted};
+use dsync_wire::{
+    event::{Action, Changes, FileType},
+    message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
+    options::SyncOptions,
+};
+
+/// The destination's side of the policy.
+pub(crate) struct Policy {
+    /// The run's options.
+    pub(crate) options: SyncOptions,
+    /// True when this process may change owners and make devices.
+    pub(crate) privileged: bool,
+    /// The process's file mode creation mask.
+    pub(crate) umask: u16,
+}
+
+/// Owner and group of an entry in the destination's numbers; `None` where it is not to be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Ownership {
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+}
+
+/// What is compared: an entry's type and attributes.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    kind: &'a EntryKind,
+    attributes: &'a Attributes,
+}
+
+/// What is done with one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// The action that is reported.
+    pub(crate) action: Action,
+    /// What differs.
+    pub(crate) changes: Changes,
+    /// The attributes that the entry gets.
+    pub(crate) wanted: Wanted,
+    /// What stands in the way and must be removed first.
+    pub(crate) in_the_way: Option<Kind>,
+}
+
+impl Verdict {
+    /// Leaves the entry alone whatever it is.
+    fn skip() -> Self {
+        Self { action: Action::Keep, changes: Changes::NONE, wanted: Wanted::default(), in_the_way: None }
+    }
+}
+
+/// The type of an entry, without details.
+pub(crate) fn file_type(kind: &EntryKind) -> Option<FileType> {
+    Some(match kind {
+        EntryKind::File { .. } => FileType::File,
+        EntryKind::Directory => FileType::Directory,
+        EntryKind::Symlink { .. } => FileType::Symlink,
+        EntryKind::Fifo => FileType::Fifo,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::CharDevice { .. } => FileType::CharDevice,
+        EntryKind::BlockDevice { .. } => FileType::BlockDevice,
+        _ => return None,
+    })
+}
+
+/// The type of a destination entry.
+pub(crate) fn file_type_of(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::File,
+        Kind::Dir => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::Fifo => FileType::Fifo,
+        Kind::Socket => FileType::Socket,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+    }
+}
+
+/// Two modification times are the same: equal, or equal in seconds where one side's filesystem keeps
+/// no fraction.
+pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
+    a.seconds == b.seconds && (a.nanoseconds == b.nanoseconds || a.nanoseconds == 0 || b.nanoseconds == 0)
+}
+
+impl Policy {
+    /// Decides what is done with `entry`, given the destination's entry of that name.
+    ///
+    /// `link_equal` tells whether a destination symlink has the entry's text, `content_equal` whether
+    /// the destination file has the entry's content; each is called at most once, and only if needed.
+    pub(crate) fn decide(
+        &self,
+        entry: &Entry,
+        owner: Ownership,
+        existing: Option<&Metadata>,
+        link_equal: impl FnOnce() -> bool,
+        content_equal: impl FnOnce() -> bool,
+    ) -> Verdict {
+        let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
+        let Some(existing) = existing else {
+            if self.options.existing {
+                return Verdict::skip();
+            }
+            return self.create(subject, owner, None);
+        };
+        let is_directory = matches!(entry.kind, EntryKind::Directory);
+        if self.options.ignore_existing && !(is_directory && existing.kind == Kind::Dir) {
+            return Verdict::skip();
+        }
+        if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
+            return self.create(subject, owner, Some(existing.kind));
+        }
+        let mut changes = self.attribute_changes(subject, owner, existing);
+        let same = match &entry.kind {
+            EntryKind::File { size, .. } => {
+                if self.options.update && timestamp(existing.mtime) > entry.attributes.mtime {
+                    return Verdict::skip();
+                }
+                self.same_file(*size, entry, existing, content_equal, &mut changes)
+            }
+            EntryKind::Symlink { .. } => link_equal(),
+            EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
+                device_number(existing.rdev) == *device
+            }
+            _ => true,
+        };
+        let action = if !same {
+            self.note_replacement(subject, &mut changes);
+            Action::Update
+        } else if changes.is_empty() {
+            Action::Keep
+        } else {
+            Action::Retag
+        };
+        let wanted = self.wanted(subject, owner, Some(existing.mode));
+        Verdict { action, changes, wanted, in_the_way: None }
+    }
+
+    /// Decides what is done with the transfer's root, of which only the attributes are compared.
+    pub(crate) fn decide_attributes(
+        &self,
+        kind: &EntryKind,
+        attributes: &Attributes,
+        owner: Ownership,
+        existing: Option<&Metadata>,
+    ) -> Verdict {
+        let subject = Subject { kind, attributes };
+        match existing {
+            None => self.create(subject, owner, None),
+            Some(existing) => {
+                let changes = self.attribute_changes(subject, owner, existing);
+                let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
+                let wanted = self.wanted(subject, owner, Some(existing.mode));
+                Verdict { action, changes, wanted, in_the_way: None }
+            }
+        }
+    }
+
+    /// The verdict for an entry that is made anew.
+    fn create(&self, entry: Subject<'_>, owner: Ownership, in_the_way: Option<Kind>) -> Verdict {
+        let wanted = self.wanted(entry, owner, None);
+        Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way }
+    }
+
+    /// The quick check, or the content check under `checksum`.
+    fn same_file(
+        &self,
+        size: u64,
+        entry: &Entry,
+        existing: &Metadata,
+        content_equal: impl FnOnce() -> bool,
+        changes: &mut Changes,
+    ) -> bool {
+        if existing.size != size {
+            changes.insert(Changes::SIZE);
+            return false;
+        }
+        if self.options.checksum {
+            return content_equal();
+        }
+        if self.options.size_only {
+            return true;
+        }
+        !self.options.ignore_times && same_time(timestamp(existing.mtime), entry.attributes.mtime)
+    }
+
+    /// Adds what a transfer itself changes.
+    fn note_replacement(&self, entry: Subject<'_>, changes: &mut Changes) {
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        if !is_file || self.options.checksum {
+            changes.insert(Changes::CONTENT);
+        }
+        if !self.options.times {
+            changes.insert(Changes::TIME_NOW);
+        }
+    }
+
+    /// Which preserved attributes differ.
+    fn attribute_changes(&self, entry: Subject<'_>, owner: Ownership, existing: &Metadata) -> Changes {
+        let mut changes = Changes::NONE;
+        if self.keeps_time(entry) && !same_time(timestamp(existing.mtime), entry.attributes.mtime) {
+            changes.insert(Changes::TIME);
+        }
+        let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
+        if self.options.perms && !is_link && existing.mode != entry.attributes.mode {
+            changes.insert(Changes::PERMS);
+        }
+        if owner.uid.is_some_and(|uid| uid != existing.uid) {
+            changes.insert(Changes::OWNER);
+        }
+        if owner.gid.is_some_and(|gid| gid != existing.gid) {
+            changes.insert(Changes::GROUP);
+        }
+        changes
+    }
+
+    /// The attributes that the entry gets; `existing_mode` is that of a file that is replaced.
+    fn wanted(&self, entry: Subject<'_>, owner: Ownership, existing_mode: Option<u16>) -> Wanted {
+        let mode = match (&entry.kind, existing_mode) {
+            (EntryKind::Symlink { .. }, _) => None,
+            _ if self.options.perms => Some(entry.attributes.mode),
+            (_, Some(mode)) => Some(mode),
+            (_, None) => Some(entry.attributes.mode & 0o777 & !self.umask),
+        };
+        let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
+        Wanted { mode, mtime, uid: owner.uid, gid: owner.gid }
+    }
+
+    /// True when the entry's modification time is preserved.
+    fn keeps_time(&self, entry: Subject<'_>) -> bool {
+        self.options.times && !(self.options.omit_dir_times && matches!(entry.kind, EntryKind::Directory))
+    }
+}
+
+/// The wire's form of a filesystem's time.
+pub(crate) fn timestamp(time: dsync_fs::Timestamp) -> Timestamp {
+    Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+/// The filesystem's form of a wire time.
+pub(crate) fn fs_timestamp(time: Timestamp) -> dsync_fs::Timestamp {
+    dsync_fs::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
+}
+
+/// The wire's form of a device number.
+pub(crate) fn device_number(number: dsync_fs::DeviceNumber) -> DeviceNumber {
+    DeviceNumber { major: number.major, minor: number.minor }
+}

@@ -1,0 +1,349 @@
+//! The start of a session, equal for both roles: who speaks first, the session key, signs of life.
+//!
+//! The controller opens the control lane and says [`Hello`] and [`Start`]; the peer answers with its
+//! own hello and, once it has opened what it was asked to open, with `Ready`. Both hellos carry 32
+//! random bytes; the session key is derived from both, so neither end can choose it alone, and no
+//! content can be prepared to collide under it.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use dsync_delta::Key;
+use dsync_wire::{
+    error::DecodeError,
+    frame::{ControlReceiver, ControlSender, RecvError},
+    link::{CloseReason, Link, LinkError},
+    message::{ControlMessage, Fatal, Hello, PeerRole, Start},
+    options::SyncOptions,
+    state::{DestinationInbox, PeerInbox, SourceInbox},
+    version::{FEATURES, VERSION},
+};
+
+use crate::{
+    CancelToken, SyncError,
+    halt::{Halt, lock},
+};
+
+/// Interval of progress messages and signs of life.
+pub(crate) const PULSE: Duration = Duration::from_millis(250);
+
+/// The sending half of the control lane, shared by an end's threads.
+pub(crate) struct ControlOut {
+    sender: Mutex<ControlSender>,
+}
+
+impl ControlOut {
+    /// Sends one message.
+    pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        Ok(lock(&self.sender).send(message)?)
+    }
+
+    /// Sends one message unless another thread is sending; failures are ignored.
+    pub(crate) fn try_send(&self, message: &ControlMessage) {
+        if let Ok(mut sender) = self.sender.try_lock() {
+            let _ = sender.send(message);
+        }
+    }
+
+    /// Ends this direction of the control lane.
+    pub(crate) fn finish(&self) -> Result<(), SyncError> {
+        Ok(lock(&self.sender).finish()?)
+    }
+}
+
+/// A session whose two ends know each other; shared by an end's threads.
+pub(crate) struct Session {
+    pub(crate) link: Arc<dyn Link>,
+    pub(crate) key: Key,
+    pub(crate) options: SyncOptions,
+    pub(crate) data_lanes: usize,
+    pub(crate) control: Arc<ControlOut>,
+    pub(crate) halt: Halt,
+    vitals: Vitals,
+}
+
+/// When the peer was last heard.
+struct Vitals {
+    started: Instant,
+    heard_ms: AtomicU64,
+    timeout: Duration,
+}
+
+/// What a session is started with, besides its link.
+pub(crate) struct Terms {
+    /// The peer's role.
+    pub(crate) role: PeerRole,
+    /// The run's policy.
+    pub(crate) options: SyncOptions,
+    /// Longest silence of the peer.
+    pub(crate) timeout: Duration,
+}
+
+/// The receiving half of the control lane of a source.
+pub(crate) struct SourceMail {
+    pub(crate) receiver: ControlReceiver,
+    pub(crate) order: SourceInbox,
+}
+
+/// The receiving half of the control lane of a destination.
+pub(crate) struct DestinationMail {
+    pub(crate) receiver: ControlReceiver,
+    pub(crate) order: DestinationInbox,
+}
+
+/// A peer that has heard what it is to do and has not answered yet.
+pub(crate) struct Invitation {
+    /// The session to be.
+    pub(crate) session: Session,
+    /// Its control messages.
+    pub(crate) receiver: ControlReceiver,
+    /// This end's role.
+    pub(crate) role: PeerRole,
+}
+
+impl Session {
+    /// Starts a session as its controller and source.
+    pub(crate) fn start_source(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, SourceMail), SyncError> {
+        let mut order = SourceInbox::controller();
+        let (session, receiver) = Self::start(link, terms, |message| Ok(order.check(message)?))?;
+        Ok((session, SourceMail { receiver, order }))
+    }
+
+    /// Starts a session as its controller and destination.
+    pub(crate) fn start_destination(
+        link: Arc<dyn Link>,
+        terms: Terms,
+    ) -> Result<(Self, DestinationMail), SyncError> {
+        let mut order = DestinationInbox::controller();
+        let (session, receiver) = Self::start(link, terms, |message| Ok(order.check(message)?))?;
+        Ok((session, DestinationMail { receiver, order }))
+    }
+
+    /// Starts a session as its controller; returns when the peer is ready.
+    fn start(
+        link: Arc<dyn Link>,
+        terms: Terms,
+        mut check: impl FnMut(&ControlMessage) -> Result<(), SyncError>,
+    ) -> Result<(Self, ControlReceiver), SyncError> {
+        let lane = link.open_lane()?;
+        let mut sender = ControlSender::new(lane.tx);
+        let mut receiver = ControlReceiver::new(lane.rx);
+        let ours = new_hello()?;
+        let data_lanes = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
+        let start = Start {
+            role: terms.role,
+            options: terms.options.clone(),
+            data_lanes: u8::try_from(data_lanes).unwrap_or(u8::MAX),
+        };
+        sender.send(&ControlMessage::Hello(ours.clone()))?;
+        sender.send(&ControlMessage::Start(start))?;
+        let mut key = None;
+        loop {
+            let message = next(&mut receiver)?;
+            check(&message)?;
+            match message {
+                ControlMessage::Hello(theirs) => {
+                    check_version(&theirs)?;
+                    key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
+                }
+                ControlMessage::Ready => break,
+                _ => {}
+            }
+        }
+        // The order of messages has no Ready without a Hello.
+        let Some(key) = key else { return Err(unexpected(&ControlMessage::Ready)) };
+        let session = Self::assemble(link, key, terms.options, data_lanes, sender, terms.timeout);
+        Ok((session, receiver))
+    }
+
+    /// Hears as the peer what is to be done.
+    pub(crate) fn accept(link: Arc<dyn Link>, timeout: Duration) -> Result<Invitation, SyncError> {
+        let lane = link.accept_lane()?;
+        let mut sender = ControlSender::new(lane.tx);
+        let mut receiver = ControlReceiver::new(lane.rx);
+        let mut order = PeerInbox::new();
+        let mut theirs = None;
+        let start = loop {
+            let message = next(&mut receiver)?;
+            order.check(&message)?;
+            match message {
+                ControlMessage::Hello(hello) => {
+                    check_version(&hello)?;
+                    theirs = Some(hello);
+                }
+                ControlMessage::Start(start) => break start,
+                other => return Err(unexpected(&other)),
+            }
+        };
+        let Some(theirs) = theirs else { return Err(unexpected(&ControlMessage::Ready)) };
+        let ours = new_hello()?;
+        sender.send(&ControlMessage::Hello(ours.clone()))?;
+        let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
+        let lanes = usize::from(start.data_lanes);
+        let session = Self::assemble(link, key, start.options, lanes, sender, timeout);
+        Ok(Invitation { session, receiver, role: start.role })
+    }
+
+    fn assemble(
+        link: Arc<dyn Link>,
+        key: Key,
+        options: SyncOptions,
+        data_lanes: usize,
+        sender: ControlSender,
+        timeout: Duration,
+    ) -> Self {
+        let control = Arc::new(ControlOut { sender: Mutex::new(sender) });
+        Self {
+            halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
+            link,
+            key,
+            options,
+            data_lanes,
+            control,
+            vitals: Vitals { started: Instant::now(), heard_ms: AtomicU64::new(0), timeout },
+        }
+    }
+
+    /// Receives the next control message; notes that the peer is alive. A fatal message of the peer is
+    /// an error here.
+    pub(crate) fn hear(&self, inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
+        let message = next(inbox)?;
+        self.note_alive();
+        Ok(message)
+    }
+
+    /// Notes that something came from the peer.
+    pub(crate) fn note_alive(&self) {
+        let now = u64::try_from(self.vitals.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.vitals.heard_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// Watches until `over` disconnects: ends the run when it is cancelled or the peer is silent.
+    pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
+        while !self.halt.stopped() {
+            if cancel.is_cancelled() {
+                return Err(SyncError::Cancelled);
+            }
+            let heard = Duration::from_millis(self.vitals.heard_ms.load(Ordering::Relaxed));
+            if self.vitals.started.elapsed().saturating_sub(heard) > self.vitals.timeout {
+                return Err(SyncError::Timeout { after: self.vitals.timeout });
+            }
+            if over.recv_timeout(crate::halt::POLL) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `pulse` at every [`PULSE`] until `over` disconnects.
+    pub(crate) fn beat(
+        &self,
+        over: &Receiver<()>,
+        mut pulse: impl FnMut() -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        while !self.halt.stopped() {
+            if over.recv_timeout(PULSE) == Err(RecvTimeoutError::Disconnected) {
+                break;
+            }
+            pulse()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session: the outcome of the role if it has one, else the error that ended the run.
+    pub(crate) fn conclude<T>(self, outcome: Option<T>) -> Result<T, SyncError> {
+        match outcome {
+            Some(outcome) => {
+                self.link.close(CloseReason::Done);
+                Ok(outcome)
+            }
+            None => {
+                self.halt.into_result()?;
+                Err(SyncError::Link(LinkError::Closed))
+            }
+        }
+    }
+
+    /// Ends the session before it began.
+    pub(crate) fn refuse(self, error: SyncError) -> SyncError {
+        self.halt.fail(error);
+        match self.halt.into_result() {
+            Err(error) => error,
+            Ok(()) => SyncError::Link(LinkError::Closed),
+        }
+    }
+}
+
+/// The message that tells the peer why this end gives up.
+pub(crate) fn fatal(error: &SyncError) -> ControlMessage {
+    ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: error_text(error).into_bytes() })
+}
+
+/// An error and its causes in one line.
+pub(crate) fn error_text(error: &SyncError) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    match text.char_indices().nth(MAX_FATAL_CHARS) {
+        Some((end, _)) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// The error of a message that does not belong here.
+pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
+    SyncError::Protocol { detail: format!("unexpected message {}", message.name()) }
+}
+
+/// Receives the next control message; the end of the lane and a fatal message are errors.
+fn next(inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
+    match inbox.recv()? {
+        Some(ControlMessage::Fatal(fatal)) => Err(SyncError::Peer {
+            exit_code: fatal.exit_code,
+            text: String::from_utf8_lossy(&fatal.text).into_owned(),
+        }),
+        Some(message) => Ok(message),
+        None => Err(SyncError::Link(LinkError::Lost)),
+    }
+}
+
+fn check_version(hello: &Hello) -> Result<(), SyncError> {
+    if hello.version == VERSION {
+        return Ok(());
+    }
+    Err(SyncError::Protocol { detail: format!("peer speaks version {}, agreed was {VERSION}", hello.version) })
+}
+
+fn new_hello() -> Result<Hello, SyncError> {
+    let mut key_share = [0; 32];
+    getrandom::fill(&mut key_share).map_err(|error| SyncError::Random { source: error.into() })?;
+    Ok(Hello { version: VERSION, features: FEATURES, key_share })
+}
+
+impl From<DecodeError> for SyncError {
+    fn from(error: DecodeError) -> Self {
+        Self::Protocol { detail: error.to_string() }
+    }
+}
+
+impl From<RecvError> for SyncError {
+    fn from(error: RecvError) -> Self {
+        match error {
+            RecvError::Link(error) => Self::Link(error),
+            other => Self::Protocol { detail: other.to_string() },
+        }
+    }
+}
+
+/// Longest text of a fatal message; four bytes a character stay within the wire's limit.
+const MAX_FATAL_CHARS: usize = 500;

@@ -1,0 +1,229 @@
+//! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
+
+use std::io;
+
+use bytes::Bytes;
+use dsync_delta::{ReadAt, SearchError, SegmentOutcome, SegmentValue, Token, TokenEncoder, TokenSink};
+use dsync_fs::SourceFile;
+use dsync_wire::{
+    codec::encode_records,
+    compress::Packer,
+    frame::DataSender,
+    link::LinkError,
+    message::{Cause, DataMessage, FileEnd, FileOutcome, Record, Segment},
+};
+
+use super::{
+    Shared,
+    large::{Claim, LargeFile, Opened},
+    queue::{Request, Work},
+    read,
+};
+use crate::SyncError;
+
+/// The state of one lane's worker.
+pub(super) struct Lane<'a> {
+    shared: &'a Shared<'a>,
+    out: Out<'a>,
+}
+
+/// Compression and sending.
+struct Out<'a> {
+    shared: &'a Shared<'a>,
+    sender: DataSender,
+    packer: Packer,
+}
+
+/// Serves the queue over one lane until it is closed and empty.
+pub(super) fn run(shared: &Shared<'_>, number: u8) -> Result<(), SyncError> {
+    let lane = shared.session.link.open_lane()?;
+    // The receiving half carries nothing, but dropping it could reset the stream.
+    let _held = lane.rx;
+    let mut out = Out { shared, sender: DataSender::new(lane.tx), packer: Packer::new() };
+    out.sender.send(&DataMessage::LaneStart { lane: number })?;
+    let mut lane = Lane { shared, out };
+    while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt) {
+        match work {
+            Work::Batch(requests) => lane.batch(&requests)?,
+            Work::Large(file) => lane.large(&file)?,
+        }
+    }
+    lane.out.sender.send(&DataMessage::LaneEnd)?;
+    lane.out.sender.finish()?;
+    Ok(())
+}
+
+impl Lane<'_> {
+    /// Sends small files in one frame.
+    fn batch(&mut self, requests: &[Request]) -> Result<(), SyncError> {
+        let mut records = Vec::with_capacity(requests.len());
+        let mut bytes = 0;
+        for request in requests {
+            let record = self.record(request);
+            bytes += record.content.len();
+            records.push(record);
+            // Files may have grown since they were listed.
+            if bytes >= MAX_BATCH_BYTES {
+                self.send_records(&std::mem::take(&mut records))?;
+                bytes = 0;
+            }
+        }
+        self.send_records(&records)
+    }
+
+    fn send_records(&mut self, records: &[Record]) -> Result<(), SyncError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let raw = encode_records(records).map_err(LinkError::from)?;
+        self.out.packed(raw.into(), DataMessage::Batch)
+    }
+
+    fn record(&self, request: &Request) -> Record {
+        let (outcome, content) = match read::whole(&request.listed) {
+            Ok(whole) => {
+                let root = dsync_delta::file_root(&self.shared.session.key, &whole.content);
+                (FileOutcome::Complete { mtime: whole.mtime, root }, whole.content)
+            }
+            Err(cause) => (FileOutcome::Failed { cause }, Vec::new()),
+        };
+        Record { entry: request.entry, attempt: request.attempt, outcome, content: content.into() }
+    }
+
+    /// Sends the next segment of a large file, or its outcome.
+    fn large(&mut self, file: &std::sync::Arc<LargeFile>) -> Result<(), SyncError> {
+        match file.claim(&self.shared.session.key) {
+            Claim::Exhausted => self.shared.queue.retire(file),
+            Claim::Empty => {
+                let record = self.record(&file.request);
+                self.send_records(&[record])?;
+            }
+            Claim::Failed(cause) => self.end(&file.request, FileOutcome::Failed { cause })?,
+            Claim::Segment(opened, index) => {
+                let result = self.out.segment(&file.request, opened, index)?;
+                self.out.sender.send(&DataMessage::SegmentEnd { complete: result.is_ok() })?;
+                if let Some(outcome) = file.finish(opened, index, result) {
+                    self.end(&file.request, outcome)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, request: &Request, outcome: FileOutcome) -> Result<(), SyncError> {
+        let end = FileEnd { entry: request.entry, attempt: request.attempt, outcome };
+        Ok(self.out.sender.send(&DataMessage::FileEnd(end))?)
+    }
+}
+
+impl Out<'_> {
+    /// Sends one segment's header and tokens. The inner error is the file's, the outer one the run's.
+    fn segment(
+        &mut self,
+        request: &Request,
+        opened: &Opened,
+        index: u64,
+    ) -> Result<Result<SegmentValue, Cause>, SyncError> {
+        let header = Segment {
+            entry: request.entry,
+            attempt: request.attempt,
+            file_len: opened.stamp.size,
+            length_log2: opened.segments.length_log2(),
+            index,
+            lead: 0,
+        };
+        let new = Positional(&opened.file);
+        let key = &self.shared.session.key;
+        let mut sink = SegmentSink { out: self, header, encoder: TokenEncoder::new(), started: false };
+        let outcome = match &request.signature {
+            Some(signature) => dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink),
+            None => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink),
+        };
+        sink.flush()?;
+        match outcome {
+            Ok(SegmentOutcome { value, .. }) => Ok(Ok(value)),
+            Err(SearchError::Read(error)) => Ok(Err(read::cause(&error))),
+            Err(SearchError::Sink(error)) => Err(error),
+            Err(_) => Ok(Err(Cause::Changed)),
+        }
+    }
+
+    /// Compresses and sends one payload.
+    fn packed(
+        &mut self,
+        raw: Bytes,
+        message: impl FnOnce(dsync_wire::compress::Packed) -> DataMessage,
+    ) -> Result<(), SyncError> {
+        let effort = self.shared.effort.now();
+        let packed = self.packer.pack(raw, effort);
+        let started = std::time::Instant::now();
+        self.sender.send(&message(packed))?;
+        self.shared.effort.sent(started.elapsed());
+        Ok(())
+    }
+}
+
+/// Turns tokens into frames.
+struct SegmentSink<'a, 'b> {
+    out: &'a mut Out<'b>,
+    header: Segment,
+    encoder: TokenEncoder,
+    started: bool,
+}
+
+impl TokenSink for SegmentSink<'_, '_> {
+    type Error = SyncError;
+
+    fn start(&mut self, lead: u32) -> Result<(), SyncError> {
+        self.header.lead = lead;
+        self.started = true;
+        Ok(self.out.sender.send(&DataMessage::Segment(self.header))?)
+    }
+
+    fn token(&mut self, token: Token<'_>) -> Result<(), SyncError> {
+        let mut token = token;
+        // A long literal fills several frames.
+        while let Token::Literal(bytes) = token
+            && bytes.len() > TOKEN_FRAME_BYTES
+        {
+            let (head, tail) = bytes.split_at(TOKEN_FRAME_BYTES);
+            self.encoder.push(Token::Literal(head));
+            self.send_tokens()?;
+            token = Token::Literal(tail);
+        }
+        self.encoder.push(token);
+        if self.encoder.len() >= TOKEN_FRAME_BYTES { self.send_tokens() } else { Ok(()) }
+    }
+}
+
+impl SegmentSink<'_, '_> {
+    fn send_tokens(&mut self) -> Result<(), SyncError> {
+        let raw = self.encoder.take();
+        self.out.packed(raw.into(), DataMessage::Tokens)
+    }
+
+    /// Sends what is left; a segment that failed before its first token still gets its header.
+    fn flush(&mut self) -> Result<(), SyncError> {
+        if !self.started {
+            self.start(0)?;
+        }
+        if self.encoder.len() > 0 { self.send_tokens() } else { Ok(()) }
+    }
+}
+
+/// A source file as the delta core reads it.
+struct Positional<'a>(&'a SourceFile);
+
+impl ReadAt for Positional<'_> {
+    type Error = io::Error;
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buffer)
+    }
+}
+
+/// Raw bytes of one frame of tokens: large enough for the compressors, small enough that sixteen lanes
+/// of them stay within the memory bound.
+const TOKEN_FRAME_BYTES: usize = 256 << 10;
+/// Content of one batch frame at the most, before the last file is added.
+const MAX_BATCH_BYTES: usize = 384 << 10;

@@ -1,0 +1,227 @@
+//! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
+
+use std::collections::{HashMap, HashSet};
+
+use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
+use dsync_wire::{
+    limits::MAX_LISTING_ENTRIES,
+    message::{
+        Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, ListingEnd, Operation,
+        Problem, Tops,
+    },
+    name::Name,
+};
+use rayon::prelude::*;
+
+use super::{Shared, catalogue::Part, read};
+use crate::{
+    SyncError,
+    plan::{device_number, timestamp},
+};
+
+/// The lister's state.
+struct Lister<'a> {
+    shared: &'a Shared<'a>,
+    names: dsync_fs::Names,
+    known_ids: HashSet<(bool, u32)>,
+    /// Numbers of directories that were listed as entries and not walked yet.
+    directories: HashMap<RelPath, EntryId>,
+    next_entry: u64,
+    bytes: u64,
+}
+
+/// Lists the whole tree.
+pub(super) fn run(shared: &Shared<'_>, mut walk: Walk) -> Result<(), SyncError> {
+    let mut lister = Lister {
+        shared,
+        names: dsync_fs::Names::new(),
+        known_ids: HashSet::new(),
+        directories: HashMap::from([(RelPath::root(), EntryId(0))]),
+        next_entry: 1,
+        bytes: 0,
+    };
+    let root = walk.root().copied();
+    if let Some(root) = &root {
+        lister.announce_ids(root)?;
+    }
+    let tops = Tops {
+        root: root.as_ref().map(attributes),
+        named: u32::try_from(walk.named()).unwrap_or(u32::MAX),
+        single_file: walk.single_file(),
+    };
+    shared.session.control.send(&ControlMessage::Tops(tops))?;
+    while let Some(dir) = walk.next() {
+        if shared.session.halt.stopped() {
+            return Ok(());
+        }
+        lister.directory(dir)?;
+    }
+    let end = ListingEnd { entries: lister.next_entry - u64::from(root.is_none()), bytes: lister.bytes };
+    shared.session.control.send(&ControlMessage::ListingEnd(end))
+}
+
+impl Lister<'_> {
+    /// Sends one directory's entries in parts.
+    fn directory(&mut self, dir: WalkedDir) -> Result<(), SyncError> {
+        for problem in &dir.problems {
+            self.problem(problem.operation, problem.path.as_bytes(), &problem.error)?;
+        }
+        let Some(number) = self.directories.remove(&dir.path) else { return Ok(()) };
+        let mut rest = dir.entries.as_slice();
+        loop {
+            let (part, tail) = rest.split_at(part_len(rest));
+            rest = tail;
+            self.part(number, &dir, part, rest.is_empty())?;
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn part(
+        &mut self,
+        number: EntryId,
+        dir: &WalkedDir,
+        walked: &[WalkedEntry],
+        last: bool,
+    ) -> Result<(), SyncError> {
+        let contents = self.contents(&dir.dir, walked);
+        let mut entries = Vec::with_capacity(walked.len());
+        let mut kept = Vec::with_capacity(walked.len());
+        let first = self.next_entry;
+        for (walked, content) in walked.iter().zip(contents) {
+            let content = match content {
+                Ok(content) => content,
+                Err(cause) => {
+                    self.send_problem(Operation::ReadFile, &dir.path.join(&walked.name), cause)?;
+                    None
+                }
+            };
+            let Some(entry) = entry(walked, content) else { continue };
+            self.announce_ids(&walked.metadata)?;
+            if walked.metadata.kind == Kind::Dir {
+                self.directories.insert(dir.path.join(&walked.name), EntryId(self.next_entry));
+            }
+            let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
+            self.bytes += size + walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
+            kept.push((walked.name.clone(), size));
+            entries.push(entry);
+            self.next_entry += 1;
+        }
+        let part = Part { dir: dir.dir.clone(), first, entries: kept };
+        if !self.shared.catalogue.add(part, &self.shared.session.halt) {
+            return Ok(());
+        }
+        let listing = Listing { dir: number, last, complete: dir.complete, entries };
+        self.shared.session.control.send(&ControlMessage::Listing(listing))
+    }
+
+    /// Content hashes of the regular files of a part, with `checksum` only.
+    fn contents(
+        &self,
+        dir: &DirRef,
+        walked: &[WalkedEntry],
+    ) -> Vec<Result<Option<[u8; 32]>, Cause>> {
+        if !self.shared.session.options.checksum {
+            return vec![Ok(None); walked.len()];
+        }
+        walked
+            .par_iter()
+            .map(|entry| match entry.metadata.kind {
+                Kind::File => content(dir, &entry.name).map(Some),
+                _ => Ok(None),
+            })
+            .collect()
+    }
+
+    /// Sends the names of owner and group before the first entry that has them.
+    fn announce_ids(&mut self, metadata: &Metadata) -> Result<(), SyncError> {
+        let options = &self.shared.session.options;
+        if options.numeric_ids {
+            return Ok(());
+        }
+        let wanted = [(false, metadata.uid, options.owner), (true, metadata.gid, options.group)];
+        for (group, id, preserved) in wanted {
+            if !preserved || !self.known_ids.insert((group, id)) {
+                continue;
+            }
+            let name = if group { self.names.group_name(id) } else { self.names.user_name(id) };
+            if let Some(name) = name {
+                self.shared.session.control.send(&ControlMessage::IdName(IdName { group, id, name }))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(
+        &self,
+        step: WalkOperation,
+        path: &[u8],
+        error: &std::io::Error,
+    ) -> Result<(), SyncError> {
+        let operation = match step {
+            WalkOperation::ReadDirectory => Operation::ReadDirectory,
+            WalkOperation::ReadLink => Operation::ReadLink,
+            _ => Operation::Stat,
+        };
+        let problem = Problem { operation, path: path.to_vec(), cause: read::cause(error) };
+        self.shared.session.control.send(&ControlMessage::Problem(problem))
+    }
+
+    fn send_problem(&self, operation: Operation, path: &RelPath, cause: Cause) -> Result<(), SyncError> {
+        let problem = Problem { operation, path: path.as_bytes().to_vec(), cause };
+        self.shared.session.control.send(&ControlMessage::Problem(problem))
+    }
+}
+
+/// How many of these entries fit in one message.
+fn part_len(entries: &[WalkedEntry]) -> usize {
+    let mut bytes = 0;
+    entries
+        .iter()
+        .take(MAX_LISTING_ENTRIES)
+        .take_while(|entry| {
+            bytes += ENTRY_BYTES + entry.name.as_bytes().len() + entry.link_target.as_ref().map_or(0, Vec::len);
+            bytes <= MAX_PART_BYTES
+        })
+        .count()
+        .max(1)
+        .min(entries.len())
+}
+
+/// The wire's form of a walked entry; `None` for a type that cannot be sent.
+fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
+    let metadata = &walked.metadata;
+    let kind = match metadata.kind {
+        Kind::File => EntryKind::File { size: metadata.size, content },
+        Kind::Dir => EntryKind::Directory,
+        Kind::Symlink => EntryKind::Symlink { target: walked.link_target.clone()? },
+        Kind::Fifo => EntryKind::Fifo,
+        Kind::Socket => EntryKind::Socket,
+        Kind::CharDevice => EntryKind::CharDevice { device: device_number(metadata.rdev) },
+        Kind::BlockDevice => EntryKind::BlockDevice { device: device_number(metadata.rdev) },
+    };
+    let name = Name::try_from(walked.name.as_bytes()).ok()?;
+    Some(Entry { name, kind, attributes: attributes(metadata) })
+}
+
+fn attributes(metadata: &Metadata) -> Attributes {
+    Attributes {
+        mode: metadata.mode,
+        mtime: timestamp(metadata.mtime),
+        uid: metadata.uid,
+        gid: metadata.gid,
+    }
+}
+
+/// The unkeyed hash of a file's content.
+fn content(dir: &DirRef, name: &Component) -> Result<[u8; 32], Cause> {
+    let file = dir.open_source(name).map_err(|error| read::cause(&error))?;
+    crate::content::hash(&file).map_err(|error| read::cause(&error))
+}
+
+/// Fixed part of an entry's estimated size.
+const ENTRY_BYTES: usize = 48;
+/// Estimated bytes of one listing message: well under the frame limit, and small enough that the
+/// destination starts on a large directory before it is listed to its end.
+const MAX_PART_BYTES: usize = 128 << 10;

@@ -1,0 +1,121 @@
+//! The files that the destination asked for, in the order of its requests, shared by all lanes.
+//!
+//! Lane workers take from one queue: several small files at a time, or the next segment of a large file.
+//! A large file stays at the front until all its segments are claimed, so one huge file and many small
+//! ones both occupy every lane.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Condvar, Mutex},
+};
+
+use dsync_delta::IndexedSignature;
+use dsync_wire::message::EntryId;
+
+use super::{catalogue::Listed, large::LargeFile};
+use crate::halt::{Halt, lock, wait};
+
+/// One requested file.
+pub(super) struct Request {
+    pub(super) entry: EntryId,
+    pub(super) attempt: u8,
+    pub(super) listed: Listed,
+    /// The basis' signature, when a delta was asked for.
+    pub(super) signature: Option<Arc<IndexedSignature>>,
+}
+
+/// What a lane worker does next.
+pub(super) enum Work {
+    /// Send these small files whole.
+    Batch(Vec<Request>),
+    /// Claim and send a segment of this file.
+    Large(Arc<LargeFile>),
+}
+
+/// The queue.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    items: VecDeque<Item>,
+    closed: bool,
+}
+
+enum Item {
+    Small(Request),
+    Large(Arc<LargeFile>),
+}
+
+impl Queue {
+    /// Appends a request.
+    pub(super) fn push(&self, request: Request) {
+        let small = request.signature.is_none() && request.listed.size() <= SMALL_FILE_BYTES;
+        let item = if small { Item::Small(request) } else { Item::Large(Arc::new(LargeFile::new(request))) };
+        lock(&self.state).items.push_back(item);
+        if small { self.changed.notify_one() } else { self.changed.notify_all() }
+    }
+
+    /// No more requests will come: workers end when the queue is empty.
+    pub(super) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for work; `None` when there will be none.
+    pub(super) fn take(&self, lanes: usize, halt: &Halt) -> Option<Work> {
+        let mut state = lock(&self.state);
+        loop {
+            if halt.stopped() {
+                return None;
+            }
+            match state.items.front() {
+                Some(Item::Large(file)) => return Some(Work::Large(Arc::clone(file))),
+                Some(Item::Small(_)) => return Some(Work::Batch(take_batch(&mut state.items, lanes))),
+                None if state.closed => return None,
+                None => state = wait(&self.changed, state),
+            }
+        }
+    }
+
+    /// Removes a large file whose segments are all claimed.
+    pub(super) fn retire(&self, file: &Arc<LargeFile>) {
+        let mut state = lock(&self.state);
+        if matches!(state.items.front(), Some(Item::Large(front)) if Arc::ptr_eq(front, file)) {
+            state.items.pop_front();
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// Takes small files from the front: a lane's fair share of the queue, bounded in count and bytes.
+fn take_batch(items: &mut VecDeque<Item>, lanes: usize) -> Vec<Request> {
+    let share = (items.len() / lanes.max(1)).clamp(MIN_BATCH_FILES, MAX_BATCH_FILES);
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    while batch.len() < share {
+        match items.front() {
+            Some(Item::Small(request)) if batch.is_empty() || bytes + request.listed.size() <= BATCH_BYTES => {
+                bytes += request.listed.size();
+            }
+            _ => break,
+        }
+        if let Some(Item::Small(request)) = items.pop_front() {
+            batch.push(request);
+        }
+    }
+    batch
+}
+
+/// Files up to this size go whole in batches; larger ones in segments, whose setup would cost a small
+/// file more than its content.
+pub(super) const SMALL_FILE_BYTES: u64 = 128 << 10;
+/// Content of one batch frame. Large enough that frame costs vanish, small enough that lanes share a
+/// tree of a few hundred files.
+const BATCH_BYTES: u64 = 256 << 10;
+const MIN_BATCH_FILES: usize = 8;
+const MAX_BATCH_FILES: usize = 256;

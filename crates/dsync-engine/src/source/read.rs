@@ -1,0 +1,60 @@
+//! Reading source files: opening by listed name, whole small files, causes of failure.
+//!
+//! A file is read between two looks at its attributes; a difference means that what was read may be a
+//! mix of two states, and it is read again (at most [`READ_ATTEMPTS`] times) or given up as changed.
+
+use std::io;
+
+use dsync_fs::SourceFile;
+use dsync_wire::message::Cause;
+
+use super::catalogue::Listed;
+use crate::plan::timestamp;
+use dsync_wire::message::Timestamp;
+
+/// A small file as it was read.
+pub(super) struct Whole {
+    pub(super) content: Vec<u8>,
+    pub(super) mtime: Timestamp,
+}
+
+/// Opens a listed file.
+pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
+    listed.dir().open_source(listed.name()).map_err(|error| cause(&error))
+}
+
+/// Reads a small file whole, in one consistent state.
+pub(super) fn whole(listed: &Listed) -> Result<Whole, Cause> {
+    for _ in 0..READ_ATTEMPTS {
+        let file = open(listed)?;
+        let stamp = file.stamp();
+        let Ok(size) = usize::try_from(stamp.size) else { return Err(Cause::Changed) };
+        if size > MAX_WHOLE_BYTES {
+            return Err(Cause::Changed);
+        }
+        let mut content = vec![0; size];
+        let read = file.read_full_at(0, &mut content).map_err(|error| cause(&error))?;
+        let after = file.restamp().map_err(|error| cause(&error))?;
+        if read == size && after == stamp {
+            return Ok(Whole { content, mtime: timestamp(stamp.mtime) });
+        }
+    }
+    Err(Cause::Changed)
+}
+
+/// The cause that a read error stands for.
+pub(super) fn cause(error: &io::Error) -> Cause {
+    match error.raw_os_error() {
+        Some(number) if error.kind() == io::ErrorKind::NotFound => {
+            let _ = number;
+            Cause::Vanished
+        }
+        Some(number) => Cause::Os(number),
+        None => Cause::TypeChanged,
+    }
+}
+
+/// How often a small file is read before it is given up as changing.
+const READ_ATTEMPTS: usize = 3;
+/// A file listed as small that has grown beyond this is not read into memory.
+const MAX_WHOLE_BYTES: usize = 512 << 10;
