@@ -258,11 +258,18 @@ impl Dir {
     /// nor read.
     ///
     /// # Errors
-    /// What the system says; `ELOOP` for a link; [`InvalidInput`](io::ErrorKind::InvalidInput) when
-    /// the entry is of another type (see [`is_wrong_type`]).
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another
+    /// type, a link included (see [`is_wrong_type`]).
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let fd = match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
+            Err(error) => match Errno::from_io_error(&error) {
+                // A link; a socket or a device without a driver.
+                Some(Errno::LOOP | Errno::NXIO) => return Err(wrong_type()),
+                _ => return Err(error),
+            },
+            Ok(fd) => fd,
+        };
         let metadata = stat_fd(fd.as_fd())?;
         if metadata.kind != Kind::File {
             return Err(wrong_type());
