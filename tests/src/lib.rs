@@ -14,6 +14,7 @@
 pub mod compare;
 pub mod namespace;
 pub mod oracle;
+pub mod power;
 pub mod program;
 pub mod run;
 pub mod scratch;

@@ -11,6 +11,8 @@ pub enum Reason {
     NeedsNamespace,
     /// It needs the IPv6 loopback address.
     NeedsIpv6,
+    /// It mounts an image file.
+    NeedsLoop,
     /// It checks what only dsync promises, and rsync stands in.
     StandIn,
 }
@@ -21,6 +23,7 @@ impl Reason {
             Self::NeedsRoot => "needs-root",
             Self::NeedsNamespace => "needs-namespace",
             Self::NeedsIpv6 => "needs-ipv6",
+            Self::NeedsLoop => "needs-loop",
             Self::StandIn => "stand-in",
         }
     }
