@@ -1,2 +1,207 @@
-//! The dsync command.
-fn main() {}
+//! The dsync command: flags, progress, messages and exit codes around [`dsync_engine`].
+//!
+//! Parsing ([`flags`]) is pure, resolving ([`resolve`]) looks at files and the environment, and a run is
+//! reported by [`console`] while it goes on and by [`closing`] and [`stats`] at its end. There is no logic
+//! here that another program would want.
+
+mod bar;
+mod closing;
+mod console;
+mod documents;
+mod escape;
+mod flags;
+mod listing;
+mod messages;
+mod numbers;
+mod resolve;
+mod rules;
+mod signals;
+mod stats;
+mod usage;
+mod version;
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal as _},
+    os::fd::AsFd as _,
+    process::ExitCode,
+};
+
+use dsync_engine::{CancelToken, Summary, SyncError, exit_code, serve};
+
+use crate::{
+    bar::Bar,
+    closing::Closing,
+    console::{Console, print, say},
+    escape::escape_text,
+    flags::Flags,
+    resolve::{Order, Reporting},
+    rules::Rules,
+    usage::UsageError,
+};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    ExitCode::from(dispatch(words))
+}
+
+/// Does what the words say and returns the exit code.
+fn dispatch(words: Vec<OsString>) -> u8 {
+    if words == ["-h"] {
+        return show(flags::command().render_help().to_string().as_bytes());
+    }
+    let starts_as_server = words.first().is_some_and(|word| word == "--server");
+    if starts_as_server && words.len() > 1 {
+        return refuse(&UsageError::NotForRsync);
+    }
+    let flags = match flags::parse(words) {
+        Ok(flags) => flags,
+        Err(error) => return refuse(&error),
+    };
+    let program = &flags.program;
+    if program.help {
+        show(flags::command().render_long_help().to_string().as_bytes())
+    } else if program.version {
+        show(version::text().as_bytes())
+    } else if program.print_man {
+        documents::manual().map_or(exit_code::FILE_IO, |page| show(&page))
+    } else if let Some(shell) = program.print_completion {
+        show(&documents::completion(shell))
+    } else if program.server {
+        if starts_as_server { be_server() } else { refuse(&UsageError::NotForRsync) }
+    } else {
+        run(&flags)
+    }
+}
+
+/// Prints the only result of this call.
+fn show(text: &[u8]) -> u8 {
+    match print(text) {
+        Ok(()) => exit_code::OK,
+        Err(_) => messages::OUTPUT,
+    }
+}
+
+fn refuse(error: &UsageError) -> u8 {
+    let text = error.to_string();
+    let text = escape_text(&text);
+    // The usage line is not an error in words.
+    say(&if matches!(error, UsageError::NoOperands) { text.into_owned() } else { format!("error: {text}") });
+    error.exit_code()
+}
+
+/// Starts the log when `DSYNC_LOG` asks for one; returns true when it does.
+fn start_log() -> bool {
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("DSYNC_LOG") else {
+        return false;
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    true
+}
+
+/// The remote end of a run. What goes wrong is told to the peer, and only to the peer: this standard error
+/// is shown to the same person.
+fn be_server() -> u8 {
+    start_log();
+    let connection = std::env::var("SSH_CONNECTION").ok();
+    let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok((input, output))
+    });
+    let (input, output) = match streams {
+        Ok(streams) => streams,
+        Err(error) => {
+            say(&format!("dsync: cannot use the standard streams: {}", messages::system_words(&error)));
+            return exit_code::START;
+        }
+    };
+    match serve(input, output, connection.as_deref()) {
+        Ok(()) => exit_code::OK,
+        Err(error) => {
+            let text = messages::failure(&error, &Rules::default());
+            tracing::error!("{text}");
+            if io::stdin().is_terminal() {
+                say(&format!("error: {text}"));
+            }
+            error.exit_code()
+        }
+    }
+}
+
+/// Carries a run out and reports it.
+fn run(flags: &Flags) -> u8 {
+    let logs = start_log();
+    let Order { job, rules, report } = match resolve::order(flags, &|name| std::env::var_os(name)) {
+        Ok(order) => order,
+        Err(error) => return refuse(&error),
+    };
+    let cancel = CancelToken::new();
+    if let Err(error) = signals::watch(cancel.clone()) {
+        say(&format!("error: cannot watch for signals: {}", messages::system_words(&error)));
+        return exit_code::START;
+    }
+    // A log and a bar would tear each other.
+    let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
+    let has_bar = bar.is_some();
+    let console = Console::new(report.listing, report.quiet, io::stdout().is_terminal(), bar);
+    let outcome = job.run(&console, &cancel);
+    finish(&outcome, &console, &rules, &report, has_bar)
+}
+
+/// Says how the run ended and returns the exit code.
+fn finish(
+    outcome: &Result<Summary, SyncError>,
+    console: &Console,
+    rules: &Rules,
+    report: &Reporting,
+    has_bar: bool,
+) -> u8 {
+    let (code, last_words) = match outcome {
+        Ok(summary) => conclude(summary, console, report, has_bar),
+        Err(SyncError::Cancelled) => {
+            let code = exit_code::INTERRUPTED;
+            (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))
+        }
+        Err(error) => (error.exit_code(), Some(format!("error: {}", messages::failure(error, rules)))),
+    };
+    let closed = console.close();
+    if let Some(line) = last_words {
+        say(&line);
+    }
+    match closed {
+        Ok(()) => code,
+        Err(error) => {
+            // Nobody reads on: `| head -1` is no news. Anything else is.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                say(&format!("error: cannot write to standard output: {}", messages::system_words(&error)));
+            }
+            if code == exit_code::OK { messages::OUTPUT } else { code }
+        }
+    }
+}
+
+/// Prints statistics and summary; returns the exit code and the line that comes last.
+fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: bool) -> (u8, Option<String>) {
+    let code = summary.exit_code();
+    let connection = summary.connection.as_ref();
+    let closing = Closing {
+        report: &summary.report,
+        traffic: summary.traffic,
+        connection: connection.map(|connection| (connection.carrier, connection.fallback.as_deref())),
+        elapsed: summary.elapsed,
+        dry_run: summary.dry_run,
+        durability: report.durability,
+        exit_code: code,
+    };
+    if report.stats {
+        let carrier = connection.map(|connection| connection.carrier);
+        let block = stats::block(&summary.report, summary.traffic, carrier, summary.elapsed, report.style);
+        console.result(&format!("\n{}", block.trim_end()));
+    }
+    if report.listing.verbose > 0 || report.stats {
+        console.result(&format!("\n{}", closing.paragraph()));
+    } else if has_bar {
+        console.talk(&closing.paragraph());
+    }
+    (code, closing.problems(report.max_delete).map(|line| format!("dsync: {line}")))
+}

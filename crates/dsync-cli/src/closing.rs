@@ -1,0 +1,191 @@
+//! The end of a run in words: one paragraph of what was done, one line of what was not.
+
+use std::time::Duration;
+
+use dsync_engine::{Carrier, Durability, Report, Traffic, exit_code};
+
+use crate::{
+    escape::escape_text,
+    messages::meaning,
+    numbers::{Bytes, counted, rate, with_commas},
+};
+
+/// What the paragraph is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Closing<'a> {
+    /// The destination's account.
+    pub(crate) report: &'a Report,
+    /// Bytes of this end.
+    pub(crate) traffic: Traffic,
+    /// The carrier and why it is not the preferred one; `None` for a local run.
+    pub(crate) connection: Option<(Carrier, Option<&'a str>)>,
+    /// Wall time.
+    pub(crate) elapsed: Duration,
+    /// True when nothing was changed.
+    pub(crate) dry_run: bool,
+    /// What was promised of the disk.
+    pub(crate) durability: Durability,
+    /// What the run ends with.
+    pub(crate) exit_code: u8,
+}
+
+impl Closing<'_> {
+    /// The paragraph: a few sentences in one line.
+    pub(crate) fn paragraph(&self) -> String {
+        let sentences = [Some(self.transferred()), self.others(), Some(self.carried()), self.kept()];
+        let text = sentences.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        escape_text(&text).into_owned()
+    }
+
+    /// What could not be done, with the exit code; `None` when everything was.
+    pub(crate) fn problems(&self, max_delete: Option<u64>) -> Option<String> {
+        let report = self.report;
+        if self.exit_code == exit_code::OK {
+            return None;
+        }
+        let mut parts = Vec::new();
+        if report.failed > 0 {
+            parts.push(format!("{} failed", counted(report.failed, "entry", "entries")));
+        }
+        if report.vanished > 0 {
+            parts.push(format!("{} vanished or kept changing", with_commas(report.vanished)));
+        }
+        if report.deletions_withheld > 0 {
+            let deletions = counted(report.deletions_withheld, "deletion", "deletions");
+            parts.push(format!("{deletions} withheld, because not all of the source could be read"));
+        }
+        if let (true, Some(limit)) = (report.deletions_over_limit > 0, max_delete) {
+            let deletions = counted(report.deletions_over_limit, "deletion", "deletions");
+            parts.push(format!("{deletions} exceed the limit {limit}; nothing was deleted"));
+        }
+        if parts.is_empty() {
+            parts.push(meaning(self.exit_code).to_owned());
+        }
+        Some(format!("{} (exit code {})", parts.join(", "), self.exit_code))
+    }
+
+    fn transferred(&self) -> String {
+        let report = self.report;
+        let verb = if self.dry_run { "Dry run, nothing was changed: would transfer" } else { "Transferred" };
+        let (some, all) =
+            (with_commas(report.files_transferred), counted(report.listed.files, "file", "files"));
+        if report.files_transferred == 0 || self.dry_run {
+            return format!("{verb} {some} of {all}, {}.", Bytes(report.transferred_bytes));
+        }
+        format!(
+            "{verb} {some} of {all}, {}: {} literal, {} matched.",
+            Bytes(report.transferred_bytes),
+            Bytes(report.literal_bytes),
+            Bytes(report.matched_bytes)
+        )
+    }
+
+    fn others(&self) -> Option<String> {
+        let parts: Vec<String> = [
+            ("created", self.report.created.total()),
+            ("deleted", self.report.deleted.total()),
+            ("given new attributes", self.report.retagged),
+        ]
+        .into_iter()
+        .filter(|&(_, number)| number > 0)
+        .map(|(what, number)| format!("{} {what}", with_commas(number)))
+        .collect();
+        if parts.is_empty() { None } else { Some(format!("Of all entries {}.", parts.join(", "))) }
+    }
+
+    fn carried(&self) -> String {
+        let seconds = format!("{:.1} s", self.elapsed.as_secs_f64());
+        let speed = Bytes(rate(self.report.transferred_bytes, self.elapsed));
+        let Some((carrier, fallback)) = self.connection else {
+            return format!("Took {seconds} ({speed}/s).");
+        };
+        let why = fallback.map_or_else(String::new, |why| format!(" ({why})"));
+        let (sent, received) = (Bytes(self.traffic.sent_bytes), Bytes(self.traffic.received_bytes));
+        format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{why}.")
+    }
+
+    fn kept(&self) -> Option<String> {
+        let text = match self.durability {
+            _ if self.dry_run => return None,
+            Durability::None => "Not synced to disk: --durability=none.",
+            _ if self.exit_code == exit_code::OK => "Everything is on disk.",
+            _ => "What was copied is on disk.",
+        };
+        Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_engine::TypeCounts;
+
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            listed: TypeCounts { files: 5, directories: 2, ..TypeCounts::default() },
+            created: TypeCounts { files: 2, ..TypeCounts::default() },
+            deleted: TypeCounts { files: 1, ..TypeCounts::default() },
+            files_transferred: 3,
+            transferred_bytes: 12_300_000,
+            literal_bytes: 1_200_000,
+            matched_bytes: 11_100_000,
+            ..Report::default()
+        }
+    }
+
+    fn closing(report: &Report) -> Closing<'_> {
+        Closing {
+            report,
+            traffic: Traffic::new(1_300_000, 45_000),
+            connection: Some((Carrier::Quic, None)),
+            elapsed: Duration::from_millis(1200),
+            dry_run: false,
+            durability: Durability::Batch,
+            exit_code: 0,
+        }
+    }
+
+    #[test]
+    fn paragraph_says_what_was_done_how_and_whether_it_is_safe() {
+        let report = report();
+        assert_eq!(
+            closing(&report).paragraph(),
+            "Transferred 3 of 5 files, 12.3 MB: 1.2 MB literal, 11.1 MB matched. Of all entries 2 created, \
+             1 deleted. Sent 1.3 MB and received 45.0 kB in 1.2 s (10.2 MB/s) over quic. Everything is on disk."
+        );
+    }
+
+    #[test]
+    fn paragraph_names_the_reason_of_a_fallback_and_missing_syncs() {
+        let report = report();
+        let connection = Some((Carrier::Ssh, Some("no answer on UDP within 2 s")));
+        let text = Closing { connection, durability: Durability::None, ..closing(&report) }.paragraph();
+        assert!(text.contains("over ssh (no answer on UDP within 2 s)."), "{text}");
+        assert!(text.ends_with("Not synced to disk: --durability=none."), "{text}");
+    }
+
+    #[test]
+    fn dry_run_claims_nothing() {
+        let report = Report { literal_bytes: 0, matched_bytes: 0, ..report() };
+        let text = Closing { dry_run: true, connection: None, ..closing(&report) }.paragraph();
+        assert_eq!(
+            text,
+            "Dry run, nothing was changed: would transfer 3 of 5 files, 12.3 MB. Of all entries 2 created, \
+             1 deleted. Took 1.2 s (10.2 MB/s)."
+        );
+    }
+
+    #[test]
+    fn problems_are_counted_and_end_with_the_code() {
+        let good = report();
+        assert_eq!(closing(&good).problems(None), None);
+        let bad = Report { failed: 3, vanished: 1, ..report() };
+        let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None);
+        assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
+        let over = Report { deletions_over_limit: 7, ..report() };
+        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(5));
+        assert_eq!(line.unwrap(), "7 deletions exceed the limit 5; nothing was deleted (exit code 25)");
+    }
+}

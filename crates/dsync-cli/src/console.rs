@@ -1,0 +1,219 @@
+//! The two streams: results on standard output, talk on standard error, and the bar that neither may tear.
+//!
+//! Writing can fail at any time (`dsync ... | head -1`, a full disk behind a redirection). A run is worth
+//! more than its listing, so it goes on; what was lost is remembered and becomes exit code 13 at the end.
+//! Nothing here uses `println!`, which would panic.
+
+use std::{
+    io::{self, BufWriter, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use dsync_engine::{Cause, Event, Observer, Progress};
+
+use crate::{bar::Bar, listing::Listing, messages};
+
+/// Where a run is reported.
+pub(crate) struct Console {
+    listing: Listing,
+    quiet: bool,
+    results: Mutex<Results>,
+    /// True when results are seen at once: flush each line, and move the bar away for it.
+    interactive: bool,
+    bar: Option<Bar>,
+}
+
+/// Standard output and its fate.
+struct Results {
+    out: BufWriter<Box<dyn Write + Send>>,
+    failed: Option<io::Error>,
+}
+
+impl Console {
+    /// Opens the console on the process's streams.
+    pub(crate) fn new(listing: Listing, quiet: bool, interactive: bool, bar: Option<Bar>) -> Self {
+        Self::on(Box::new(io::stdout()), listing, quiet, interactive, bar)
+    }
+
+    fn on(
+        out: Box<dyn Write + Send>,
+        listing: Listing,
+        quiet: bool,
+        interactive: bool,
+        bar: Option<Bar>,
+    ) -> Self {
+        let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
+        Self { listing, quiet, results, interactive, bar }
+    }
+
+    /// Prints a line of the result.
+    pub(crate) fn result(&self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        self.aside(self.interactive, || {
+            let mut results = self.results();
+            results.write(format_args!("{line}\n"));
+            if self.interactive {
+                results.flush();
+            }
+        });
+    }
+
+    /// Prints a line of talk: a warning or an error.
+    pub(crate) fn talk(&self, line: &str) {
+        self.aside(true, || say(line));
+    }
+
+    /// Takes the bar away and writes out what is buffered.
+    ///
+    /// # Errors
+    /// The first error that standard output gave during the run.
+    pub(crate) fn close(&self) -> Result<(), io::Error> {
+        if let Some(bar) = &self.bar {
+            bar.clear();
+        }
+        let mut results = self.results();
+        results.flush();
+        results.failed.take().map_or(Ok(()), Err)
+    }
+
+    fn aside(&self, needed: bool, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) if needed => bar.aside(print),
+            _ => print(),
+        }
+    }
+
+    fn results(&self) -> MutexGuard<'_, Results> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Console {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::Planned(planned) => {
+                if let Some(line) = self.listing.line(planned) {
+                    self.result(&line);
+                }
+            }
+            Event::Failed(problem) if problem.cause == Cause::Skipped => {
+                self.result(&messages::problem(problem))
+            }
+            Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
+            _ => {}
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        if let Some(bar) = &self.bar {
+            bar.update(progress);
+        }
+    }
+}
+
+impl Results {
+    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+        if self.failed.is_none() {
+            self.failed = self.out.write_fmt(text).err();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.out.flush().err();
+        }
+    }
+}
+
+/// Prints a line on standard error; when even that fails there is nobody left to tell.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Prints a text on standard output that is the only result of this call.
+///
+/// # Errors
+/// What standard output gave.
+pub(crate) fn print(text: &[u8]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text)?;
+    out.flush()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use dsync_engine::{Action, Changes, FileType, Operation, Planned, Problem};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Broken;
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const LISTING: Listing = Listing { verbose: 1, itemize: 0, sends: false };
+
+    fn created(path: &str) -> Event {
+        Event::Planned(Planned {
+            action: Action::Create,
+            kind: FileType::File,
+            changes: Changes::NONE,
+            path: path.into(),
+            target: Vec::new(),
+            size: 0,
+        })
+    }
+
+    #[test]
+    fn results_are_written_in_order_and_skipped_entries_among_them() {
+        let page = Page::default();
+        let console = Console::on(Box::new(page.clone()), LISTING, false, false, None);
+        console.event(&created("a"));
+        let problem = Problem { operation: Operation::Stat, path: b"l".to_vec(), cause: Cause::Skipped };
+        console.event(&Event::Failed(problem));
+        console.close().unwrap();
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text, "a\nskipping 'l': its type is not copied by these options (see -r, -l, -D)\n");
+    }
+
+    #[test]
+    fn quiet_prints_no_results() {
+        let page = Page::default();
+        let console = Console::on(Box::new(page.clone()), LISTING, true, false, None);
+        console.event(&created("a"));
+        console.close().unwrap();
+        assert!(page.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn closed_output_is_remembered_and_never_ends_the_run() {
+        let console = Console::on(Box::new(Broken), LISTING, false, true, None);
+        console.event(&created("a"));
+        console.event(&created("b"));
+        assert_eq!(console.close().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,193 @@
+//! The manual page, shell completions and `docs/cli.md`, all made from the one clap command.
+
+use std::io;
+
+use clap::Command;
+use clap_complete::Shell;
+
+use crate::flags;
+
+/// The manual page in roff.
+///
+/// # Errors
+/// None in practice: it is rendered into memory.
+pub(crate) fn manual() -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    let man = clap_mangen::Man::new(flags::command()).title("DSYNC").section("1").manual("dsync manual");
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    page.extend_from_slice(MANUAL_END.as_bytes());
+    Ok(page)
+}
+
+/// A script that completes options in a shell.
+pub(crate) fn completion(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    let mut command = visible(flags::command());
+    clap_complete::generate(shell, &mut command, "dsync", &mut script);
+    script
+}
+
+/// The command without its hidden options: the many `--no-OPTION` would drown the others.
+fn visible(command: Command) -> Command {
+    let shown: Vec<_> = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();
+    Command::new("dsync").disable_help_flag(true).disable_version_flag(true).args(shown)
+}
+
+const MANUAL_END: &str = r#".SH NEGATIONS
+Each switch has an opposite under its long and its short name: \-\-no\-perms, \-\-no\-p.
+The last one on the command line wins.
+.SH "EXIT STATUS"
+0 done; 1 wrong command line; 2 incompatible peer; 3 a source or destination cannot be used; 4 not supported;
+5 the remote end could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
+error; 13 standard output could not be written; 20 interrupted; 23 some entries could not be copied; 24 some
+entries vanished or kept changing; 25 limit on deletions reached; 30 timeout; 35 no connection in time; 40
+authentication failed; 41 destination in use; 42 refused for safety.
+.SH ENVIRONMENT
+.TP
+DSYNC_RSH, RSYNC_RSH
+The remote shell where \-e is not given.
+.TP
+DSYNC_LOG
+What is logged on standard error, as in DSYNC_LOG=debug; nothing without it.
+.SH "SEE ALSO"
+rsync(1), ssh(1)
+"#;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fmt::Write as _, path::Path};
+
+    use clap::Arg;
+    use dsync_engine::exit_code;
+
+    use super::*;
+    use crate::{flags::unsupported::Foreign, messages};
+
+    /// Compares a generated document with the one in the repository; `DSYNC_BLESS=1` rewrites it.
+    fn hold(name: &str, made: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+        if std::env::var_os("DSYNC_BLESS").is_some() {
+            std::fs::write(&path, made).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == made, "docs/{name} is out of date: run the tests of dsync-cli with DSYNC_BLESS=1");
+    }
+
+    fn heading(arg: &Arg) -> String {
+        let letter = arg.get_short().map(|short| format!("-{short}"));
+        let long = arg.get_long().map(|long| format!("--{long}"));
+        let mut names: Vec<String> = letter.into_iter().chain(long).collect();
+        names.extend(arg.get_visible_aliases().unwrap_or_default().iter().map(|alias| format!("--{alias}")));
+        let value = arg.get_value_names().filter(|_| arg.get_action().takes_values());
+        let value = value.map_or_else(String::new, |names| format!(" {}", names.join(" ")));
+        format!("`{}{value}`", names.join(", "))
+    }
+
+    fn markdown() -> String {
+        let command = flags::command();
+        let mut page = format!("# The dsync command\n\n{INTRODUCTION}\n");
+        let mut group = None;
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set() && !arg.is_positional()) {
+            if group != arg.get_help_heading() {
+                group = arg.get_help_heading();
+                write!(page, "\n## {}\n\n", group.unwrap_or("Options")).unwrap();
+            }
+            let short = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            write!(page, "- {}: {short}", heading(arg)).unwrap();
+            let long = arg.get_long_help().map(ToString::to_string).unwrap_or_default();
+            let rest = long
+                .strip_prefix(&short)
+                .unwrap_or_default()
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ");
+            page.push_str(&if rest.is_empty() { ".\n".to_owned() } else { format!(". {rest}\n") });
+        }
+        page.push_str(&exit_codes());
+        page.push_str(&missing());
+        page
+    }
+
+    fn exit_codes() -> String {
+        let codes = [
+            exit_code::OK,
+            exit_code::USAGE,
+            exit_code::INCOMPATIBLE,
+            exit_code::FILE_SELECTION,
+            exit_code::UNSUPPORTED,
+            exit_code::START,
+            exit_code::SOCKET,
+            exit_code::FILE_IO,
+            exit_code::STREAM,
+            messages::OUTPUT,
+            exit_code::INTERRUPTED,
+            exit_code::MEMORY,
+            exit_code::PARTIAL,
+            exit_code::VANISHED,
+            exit_code::MAX_DELETE,
+            exit_code::TIMEOUT,
+            exit_code::CONNECT_TIMEOUT,
+            exit_code::AUTHENTICATION,
+            exit_code::LOCKED,
+            exit_code::POLICY,
+        ];
+        let rows = codes.map(|code| format!("| {code} | {} |\n", messages::meaning(code))).concat();
+        format!(
+            "\n## Exit codes\n\nrsync's numbers where the meaning is the same.\n\n| code | meaning |\n|---|---|\n{rows}"
+        )
+    }
+
+    fn missing() -> String {
+        let rows: String = Foreign::all()
+            .iter()
+            .map(|option| format!("| `{option}` | {} |\n", option.advice.unwrap_or_default()))
+            .collect();
+        format!(
+            "\n## Options of rsync that dsync does not have\n\n{MISSING}\n\n| option | instead |\n|---|---|\n{rows}"
+        )
+    }
+
+    const INTRODUCTION: &str = "\
+<!-- Made from the options themselves: run the tests of dsync-cli with DSYNC_BLESS=1 after a change. -->
+
+    dsync [OPTIONS] SRC... DST
+    dsync [OPTIONS] SRC... [USER@]HOST:DST
+    dsync [OPTIONS] [USER@]HOST:SRC... DST
+
+A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
+brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host
+may be written `:PATH`. A directory with a trailing `/` stands for what is in it, without one for itself.
+
+Letters can be put together (`-avz`), values follow `=` or stand in the next word. Each switch has an opposite under
+its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a --no-owner` is `-a` without owners.
+
+Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Results go to standard output, all
+else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
+could stumble over. DSYNC_LOG=debug in the environment logs to standard error.";
+
+    const MISSING: &str = "\
+None is ever ignored: each ends with exit code 4 and a line that names it. A word that neither program knows ends with
+exit code 1 and, where there is one, the name that was probably meant.";
+
+    #[test]
+    fn page_in_the_repository_is_that_of_the_command() {
+        hold("cli.md", &markdown());
+    }
+
+    #[test]
+    fn manual_in_the_repository_is_that_of_the_command() {
+        hold("dsync.1", &String::from_utf8(manual().unwrap()).unwrap());
+    }
+
+    #[test]
+    fn completions_know_the_options_and_not_their_negations() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = String::from_utf8(completion(shell)).unwrap();
+            assert!(script.contains("numeric-ids") && !script.contains("no-numeric-ids"), "{shell}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Which attributes are made equal.
+
+use clap::Args;
+
+use super::Group;
+
+/// `-a` and its parts.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "What is copied")]
+#[expect(clippy::struct_excessive_bools, reason = "one independent switch per rsync option")]
+pub(crate) struct Attributes {
+    /// Archive: same as -rlptgoD
+    ///
+    /// Copies everything that an ordinary backup needs except hard links, ACLs and extended attributes,
+    /// which dsync does not copy yet. A later --no-OPTION takes a part out: -a --no-owner.
+    #[arg(short = 'a', long)]
+    pub(crate) archive: bool,
+    /// Copy directories and what is in them
+    ///
+    /// Without it a source directory is skipped.
+    #[arg(short = 'r', long)]
+    pub(crate) recursive: bool,
+    /// Copy symbolic links as links
+    ///
+    /// The link's text is copied and never followed. Without it symbolic links are skipped.
+    #[arg(short = 'l', long)]
+    pub(crate) links: bool,
+    /// Make permissions equal
+    ///
+    /// Without it new files get the source's permissions less the destination's umask and existing files
+    /// keep theirs.
+    #[arg(short = 'p', long)]
+    pub(crate) perms: bool,
+    /// Make modification times equal, to the nanosecond
+    ///
+    /// Without it every file with another time is transferred again by the next run.
+    #[arg(short = 't', long)]
+    pub(crate) times: bool,
+    /// Make groups equal
+    ///
+    /// By name, by number where the destination does not know the name. Without privileges only groups that
+    /// the user is a member of can be set.
+    #[arg(short = 'g', long)]
+    pub(crate) group: bool,
+    /// Make owners equal (needs root at the destination)
+    ///
+    /// By name, by number where the destination does not know the name.
+    #[arg(short = 'o', long)]
+    pub(crate) owner: bool,
+    /// Same as --devices --specials
+    #[arg(short = 'D')]
+    pub(crate) devices_specials: bool,
+    /// Copy character and block devices (needs root at the destination)
+    #[arg(long)]
+    pub(crate) devices: bool,
+    /// Copy fifos and sockets
+    #[arg(long)]
+    pub(crate) specials: bool,
+    /// Take owners and groups by number, never by name
+    #[arg(long)]
+    pub(crate) numeric_ids: bool,
+    /// Leave the times of directories alone
+    #[arg(short = 'O', long)]
+    pub(crate) omit_dir_times: bool,
+}
+
+impl Group for Attributes {
+    fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
+        vec![
+            ("archive", &mut self.archive),
+            ("recursive", &mut self.recursive),
+            ("links", &mut self.links),
+            ("perms", &mut self.perms),
+            ("times", &mut self.times),
+            ("group", &mut self.group),
+            ("owner", &mut self.owner),
+            ("devices_specials", &mut self.devices_specials),
+            ("devices", &mut self.devices),
+            ("specials", &mut self.specials),
+            ("numeric_ids", &mut self.numeric_ids),
+            ("omit_dir_times", &mut self.omit_dir_times),
+        ]
+    }
+}

@@ -1,0 +1,164 @@
+//! The command line as clap knows it: one struct per group of options, rsync's letters and names.
+//!
+//! Everything here is pure: words in, [`Flags`] or a [`UsageError`] out. What an option means for a
+//! run, and everything that looks at files or the environment, is in [`crate::resolve`].
+//!
+//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and between
+//! `-a` and `--no-perms`, as in rsync; see [`negation`]. No option that rsync has is ever ignored: one
+//! that dsync lacks is an error of its own kind; see [`unsupported`].
+
+pub(crate) mod negation;
+pub(crate) mod unsupported;
+
+mod attributes;
+mod comparison;
+mod compression;
+mod deletion;
+mod output;
+mod program;
+mod remote;
+mod selection;
+mod writing;
+
+use std::{error::Error, ffi::OsString, fmt};
+
+use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
+
+pub(crate) use self::{
+    attributes::Attributes,
+    comparison::Comparison,
+    compression::{Choice, Compressing},
+    deletion::Deletion,
+    output::Output,
+    program::Program,
+    remote::{Carrier, Remote},
+    selection::{RuleOption, Selection},
+    writing::{When, Writing},
+};
+use crate::usage::UsageError;
+
+/// The whole command line, as typed and with negations applied.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) attributes: Attributes,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) comparison: Comparison,
+    #[command(flatten)]
+    pub(crate) deletion: Deletion,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+    #[command(flatten)]
+    pub(crate) compressing: Compressing,
+    #[command(flatten)]
+    pub(crate) remote: Remote,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) program: Program,
+    /// Sources, then the destination: paths or [USER@]HOST:PATH
+    ///
+    /// A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A
+    /// directory with a trailing '/' stands for what is in it, without one for itself.
+    #[arg(value_name = "SRC... DST", num_args = 0..)]
+    pub(crate) operands: Vec<OsString>,
+}
+
+/// A group of options with switches that can be negated.
+trait Group {
+    /// Each switch: its clap id and where its state is kept.
+    fn switches(&mut self) -> Vec<(&'static str, &mut bool)>;
+}
+
+/// The clap command: the groups, the negations, nothing that clap would print by itself.
+pub(crate) fn command() -> Command {
+    let base = Command::new("dsync")
+        .bin_name("dsync")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Make one directory tree like another, here or on another host")
+        .override_usage("dsync [OPTIONS] SRC... DST\n       dsync [OPTIONS] SRC... [USER@]HOST:DST\n       dsync [OPTIONS] [USER@]HOST:SRC... DST")
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .args_override_self(true)
+        .max_term_width(100);
+    negation::with_negations(Flags::augment_args(base))
+}
+
+/// Reads the words after the program's name.
+///
+/// # Errors
+/// [`UsageError`] for the first word that cannot be read.
+pub(crate) fn parse<I>(words: I) -> Result<Flags, UsageError>
+where
+    I: IntoIterator<Item = OsString>,
+{
+    let words = std::iter::once(OsString::from("dsync")).chain(words);
+    let matches = command().try_get_matches_from(words).map_err(|error| UsageError::from_clap(&error))?;
+    let mut flags = Flags::from_arg_matches(&matches).map_err(|error| UsageError::from_clap(&error))?;
+    flags.settle(&matches);
+    Ok(flags)
+}
+
+impl Flags {
+    /// Replaces each switch by its state after everything that was typed.
+    fn settle(&mut self, matches: &ArgMatches) {
+        let groups: [&mut dyn Group; 8] = [
+            &mut self.attributes,
+            &mut self.selection,
+            &mut self.comparison,
+            &mut self.deletion,
+            &mut self.writing,
+            &mut self.compressing,
+            &mut self.remote,
+            &mut self.output,
+        ];
+        for group in groups {
+            for (id, state) in group.switches() {
+                *state = negation::is_on(matches, id);
+            }
+        }
+        self.compressing.refused = negation::is_off(matches, "compress");
+        self.output.no_progress = negation::is_off(matches, "progress");
+        self.output.plain_numbers = negation::is_off(matches, "human_readable");
+        self.selection.order = rules_in_order(matches);
+    }
+}
+
+/// Positions of the include and exclude options on the command line.
+fn rules_in_order(matches: &ArgMatches) -> Vec<(usize, selection::RuleOption)> {
+    let mut order: Vec<_> = selection::RuleOption::ALL
+        .iter()
+        .flat_map(|&option| {
+            matches.indices_of(option.id()).into_iter().flatten().map(move |index| (index, option))
+        })
+        .collect();
+    order.sort_unstable_by_key(|&(index, _)| index);
+    order
+}
+
+/// A value that is not a whole number in its range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotInRange {
+    value: String,
+    lowest: u64,
+    highest: u64,
+}
+
+impl fmt::Display for NotInRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' is not a whole number from {} to {}", self.value, self.lowest, self.highest)
+    }
+}
+
+impl Error for NotInRange {}
+
+/// Reads a whole number: digits only, so `+5`, `0x5`, `5K` and an empty value are refused.
+fn whole_number(value: &str, lowest: u64, highest: u64) -> Result<u64, NotInRange> {
+    let refuse = || NotInRange { value: value.to_owned(), lowest, highest };
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(refuse());
+    }
+    value.parse().ok().filter(|number| (lowest..=highest).contains(number)).ok_or_else(refuse)
+}

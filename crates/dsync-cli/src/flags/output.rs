@@ -1,0 +1,59 @@
+//! What is said, and where.
+
+use clap::{ArgAction, Args};
+
+use super::Group;
+
+/// Listings, statistics, progress.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+#[expect(clippy::struct_excessive_bools, reason = "one independent switch per rsync option")]
+pub(crate) struct Output {
+    /// List what is changed, and end with a summary; -vv also lists what is up to date
+    #[arg(short = 'v', long, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say nothing but errors
+    #[arg(short = 'q', long)]
+    pub(crate) quiet: bool,
+    /// List what is changed, and how, in rsync's format; -ii also lists what is up to date
+    ///
+    /// Eleven characters and the name: '<' or '>' for data that is sent or received, 'c' for a local creation,
+    /// '.' for attributes only; the type f, d, L, D or S; then what differs: c checksum or value, s size, t time
+    /// (T: set to the time of the transfer), p permissions, o owner, g group. A removal is '*deleting'.
+    #[arg(short = 'i', long, action = ArgAction::Count)]
+    pub(crate) itemize_changes: u8,
+    /// End with statistics, in rsync's format
+    #[arg(long)]
+    pub(crate) stats: bool,
+    /// Numbers with units of 1000; -hh with units of 1024; --no-h without commas
+    ///
+    /// On its own, -h shows the help instead.
+    #[arg(short = 'h', long, action = ArgAction::Count)]
+    pub(crate) human_readable: u8,
+    /// Show a progress bar on the terminal even with -v
+    ///
+    /// Without it there is a bar when standard error is a terminal and neither -v nor -i is given; --no-progress
+    /// takes it away. When standard error is not a terminal there is none.
+    #[arg(long)]
+    pub(crate) progress: bool,
+    /// Same as --progress
+    ///
+    /// rsync's -P is also --partial; dsync removes unfinished files and starts them again the next time.
+    #[arg(short = 'P')]
+    pub(crate) partial_progress: bool,
+    /// rsync's name for --progress: progress or progress2
+    #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) info: Vec<String>,
+    /// True when `--no-h` came after all `-h`.
+    #[arg(skip)]
+    pub(crate) plain_numbers: bool,
+    /// True when `--no-progress` came after all that asks for a bar.
+    #[arg(skip)]
+    pub(crate) no_progress: bool,
+}
+
+impl Group for Output {
+    fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
+        vec![("quiet", &mut self.quiet), ("stats", &mut self.stats), ("progress", &mut self.progress)]
+    }
+}

@@ -1,0 +1,85 @@
+//! Which entries of the source take part.
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, Args};
+
+use super::Group;
+
+/// Filters and boundaries.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Selection")]
+pub(crate) struct Selection {
+    /// Leave out what matches PATTERN
+    ///
+    /// rsync's patterns: '*' stops at '/', '**' does not, a leading '/' anchors at the top of the transfer, a
+    /// trailing '/' matches directories only. Of all include and exclude rules, in the order in which they are
+    /// given, the first that matches decides. A pattern that starts with '- ' or '+ ' states its own kind, and
+    /// '!' alone drops the rules before it.
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub(crate) exclude: Vec<OsString>,
+    /// Do not leave out what matches PATTERN
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub(crate) include: Vec<OsString>,
+    /// Read exclude patterns from FILE, one on each line
+    ///
+    /// Empty lines and lines that start with '#' or ';' are skipped. FILE may be '-' for standard input.
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub(crate) exclude_from: Vec<OsString>,
+    /// Read include patterns from FILE, one on each line
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub(crate) include_from: Vec<OsString>,
+    /// Do not cross into other file systems
+    #[arg(short = 'x', long, action = ArgAction::Count)]
+    pub(crate) one_file_system: u8,
+    /// The four kinds of rule options by position on the command line.
+    #[arg(skip)]
+    pub(crate) order: Vec<(usize, RuleOption)>,
+}
+
+/// An option that brings one or more filter rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RuleOption {
+    Exclude,
+    Include,
+    ExcludeFrom,
+    IncludeFrom,
+}
+
+impl RuleOption {
+    pub(super) const ALL: [Self; 4] = [Self::Exclude, Self::Include, Self::ExcludeFrom, Self::IncludeFrom];
+
+    pub(super) fn id(self) -> &'static str {
+        match self {
+            Self::Exclude => "exclude",
+            Self::Include => "include",
+            Self::ExcludeFrom => "exclude_from",
+            Self::IncludeFrom => "include_from",
+        }
+    }
+}
+
+impl Selection {
+    /// The rule options with their values, in the order in which they were typed.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString)> {
+        let mut excludes = self.exclude.iter();
+        let mut includes = self.include.iter();
+        let mut exclude_files = self.exclude_from.iter();
+        let mut include_files = self.include_from.iter();
+        self.order.iter().filter_map(move |&(_, option)| {
+            let value = match option {
+                RuleOption::Exclude => excludes.next(),
+                RuleOption::Include => includes.next(),
+                RuleOption::ExcludeFrom => exclude_files.next(),
+                RuleOption::IncludeFrom => include_files.next(),
+            };
+            value.map(|value| (option, value))
+        })
+    }
+}
+
+impl Group for Selection {
+    fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,300 @@
+//! Every option of rsync 3.5.0 that dsync does not have.
+//!
+//! An unknown option is a typing error (exit code 1); one of these is a script that relies on rsync (exit
+//! code 4), and the message says what to write instead where there is something. The table and dsync's own
+//! options together are all of rsync's: a test holds them against the list.
+
+use std::fmt;
+
+/// An option of rsync that dsync does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Foreign {
+    /// Long name without dashes; empty when there is none.
+    pub(crate) long: &'static str,
+    /// Letter.
+    pub(crate) short: Option<char>,
+    /// Other long names.
+    pub(crate) aliases: &'static [&'static str],
+    /// What to do instead.
+    pub(crate) advice: Option<&'static str>,
+    /// True when rsync knows the negation and dsync behaves as it asks for anyway.
+    negatable: bool,
+}
+
+impl Foreign {
+    /// Finds the option that a word like `--acls`, `-A` or `--no-motd` names.
+    pub(crate) fn find(word: &str) -> Option<Self> {
+        let found = match word.strip_prefix("--") {
+            Some(long) => TABLE.iter().find(|option| option.has_long(long)),
+            None => {
+                let mut letters = word.strip_prefix('-')?.chars();
+                let letter = letters.next()?;
+                TABLE.iter().find(|option| option.short == Some(letter) && letters.next().is_none())
+            }
+        };
+        found.copied()
+    }
+
+    /// All of them, in alphabetical order of their long names.
+    #[cfg(test)]
+    pub(crate) fn all() -> &'static [Self] {
+        TABLE
+    }
+
+    fn has_long(&self, long: &str) -> bool {
+        !long.is_empty() && (self.long == long || self.aliases.contains(&long))
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.long, self.short) {
+            ("", Some(short)) => write!(f, "-{short}"),
+            (long, Some(short)) => write!(f, "--{long} (-{short})"),
+            (long, None) => write!(f, "--{long}"),
+        }
+    }
+}
+
+/// Names of the options whose negation asks for what dsync does anyway: long, letter.
+pub(super) fn harmless_negations() -> impl Iterator<Item = (&'static str, Option<char>)> {
+    TABLE.iter().filter(|option| option.negatable).map(|option| (option.long, option.short))
+}
+
+const fn option(long: &'static str) -> Foreign {
+    Foreign { long, short: None, aliases: &[], advice: None, negatable: false }
+}
+
+impl Foreign {
+    const fn letter(mut self, short: char) -> Self {
+        self.short = Some(short);
+        self
+    }
+
+    const fn or(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    const fn advice(mut self, advice: &'static str) -> Self {
+        self.advice = Some(advice);
+        self
+    }
+
+    const fn negatable(mut self) -> Self {
+        self.negatable = true;
+        self
+    }
+}
+
+const USE_DELETE: &str = "use --delete";
+const LEAVE_OUT: &str = "leave it out";
+const ALWAYS_IN_BAND: &str = "leave it out: dsync never shows paths to the remote shell";
+const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
+const PRINTED: &str = "redirect the output of -i or -v instead";
+const OWN_SHELL_PORT: &str = "give it to the remote shell: -e 'ssh -p PORT'";
+const ALWAYS_STREAMED: &str = "leave it out: dsync always works while it lists";
+const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows them";
+
+#[rustfmt::skip]
+static TABLE: &[Foreign] = &[
+    option("8-bit-output").letter('8').negatable().advice("leave it out: valid UTF-8 is always printed as it is"),
+    option("acls").letter('A').negatable(),
+    option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
+    option("append").negatable(),
+    option("append-verify"),
+    option("atimes").letter('U').negatable(),
+    option("backup").letter('b'),
+    option("backup-dir"),
+    option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
+    option("blocking-io").advice(LEAVE_OUT),
+    option("bwlimit"),
+    option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
+    option("checksum-seed").advice("leave it out: every run has its own random key"),
+    option("chmod"),
+    option("chown"),
+    option("compare-dest"),
+    option("compress-threads").or(&["zt"]).advice("leave it out: dsync compresses on all cores"),
+    option("config").advice(NO_DAEMON),
+    option("confine-root"),
+    option("contimeout").advice("use --timeout"),
+    option("copy-as"),
+    option("copy-dest"),
+    option("copy-devices"),
+    option("copy-dirlinks").letter('k').advice(LINKS_KEPT),
+    option("copy-links").letter('L').advice(LINKS_KEPT),
+    option("copy-unsafe-links").advice(LINKS_KEPT),
+    option("crtimes").letter('N').negatable(),
+    option("cvs-exclude").letter('C').advice("use --exclude-from"),
+    option("daemon").advice(NO_DAEMON),
+    option("debug").advice("set DSYNC_LOG=debug in the environment instead"),
+    option("del").advice(USE_DELETE),
+    option("delay-updates").negatable(),
+    option("delete-after").advice(USE_DELETE),
+    option("delete-before").advice(USE_DELETE),
+    option("delete-delay").advice(USE_DELETE),
+    option("delete-during").advice(USE_DELETE),
+    option("delete-missing-args"),
+    option("detach").or(&["no-detach"]).advice(NO_DAEMON),
+    option("dirs").letter('d').negatable().advice("use -r, with --exclude='/*/*' for the top level only"),
+    option("dparam").advice(NO_DAEMON),
+    option("drop-D").advice("use --no-D"),
+    option("early-input").advice(NO_DAEMON),
+    option("executability").letter('E').advice("use -p"),
+    option("fake-super"),
+    option("files-from"),
+    option("filter").letter('f').advice("use --exclude and --include"),
+    option("force").or(&["force-delete"]).negatable().advice(USE_DELETE),
+    option("from0").letter('0'),
+    option("fsync").advice("dsync syncs by default; --durability=file syncs each file on its own"),
+    option("fuzzy").letter('y').negatable(),
+    option("groupmap"),
+    option("hard-links").letter('H').negatable(),
+    option("iconv").or(&["no-iconv"]).advice("leave it out: names are copied byte for byte"),
+    option("ignore-errors").negatable().advice("dsync never deletes where it could not read the source"),
+    option("ignore-missing-args"),
+    option("implied-dirs").or(&["i-d", "no-implied-dirs", "no-i-d"]),
+    option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),
+    option("inplace").negatable(),
+    option("insecure-links").advice("links of other users are never followed"),
+    option("ipv4").letter('4').advice("give it to the remote shell: -e 'ssh -4'"),
+    option("ipv6").letter('6').advice("give it to the remote shell: -e 'ssh -6'"),
+    option("keep-dirlinks").letter('K'),
+    option("link-dest"),
+    option("list-only"),
+    option("log-file").advice(PRINTED),
+    option("log-file-format").advice(PRINTED),
+    option("max-alloc").advice("leave it out: memory is bounded"),
+    option("max-size"),
+    option("min-size"),
+    option("modify-window").letter('@'),
+    option("motd").or(&["no-motd"]).advice(NO_DAEMON),
+    option("msgs2stderr").or(&["no-msgs2stderr"]).advice(LEAVE_OUT),
+    option("munge-links"),
+    option("new-compress").advice("use --compress-choice"),
+    option("no-blocking-io").advice(LEAVE_OUT),
+    option("no-bwlimit").advice("leave it out: there is no limit"),
+    option("no-contimeout").advice("use --timeout"),
+    option("no-secluded-args").or(&["no-protect-args", "no-s"]).advice(ALWAYS_IN_BAND),
+    option("no-timeout").advice("there is always a timeout; make it long with --timeout"),
+    option("old-args").or(&["no-old-args"]).advice(ALWAYS_IN_BAND),
+    option("old-compress").advice("use --compress-choice"),
+    option("old-dirs").or(&["old-d"]),
+    option("omit-link-times").letter('J').negatable(),
+    option("only-write-batch"),
+    option("open-noatime").negatable(),
+    option("out-format").or(&["log-format"]).advice("use -i or -v"),
+    option("outbuf").advice(LEAVE_OUT),
+    option("partial").negatable().advice("files that were finished are kept; run the same command again"),
+    option("partial-dir").advice("files that were finished are kept; run the same command again"),
+    option("password-file").advice(NO_DAEMON),
+    option("port").advice(OWN_SHELL_PORT),
+    option("preallocate"),
+    option("protocol").advice("leave it out: both ends agree by themselves"),
+    option("prune-empty-dirs").letter('m').negatable(),
+    option("qsort").advice(LEAVE_OUT),
+    option("read-batch"),
+    option("relative").letter('R').negatable(),
+    option("remote-option").letter('M').advice("use --dsync-path"),
+    option("remove-source-files").or(&["remove-sent-files"]),
+    option("safe-links"),
+    option("secluded-args").letter('s').or(&["protect-args"]).advice(ALWAYS_IN_BAND),
+    option("sender").advice(NO_DAEMON),
+    option("skip-compress").advice("leave it out: data that does not get smaller is sent as it is"),
+    option("sockopts").advice(LEAVE_OUT),
+    option("sparse").letter('S').negatable(),
+    option("stderr"),
+    option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
+    option("stop-at").advice("run it under timeout(1)"),
+    option("suffix"),
+    option("super").or(&["no-super"]).advice("leave it out: dsync sets what it is allowed to set"),
+    option("temp-dir").letter('T'),
+    option("trust-sender").advice("leave it out: every name from the peer is checked"),
+    option("usermap"),
+    option("write-batch"),
+    option("write-devices").negatable(),
+    option("xattrs").letter('X').negatable(),
+    option("").letter('F').advice("use --exclude-from"),
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::flags::command;
+
+    /// Names in the help of rsync 3.5.0, of its client.
+    const RSYNC_LONG: &str = "8-bit-output acls address append append-verify archive atimes backup backup-dir \
+        block-size blocking-io bwlimit checksum checksum-choice checksum-seed chmod chown compare-dest compress \
+        compress-choice compress-level compress-threads confine-root contimeout copy-as copy-dest copy-devices \
+        copy-dirlinks copy-links copy-unsafe-links crtimes cvs-exclude debug del delay-updates delete delete-after \
+        delete-before delete-delay delete-during delete-excluded delete-missing-args devices dirs drop-D dry-run \
+        early-input exclude exclude-from executability existing fake-super files-from filter force from0 fsync \
+        fuzzy group groupmap hard-links help human-readable iconv ignore-errors ignore-existing \
+        ignore-missing-args ignore-non-existing ignore-times inc-recursive include include-from info inplace \
+        insecure-links ipv4 ipv6 itemize-changes keep-dirlinks link-dest links list-only log-file log-file-format \
+        max-alloc max-delete max-size min-size mkpath modify-window munge-links no-i-r no-implied-dirs \
+        no-inc-recursive no-motd no-W no-whole-file numeric-ids old-args old-d old-dirs omit-dir-times \
+        omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial partial-dir \
+        password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch recursive \
+        relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only skip-compress \
+        sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \
+        update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc zl zt";
+
+    /// Letters in it.
+    const RSYNC_SHORT: &str = "vqcarRbudlLkKHpEAXogDtUNOJSnWxBeImyCfF0sPiM8h46V@Tz";
+
+    fn long_names() -> Vec<String> {
+        let command = command();
+        let own = command.get_arguments();
+        own.flat_map(|arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long().into_iter().chain(aliases).map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn every_option_of_rsync_is_either_there_or_named_as_missing() {
+        let own = long_names();
+        for name in RSYNC_LONG.split_whitespace() {
+            let has = own.iter().any(|long| long == name);
+            let lacks = Foreign::find(&format!("--{name}")).is_some();
+            assert!(has != lacks, "--{name}: has {has}, listed as missing {lacks}");
+        }
+        let command = command();
+        let letters: Vec<char> = command.get_arguments().filter_map(clap::Arg::get_short).collect();
+        for letter in RSYNC_SHORT.chars() {
+            let lacks = Foreign::find(&format!("-{letter}")).is_some();
+            assert!(letters.contains(&letter) != lacks, "-{letter}: listed as missing {lacks}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_dsync_has_is_listed_as_missing() {
+        let own = long_names();
+        for option in Foreign::all() {
+            for name in option.aliases.iter().chain([&option.long]) {
+                assert!(!own.iter().any(|long| long == name), "--{name} is both");
+            }
+        }
+    }
+
+    #[test]
+    fn table_is_in_alphabetical_order() {
+        let names: Vec<_> =
+            Foreign::all().iter().map(|option| option.long).filter(|long| !long.is_empty()).collect();
+        assert!(names.is_sorted());
+    }
+
+    #[test]
+    fn words_are_found_by_name_letter_and_alias() {
+        assert_eq!(Foreign::find("--acls").unwrap().to_string(), "--acls (-A)");
+        assert_eq!(Foreign::find("-A").unwrap().to_string(), "--acls (-A)");
+        assert_eq!(Foreign::find("-F").unwrap().to_string(), "-F");
+        assert_eq!(Foreign::find("--zt").unwrap().to_string(), "--compress-threads");
+        for unknown in ["--aclss", "-AX", "--", "-", "", "acls", "-Q"] {
+            assert_eq!(Foreign::find(unknown), None, "{unknown}");
+        }
+    }
+}

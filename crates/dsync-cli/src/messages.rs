@@ -1,0 +1,188 @@
+//! Problems in words: what was being done, where, why, and what to do next.
+//!
+//! Everything here returns plain text, one line, already escaped. An error's causes are said once each,
+//! system errors in the system's own words without their number.
+
+use std::{error::Error, io};
+
+use dsync_engine::{Cause, Operation, Problem, SyncError, error::operation_words, exit_code};
+
+use crate::{
+    escape::{Escaped, escape_text},
+    rules::Rules,
+};
+
+/// A problem with one entry; the run goes on.
+pub(crate) fn problem(problem: &Problem) -> String {
+    let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
+    let (what, name) = (operation_words(problem.operation), Escaped(path));
+    match problem.cause {
+        Cause::Skipped => {
+            format!("skipping '{name}': its type is not copied by these options (see -r, -l, -D)")
+        }
+        Cause::ContentMismatch => format!("'{name}': content check failed twice; old file kept"),
+        cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
+    }
+}
+
+/// An error that ended the run, with its causes and, where there is one, an advice.
+pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
+    if let SyncError::BadPattern { pattern, column, reason } = error {
+        return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = match error.downcast_ref::<io::Error>() {
+            Some(error) => system_words(error),
+            None => without_number(&error.to_string()).to_owned(),
+        };
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    if let Some(advice) = advice(error) {
+        text = format!("{text}. {advice}");
+    }
+    escape_text(&text).into_owned()
+}
+
+/// What an exit code means, for the last line of a run.
+pub(crate) fn meaning(code: u8) -> &'static str {
+    match code {
+        exit_code::OK => "done",
+        exit_code::USAGE => "the command line is wrong",
+        exit_code::INCOMPATIBLE => "the two ends do not understand each other",
+        exit_code::FILE_SELECTION => "a source or destination cannot be used",
+        exit_code::UNSUPPORTED => "not supported by dsync",
+        exit_code::START => "the remote end could not be started",
+        exit_code::SOCKET => "the connection failed",
+        exit_code::FILE_IO => "a file could not be read or written",
+        exit_code::STREAM => "the peer broke the protocol",
+        OUTPUT => "standard output could not be written",
+        exit_code::INTERRUPTED => "interrupted",
+        exit_code::MEMORY => "out of memory",
+        exit_code::PARTIAL => "some entries could not be copied",
+        exit_code::VANISHED => "some entries vanished or kept changing",
+        exit_code::MAX_DELETE => "the limit on deletions was reached",
+        exit_code::TIMEOUT => "the peer was silent for too long",
+        exit_code::CONNECT_TIMEOUT => "no connection in time",
+        exit_code::AUTHENTICATION => "the peer could not be authenticated",
+        exit_code::LOCKED => "the destination is in use",
+        exit_code::POLICY => "refused for safety",
+        _ => "failed",
+    }
+}
+
+/// Exit code of a run that went well but could not print its results (rsync's number).
+pub(crate) const OUTPUT: u8 = 13;
+
+/// A system error in words.
+pub(crate) fn system_words(error: &io::Error) -> String {
+    let text = error.to_string();
+    let words = without_number(&text);
+    match error.kind() {
+        io::ErrorKind::StorageFull => format!("the disk is full ({words})"),
+        io::ErrorKind::QuotaExceeded => format!("the quota is used up ({words})"),
+        _ => words.to_owned(),
+    }
+}
+
+fn cause_words(cause: Cause) -> String {
+    match cause {
+        Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
+        Cause::Vanished => "it has vanished".into(),
+        Cause::Changed => "it changes all the time; the old copy is untouched".into(),
+        Cause::DirectoryInTheWay => "a directory that is not empty is in the way (use --delete)".into(),
+        Cause::Unrepresentable => "its name or depth is not possible here".into(),
+        Cause::TypeChanged => "it became another type of file".into(),
+        _ => "unknown reason".into(),
+    }
+}
+
+fn advice(error: &SyncError) -> Option<&'static str> {
+    let writes = |operation: &Operation| {
+        !matches!(
+            operation,
+            Operation::ReadDirectory | Operation::Stat | Operation::ReadFile | Operation::ReadLink
+        )
+    };
+    match error {
+        SyncError::Filesystem { operation, source, .. }
+            if writes(operation)
+                && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
+        {
+            Some("The old copy is untouched. Free some space and run the same command again.")
+        }
+        SyncError::Link(_) => Some("What was finished is kept; run the same command again."),
+        SyncError::Timeout { .. } => {
+            Some("What was finished is kept; run the same command again, or with a longer --timeout.")
+        }
+        SyncError::Locked { .. } => Some("Wait until it has ended."),
+        SyncError::Aborted { .. } => Some("This is an error in dsync; please report it."),
+        _ => None,
+    }
+}
+
+/// "Permission denied" from "Permission denied (os error 13)".
+fn without_number(text: &str) -> &str {
+    match text.rfind(" (os error ") {
+        Some(at) if text.ends_with(')') => &text[..at],
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(operation: Operation, path: &[u8], cause: Cause) -> String {
+        problem(&Problem { operation, path: path.to_vec(), cause })
+    }
+
+    #[test]
+    fn problem_says_what_where_and_why() {
+        assert_eq!(of(Operation::ReadFile, b"x", Cause::Os(13)), "cannot read 'x': Permission denied");
+        assert_eq!(
+            of(Operation::ReadDirectory, b"", Cause::Os(5)),
+            "cannot read directory '.': Input/output error"
+        );
+        assert_eq!(
+            of(Operation::ReadFile, b"a\nb", Cause::Vanished),
+            "cannot read 'a\\#012b': it has vanished"
+        );
+        assert_eq!(
+            of(Operation::Commit, b"x", Cause::ContentMismatch),
+            "'x': content check failed twice; old file kept"
+        );
+    }
+
+    #[test]
+    fn failure_says_each_cause_once_and_what_to_do() {
+        let full = SyncError::Filesystem {
+            operation: Operation::Commit,
+            path: "photos/a\x1b.raw".into(),
+            source: io::Error::from_raw_os_error(28),
+        };
+        assert_eq!(
+            failure(&full, &Rules::default()),
+            "cannot commit 'photos/a\\#033.raw': the disk is full (No space left on device). \
+             The old copy is untouched. Free some space and run the same command again."
+        );
+        let missing = SyncError::SourceMissing { path: "X".into() };
+        assert_eq!(failure(&missing, &Rules::default()), "source 'X': no such file or directory");
+        let unreadable =
+            SyncError::SourceUnreadable { path: "X".into(), source: io::Error::from_raw_os_error(13) };
+        assert_eq!(failure(&unreadable, &Rules::default()), "cannot open source 'X': Permission denied");
+        let peer = SyncError::Peer { exit_code: 3, text: "a\nb".into() };
+        assert_eq!(failure(&peer, &Rules::default()), "a\\#012b");
+    }
+
+    #[test]
+    fn every_exit_code_has_a_meaning() {
+        for code in [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 20, 22, 23, 24, 25, 30, 35, 40, 41, 42] {
+            assert_ne!(meaning(code), "failed", "{code}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at once.
+//!
+//! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` has to survive the end of
+//! its terminal, and a background job of a shell without job control its keyboard.
+
+use std::io;
+
+use dsync_engine::{CancelToken, exit_code};
+use signal_hook::{
+    consts::signal::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+/// Starts to watch; the thread lives as long as the process.
+///
+/// # Errors
+/// When the handlers cannot be installed or the thread not be started.
+pub(crate) fn watch(cancel: CancelToken) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let watched: Vec<i32> =
+        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal)).collect();
+    let mut signals = Signals::new(watched)?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for (count, _) in signals.forever().enumerate() {
+            if count > 0 {
+                std::process::exit(i32::from(exit_code::INTERRUPTED));
+            }
+            cancel.cancel();
+        }
+    })?;
+    Ok(())
+}
+
+/// The process's set of ignored signals, bit 0 for signal 1; empty where the system does not tell.
+#[expect(clippy::disallowed_methods, reason = "the kernel's own file about this process")]
+fn ignored_signals() -> u64 {
+    std::fs::read_to_string("/proc/self/status").map_or(0, |status| parse_ignored(&status))
+}
+
+fn parse_ignored(status: &str) -> u64 {
+    let field = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    field.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn is_in(set: u64, signal: i32) -> bool {
+    u32::try_from(signal - 1).ok().and_then(|bit| set.checked_shr(bit)).is_some_and(|rest| rest & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        let status = "Name:\tdsync\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+        let set = parse_ignored(status);
+        assert!(is_in(set, SIGHUP) && is_in(set, 13));
+        assert!(!is_in(set, SIGINT) && !is_in(set, SIGTERM) && !is_in(set, 0) && !is_in(set, 65));
+        assert_eq!(parse_ignored(""), 0);
+        assert_eq!(parse_ignored("SigIgn:\tnonsense"), 0);
+    }
+}

@@ -1,0 +1,267 @@
+//! What can be wrong with a command line, in one line of words each.
+//!
+//! Nothing here prints: `Display` is the message, still without escaping (operands and values come from
+//! scripts), and [`UsageError::exit_code`] the code. The texts are part of the interface; the transcripts
+//! under `tests/cmd` hold them.
+
+use std::{error::Error as _, ffi::OsString, fmt, io, path::PathBuf};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use dsync_engine::{OperandError, SyncError, exit_code};
+
+use crate::flags::unsupported::Foreign;
+
+/// Why a command line cannot be carried out.
+#[derive(Debug)]
+pub(crate) enum UsageError {
+    /// There are no operands at all.
+    NoOperands,
+    /// There is one operand.
+    NoDestination,
+    /// An option of rsync that dsync does not have.
+    Unsupported(Foreign),
+    /// A value that rsync knows for an option and dsync does not.
+    UnsupportedValue { option: String, value: String, known: String },
+    /// A use of an option that rsync knows and dsync does not.
+    UnsupportedUse { text: &'static str },
+    /// `--server` with other words, as rsync would start it.
+    NotForRsync,
+    /// No program has such an option.
+    Unknown { option: String, suggestion: Option<String> },
+    /// An option that needs a value has none.
+    ValueMissing { option: String },
+    /// A switch has a value.
+    ValueUnwanted { option: String },
+    /// A value is not one of those that the option knows.
+    ValueUnknown { option: String, value: String, known: String },
+    /// A value cannot be read.
+    ValueInvalid { option: String, reason: String },
+    /// Two options that cannot be given together.
+    Conflict { one: &'static str, other: &'static str },
+    /// An option that makes sense only with another.
+    Needs { option: &'static str, needed: &'static str },
+    /// An operand cannot be read.
+    Operand { role: Role, error: OperandError },
+    /// Both ends are remote.
+    BothRemote,
+    /// Sources on several hosts.
+    SeveralHosts,
+    /// `-e` with a quote that is not closed, or nothing in it.
+    Shell { origin: &'static str, command: OsString },
+    /// A file of patterns cannot be read.
+    PatternFile { path: PathBuf, source: io::Error },
+    /// A file of patterns is longer than dsync reads.
+    PatternFileTooLong { path: PathBuf, limit_bytes: u64 },
+    /// Something else that clap finds; its first line.
+    Other { text: String },
+}
+
+/// What an operand is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Source,
+    Destination,
+}
+
+impl UsageError {
+    /// Translates clap's error.
+    pub(crate) fn from_clap(error: &clap::Error) -> Self {
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.clone()),
+            Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+            _ => None,
+        };
+        let option = text(ContextKind::InvalidArg).map_or_else(String::new, |shown| option_name(&shown));
+        let value = text(ContextKind::InvalidValue).unwrap_or_default();
+        match error.kind() {
+            ErrorKind::UnknownArgument => match Foreign::find(&option) {
+                Some(foreign) => Self::Unsupported(foreign),
+                None => Self::Unknown { option, suggestion: text(ContextKind::SuggestedArg) },
+            },
+            ErrorKind::InvalidValue => {
+                let known = text(ContextKind::ValidValue).unwrap_or_default();
+                if value.is_empty() {
+                    Self::ValueMissing { option }
+                } else if option == "--compress-choice" && ["zlib", "zlibx"].contains(&value.as_str()) {
+                    Self::UnsupportedValue { option, value, known }
+                } else {
+                    Self::ValueUnknown { option, value, known }
+                }
+            }
+            ErrorKind::ValueValidation => {
+                let reason = error.source().map_or_else(String::new, ToString::to_string);
+                Self::ValueInvalid { option, reason }
+            }
+            ErrorKind::TooFewValues | ErrorKind::WrongNumberOfValues | ErrorKind::NoEquals => {
+                Self::ValueMissing { option }
+            }
+            ErrorKind::TooManyValues => Self::ValueUnwanted { option },
+            ErrorKind::InvalidUtf8 => {
+                Self::Other { text: "a value of an option is not UTF-8 where it has to be".into() }
+            }
+            _ => Self::Other { text: first_line(&error.to_string()) },
+        }
+    }
+
+    /// The exit code that dsync ends with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unsupported(_) | Self::UnsupportedValue { .. } | Self::UnsupportedUse { .. } => {
+                exit_code::UNSUPPORTED
+            }
+            Self::NotForRsync => exit_code::INCOMPATIBLE,
+            Self::Operand { error, .. } => error.exit_code(),
+            Self::PatternFile { .. } => exit_code::FILE_IO,
+            _ => exit_code::USAGE,
+        }
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOperands => f.write_str("usage: dsync [OPTIONS] SRC... DST (see --help)"),
+            Self::NoDestination => f.write_str("missing destination: give SRC and DST"),
+            Self::Unsupported(option) => {
+                write!(f, "{option} is not supported by dsync")?;
+                option.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
+            }
+            Self::UnsupportedValue { option, value, known } => {
+                write!(f, "{option}={value} is not supported by dsync; use {known}")
+            }
+            Self::UnsupportedUse { text } => write!(f, "{text} is not supported by dsync"),
+            Self::NotForRsync => {
+                f.write_str("--server takes nothing else: dsync's remote end does not speak to rsync")
+            }
+            Self::Unknown { option, suggestion: Some(suggestion) } => {
+                write!(f, "unknown option '{option}'; did you mean '{suggestion}'?")
+            }
+            Self::Unknown { option, suggestion: None } => write!(f, "unknown option '{option}' (see --help)"),
+            Self::ValueMissing { option } => write!(f, "{option}: a value is missing"),
+            Self::ValueUnwanted { option } => write!(f, "{option} takes no value"),
+            Self::ValueUnknown { option, value, known } => {
+                write!(f, "{option}: unknown value '{value}' (use {known})")
+            }
+            Self::ValueInvalid { option, reason } => write!(f, "{option}: {reason}"),
+            Self::Conflict { one, other } => write!(f, "'{one}' cannot be combined with '{other}'"),
+            Self::Needs { option, needed } => write!(f, "{option} does not work without {needed}"),
+            Self::Operand { role, error: error @ OperandError::EmptyPath } => write!(f, "{role} {error}"),
+            Self::Operand { error, .. } => error.fmt(f),
+            Self::BothRemote => SyncError::BothRemote.fmt(f),
+            Self::SeveralHosts => f.write_str("all sources must be on the same host"),
+            Self::Shell { origin, command } => {
+                write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
+            }
+            Self::PatternFile { path, source } => {
+                write!(
+                    f,
+                    "cannot read pattern file '{}': {}",
+                    path.display(),
+                    crate::messages::system_words(source)
+                )
+            }
+            Self::PatternFileTooLong { path, limit_bytes } => {
+                write!(f, "pattern file '{}' is longer than {limit_bytes} bytes", path.display())
+            }
+            Self::Other { text } => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+        })
+    }
+}
+
+/// `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
+fn option_name(shown: &str) -> String {
+    let end = shown.find([' ', '=']).unwrap_or(shown.len());
+    shown[..end].to_owned()
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::flags;
+
+    fn refusal(words: &[&str]) -> (u8, String) {
+        let error = flags::parse(words.iter().map(OsString::from)).unwrap_err();
+        (error.exit_code(), error.to_string())
+    }
+
+    #[test]
+    fn typing_error_gets_a_suggestion() {
+        assert_eq!(refusal(&["--delte"]), (1, "unknown option '--delte'; did you mean '--delete'?".into()));
+        assert_eq!(refusal(&["--xyzzy"]), (1, "unknown option '--xyzzy' (see --help)".into()));
+        assert_eq!(refusal(&["-aQv"]), (1, "unknown option '-Q' (see --help)".into()));
+    }
+
+    #[test]
+    fn option_of_rsync_is_named_as_missing_wherever_it_stands() {
+        let acls = (4, "--acls (-A) is not supported by dsync".to_owned());
+        assert_eq!(refusal(&["-A"]), acls);
+        assert_eq!(refusal(&["-avAz", "a", "b"]), acls);
+        assert_eq!(refusal(&["--acls"]), acls);
+        assert_eq!(
+            refusal(&["a", "b", "--backup-dir=x"]),
+            (4, "--backup-dir is not supported by dsync".into())
+        );
+        assert_eq!(refusal(&["--del"]), (4, "--del is not supported by dsync; use --delete".into()));
+        assert_eq!(
+            refusal(&["-f", "- x"]),
+            (4, "--filter (-f) is not supported by dsync; use --exclude and --include".into())
+        );
+        assert_eq!(
+            refusal(&["--zc=zlib"]),
+            (4, "--compress-choice=zlib is not supported by dsync; use auto, zstd, lz4, none".into())
+        );
+    }
+
+    #[test]
+    fn numbers_are_whole_and_in_range() {
+        let max = u64::MAX;
+        for value in ["abc", "-1", "99999999999999999999", "+5", "", "1.5"] {
+            let text = format!("--max-delete: '{value}' is not a whole number from 0 to {max}");
+            assert_eq!(refusal(&[&format!("--max-delete={value}")]), (1, text.clone()));
+        }
+        assert_eq!(refusal(&["--max-delete", "-1"]).0, 1);
+        assert_eq!(
+            refusal(&["--zl=20"]),
+            (1, "--compress-level: '20' is not a whole number from 1 to 19".into())
+        );
+        assert_eq!(
+            refusal(&["--timeout=0"]),
+            (1, "--timeout: must be at least 1 s (0 would disable it)".into())
+        );
+        assert_eq!(
+            refusal(&["--timeout=x"]),
+            (1, "--timeout: 'x' is not a whole number from 1 to 31536000".into())
+        );
+    }
+
+    #[test]
+    fn values_are_known_present_and_wanted() {
+        assert_eq!(
+            refusal(&["--transport=tcp"]),
+            (1, "--transport: unknown value 'tcp' (use auto, quic, ssh)".into())
+        );
+        assert_eq!(
+            refusal(&["--durability=x"]),
+            (1, "--durability: unknown value 'x' (use batch, file, none)".into())
+        );
+        assert_eq!(refusal(&["--timeout"]), (1, "--timeout: a value is missing".into()));
+        assert_eq!(refusal(&["--transport="]), (1, "--transport: a value is missing".into()));
+        assert_eq!(refusal(&["--perms=3"]), (1, "--perms takes no value".into()));
+        assert_eq!(refusal(&["-e"]), (1, "--rsh: a value is missing".into()));
+    }
+}
