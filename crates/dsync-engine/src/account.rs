@@ -144,7 +144,8 @@ impl<'a> Account<'a> {
                 _ => report.failed += 1,
             }
         }
-        let unread = matches!(problem.operation, Operation::ReadDirectory | Operation::Stat | Operation::ReadLink);
+        let unread =
+            matches!(problem.operation, Operation::ReadDirectory | Operation::Stat | Operation::ReadLink);
         if unread && !matches!(problem.cause, Cause::Vanished | Cause::Skipped) {
             self.listing_damaged.store(true, Ordering::Release);
         }
@@ -154,11 +155,6 @@ impl<'a> Account<'a> {
     /// True when the source could not list everything, so that nothing may be deleted.
     pub(crate) fn listing_damaged(&self) -> bool {
         self.listing_damaged.load(Ordering::Acquire)
-    }
-
-    /// Marks the source's listing as incomplete.
-    pub(crate) fn mark_listing_damaged(&self) {
-        self.listing_damaged.store(true, Ordering::Release);
     }
 
     /// Changes the report under its lock.

@@ -247,9 +247,11 @@ fn with_remote(
         host: host.host.clone(),
         remote_program: connect.remote_program.clone(),
     };
-    let mut options = dsync_transport::ConnectOptions::default();
-    options.transport = connect.transport;
-    options.idle_timeout = connect.timeout;
+    let options = dsync_transport::ConnectOptions {
+        transport: connect.transport,
+        idle_timeout: connect.timeout,
+        ..dsync_transport::ConnectOptions::default()
+    };
     let connected = match dsync_transport::connect(&shell, &options) {
         Ok(connected) => connected,
         // An interrupt also ends the remote shell: say what the user did, not what followed.
@@ -273,9 +275,7 @@ fn with_remote(
 /// [`SyncError`]; the peer has been told, where it could be.
 pub fn serve(input: OwnedFd, output: OwnedFd, ssh_connection: Option<&str>) -> Result<(), SyncError> {
     let timeout = ConnectOptions::default().timeout;
-    let mut options = AcceptOptions::default();
-    options.ssh_connection = ssh_connection.map(str::to_owned);
-    options.idle_timeout = timeout;
+    let options = AcceptOptions { ssh_connection: ssh_connection.map(str::to_owned), idle_timeout: timeout };
     let link = dsync_transport::accept(input, output, &options)?;
     serve_link(link.into(), timeout, &CancelToken::new())
 }
@@ -341,8 +341,7 @@ fn open_walk(paths: &[PathBuf], options: &SyncOptions) -> Result<Walk, SyncError
 }
 
 fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
-    let rules: Vec<_> =
-        options.filters.iter().map(|rule| (rule.include, rule.pattern.as_slice())).collect();
+    let rules: Vec<_> = options.filters.iter().map(|rule| (rule.include, rule.pattern.as_slice())).collect();
     FilterSet::compile(&rules).map_err(|error| SyncError::BadPattern {
         pattern: String::from_utf8_lossy(&error.pattern).into_owned(),
         column: error.column,

@@ -76,7 +76,9 @@ impl Operand {
             return Err(OperandError::EmptyHost { operand: text.to_owned() });
         }
         let host = match host.strip_prefix(b"[") {
-            Some(rest) => bracketed(rest).ok_or_else(|| OperandError::BadAddress { operand: text.to_owned() })?,
+            Some(rest) => {
+                bracketed(rest).ok_or_else(|| OperandError::BadAddress { operand: text.to_owned() })?
+            }
             None => as_utf8(host, Part::Host)?,
         };
         let user = user.map(|user| as_utf8(user, Part::User)).transpose()?;
@@ -362,7 +364,10 @@ mod tests {
         {
             assert_eq!(parse(text), Ok(remote(None, "h", path)), "{text}");
         }
-        assert_eq!(message("h:~bob/x"), "'~bob/x': the home of another user is not supported by dsync; write the full path");
+        assert_eq!(
+            message("h:~bob/x"),
+            "'~bob/x': the home of another user is not supported by dsync; write the full path"
+        );
     }
 
     #[test]

@@ -35,25 +35,35 @@ pub(crate) const PULSE: Duration = Duration::from_millis(250);
 
 /// The sending half of the control lane, shared by an end's threads.
 pub(crate) struct ControlOut {
-    sender: Mutex<ControlSender>,
+    /// `None` after this end's last message: signs of life that come later are not sent.
+    sender: Mutex<Option<ControlSender>>,
 }
 
 impl ControlOut {
     /// Sends one message.
     pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SyncError> {
-        Ok(lock(&self.sender).send(message)?)
+        match lock(&self.sender).as_mut() {
+            Some(sender) => Ok(sender.send(message)?),
+            None => Ok(()),
+        }
     }
 
     /// Sends one message unless another thread is sending; failures are ignored.
     pub(crate) fn try_send(&self, message: &ControlMessage) {
-        if let Ok(mut sender) = self.sender.try_lock() {
+        if let Ok(mut sender) = self.sender.try_lock()
+            && let Some(sender) = sender.as_mut()
+        {
             let _ = sender.send(message);
         }
     }
 
-    /// Ends this direction of the control lane.
-    pub(crate) fn finish(&self) -> Result<(), SyncError> {
-        Ok(lock(&self.sender).finish()?)
+    /// Sends this end's last message.
+    pub(crate) fn send_last(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        if let Some(mut sender) = lock(&self.sender).take() {
+            sender.send(message)?;
+            sender.finish()?;
+        }
+        Ok(())
     }
 }
 
@@ -198,7 +208,7 @@ impl Session {
         sender: ControlSender,
         timeout: Duration,
     ) -> Self {
-        let control = Arc::new(ControlOut { sender: Mutex::new(sender) });
+        let control = Arc::new(ControlOut { sender: Mutex::new(Some(sender)) });
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
@@ -321,7 +331,9 @@ fn check_version(hello: &Hello) -> Result<(), SyncError> {
     if hello.version == VERSION {
         return Ok(());
     }
-    Err(SyncError::Protocol { detail: format!("peer speaks version {}, agreed was {VERSION}", hello.version) })
+    Err(SyncError::Protocol {
+        detail: format!("peer speaks version {}, agreed was {VERSION}", hello.version),
+    })
 }
 
 fn new_hello() -> Result<Hello, SyncError> {

@@ -100,7 +100,9 @@ impl Pending {
             return Ok(None);
         }
         if header.attempt > transfer.attempt {
-            return Err(SyncError::Protocol { detail: format!("entry {}: attempt not asked for", self.entry.0) });
+            return Err(SyncError::Protocol {
+                detail: format!("entry {}: attempt not asked for", self.entry.0),
+            });
         }
         if let Some(stage) = &transfer.stage {
             stage.check_header(header)?;
@@ -146,7 +148,11 @@ impl Pending {
     }
 
     /// Checks a staged file once all its segments and its outcome are here.
-    pub(super) fn verify(self: &Arc<Self>, site: &Site<'_>, stage: &Arc<Stage>) -> Result<Verified, SyncError> {
+    pub(super) fn verify(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        stage: &Arc<Stage>,
+    ) -> Result<Verified, SyncError> {
         match stage.verdict()? {
             Verdict::Incomplete => return Ok(Verified::Settled),
             Verdict::Good => return Ok(Verified::Good(Arc::clone(stage))),
@@ -185,7 +191,12 @@ impl Pending {
     }
 
     /// Records a failure at the destination.
-    pub(super) fn fail(self: &Arc<Self>, site: &Site<'_>, operation: Operation, cause: Cause) -> Result<(), SyncError> {
+    pub(super) fn fail(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        operation: Operation,
+        cause: Cause,
+    ) -> Result<(), SyncError> {
         {
             let mut transfer = lock(&self.transfer);
             transfer.stage = None;

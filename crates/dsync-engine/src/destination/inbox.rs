@@ -13,11 +13,7 @@ use crate::{
 };
 
 /// Receives until the source says goodbye.
-pub(super) fn run(
-    site: &Site<'_>,
-    mail: DestinationMail,
-    planner: &Sender<Listed>,
-) -> Result<(), SyncError> {
+pub(super) fn run(site: &Site<'_>, mail: DestinationMail, planner: &Sender<Listed>) -> Result<(), SyncError> {
     let DestinationMail { mut receiver, mut order } = mail;
     loop {
         let message = site.session.hear(&mut receiver)?;
@@ -56,7 +52,9 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Re
     let ahead = listed.saturating_sub(progress.entries_checked.load(Ordering::Acquire));
     let messages = planner.len();
     if ahead > (MAX_UNRELEASED_ENTRIES + MAX_LISTING_ENTRIES) as u64 || messages > MAX_QUEUED_MESSAGES {
-        return Err(SyncError::Protocol { detail: format!("the source is {ahead} entries ahead of its credit") });
+        return Err(SyncError::Protocol {
+            detail: format!("the source is {ahead} entries ahead of its credit"),
+        });
     }
     Ok(())
 }

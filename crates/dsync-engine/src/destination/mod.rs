@@ -109,7 +109,9 @@ pub(crate) fn run(
             let (listed_tx, listed) = unbounded();
             let (done_tx, commits_over) = bounded::<()>(0);
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
-            halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, || site.account.tell_progress()));
+            halt.spawn(scope, "pulse", move || {
+                site.session.beat(&pulse_over, || site.account.tell_progress())
+            });
             let inbox = halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx));
             let planner = halt.spawn(scope, "plan", move || {
                 let plan = planner::run(site, terms.operand, terms.filter, signers_tx, &listed)?;
@@ -232,11 +234,7 @@ impl<'a> Site<'a> {
     }
 
     /// Everything has its name: deletes, makes durable, reports.
-    fn finish(
-        &self,
-        leftover: Leftover,
-        mut group: CommitGroup<Arc<Pending>>,
-    ) -> Result<Report, SyncError> {
+    fn finish(&self, leftover: Leftover, mut group: CommitGroup<Arc<Pending>>) -> Result<Report, SyncError> {
         let Leftover { target, deletions } = leftover;
         deletions.carry_out(self, target.root.as_ref())?;
         for dir in lock(&self.touched).values() {
@@ -253,8 +251,7 @@ impl<'a> Site<'a> {
         self.account.tell_progress()?;
         let report = self.account.report();
         self.reporting.store(true, Ordering::Release);
-        self.session.control.send(&ControlMessage::Report(Box::new(report.clone())))?;
-        self.session.control.finish()?;
+        self.session.control.send_last(&ControlMessage::Report(Box::new(report.clone())))?;
         Ok(report)
     }
 }

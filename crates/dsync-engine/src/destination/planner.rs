@@ -127,7 +127,7 @@ pub(super) fn run(
         match message {
             Listed::Tops(tops) => planner.tops(&tops)?,
             Listed::IdName(name) => planner.owners.learn(&name),
-            Listed::Listing(listing) => planner.listing(listing)?,
+            Listed::Listing(listing) => planner.listing(&listing)?,
             Listed::Problem(problem) => site.account.problem(problem)?,
             Listed::End => return planner.end(),
         }
@@ -186,7 +186,7 @@ impl Planner<'_> {
     }
 
     /// Merges one part of a directory's listing.
-    fn listing(&mut self, listing: Listing) -> Result<(), SyncError> {
+    fn listing(&mut self, listing: &Listing) -> Result<(), SyncError> {
         let part = Arc::new(PartTicket::new(self.next_part));
         self.next_part += 1;
         if self.current.as_ref().is_none_or(|merge| merge.id != listing.dir) {
@@ -281,7 +281,7 @@ impl Planner<'_> {
                 if found == *name {
                     return metadata.ok();
                 }
-                self.extraneous(merge, directory, found, metadata);
+                self.extraneous(merge, directory, found, kind_if_known(&metadata));
             }
             return None;
         }
@@ -289,20 +289,14 @@ impl Planner<'_> {
             if found == *name {
                 return metadata.ok();
             }
-            self.extraneous(merge, directory, found, metadata);
+            self.extraneous(merge, directory, found, kind_if_known(&metadata));
         }
         None
     }
 
     /// Notes a destination entry that the source does not have; removes leftovers of killed runs.
-    fn extraneous(
-        &self,
-        merge: &mut Merge,
-        directory: &Directory,
-        name: Component,
-        metadata: std::io::Result<Metadata>,
-    ) {
-        let Ok(metadata) = metadata else { return };
+    fn extraneous(&self, merge: &mut Merge, directory: &Directory, name: Component, kind: Option<Kind>) {
+        let Some(kind) = kind else { return };
         let options = &self.site.policy.options;
         if is_temp_name(name.as_bytes()) {
             // This run holds the lock, and its own temporaries are younger than this listing.
@@ -317,9 +311,9 @@ impl Planner<'_> {
             return;
         }
         let path = directory.path.join(&name);
-        let is_dir = metadata.kind == Kind::Dir;
+        let is_dir = kind == Kind::Dir;
         if options.delete_excluded || !self.filter.excludes(path.as_bytes(), is_dir) {
-            merge.extraneous.push((name, metadata.kind));
+            merge.extraneous.push((name, kind));
         }
     }
 
@@ -327,7 +321,7 @@ impl Planner<'_> {
     fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
         let Some(directory) = merge.directory.take() else { return Ok(()) };
         while let Some((name, metadata)) = merge.local.next() {
-            self.extraneous(&mut merge, &directory, name, metadata);
+            self.extraneous(&mut merge, &directory, name, kind_if_known(&metadata));
         }
         if complete && merge.local_complete {
             self.deletions.note(&directory, std::mem::take(&mut merge.extraneous))?;
@@ -389,9 +383,7 @@ impl Planner<'_> {
         })?;
         match &entry.kind {
             EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
-            EntryKind::File { size, .. } => {
-                self.file(id, part, &place, &verdict, *size, existing.as_ref())
-            }
+            EntryKind::File { size, .. } => self.file(id, part, &place, &verdict, *size, existing.as_ref()),
             kind => self.other(&place, kind, &verdict),
         }
     }
@@ -574,7 +566,12 @@ impl Planner<'_> {
     }
 
     /// Notes that the directory was changed, or reports why it was not. True when it was.
-    fn done(&self, operation: Operation, place: &Place<'_>, result: std::io::Result<()>) -> Result<bool, SyncError> {
+    fn done(
+        &self,
+        operation: Operation,
+        place: &Place<'_>,
+        result: std::io::Result<()>,
+    ) -> Result<bool, SyncError> {
         if result.is_ok() {
             place.directory.touch();
             if let Some(dir) = &place.directory.dir {
@@ -647,6 +644,11 @@ fn listed_path(directory: &Directory, entry: &Entry) -> Vec<u8> {
     }
     path.extend_from_slice(entry.name.as_bytes());
     path
+}
+
+/// The type of a listed entry; `None` when it vanished or could not be looked at.
+fn kind_if_known(metadata: &std::io::Result<Metadata>) -> Option<Kind> {
+    metadata.as_ref().ok().map(|metadata| metadata.kind)
 }
 
 /// Names of one directory ascend strictly, so none comes twice.

@@ -68,13 +68,13 @@ impl Lane<'_> {
     fn batch(&mut self, packed: &Packed) -> Result<(), SyncError> {
         let raw = self.unpack(packed)?;
         for record in decode_records(&raw).map_err(protocol)? {
-            self.record(record)?;
+            self.record(&record)?;
         }
         Ok(())
     }
 
     /// Stages one small file.
-    fn record(&self, record: Record) -> Result<(), SyncError> {
+    fn record(&self, record: &Record) -> Result<(), SyncError> {
         let Some(file) = self.find(record.entry)? else { return Ok(()) };
         if record.attempt != file.attempt() {
             return Ok(());

@@ -73,7 +73,8 @@ impl Stage {
             Some(Ok(staged)) => Some(staged),
             Some(Err(error)) => {
                 let path = file.directory.path.join(&file.name);
-                broken = Some((Operation::WriteFile, site.cause_or_fatal(Operation::WriteFile, &path, error)?));
+                broken =
+                    Some((Operation::WriteFile, site.cause_or_fatal(Operation::WriteFile, &path, error)?));
                 None
             }
             None => None,
@@ -95,7 +96,9 @@ impl Stage {
         if header.file_len == self.segments.file_len() && header.length_log2 == self.segments.length_log2() {
             return Ok(());
         }
-        Err(SyncError::Protocol { detail: format!("entry {}: segments disagree on the file", header.entry.0) })
+        Err(SyncError::Protocol {
+            detail: format!("entry {}: segments disagree on the file", header.entry.0),
+        })
     }
 
     pub(super) fn set_outcome(&self, outcome: FileOutcome) {

@@ -4,7 +4,6 @@
 //! anything else needs a directory, which is created; its parent must exist unless `mkpath`.
 
 use std::{
-    ffi::OsStr,
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
@@ -52,7 +51,7 @@ impl Target {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let name = operand.file_name().unwrap_or(OsStr::new(""));
+        let name = operand.file_name().unwrap_or_default();
         let name = Component::new(name.as_bytes()).map_err(|_| SyncError::DestinationUnusable {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
@@ -81,7 +80,10 @@ impl Target {
 
     /// The operand names a directory that does not exist.
     fn create(operand: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
-        let parent = operand.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = operand
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or_else(|| Path::new("."));
         if !options.mkpath
             && let Err(source) = Dir::open_operand(parent)
         {

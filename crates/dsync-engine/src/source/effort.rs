@@ -38,7 +38,12 @@ impl<'a> EffortGauge<'a> {
     pub(super) fn new(link: &'a dyn Link, compression: Compression, lanes: usize) -> Self {
         let window =
             Window { started: Instant::now(), sent_bytes: 0, waited: Duration::ZERO, effort: Effort::Raw };
-        Self { link, compression, lanes: u32::try_from(lanes).unwrap_or(1).max(1), window: Mutex::new(window) }
+        Self {
+            link,
+            compression,
+            lanes: u32::try_from(lanes).unwrap_or(1).max(1),
+            window: Mutex::new(window),
+        }
     }
 
     /// The effort for the next frame.

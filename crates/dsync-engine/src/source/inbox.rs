@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             ControlMessage::Need { entry, attempt } => push(shared, entry, attempt, None)?,
             ControlMessage::NeedDelta(need) => begin_signature(&mut arriving, need)?,
             ControlMessage::Sums(sums) => {
-                if let Some((need, signature)) = take_sums(shared, &mut arriving, sums)? {
+                if let Some((need, signature)) = take_sums(shared, &mut arriving, &sums)? {
                     push(shared, need.entry, need.attempt, Some(signature))?;
                 }
             }
@@ -53,8 +53,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
                 }
             }
             ControlMessage::Report(report) => {
-                shared.session.control.send(&ControlMessage::Bye)?;
-                shared.session.control.finish()?;
+                shared.session.control.send_last(&ControlMessage::Bye)?;
                 // The destination closes once it has heard the farewell; wait for that, so that this
                 // end's exit does not cut it off.
                 while receiver.recv().is_ok_and(|message| message.is_some()) {}
@@ -80,7 +79,8 @@ fn push(
 
 fn begin_signature(arriving: &mut HashMap<EntryId, Arriving>, need: NeedDelta) -> Result<(), SyncError> {
     let layout = Layout::new(need.basis_len, need.block_len);
-    let decoder = SignatureDecoder::new(layout, FORMAT, MAX_SIGNATURE_BLOCKS).map_err(|e| protocol(e.to_string()))?;
+    let decoder =
+        SignatureDecoder::new(layout, FORMAT, MAX_SIGNATURE_BLOCKS).map_err(|e| protocol(e.to_string()))?;
     arriving.insert(need.entry, Arriving { need, decoder });
     Ok(())
 }
@@ -88,7 +88,7 @@ fn begin_signature(arriving: &mut HashMap<EntryId, Arriving>, need: NeedDelta) -
 fn take_sums(
     shared: &Shared<'_>,
     arriving: &mut HashMap<EntryId, Arriving>,
-    sums: Sums,
+    sums: &Sums,
 ) -> Result<Option<(NeedDelta, Arc<IndexedSignature>)>, SyncError> {
     let Some(entry) = arriving.get_mut(&sums.entry) else {
         return Err(protocol(format!("sums for entry {}, which has no request", sums.entry.0)));

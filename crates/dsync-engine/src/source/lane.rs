@@ -136,7 +136,9 @@ impl Out<'_> {
         let key = &self.shared.session.key;
         let mut sink = SegmentSink { out: self, header, encoder: TokenEncoder::new(), started: false };
         let outcome = match &request.signature {
-            Some(signature) => dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink),
+            Some(signature) => {
+                dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
+            }
             None => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink),
         };
         sink.flush()?;
@@ -207,7 +209,7 @@ impl SegmentSink<'_, '_> {
         if !self.started {
             self.start(0)?;
         }
-        if self.encoder.len() > 0 { self.send_tokens() } else { Ok(()) }
+        if self.encoder.is_empty() { Ok(()) } else { self.send_tokens() }
     }
 }
 

@@ -89,7 +89,10 @@ impl LargeFile {
         result: Result<SegmentValue, Cause>,
     ) -> Option<FileOutcome> {
         let result = result.and_then(|value| {
-            lock(&opened.root).as_mut().map_or(Ok(()), |root| root.set(index, value)).map_err(|_| Cause::Changed)
+            lock(&opened.root)
+                .as_mut()
+                .map_or(Ok(()), |root| root.set(index, value))
+                .map_err(|_| Cause::Changed)
         });
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;

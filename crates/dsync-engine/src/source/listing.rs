@@ -31,7 +31,7 @@ struct Lister<'a> {
 }
 
 /// Lists the whole tree.
-pub(super) fn run(shared: &Shared<'_>, mut walk: Walk) -> Result<(), SyncError> {
+pub(super) fn run(shared: &Shared<'_>, walk: Walk) -> Result<(), SyncError> {
     let mut lister = Lister {
         shared,
         names: dsync_fs::Names::new(),
@@ -44,17 +44,14 @@ pub(super) fn run(shared: &Shared<'_>, mut walk: Walk) -> Result<(), SyncError> 
     if let Some(root) = &root {
         lister.announce_ids(root)?;
     }
-    let tops = Tops {
-        root: root.as_ref().map(attributes),
-        named: u32::try_from(walk.named()).unwrap_or(u32::MAX),
-        single_file: walk.single_file(),
-    };
+    let tops =
+        Tops { root: root.as_ref().map(attributes), named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
-    while let Some(dir) = walk.next() {
+    for dir in walk {
         if shared.session.halt.stopped() {
             return Ok(());
         }
-        lister.directory(dir)?;
+        lister.directory(&dir)?;
     }
     let end = ListingEnd { entries: lister.next_entry - u64::from(root.is_none()), bytes: lister.bytes };
     shared.session.control.send(&ControlMessage::ListingEnd(end))
@@ -62,7 +59,7 @@ pub(super) fn run(shared: &Shared<'_>, mut walk: Walk) -> Result<(), SyncError> 
 
 impl Lister<'_> {
     /// Sends one directory's entries in parts.
-    fn directory(&mut self, dir: WalkedDir) -> Result<(), SyncError> {
+    fn directory(&mut self, dir: &WalkedDir) -> Result<(), SyncError> {
         for problem in &dir.problems {
             self.problem(problem.operation, problem.path.as_bytes(), &problem.error)?;
         }
@@ -71,7 +68,7 @@ impl Lister<'_> {
         loop {
             let (part, tail) = rest.split_at(part_len(rest));
             rest = tail;
-            self.part(number, &dir, part, rest.is_empty())?;
+            self.part(number, dir, part, rest.is_empty())?;
             if rest.is_empty() {
                 return Ok(());
             }
@@ -117,11 +114,7 @@ impl Lister<'_> {
     }
 
     /// Content hashes of the regular files of a part, with `checksum` only.
-    fn contents(
-        &self,
-        dir: &DirRef,
-        walked: &[WalkedEntry],
-    ) -> Vec<Result<Option<[u8; 32]>, Cause>> {
+    fn contents(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Result<Option<[u8; 32]>, Cause>> {
         if !self.shared.session.options.checksum {
             return vec![Ok(None); walked.len()];
         }
@@ -153,12 +146,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    fn problem(
-        &self,
-        step: WalkOperation,
-        path: &[u8],
-        error: &std::io::Error,
-    ) -> Result<(), SyncError> {
+    fn problem(&self, step: WalkOperation, path: &[u8], error: &std::io::Error) -> Result<(), SyncError> {
         let operation = match step {
             WalkOperation::ReadDirectory => Operation::ReadDirectory,
             WalkOperation::ReadLink => Operation::ReadLink,
@@ -181,7 +169,8 @@ fn part_len(entries: &[WalkedEntry]) -> usize {
         .iter()
         .take(MAX_LISTING_ENTRIES)
         .take_while(|entry| {
-            bytes += ENTRY_BYTES + entry.name.as_bytes().len() + entry.link_target.as_ref().map_or(0, Vec::len);
+            bytes +=
+                ENTRY_BYTES + entry.name.as_bytes().len() + entry.link_target.as_ref().map_or(0, Vec::len);
             bytes <= MAX_PART_BYTES
         })
         .count()
@@ -206,12 +195,7 @@ fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
 }
 
 fn attributes(metadata: &Metadata) -> Attributes {
-    Attributes {
-        mode: metadata.mode,
-        mtime: timestamp(metadata.mtime),
-        uid: metadata.uid,
-        gid: metadata.gid,
-    }
+    Attributes { mode: metadata.mode, mtime: timestamp(metadata.mtime), uid: metadata.uid, gid: metadata.gid }
 }
 
 /// The unkeyed hash of a file's content.

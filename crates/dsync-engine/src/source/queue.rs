@@ -99,7 +99,9 @@ fn take_batch(items: &mut VecDeque<Item>, lanes: usize) -> Vec<Request> {
     let mut bytes = 0;
     while batch.len() < share {
         match items.front() {
-            Some(Item::Small(request)) if batch.is_empty() || bytes + request.listed.size() <= BATCH_BYTES => {
+            Some(Item::Small(request))
+                if batch.is_empty() || bytes + request.listed.size() <= BATCH_BYTES =>
+            {
                 bytes += request.listed.size();
             }
             _ => break,
