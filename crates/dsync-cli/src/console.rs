@@ -99,7 +99,7 @@ impl Observer for Console {
                 }
             }
             Event::Failed(problem) if problem.cause == Cause::Skipped => {
-                self.result(&messages::problem(problem))
+                self.result(&messages::problem(problem));
             }
             Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
             _ => {}

@@ -25,13 +25,13 @@ pub(crate) fn manual() -> io::Result<Vec<u8>> {
 /// A script that completes options in a shell.
 pub(crate) fn completion(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
-    let mut command = visible(flags::command());
+    let mut command = visible(&flags::command());
     clap_complete::generate(shell, &mut command, "dsync", &mut script);
     script
 }
 
 /// The command without its hidden options: the many `--no-OPTION` would drown the others.
-fn visible(command: Command) -> Command {
+fn visible(command: &Command) -> Command {
     let shown: Vec<_> = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();
     Command::new("dsync").disable_help_flag(true).disable_version_flag(true).args(shown)
 }

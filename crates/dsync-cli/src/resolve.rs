@@ -267,3 +267,162 @@ fn shell_words(origin: &'static str, command: &OsStr) -> Result<Vec<OsString>, U
     let words = words.ok_or_else(|| UsageError::Shell { origin, command: command.to_owned() })?;
     Ok(words.into_iter().map(OsString::from_vec).collect())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::flags;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    fn parsed(line: &str) -> Flags {
+        flags::parse(words(line)).unwrap()
+    }
+
+    fn ordered(line: &str) -> Result<Order, UsageError> {
+        order(&parsed(line), &|_| None)
+    }
+
+    fn refusal(line: &str) -> (u8, String) {
+        let error = ordered(line).unwrap_err();
+        (error.exit_code(), error.to_string())
+    }
+
+    fn options(line: &str) -> SyncOptions {
+        let flags = parsed(line);
+        let rules = Rules::collect(&flags.selection).unwrap();
+        sync_options(&flags, &rules, &reporting(&flags, false)).unwrap()
+    }
+
+    fn host(user: Option<&str>, host: &str) -> RemoteHost {
+        RemoteHost::new(user, host).unwrap()
+    }
+
+    #[test]
+    fn operands_become_ends() {
+        let push = ends(&words("a b/ u@h:dst/")).unwrap();
+        assert_eq!(push.0, Source::Local { paths: vec!["a".into(), "b/".into()] });
+        assert_eq!(push.1, Destination::Remote { host: host(Some("u"), "h"), path: "dst/".into() });
+        let pull = ends(&words("h:a :b h:c .")).unwrap();
+        let paths = ["a", "b", "c"].map(OsString::from).to_vec();
+        assert_eq!(pull.0, Source::Remote { host: host(None, "h"), paths });
+        assert_eq!(pull.1, Destination::Local { path: ".".into() });
+    }
+
+    #[test]
+    fn operands_that_make_no_run_are_refused_in_the_words_of_the_table() {
+        assert_eq!(refusal(""), (1, "usage: dsync [OPTIONS] SRC... DST (see --help)".into()));
+        assert_eq!(refusal("src"), (1, "missing destination: give SRC and DST".into()));
+        let both = "both source and destination are remote; one must be local";
+        assert_eq!(refusal("h:a h:b"), (1, both.into()));
+        assert_eq!(refusal("h:a g:b c"), (1, "all sources must be on the same host".into()));
+        assert_eq!(refusal("a g:b c"), (1, "all sources must be on the same host".into()));
+        assert_eq!(refusal("g:b a c"), (1, "all sources must be on the same host".into()));
+        assert_eq!(refusal("-- a -oProxyCommand=x:p"), (1, "host may not start with '-'".into()));
+        assert_eq!(refusal("a :dst"), (1, "empty host in ':dst' (for a local file write './:dst')".into()));
+        assert_eq!(refusal("a h::m").0, 4);
+    }
+
+    #[test]
+    fn empty_operand_names_its_role() {
+        let empty = |operands: [&str; 2]| ends(&operands.map(OsString::from)).unwrap_err().to_string();
+        assert_eq!(empty(["", "dst"]), "source path is empty (unset variable in a script?)");
+        assert_eq!(empty(["src", ""]), "destination path is empty (unset variable in a script?)");
+    }
+
+    #[test]
+    fn archive_sets_exactly_its_options() {
+        let expected = SyncOptions {
+            recursive: true,
+            links: true,
+            perms: true,
+            times: true,
+            owner: true,
+            group: true,
+            devices: true,
+            specials: true,
+            ..SyncOptions::default()
+        };
+        assert_eq!(options("-a"), expected);
+        assert_eq!(options(""), SyncOptions::default());
+        assert_eq!(options("-a --no-g").group, false);
+    }
+
+    #[test]
+    fn every_option_reaches_the_engine() {
+        let all = options(
+            "-rc --numeric-ids -O -I --size-only -u --existing --ignore-existing -W --delete-excluded --max-delete=5 \
+             --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii",
+        );
+        assert!(all.checksum && all.numeric_ids && all.omit_dir_times && all.ignore_times && all.size_only);
+        assert!(all.update && all.existing && all.ignore_existing && all.whole_file && all.delete);
+        assert!(all.delete_excluded && all.mkpath && all.dry_run && all.one_file_system);
+        assert_eq!(all.max_delete, Some(5));
+        assert_eq!(all.durability, Durability::File);
+        assert_eq!(all.compression, Compression::Zstd(9));
+        assert_eq!(all.filters.len(), 2);
+        assert_eq!(all.events, EventLevel::All);
+    }
+
+    #[test]
+    fn compression_is_automatic_until_something_is_said() {
+        let of = |line: &str| compression(&parsed(line)).unwrap();
+        assert_eq!(of(""), Compression::Auto);
+        assert_eq!(of("-z"), Compression::Zstd(3));
+        assert_eq!(of("-z --no-z"), Compression::Off);
+        assert_eq!(of("--zc=lz4"), Compression::Lz4);
+        assert_eq!(of("--zc=none"), Compression::Off);
+        assert_eq!(of("--zc=auto"), Compression::Auto);
+        assert_eq!(of("--zc=zstd --zl=19"), Compression::Zstd(19));
+        let conflict = compression(&parsed("--zc=lz4 --zl=1")).unwrap_err().to_string();
+        assert_eq!(conflict, "'--compress-level' cannot be combined with '--compress-choice=lz4'");
+    }
+
+    #[test]
+    fn options_that_need_others_or_are_half_known_are_refused() {
+        assert_eq!(refusal("--delete a b"), (1, "--delete does not work without --recursive (-r)".into()));
+        assert_eq!(refusal("-a --no-r --delete a b").0, 1);
+        assert_eq!(
+            refusal("-axx a b"),
+            (4, "--one-file-system given twice (-xx) is not supported by dsync".into())
+        );
+        let info = "--info=stats2 is not supported by dsync; use progress, progress2";
+        assert_eq!(refusal("--info=progress2,stats2 a b"), (4, info.into()));
+        assert_eq!(refusal("--info=nonsense a b").0, 1);
+    }
+
+    #[test]
+    fn shell_is_split_into_words_and_taken_from_the_environment() {
+        let nothing = |_: &str| None;
+        let shell = |flags: &Flags, environment: &dyn Fn(&str) -> Option<OsString>| {
+            connect_options(flags, environment).map(|connect| connect.shell)
+        };
+        let typed = flags::parse(["-e", "ssh -p 22 -o 'A B'"].map(OsString::from)).unwrap();
+        assert_eq!(shell(&typed, &nothing).unwrap(), ["ssh", "-p", "22", "-o", "A B"]);
+        assert_eq!(shell(&parsed(""), &nothing).unwrap(), ["ssh"]);
+        let from_rsync = |name: &str| (name == "RSYNC_RSH").then(|| OsString::from("ssh -4"));
+        assert_eq!(shell(&parsed(""), &from_rsync).unwrap(), ["ssh", "-4"]);
+        assert_eq!(shell(&parsed("--rsh=rsh"), &from_rsync).unwrap(), ["rsh"]);
+        let open = flags::parse(["-e", "ssh 'x"].map(OsString::from)).unwrap();
+        let error = shell(&open, &nothing).unwrap_err();
+        assert_eq!(error.to_string(), "--rsh (-e): not a command, or a quote is not closed: 'ssh 'x'");
+    }
+
+    #[test]
+    fn bar_is_shown_on_a_terminal_unless_something_else_speaks() {
+        let bar = |line: &str| ordered(&format!("{line} a b")).unwrap().report.bar(true);
+        assert!(bar("") && bar("-a --stats") && bar("-vP") && bar("-v --info=progress2"));
+        assert!(!bar("-v") && !bar("-i") && !bar("-q") && !bar("-qP") && !bar("--no-progress"));
+        assert!(!ordered("-P a b").unwrap().report.bar(false));
+    }
+
+    #[test]
+    fn quiet_asks_for_problems_only() {
+        assert_eq!(options("-qvvii").events, EventLevel::Problems);
+        assert_eq!(options("-v").events, EventLevel::Changes);
+        assert_eq!(options("-vv").events, EventLevel::All);
+    }
+}

@@ -1,0 +1,10 @@
+//! What the command prints and how it ends, one file under `tests/cmd` for each behaviour.
+
+/// Runs every transcript. `TRYCMD=overwrite` rewrites them after a wanted change.
+#[test]
+fn command_says_what_the_transcripts_say() {
+    let cases = trycmd::TestCases::new();
+    // What a developer's shell may hold must not reach the command.
+    cases.env("DSYNC_LOG", "").env("DSYNC_RSH", "").env("RSYNC_RSH", "").env("LC_ALL", "C.UTF-8");
+    cases.case("tests/cmd/*.toml").case("tests/cmd/*.trycmd");
+}
