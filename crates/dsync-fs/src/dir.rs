@@ -202,9 +202,19 @@ impl Dir {
     /// Never fails as a whole: see [`Listing::complete`]. Attributes are read in inode order, which
     /// spares a disk with a cold cache most of its seeks.
     pub fn list(&self) -> Listing {
+        // A handle of its own, because the position in a directory belongs to the open file
+        // description and several threads may list at once.
+        match self.readable() {
+            Ok(own) => own.list_once(),
+            Err(error) => Listing { entries: Vec::new(), complete: false, error: Some(error) },
+        }
+    }
+
+    /// As [`list`](Self::list), for a handle that is listed only here and only once.
+    pub(crate) fn list_once(&self) -> Listing {
         let mut names = Vec::new();
         let mut complete = true;
-        let error = self.for_each_name(&mut complete, |name, ino, _| names.push((ino, name)));
+        let error = self.for_each_name_once(&mut complete, |name, ino, _| names.push((ino, name)));
         names.sort_unstable_by_key(|&(ino, _)| ino);
         let mut entries: Vec<_> = names
             .into_iter()
@@ -212,24 +222,23 @@ impl Dir {
             .map(|(stat, name)| (name, stat))
             .collect();
         entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        // Network filesystems can list a name twice when a directory changes meanwhile.
+        entries.dedup_by(|(a, _), (b, _)| a == b);
         Listing { entries, complete: complete && error.is_none(), error }
     }
 
     /// Calls `each` with every name, its inode number and, where the filesystem tells, its type; clears
-    /// `complete` for a name that cannot be one.
-    pub(crate) fn for_each_name(
+    /// `complete` for a name that cannot be one. For a handle that is listed only here and only once.
+    pub(crate) fn for_each_name_once(
         &self,
         complete: &mut bool,
         mut each: impl FnMut(Component, u64, Option<Kind>),
     ) -> Option<io::Error> {
-        // A handle of its own, because the position in a directory belongs to the open file
-        // description and several threads may list at once.
-        let fd = match openat(&self.fd, c".", LIST_FLAGS, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(error) => return Some(error.into()),
-        };
+        if self.path_only {
+            return Some(Errno::ACCESS.into());
+        }
         let mut buffer: Vec<u8> = Vec::with_capacity(LIST_BUFFER);
-        let mut names = RawDir::new(&fd, buffer.spare_capacity_mut());
+        let mut names = RawDir::new(&self.fd, buffer.spare_capacity_mut());
         while let Some(entry) = names.next() {
             match entry {
                 Err(Errno::INTR) => {}

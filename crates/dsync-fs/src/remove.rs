@@ -215,7 +215,7 @@ fn open_level(parent: &Dir, name: &Component, listed: usize) -> io::Result<Level
     }
     let mut names = Vec::new();
     let mut complete = true;
-    let error = dir.for_each_name(&mut complete, |name, _, kind| names.push((name, kind)));
+    let error = dir.for_each_name_once(&mut complete, |name, _, kind| names.push((name, kind)));
     if let Some(error) = error {
         return Err(error);
     }

@@ -371,7 +371,8 @@ impl<'a> Reading<'a> {
     }
 
     fn read_layer(&mut self, dir: &Dir, layer: u32) {
-        let listing = dir.list();
+        // Opened for this walk and not handed out yet: nobody else lists it.
+        let listing = dir.list_once();
         self.complete &= listing.complete;
         if let Some(error) = listing.error {
             self.problem(None, WalkOperation::ReadDirectory, error);

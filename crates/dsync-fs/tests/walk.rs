@@ -205,9 +205,9 @@ fn names_of_any_bytes_come_in_byte_order_and_parents_before_children() {
     for (index, name) in names.iter().enumerate() {
         let path = scratch.path().join(OsStr::from_bytes(name));
         if index % 5 == 0 {
-            fs::create_dir_all(path.join("in")).unwrap()
+            fs::create_dir_all(path.join("in")).unwrap();
         } else {
-            fs::write(path, "").unwrap()
+            fs::write(path, "").unwrap();
         }
     }
     names.sort();
