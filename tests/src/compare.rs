@@ -55,7 +55,8 @@ impl Scope {
     /// All of it, but not owners: a run without privileges cannot set them.
     pub const NO_OWNERS: Self = Self { owners: false, ..Self::ALL };
     /// Names, types and content only.
-    pub const CONTENT: Self = Self { owners: false, modes: false, times: false, dir_times: false, root: false };
+    pub const CONTENT: Self =
+        Self { owners: false, modes: false, times: false, dir_times: false, root: false };
     /// All of it below the two directories, not they themselves.
     pub const BELOW: Self = Self { root: false, ..Self::ALL };
 
@@ -81,7 +82,11 @@ pub fn differences(source: &Path, destination: &Path, scope: Scope) -> Vec<Strin
 }
 
 /// What differs between two surveys, one line each.
-pub fn compare(source: &BTreeMap<Vec<u8>, Facts>, destination: &BTreeMap<Vec<u8>, Facts>, scope: Scope) -> Vec<String> {
+pub fn compare(
+    source: &BTreeMap<Vec<u8>, Facts>,
+    destination: &BTreeMap<Vec<u8>, Facts>,
+    scope: Scope,
+) -> Vec<String> {
     let mut found = Vec::new();
     for (path, wanted) in source {
         if path.is_empty() && !scope.root {
@@ -89,7 +94,9 @@ pub fn compare(source: &BTreeMap<Vec<u8>, Facts>, destination: &BTreeMap<Vec<u8>
         }
         match destination.get(path) {
             None => found.push(format!("missing: {}", show(path))),
-            Some(got) => found.extend(differ(wanted, got, scope).map(|what| format!("{}: {what}", show(path)))),
+            Some(got) => {
+                found.extend(differ(wanted, got, scope).map(|what| format!("{}: {what}", show(path))))
+            }
         }
     }
     let extra = destination.keys().filter(|path| !source.contains_key(*path));
@@ -130,7 +137,8 @@ pub fn temporaries(root: &Path) -> Vec<String> {
     }
     let is_temporary = |path: &[u8]| {
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        name.starts_with(b".dsync-") || (name.starts_with(b".") && name.len() > 8 && name[name.len() - 7] == b'.')
+        name.starts_with(b".dsync-")
+            || (name.starts_with(b".") && name.len() > 8 && name[name.len() - 7] == b'.')
     };
     survey(root).keys().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
 }
@@ -142,11 +150,12 @@ pub fn show(path: &[u8]) -> String {
 
 fn differ(wanted: &Facts, got: &Facts, scope: Scope) -> impl Iterator<Item = String> {
     let mut found = Vec::new();
-    let mut check = |on: bool, what: &str, wanted: &dyn std::fmt::Debug, got: &dyn std::fmt::Debug, same: bool| {
-        if on && !same {
-            found.push(format!("{what} is {got:?}, should be {wanted:?}"));
-        }
-    };
+    let mut check =
+        |on: bool, what: &str, wanted: &dyn std::fmt::Debug, got: &dyn std::fmt::Debug, same: bool| {
+            if on && !same {
+                found.push(format!("{what} is {got:?}, should be {wanted:?}"));
+            }
+        };
     check(true, "type", &wanted.kind, &got.kind, wanted.kind == got.kind);
     if wanted.kind == got.kind {
         check(true, "size", &wanted.size, &got.size, wanted.size == got.size);

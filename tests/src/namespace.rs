@@ -64,7 +64,8 @@ impl Namespace {
     pub fn wire_bytes(&self) -> u64 {
         let outcome = Run::of("cat").arg("/proc/self/net/dev").within(self).run().expect_code(0);
         let text = outcome.stdout_text();
-        let line = text.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("the loopback's counters");
+        let line =
+            text.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("the loopback's counters");
         line.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).expect("a byte count")
     }
 }

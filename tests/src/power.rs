@@ -26,7 +26,12 @@ impl Disk {
         let file = fs::File::create(&image).expect("an image");
         file.set_len(mib << 20).expect("the image's length");
         drop(file);
-        let _ = Run::of("mkfs.ext4").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("-q").arg(&image).run().expect_code(0);
+        let _ = Run::of("mkfs.ext4")
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .arg("-q")
+            .arg(&image)
+            .run()
+            .expect_code(0);
         let disk = Self { image, mounted };
         (is_root() && disk.mount()).then_some(disk)
     }
@@ -44,7 +49,8 @@ impl Disk {
     pub fn cut_power(&self) {
         // _IOR('X', 125, __u32) is the ext4 shutdown ioctl; 2 is EXT4_GOING_FLAGS_NOLOGFLUSH. perl is
         // essential on Debian, and this package has no unsafe code.
-        let script = r#"open(F, "<", $ARGV[0]) or die; my $f = pack("L", 2); ioctl(F, 0x8004587d, $f) or die "$!""#;
+        let script =
+            r#"open(F, "<", $ARGV[0]) or die; my $f = pack("L", 2); ioctl(F, 0x8004587d, $f) or die "$!""#;
         let _ = Run::of("perl").args(["-e", script]).arg(&self.mounted).run().expect_code(0);
         assert!(self.unmount(), "the dead filesystem cannot be unmounted");
         assert!(self.mount(), "the filesystem cannot be mounted after the power cut");

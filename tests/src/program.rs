@@ -14,7 +14,11 @@ pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let path = env::var_os("DSYNC_BIN").map_or_else(|| profile_dir().join("dsync"), PathBuf::from);
-        assert!(path.is_file(), "{} is missing: run `cargo build -p dsync-cli`, or set DSYNC_BIN", path.display());
+        assert!(
+            path.is_file(),
+            "{} is missing: run `cargo build -p dsync-cli`, or set DSYNC_BIN",
+            path.display()
+        );
         path.canonicalize().expect("the path of the program under test")
     })
 }

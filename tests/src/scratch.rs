@@ -32,7 +32,8 @@ impl Scratch {
     /// When it cannot be made.
     pub fn under(parent: &Path) -> Self {
         use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::Builder::new().prefix("dsync-e2e-").tempdir_in(parent).expect("a scratch directory");
+        let dir =
+            tempfile::Builder::new().prefix("dsync-e2e-").tempdir_in(parent).expect("a scratch directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("scratch permissions");
         let src = dir.path().join("src");
         fs::create_dir(&src).expect("the source directory");

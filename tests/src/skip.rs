@@ -13,6 +13,8 @@ pub enum Reason {
     NeedsIpv6,
     /// It mounts an image file.
     NeedsLoop,
+    /// It makes a file immutable.
+    NeedsImmutable,
     /// It checks what only dsync promises, and rsync stands in.
     StandIn,
 }
@@ -24,6 +26,7 @@ impl Reason {
             Self::NeedsNamespace => "needs-namespace",
             Self::NeedsIpv6 => "needs-ipv6",
             Self::NeedsLoop => "needs-loop",
+            Self::NeedsImmutable => "needs-immutable",
             Self::StandIn => "stand-in",
         }
     }

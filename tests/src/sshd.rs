@@ -80,7 +80,8 @@ impl Sshd {
         for key in ["host_key", "user_key"] {
             make_key(&dir.path().join(key));
         }
-        fs::copy(dir.path().join("user_key.pub"), dir.path().join("authorized_keys")).expect("authorized_keys");
+        fs::copy(dir.path().join("user_key.pub"), dir.path().join("authorized_keys"))
+            .expect("authorized_keys");
         if crate::skip::is_root() {
             // Debian's start script makes it; sshd wants it even where it is not a service.
             fs::create_dir_all("/run/sshd").expect("the privilege separation directory");
@@ -147,7 +148,8 @@ impl Sshd {
         let number = self.wrappers.fetch_add(1, Ordering::Relaxed);
         let script = self.dir.path().join(format!("remote-{number}"));
         let pid_file = self.dir.path().join(format!("remote-{number}.pids"));
-        let text = format!("#!/bin/sh\necho $$ >>{}\nexec {} \"$@\"\n", pid_file.display(), program().display());
+        let text =
+            format!("#!/bin/sh\necho $$ >>{}\nexec {} \"$@\"\n", pid_file.display(), program().display());
         fs::write(&script, text).expect("the remote script");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("the remote script's mode");
         Remote { script, pid_file }
@@ -220,7 +222,8 @@ fn make_key(path: &Path) {
 }
 
 fn free_port(address: &str) -> u16 {
-    let listener = TcpListener::bind((address, 0)).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"));
+    let listener =
+        TcpListener::bind((address, 0)).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"));
     listener.local_addr().expect("the address of a listener").port()
 }
 
@@ -265,7 +268,8 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<Child> {
 fn write_configs(dir: &Path, address: &str, port: u16) {
     let here = dir.display();
     let path = program().parent().expect("the program's directory").display().to_string();
-    let listen = if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
+    let listen =
+        if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
     let sshd = format!(
         "ListenAddress {listen}\n\
          HostKey {here}/host_key\n\
@@ -286,7 +290,8 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
     let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");
     let key: Vec<&str> = key.split_whitespace().take(2).collect();
-    fs::write(dir.join("known_hosts"), format!("[{address}]:{port} {}\n", key.join(" "))).expect("known_hosts");
+    fs::write(dir.join("known_hosts"), format!("[{address}]:{port} {}\n", key.join(" ")))
+        .expect("known_hosts");
     let user = rustix::process::getuid().as_raw();
     let common = format!(
         "  Port {port}\n\

@@ -11,7 +11,9 @@ use std::{
 };
 
 use proptest::{collection::vec, prelude::*, sample};
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, chownat, makedev, mknodat, utimensat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, chownat, makedev, mknodat, utimensat,
+};
 
 /// A tree to plant; parents come before what is in them.
 #[derive(Debug, Clone, Default)]
@@ -366,7 +368,8 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 pub fn set_mtime(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
     let time = Timespec { tv_sec, tv_nsec };
     let times = Timestamps { last_access: time, last_modification: time };
-    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 /// Sets permission bits.
@@ -375,7 +378,8 @@ pub fn set_mtime(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
 /// When they cannot be set.
 pub fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 fn make(path: &Path, kind: &Kind) {
@@ -409,7 +413,7 @@ fn dress(path: &Path, node: &Node) {
 
 fn files_under(root: &Path) -> Vec<PathBuf> {
     let survey = crate::compare::survey(root);
-    let files = survey.into_iter().filter(|(_, facts)| facts.kind == "file" && facts.size < (64 << 20));
+    let files = survey.into_iter().filter(|(_, facts)| facts.kind == "file" && facts.size < (65 << 20));
     files.map(|(path, _)| root.join(OsString::from_vec(path))).collect()
 }
 

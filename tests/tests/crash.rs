@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Facts, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, is_stand_in, needs_dsync,
-    run::send, scratch::slash, survey, tree,
+    Facts, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, is_stand_in,
+    needs_dsync, run::send, scratch::slash, survey, tree,
 };
 use rustix::process::Signal;
 
@@ -22,8 +22,15 @@ fn state(new: bool) -> Tree {
         Node { mtime, ..Node::file(format!("d{}/f{index}", index % 7), seed + index, len) }
     });
     // Large files share most of their content, so that old blocks are reused.
-    let large = (0..3_u64).map(move |index| Node { mtime, ..Node::file(format!("large{index}"), 99, (4 << 20) + index * 4096) });
-    let only = if new { vec![Node { mtime, ..Node::file("only new", 3, 3000) }] } else { vec![Node::file("only old", 4, 4000)] };
+    let large = (0..3_u64).map(move |index| Node {
+        mtime,
+        ..Node::file(format!("large{index}"), 99, (4 << 20) + index * 4096)
+    });
+    let only = if new {
+        vec![Node { mtime, ..Node::file("only new", 3, 3000) }]
+    } else {
+        vec![Node::file("only old", 4, 4000)]
+    };
     let dirs = (0..7).map(|index| Node { mtime, ..Node::dir(format!("d{index}")) });
     Tree::of(dirs.chain(small).chain(large).chain(only))
 }
@@ -53,7 +60,8 @@ impl Case {
     /// Puts the destination back to the old state.
     fn reset(&self) {
         let _ = std::fs::remove_dir_all(self.scratch.dst());
-        let _ = Run::of("cp").arg("-a").arg(self.scratch.at("old")).arg(self.scratch.dst()).run().expect_code(0);
+        let _ =
+            Run::of("cp").arg("-a").arg(self.scratch.at("old")).arg(self.scratch.dst()).run().expect_code(0);
     }
 
     fn assert_no_mix(&self, when: &str) {
@@ -62,7 +70,9 @@ impl Case {
             if facts.kind != "file" || is_temporary(&name) {
                 continue;
             }
-            let held = |state: &BTreeMap<Vec<u8>, Facts>| state.get(&path).is_some_and(|was| was.content == facts.content);
+            let held = |state: &BTreeMap<Vec<u8>, Facts>| {
+                state.get(&path).is_some_and(|was| was.content == facts.content)
+            };
             assert!(held(&self.old) || held(&self.new), "{name} is neither old nor new, {when}");
         }
         for path in self.old.keys().filter(|path| self.new.contains_key(*path)) {
@@ -74,7 +84,11 @@ impl Case {
     fn assert_converged(&self, when: &str) {
         assert_same(&self.scratch.src(), &self.scratch.dst(), Scope::full());
         if !is_stand_in() {
-            assert_eq!(temporaries(&self.scratch.dst()), Vec::<String>::new(), "temporaries are left, {when}");
+            assert_eq!(
+                temporaries(&self.scratch.dst()),
+                Vec::<String>::new(),
+                "temporaries are left, {when}"
+            );
         }
     }
 }
@@ -97,7 +111,8 @@ fn push(sshd: &Sshd, via: Via, case: &Case, remote: &Path) -> Run {
 }
 
 fn pull(sshd: &Sshd, via: Via, case: &Case, remote: &Path) -> Run {
-    let run = sshd.run_serving(via, remote).args(["-a", "--delete"]).arg(sshd.operand(slash(&case.scratch.src())));
+    let run =
+        sshd.run_serving(via, remote).args(["-a", "--delete"]).arg(sshd.operand(slash(&case.scratch.src())));
     run.arg(case.scratch.dst())
 }
 
@@ -107,7 +122,10 @@ fn kill_at_ten_moments(via: Via, start: fn(&Sshd, Via, &Case, &Path) -> Run, kil
     case.reset();
     let whole = start(sshd, via, &case, &sshd.remote().script).run().expect_quiet_success().elapsed;
     for (index, moment) in moments(whole).enumerate() {
-        let when = format!("{via:?}, killed {} at {moment:?} of {whole:?} (moment {index})", if kill_remote { "remote" } else { "local" });
+        let when = format!(
+            "{via:?}, killed {} at {moment:?} of {whole:?} (moment {index})",
+            if kill_remote { "remote" } else { "local" }
+        );
         case.reset();
         let remote = sshd.remote();
         let running = start(sshd, via, &case, &remote.script).limit(Duration::from_secs(60)).start();
@@ -168,7 +186,8 @@ fn killed_remote_source_over_ssh() {
 #[test]
 fn killed_local_copy() {
     let case = Case::new();
-    let copy = || Run::dsync().args(["-a", "--delete"]).arg(slash(&case.scratch.src())).arg(case.scratch.dst());
+    let copy =
+        || Run::dsync().args(["-a", "--delete"]).arg(slash(&case.scratch.src())).arg(case.scratch.dst());
     case.reset();
     let whole = copy().run().expect_quiet_success().elapsed;
     for moment in moments(whole) {

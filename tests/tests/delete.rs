@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, needs_dsync, scratch::slash, survey,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, needs_dsync,
+    scratch::slash, survey,
 };
 
 fn plant(scratch: &Scratch, destinations: &[&str]) {
@@ -56,13 +57,19 @@ fn deletes_what_rsync_deletes() {
     ] {
         let scratch = Scratch::new();
         plant(&scratch, &["dst", "rsync"]);
-        let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
-            let run = program.arg("-ai").args(options).arg(slash(&scratch.src()));
-            run.arg(scratch.at(destination)).run()
-        });
+        let results =
+            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
+                let run = program.arg("-ai").args(options).arg(slash(&scratch.src()));
+                run.arg(scratch.at(destination)).run()
+            });
         let scope = Scope { dir_times: false, ..Scope::full() };
         let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
-        assert!(found.is_empty(), "{options:?}: {found:?}\n{}\n{}", results[0].account(), results[1].account());
+        assert!(
+            found.is_empty(),
+            "{options:?}: {found:?}\n{}\n{}",
+            results[0].account(),
+            results[1].account()
+        );
         assert_eq!(results[0].code(), results[1].code(), "{options:?}");
         assert_eq!(lines(&results[0]), lines(&results[1]), "{options:?}");
     }
@@ -88,9 +95,18 @@ fn deletes_over_the_wire_in_both_directions() {
 fn links_are_deleted_not_followed() {
     let scratch = Scratch::new();
     Tree::of([Node::file("outside", 1, 1)]).plant(&scratch.at("elsewhere"));
-    Tree::of([Node::symlink("link", "../elsewhere"), Node::dir("d"), Node::symlink("d/link", "../../elsewhere")])
-        .plant(&scratch.dst());
-    let _ = Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+    Tree::of([
+        Node::symlink("link", "../elsewhere"),
+        Node::dir("d"),
+        Node::symlink("d/link", "../../elsewhere"),
+    ])
+    .plant(&scratch.dst());
+    let _ = Run::dsync()
+        .args(["-a", "--delete"])
+        .arg(slash(&scratch.src()))
+        .arg(scratch.dst())
+        .run()
+        .expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert_eq!(survey(&scratch.at("elsewhere")).len(), 2);
 }
@@ -129,14 +145,20 @@ fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
     for options in [&["-a"][..], &["-a", "--delete"]] {
         let scratch = Scratch::new();
         Tree::of([Node::file("x", 1, 10), Node::file("y", 1, 10)]).plant(&scratch.src());
-        let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
-            let destination = scratch.at(destination);
-            Tree::of([Node::dir("x"), Node::dir("y"), Node::file("y/full", 2, 2)]).plant(&destination);
-            program.args(options).arg(slash(&scratch.src())).arg(destination).run()
-        });
+        let results =
+            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
+                let destination = scratch.at(destination);
+                Tree::of([Node::dir("x"), Node::dir("y"), Node::file("y/full", 2, 2)]).plant(&destination);
+                program.args(options).arg(slash(&scratch.src())).arg(destination).run()
+            });
         let scope = Scope { dir_times: false, ..Scope::full() };
         let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
-        assert!(found.is_empty(), "{options:?}: {found:?}\n{}\n{}", results[0].account(), results[1].account());
+        assert!(
+            found.is_empty(),
+            "{options:?}: {found:?}\n{}\n{}",
+            results[0].account(),
+            results[1].account()
+        );
         assert_eq!(results[0].code(), results[1].code(), "{options:?}\n{}", results[0].account());
     }
 }

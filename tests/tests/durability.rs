@@ -83,7 +83,13 @@ fn pushed_tree_survives_a_power_cut_of_the_remote_host() {
         let Some(disk) = disk(&scratch) else { return };
         plant(&scratch);
         let to = disk.path().join("dst");
-        let _ = sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(&to)).run().expect_quiet_success();
+        let _ = sshd
+            .run(via)
+            .arg("-a")
+            .arg(slash(&scratch.src()))
+            .arg(sshd.operand(&to))
+            .run()
+            .expect_quiet_success();
         disk.cut_power();
         assert_same(&scratch.src(), &to, Scope::full());
     }
@@ -92,11 +98,16 @@ fn pushed_tree_survives_a_power_cut_of_the_remote_host() {
 #[test]
 fn power_cut_during_an_update_leaves_each_name_old_or_new() {
     needs_dsync!();
-    for (moment, options) in [(20, ""), (60, ""), (150, ""), (300, ""), (30, "--durability=file"), (90, "--durability=file")] {
+    for (moment, options) in
+        [(20, ""), (60, ""), (150, ""), (300, ""), (30, "--durability=file"), (90, "--durability=file")]
+    {
         let scratch = Scratch::new();
         let Some(disk) = disk(&scratch) else { return };
         let tree = |seed, mtime| {
-            Tree::of((0..60_u64).map(move |index| Node { mtime: (mtime, 0), ..Node::file(format!("f{index}"), seed + index, 300_000) }))
+            Tree::of((0..60_u64).map(move |index| Node {
+                mtime: (mtime, 0),
+                ..Node::file(format!("f{index}"), seed + index, 300_000)
+            }))
         };
         tree(0, 1_000_000_000).plant(&scratch.at("old"));
         tree(1000, 1_000_000_001).plant(&scratch.src());
@@ -112,7 +123,8 @@ fn power_cut_during_an_update_leaves_each_name_old_or_new() {
         disk.cut_power();
         for index in 0..60 {
             let name = format!("f{index}");
-            let [old, new, now] = [scratch.at("old"), scratch.src(), to.clone()].map(|dir| dsync_tests::compare::sum(&dir.join(&name)));
+            let [old, new, now] = [scratch.at("old"), scratch.src(), to.clone()]
+                .map(|dir| dsync_tests::compare::sum(&dir.join(&name)));
             assert!(now == old || now == new, "{name} is neither old nor new after a cut at {moment} ms");
         }
         let _ = copy(&scratch, &to, &[]);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use dsync_tests::{Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_namespace, scratch::slash};
+use dsync_tests::{
+    Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, needs_namespace, scratch::slash,
+};
 
 #[test]
 fn blocked_udp_falls_back_to_ssh_within_two_seconds_and_says_so() {

@@ -8,8 +8,20 @@ fn tree() -> Tree {
         if !dir.is_empty() {
             nodes.push(Node::dir(dir.trim_end_matches('/')));
         }
-        for name in ["f.o", "f.c", "keep.o", "a.txt", "b.TXT", ".hidden", "note1", "note22", "star*", "q?", "é.o", "back\\slash"]
-        {
+        for name in [
+            "f.o",
+            "f.c",
+            "keep.o",
+            "a.txt",
+            "b.TXT",
+            ".hidden",
+            "note1",
+            "note22",
+            "star*",
+            "q?",
+            "é.o",
+            "back\\slash",
+        ] {
             nodes.push(Node::file(format!("{dir}{name}"), 1, 10));
         }
     }
@@ -86,7 +98,11 @@ fn rules_choose_what_rsyncs_choose() {
                 vec!["only one of the two made the destination".to_owned()]
             };
             if !found.is_empty() || results[0].code() != results[1].code() {
-                wrong.push(format!("{rules:?} from {source:?}: {found:?}\n{}\n{}", results[0].account(), results[1].account()));
+                wrong.push(format!(
+                    "{rules:?} from {source:?}: {found:?}\n{}\n{}",
+                    results[0].account(),
+                    results[1].account()
+                ));
             }
             for made in [dsync, rsync] {
                 let _ = std::fs::remove_dir_all(made);

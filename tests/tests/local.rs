@@ -3,7 +3,8 @@
 use std::{fs, os::unix::fs::MetadataExt};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_rsync_agrees, assert_same, needs_root, scratch::slash, survey, tree,
+    Node, Run, Scope, Scratch, Tree, assert_rsync_agrees, assert_same, needs_root, scratch::slash, survey,
+    tree,
 };
 
 #[test]
@@ -67,15 +68,18 @@ fn types_change_both_ways() {
         Node::symlink("e", "old"),
     ])
     .plant(&scratch.dst());
-    let _ = Run::dsync().args(["-a"]).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+    let _ =
+        Run::dsync().args(["-a"]).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
 #[test]
 fn first_of_several_sources_wins_and_directories_are_joined() {
     let scratch = Scratch::new();
-    Tree::of([Node::file("same", 1, 100), Node::dir("d"), Node::file("d/one", 1, 1)]).plant(&scratch.at("one"));
-    Tree::of([Node::file("same", 2, 200), Node::dir("d"), Node::file("d/two", 2, 2)]).plant(&scratch.at("two"));
+    Tree::of([Node::file("same", 1, 100), Node::dir("d"), Node::file("d/one", 1, 1)])
+        .plant(&scratch.at("one"));
+    Tree::of([Node::file("same", 2, 200), Node::dir("d"), Node::file("d/two", 2, 2)])
+        .plant(&scratch.at("two"));
     for (program, dst) in [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")] {
         let run = program.arg("-a").arg(slash(&scratch.at("one"))).arg(slash(&scratch.at("two")));
         let _ = run.arg(scratch.at(dst)).run().expect_quiet_success();

@@ -3,8 +3,8 @@
 use std::{ffi::OsString, fs};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_rsync_agrees, assert_same, is_stand_in, needs_dsync, program,
-    scratch::slash, skip, sshd,
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_rsync_agrees, assert_same, is_stand_in, needs_dsync,
+    program, scratch::slash, skip, sshd,
 };
 
 #[test]
@@ -51,8 +51,20 @@ fn single_file_is_pushed_and_pulled_by_name() {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::of([Node::file("file", 3, 100_000)]).plant(&scratch.src());
         let file = scratch.src().join("file");
-        let _ = sshd.run(via).arg("-a").arg(&file).arg(sshd.operand(scratch.at("up"))).run().expect_quiet_success();
-        let _ = sshd.run(via).arg("-a").arg(sshd.operand(&file)).arg(scratch.at("down")).run().expect_quiet_success();
+        let _ = sshd
+            .run(via)
+            .arg("-a")
+            .arg(&file)
+            .arg(sshd.operand(scratch.at("up")))
+            .run()
+            .expect_quiet_success();
+        let _ = sshd
+            .run(via)
+            .arg("-a")
+            .arg(sshd.operand(&file))
+            .arg(scratch.at("down"))
+            .run()
+            .expect_quiet_success();
         assert_same(&file, &scratch.at("up"), Scope::full());
         assert_same(&file, &scratch.at("down"), Scope::full());
     }
@@ -111,9 +123,21 @@ fn odd_bytes_in_remote_paths_reach_no_shell() {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let odd = scratch.at("a b;touch hacked'\"$(x)*\\ \n-é");
-        let _ = sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(&odd)).run().expect_quiet_success();
+        let _ = sshd
+            .run(via)
+            .arg("-a")
+            .arg(slash(&scratch.src()))
+            .arg(sshd.operand(&odd))
+            .run()
+            .expect_quiet_success();
         assert_same(&scratch.src(), &odd, Scope::full());
-        let _ = sshd.run(via).arg("-a").arg(sshd.operand(slash(&odd))).arg(scratch.dst()).run().expect_quiet_success();
+        let _ = sshd
+            .run(via)
+            .arg("-a")
+            .arg(sshd.operand(slash(&odd)))
+            .arg(scratch.dst())
+            .run()
+            .expect_quiet_success();
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     }
 }
@@ -132,7 +156,11 @@ fn bracketed_address_reaches_an_ipv6_host() {
         let outcome = sshd.run(via).arg("-av").arg(slash(&scratch.src())).arg(operand).run().expect_code(0);
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
         if via == Via::Auto && !is_stand_in() {
-            assert!(outcome.all_text().to_lowercase().contains("quic"), "no QUIC over IPv6\n{}", outcome.account());
+            assert!(
+                outcome.all_text().to_lowercase().contains("quic"),
+                "no QUIC over IPv6\n{}",
+                outcome.account()
+            );
         }
     }
 }

@@ -2,9 +2,7 @@
 
 use std::{fs, path::Path};
 
-use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash, tree,
-};
+use dsync_tests::{Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash, tree};
 
 fn itemized(source: &Path, destination: &Path, options: &[&str]) -> Outcome {
     Run::dsync().args(options).arg("-i").arg(slash(source)).arg(destination).run().expect_quiet_success()
@@ -150,7 +148,13 @@ fn comparison_options_mean_what_they_mean_to_rsync() {
         }
         let (dsync, rsync) = (Run::dsync(), Run::of("/usr/bin/rsync"));
         let results = [(dsync, "dst"), (rsync, "rsync")].map(|(program, dst)| {
-            program.args(options).arg("-i").arg(slash(&scratch.src())).arg(scratch.at(dst)).run().expect_code(0)
+            program
+                .args(options)
+                .arg("-i")
+                .arg(slash(&scratch.src()))
+                .arg(scratch.at(dst))
+                .run()
+                .expect_code(0)
         });
         assert_eq!(lines(&results[0]), lines(&results[1]), "{options:?}: another plan than rsync's");
         // What is not preserved gets the time of the run, which cannot be the same in both.

@@ -29,8 +29,16 @@ const SOURCES: &[&[&str]] = &[
     &["one/inner/../../two"],
 ];
 
-const DESTINATIONS: &[&str] =
-    &["../missing", "../missing/", "../there", "../there/", "../there/.", "../file-there", "../link-there/", "../link-there"];
+const DESTINATIONS: &[&str] = &[
+    "../missing",
+    "../missing/",
+    "../there",
+    "../there/",
+    "../there/.",
+    "../file-there",
+    "../link-there/",
+    "../link-there",
+];
 
 /// The starting point of each case: sources in `in`, destinations beside it.
 fn scene(root: &Path) {
@@ -49,7 +57,8 @@ fn scene(root: &Path) {
         Node::symlink("dangling", "nowhere"),
     ])
     .plant(&root.join("in"));
-    Tree::of([Node::dir("one"), Node::file("one/old", 6, 6), Node::file("kept", 7, 7)]).plant(&root.join("there"));
+    Tree::of([Node::dir("one"), Node::file("one/old", 6, 6), Node::file("kept", 7, 7)])
+        .plant(&root.join("there"));
     Tree::of([Node::file("kept", 7, 7)]).plant(&root.join("behind link"));
     std::os::unix::fs::symlink("behind link", root.join("link-there")).unwrap();
     fs::write(root.join("file-there"), "old").unwrap();
@@ -59,14 +68,20 @@ fn scene(root: &Path) {
 }
 
 /// What a form means may not depend on the place: same cases, here and over ssh.
-fn check(place: &str, sources: &[&str], destination: &str, run: &dyn Fn(&Path, Run) -> Run) -> Option<String> {
+fn check(
+    place: &str,
+    sources: &[&str],
+    destination: &str,
+    run: &dyn Fn(&Path, Run) -> Run,
+) -> Option<String> {
     let scratch = Scratch::new();
     let mut codes = Vec::new();
     for (name, program) in [("dsync", Run::dsync()), ("rsync", Run::of("/usr/bin/rsync"))] {
         let root = scratch.at(name);
         scene(&root);
         let program = program.arg("-a").cwd(&root.join("in"));
-        let program = if name == "dsync" { run(&root, program) } else { program.args(sources).arg(destination) };
+        let program =
+            if name == "dsync" { run(&root, program) } else { program.args(sources).arg(destination) };
         codes.push((name, program.run()));
     }
     let scope = Scope { dir_times: false, root: false, ..Scope::full() };
@@ -76,7 +91,11 @@ fn check(place: &str, sources: &[&str], destination: &str, run: &dyn Fn(&Path, R
         return None;
     }
     let found = found.join("\n  ");
-    Some(format!("{place}: {sources:?} -> {destination}\n  {found}\n{}\n{}", dsync.account(), rsync.account()))
+    Some(format!(
+        "{place}: {sources:?} -> {destination}\n  {found}\n{}\n{}",
+        dsync.account(),
+        rsync.account()
+    ))
 }
 
 fn assert_none(wrong: &[String]) {

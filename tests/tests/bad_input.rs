@@ -1,0 +1,172 @@
+//! Bad input to whole runs: the exit code, and a message that names the thing and the cure.
+//!
+//! Rows B15 to B18 and B31 to B36 of the design's table; the command line's own rows are transcripts of
+//! the `dsync-cli` crate, and those of the wire are in `hostile_peer`.
+
+use std::{fs, path::PathBuf};
+
+use dsync_tests::{Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, program, scratch::slash, tree};
+
+/// Asserts code and message, and that the message keeps to people's terms.
+fn expect(outcome: Outcome, code: i32, parts: &[&str]) {
+    let outcome = outcome.expect_code(code);
+    let text = outcome.stderr_text();
+    for part in parts {
+        assert!(text.contains(part), "no '{part}' on stderr\n{}", outcome.account());
+    }
+    for word in ["Err(", "Os {", "panicked", "unwrap"] {
+        assert!(!text.contains(word), "'{word}' on stderr\n{}", outcome.account());
+    }
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "control characters\n{}", outcome.account());
+    assert!(outcome.stdout.is_empty(), "errors belong on stderr\n{}", outcome.account());
+}
+
+fn planted() -> Scratch {
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    scratch
+}
+
+/// A program that can be run at the remote end in dsync's place.
+fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
+    let path = scratch.at(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    tree::set_mode(&path, 0o755);
+    path
+}
+
+#[test]
+fn missing_source_is_named() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    let missing = scratch.at("no such");
+    let text = format!("source '{}': no such file or directory", missing.display());
+    expect(Run::dsync().arg("-a").arg(&missing).arg(scratch.dst()).run(), 3, &[&text]);
+    for via in Via::BOTH {
+        expect(sshd.run(via).arg("-a").arg(sshd.operand(&missing)).arg(scratch.dst()).run(), 3, &[&text]);
+        expect(sshd.run(via).arg("-a").arg(&missing).arg(sshd.operand(scratch.dst())).run(), 3, &[&text]);
+    }
+    assert!(!scratch.dst().exists());
+}
+
+#[test]
+fn missing_parent_of_the_destination_is_named() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    let deep = scratch.at("no/such/dst");
+    let parts = ["destination parent '", "/no/such' does not exist (use --mkpath)"];
+    expect(Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(&deep).run(), 3, &parts);
+    expect(
+        sshd.run(Via::Auto).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(&deep)).run(),
+        3,
+        &parts,
+    );
+    let _ = Run::dsync()
+        .args(["-a", "--mkpath"])
+        .arg(slash(&scratch.src()))
+        .arg(&deep)
+        .run()
+        .expect_quiet_success();
+    assert!(deep.join("f").exists());
+}
+
+#[test]
+fn directory_is_not_put_over_a_file() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    fs::write(scratch.at("file"), "kept").unwrap();
+    let text = format!("cannot put a directory over file '{}'", scratch.at("file").display());
+    expect(Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.at("file")).run(), 3, &[&text]);
+    let run = sshd.run(Via::Auto).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.at("file")));
+    expect(run.run(), 3, &[&text]);
+    assert_eq!(fs::read(scratch.at("file")).unwrap(), b"kept");
+}
+
+#[test]
+fn destination_inside_the_source_is_refused() {
+    needs_dsync!();
+    let scratch = planted();
+    std::os::unix::fs::symlink("src", scratch.at("alias")).unwrap();
+    fs::create_dir(scratch.src().join("inner")).unwrap();
+    for destination in ["src/inner", "src", "alias/inner", "alias"] {
+        let run = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.at(destination));
+        expect(run.run(), 42, &["destination '", "inside the source", "into itself"]);
+    }
+    // The positive twin: beside it is fine, and so is a directory whose name merely starts the same.
+    let _ = Run::dsync()
+        .arg("-a")
+        .arg(slash(&scratch.src()))
+        .arg(scratch.at("src2"))
+        .run()
+        .expect_quiet_success();
+}
+
+#[test]
+fn unanswered_greeting_names_host_and_cure() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    let run = |remote: &PathBuf| {
+        let run = sshd.run_serving(Via::Auto, remote).arg("-a").arg(slash(&scratch.src()));
+        run.arg(sshd.operand(scratch.dst())).run()
+    };
+    expect(run(&"/no/such/dsync".into()), 5, &["/no/such/dsync", "dsync-test", "not found", "--dsync-path"]);
+    let noisy = script(&scratch, "noisy", "echo 'Welcome \x1b[31mto\x07 this host'; cat >/dev/null");
+    expect(
+        run(&noisy),
+        5,
+        &["unexpected text from dsync-test before the greeting", "Welcome", "start-up files"],
+    );
+    let silent = script(&scratch, "silent", "exit 0");
+    expect(run(&silent), 5, &["dsync-test"]);
+    let angry = script(&scratch, "angry", "echo 'disk on fire' >&2; exit 7");
+    expect(run(&angry), 5, &["disk on fire"]);
+    assert!(!scratch.dst().exists());
+}
+
+#[test]
+fn failures_of_ssh_itself_are_told_in_its_own_words() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    let run = |shell: &str| {
+        let run = Run::dsync().arg("-a").arg("-e").arg(shell).arg("--dsync-path").arg(program());
+        run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run()
+    };
+    expect(run("/no/such/ssh"), 5, &["/no/such/ssh"]);
+    let config = sshd.config();
+    let config = config.display();
+    expect(run(&format!("ssh -F {config} -p 1")), 5, &["Connection refused"]);
+    expect(run(&format!("ssh -F {config} -o IdentityFile=none")), 5, &["Permission denied"]);
+    let known = scratch.at("known_hosts");
+    let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJuZ3Vw3Jrr0pCTwvRW8CCpYtVwZb6yGq3V9a9k0m0m0";
+    fs::write(&known, format!("[127.0.0.1]:{} {other}\n", sshd.port())).unwrap();
+    expect(run(&format!("ssh -F {config} -o UserKnownHostsFile={}", known.display())), 5, &["ost key"]);
+    expect(run(&format!("ssh -F {config} -o 'HostName=no-such-host.invalid'")), 5, &["no-such-host.invalid"]);
+}
+
+#[test]
+fn other_programs_at_the_remote_end_are_recognized() {
+    needs_dsync!();
+    let (scratch, sshd) = (planted(), Sshd::shared());
+    for (name, text) in [
+        ("web", r"printf 'HTTP/1.1 400 Bad Request\r\n\r\n'"),
+        ("rsyncd", r"printf '@RSYNCD: 31.0\n'; cat >/dev/null"),
+        ("zeros", "head -c 100000 /dev/zero"),
+        ("noise", "head -c 100000 /dev/urandom"),
+    ] {
+        let remote = script(&scratch, name, text);
+        let run = sshd.run_serving(Via::Auto, &remote).arg("-a").arg(slash(&scratch.src()));
+        let outcome = run.arg(sshd.operand(scratch.dst())).run();
+        let code = outcome.code().unwrap_or(-1);
+        assert!(code == 5 || code == 12, "{}", outcome.account());
+        expect(outcome, code, &["dsync-test"]);
+    }
+    assert!(!scratch.dst().exists());
+}
+
+#[test]
+fn remote_end_started_by_hand_ends_with_a_message() {
+    needs_dsync!();
+    let outcome = Run::dsync().arg("--server").limit(std::time::Duration::from_secs(20)).run();
+    assert!(matches!(outcome.code(), Some(1..=12)), "{}", outcome.account());
+    assert!(!outcome.stderr_text().contains("panicked"), "{}", outcome.account());
+}

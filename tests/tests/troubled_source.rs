@@ -1,0 +1,309 @@
+//! Sources that change, vanish or cannot be read while they are copied.
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, chown},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in, needs_dsync,
+    needs_root, program, scratch::slash, tree,
+};
+
+/// A user that exists nowhere and owns nothing.
+const NOBODY: u32 = 64_123;
+
+/// The program where every user may run it.
+fn public_program(scratch: &Scratch) -> PathBuf {
+    let path = scratch.at("program").join(program().file_name().unwrap());
+    fs::create_dir(scratch.at("program")).unwrap();
+    fs::copy(program(), &path).unwrap();
+    tree::set_mode(&path, 0o755);
+    path
+}
+
+/// Gives a whole tree to [`NOBODY`].
+fn give_away(root: &Path) {
+    for path in dsync_tests::survey(root).keys() {
+        std::os::unix::fs::lchown(tree::at(root, path), Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+}
+
+/// Rewrites bytes of a file for as long as `run` takes.
+fn while_changing<T>(path: &Path, run: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let len = file.metadata().unwrap().len();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut step = 0_u64;
+            while !stop.load(Ordering::Acquire) {
+                step += 1;
+                file.write_all_at(&step.to_le_bytes(), step * 7_919_777 % (len - 8)).unwrap();
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let result = run();
+        stop.store(true, Ordering::Release);
+        result
+    })
+}
+
+#[test]
+fn file_that_keeps_changing_ends_with_24_and_the_old_copy_stays_whole() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for via in [None, Some(Via::Quic), Some(Via::Ssh)] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("busy", 1, 24 << 20), Node::file("calm", 2, 5000)]).plant(&scratch.src());
+        Tree::of([Node::file("busy", 3, 20 << 20)]).plant(&scratch.dst());
+        let old = compare::sum(&scratch.dst().join("busy"));
+        let run = match via {
+            None => Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()),
+            Some(via) => sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
+        };
+        let outcome = while_changing(&scratch.src().join("busy"), || run.run()).expect_code(24);
+        assert!(outcome.stderr_text().contains("busy"), "{}", outcome.account());
+        assert_eq!(compare::sum(&scratch.dst().join("busy")), old, "the old copy was harmed ({via:?})");
+        assert_same(&scratch.src().join("calm"), &scratch.dst().join("calm"), Scope::full());
+        assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new());
+    }
+}
+
+/// Pushes a tree whose last files vanish once the first ones arrived.
+fn push_while_vanishing(via: Via) -> Outcome {
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    let files = (0..3000_u64).map(|index| Node::file(format!("f{index:05}"), index, 20_000));
+    let late = (0..300_u64).map(|index| Node::file(format!("zz/z{index:05}"), index, 20_000));
+    Tree::of(files.chain([Node::dir("zz")]).chain(late)).plant(&scratch.src());
+    let run = sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+    let mut running = run.start();
+    let arrived = || fs::read_dir(scratch.dst()).map_or(0, Iterator::count);
+    while running.is_running() && arrived() < 100 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    for index in (0..300).rev() {
+        fs::remove_file(scratch.src().join(format!("zz/z{index:05}"))).unwrap();
+    }
+    let outcome = running.wait();
+    if outcome.code() == Some(24) {
+        let text = outcome.stderr_text();
+        assert!(text.contains("zz/z") && text.contains("vanished"), "{}", outcome.account());
+    }
+    // What is left must be there, whatever was seen of the rest.
+    for index in 0..3000 {
+        assert!(
+            scratch.dst().join(format!("f{index:05}")).exists(),
+            "f{index:05} is missing\n{}",
+            outcome.account()
+        );
+    }
+    outcome
+}
+
+#[test]
+fn files_that_vanish_end_with_24_and_the_rest_is_copied() {
+    needs_dsync!();
+    // Whether the listing or the removal comes first is a race; one of ten tries must show it.
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        for via in Via::BOTH {
+            let outcome = push_while_vanishing(via);
+            assert!(matches!(outcome.code(), Some(0 | 24)), "{}", outcome.account());
+            seen.push(outcome.code());
+        }
+        if seen.contains(&Some(24)) {
+            return;
+        }
+    }
+    panic!("no run met a vanished file: {seen:?}");
+}
+
+#[test]
+fn unreadable_entries_end_with_23_and_delete_nothing() {
+    needs_root!();
+    for remote in [None, Some(Via::Quic), Some(Via::Ssh)] {
+        let scratch = Scratch::new();
+        let program = public_program(&scratch);
+        Tree::of([
+            Node::file("fine", 1, 10),
+            Node { mode: 0, ..Node::file("secret", 2, 20) },
+            Node::dir("open"),
+            Node::file("open/fine", 3, 30),
+            Node { mode: 0, ..Node::dir("closed") },
+            Node::file("closed/x", 4, 4),
+        ])
+        .plant(&scratch.src());
+        Tree::of([Node::file("extra", 5, 5), Node::dir("closed"), Node::file("closed/x", 9, 9)])
+            .plant(&scratch.dst());
+        give_away(&scratch.src());
+        give_away(&scratch.dst());
+        let outcome = match remote {
+            None => {
+                let run =
+                    Run::of(&program).args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst());
+                run.as_user(NOBODY, NOBODY).run()
+            }
+            Some(via) => {
+                // The source end runs without privileges; the destination is root's, at the other end.
+                let sshd = Sshd::shared();
+                let plain = scratch.at("as-nobody");
+                let text = format!(
+                    "#!/bin/sh\nexec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups {} \"$@\"\n",
+                    program.display()
+                );
+                fs::write(&plain, text).unwrap();
+                tree::set_mode(&plain, 0o755);
+                let run = sshd.run_serving(via, &plain).args(["-a", "--delete"]);
+                run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).run()
+            }
+        };
+        let outcome = outcome.expect_code(23);
+        let text = outcome.stderr_text();
+        assert!(text.contains("secret") && text.contains("closed"), "{}", outcome.account());
+        assert!(text.contains("Permission denied"), "{}", outcome.account());
+        for name in ["fine", "open/fine"] {
+            assert_same(&scratch.src().join(name), &scratch.dst().join(name), Scope::full());
+        }
+        // rsync deletes until it meets the error.
+        let kept = scratch.dst().join("extra").exists() || is_stand_in();
+        assert!(kept, "something was deleted\n{}", outcome.account());
+        assert!(fs::exists(scratch.dst().join("closed/x")).unwrap(), "{}", outcome.account());
+    }
+}
+
+#[test]
+fn user_without_privileges_copies_what_rsync_copies() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let program = public_program(&scratch);
+    Tree::sample().plant(&scratch.src());
+    Tree::of([
+        Node { owner: Some((1, 1)), ..Node::file("of another", 1, 10) },
+        Node { owner: Some((NOBODY, NOBODY)), mode: 0o6755, ..Node::file("own setuid", 2, 10) },
+        Node { owner: Some((1, NOBODY)), mode: 0o2755, ..Node::file("own group", 3, 10) },
+    ])
+    .plant(&scratch.src());
+    // Readable for everybody, owned by root: owners cannot be kept.
+    for path in dsync_tests::survey(&scratch.src()).keys().filter(|path| !path.is_empty()) {
+        let path = tree::at(&scratch.src(), path);
+        if !path.is_symlink() {
+            let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+            tree::set_mode(&path, mode | if path.is_dir() { 0o555 } else { 0o444 });
+        }
+    }
+    let results = [(&program, "dst"), (&PathBuf::from("/usr/bin/rsync"), "rsync")].map(|(program, name)| {
+        let to = scratch.at(name);
+        fs::create_dir(&to).unwrap();
+        chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
+        Run::of(program).arg("-a").arg(slash(&scratch.src())).arg(&to).as_user(NOBODY, NOBODY).run()
+    });
+    assert_eq!(results[0].code(), results[1].code(), "{}\n{}", results[0].account(), results[1].account());
+    assert_same(&scratch.at("rsync"), &scratch.dst(), Scope::ALL);
+}
+
+#[test]
+fn file_in_a_destination_that_cannot_be_written_ends_with_23() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let program = public_program(&scratch);
+    Tree::of([Node::dir("d"), Node::file("d/f", 1, 10), Node::file("g", 2, 20)]).plant(&scratch.src());
+    Tree::of([Node { mode: 0o555, ..Node::dir("d") }]).plant(&scratch.dst());
+    // The destination's root is the user's, "d" is root's.
+    chown(scratch.dst(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let run =
+        Run::of(&program).arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).as_user(NOBODY, NOBODY);
+    let outcome = run.run().expect_code(23);
+    let named = if is_stand_in() { "d/.f." } else { "d/f" };
+    assert!(outcome.stderr_text().contains(named), "{}", outcome.account());
+    assert_same(&scratch.src().join("g"), &scratch.dst().join("g"), Scope::NO_OWNERS);
+}
+
+#[test]
+fn immutable_target_ends_with_23_and_keeps_the_old_file() {
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("frozen", 1, 10), Node::file("other", 2, 20)]).plant(&scratch.src());
+    Tree::of([Node::file("frozen", 3, 30)]).plant(&scratch.dst());
+    let frozen = scratch.dst().join("frozen");
+    if Run::of("chattr").arg("+i").arg(&frozen).run().code() != Some(0) {
+        dsync_tests::skip::record(dsync_tests::skip::Reason::NeedsImmutable);
+        return;
+    }
+    let outcome = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let _ = Run::of("chattr").arg("-i").arg(&frozen).run().expect_code(0);
+    let outcome = outcome.expect_code(23);
+    assert!(outcome.stderr_text().contains("frozen"), "{}", outcome.account());
+    assert_eq!(fs::metadata(&frozen).unwrap().len(), 30);
+    assert!(scratch.dst().join("other").exists());
+    assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new());
+}
+
+#[test]
+fn full_disk_ends_with_11_names_the_cause_and_leaves_no_temporary() {
+    needs_root!();
+    for (options, cause) in [("size=1m", "space"), ("nr_inodes=8", "space")] {
+        let scratch = Scratch::new();
+        let many = (0..30).map(|index| Node::file(format!("f{index}"), index, 100_000));
+        Tree::of(many).plant(&scratch.src());
+        fs::create_dir(scratch.dst()).unwrap();
+        let mount = Run::of("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(scratch.dst()).run();
+        if mount.code() != Some(0) {
+            dsync_tests::skip::record(dsync_tests::skip::Reason::NeedsLoop);
+            return;
+        }
+        let outcome = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run();
+        let left = compare::temporaries(&scratch.dst());
+        let _ = Run::of("umount").arg(scratch.dst()).run().expect_code(0);
+        let outcome = outcome.expect_code(if is_stand_in() && options != "size=1m" { 23 } else { 11 });
+        assert!(outcome.stderr_text().to_lowercase().contains(cause), "{}", outcome.account());
+        assert_eq!(left, Vec::<String>::new());
+    }
+}
+
+#[test]
+fn one_file_system_stays_on_it() {
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("mounted"), Node::file("here", 1, 1)]).plant(&scratch.src());
+    let mounted = scratch.src().join("mounted");
+    if Run::of("mount").args(["-t", "tmpfs", "none"]).arg(&mounted).run().code() != Some(0) {
+        dsync_tests::skip::record(dsync_tests::skip::Reason::NeedsLoop);
+        return;
+    }
+    fs::write(mounted.join("there"), "x").unwrap();
+    tree::set_mtime(&mounted, (1_400_000_000, 0));
+    let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")]
+        .map(|(program, to)| program.args(["-a", "-x"]).arg(slash(&scratch.src())).arg(scratch.at(to)).run());
+    let _ = Run::of("umount").arg(&mounted).run().expect_code(0);
+    for outcome in results {
+        let _ = outcome.expect_quiet_success();
+    }
+    assert_same(&scratch.at("rsync"), &scratch.dst(), Scope::full());
+    assert!(scratch.dst().join("mounted").is_dir() && !scratch.dst().join("mounted/there").exists());
+}
+
+#[test]
+fn second_run_on_one_destination_ends_with_41() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("huge", 3, 512 << 20)]).plant(&scratch.src());
+    let copy = || Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst());
+    let mut first = copy().start();
+    let since = Instant::now();
+    while compare::temporaries(&scratch.dst()).is_empty() {
+        assert!(first.is_running() && since.elapsed().as_secs() < 30, "nothing was written");
+        thread::sleep(Duration::from_millis(1));
+    }
+    first.signal(rustix::process::Signal::STOP);
+    let second = copy().run();
+    first.signal(rustix::process::Signal::CONT);
+    let second = second.expect_code(41);
+    assert!(second.stderr_text().contains("in use by another dsync run"), "{}", second.account());
+    let _ = first.wait().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
