@@ -588,3 +588,190 @@ impl Fields<'_> {
 // The longest messages fit.
 const _: () = assert!(HEADER_LEN + 2 + 8 + 32 + 2 + 1 + 17 * MAX_SERVER_ADDRESSES <= MAX_BOOTSTRAP);
 const _: () = assert!(HEADER_LEN + 2 + MAX_REFUSAL_TEXT <= MAX_BOOTSTRAP);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn range(oldest: u16, newest: u16) -> VersionRange {
+        VersionRange::new(oldest, newest).unwrap()
+    }
+
+    fn client() -> ClientBootstrap {
+        ClientBootstrap {
+            versions: range(1, 2),
+            features: 0b11,
+            required: 0b01,
+            transports: Transports { quic: true, ssh: false },
+            fingerprint: Fingerprint([1; 32]),
+            token: Token([2; 32]),
+        }
+    }
+
+    fn server() -> ServerBootstrap {
+        ServerBootstrap {
+            version: 2,
+            features: 0b01,
+            fingerprint: Fingerprint([3; 32]),
+            udp_port: NonZeroU16::new(9),
+            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)],
+        }
+    }
+
+    fn messages() -> Vec<BootstrapMessage> {
+        let refusals = [
+            Refusal::Versions { supported: range(3, 9) },
+            Refusal::Features { missing: 4, at_client: true },
+            Refusal::Other { exit_code: 42, text: vec![b'x'; MAX_REFUSAL_TEXT] },
+        ];
+        let mut all = vec![
+            BootstrapMessage::Client(client()),
+            BootstrapMessage::Server(server()),
+            BootstrapMessage::Choice(ClientChoice::Quic),
+            BootstrapMessage::Choice(ClientChoice::Ssh),
+            BootstrapMessage::Go,
+        ];
+        all.extend(refusals.map(BootstrapMessage::Refusal));
+        all
+    }
+
+    fn encode(message: &BootstrapMessage) -> Vec<u8> {
+        let mut out = Vec::new();
+        message.encode(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn messages_survive_and_say_how_much_they_need() {
+        for message in messages() {
+            let mut bytes = encode(&message);
+            let len = bytes.len();
+            for cut in 0..len {
+                let needed = if cut < HEADER_LEN { HEADER_LEN } else { len };
+                assert_eq!(BootstrapMessage::parse(&bytes[..cut]), Ok(Parsed::Incomplete { needed }));
+            }
+            bytes.extend(b"what follows");
+            assert_eq!(BootstrapMessage::parse(&bytes), Ok(Parsed::Complete { message, consumed: len }));
+        }
+    }
+
+    #[test]
+    fn noise_is_told_from_a_greeting_at_its_first_byte() {
+        for noise in
+            [&b"W"[..], b"Welcome to host\r\n", b"@RSYNCD: 31.0\n", b"HTTP/1.1 400 Bad", b"\x89dsync\n"]
+        {
+            let error = BootstrapMessage::parse(noise).unwrap_err();
+            assert_eq!(error, BootstrapError::Noise { text: PeerText::new(noise) });
+        }
+        let error = BootstrapMessage::parse(b"\x1b]0;owned\x07").unwrap_err();
+        assert_eq!(error.to_string(), "unexpected text before the greeting: '\\x1b]0;owned\\x07'");
+    }
+
+    #[test]
+    fn nothing_may_follow_within_a_message() {
+        for message in messages() {
+            let mut bytes = encode(&message);
+            let number = message.number();
+            bytes.push(0);
+            let len = u16::try_from(bytes.len() - HEADER_LEN).unwrap();
+            bytes[HEADER_LEN - 2..HEADER_LEN].copy_from_slice(&len.to_le_bytes());
+            assert_eq!(BootstrapMessage::parse(&bytes), Err(BootstrapError::Malformed { number }));
+        }
+    }
+
+    #[test]
+    fn long_and_unknown_messages_are_refused_at_the_header() {
+        let header = |number: u8, len: u16| [&MAGIC[..], &[number], &len.to_le_bytes()].concat();
+        let parse = |number, len| BootstrapMessage::parse(&header(number, len));
+        assert_eq!(parse(1, 65535), Err(BootstrapError::TooLong { len: 65535 }));
+        assert_eq!(parse(1, 4083), Ok(Parsed::Incomplete { needed: 4096 }));
+        assert_eq!(parse(0, 0), Err(BootstrapError::UnknownMessage { number: 0 }));
+        assert_eq!(parse(6, 0), Err(BootstrapError::UnknownMessage { number: 6 }));
+    }
+
+    #[test]
+    fn the_newest_common_version_is_agreed() {
+        for (ours, theirs, agreed) in [
+            (range(1, 1), range(1, 1), Some(1)),
+            (range(1, 3), range(2, 9), Some(3)),
+            (range(2, 9), range(1, 3), Some(3)),
+            (range(1, 2), range(3, 4), None),
+            (range(3, 4), range(1, 2), None),
+        ] {
+            assert_eq!(ours.agree(theirs), agreed);
+        }
+        assert_eq!(VersionRange::new(0, 1), None);
+        assert_eq!(VersionRange::new(2, 1), None);
+    }
+
+    #[test]
+    fn a_server_without_a_common_version_says_what_it_speaks() {
+        let refusal = client().agree_with(range(3, 4), 0b11).unwrap_err();
+        let error = BootstrapError::Version { theirs: range(3, 4), ours: range(1, 2) };
+        assert_eq!(refusal, Refusal::Versions { supported: range(3, 4) });
+        let sentence = "peer speaks versions 3-4, this program versions 1-2; upgrade this side";
+        assert_eq!(error.to_string(), sentence);
+    }
+
+    #[test]
+    fn features_are_those_of_both_and_hold_what_is_required() {
+        assert_eq!(client().agree_with(range(1, 9), 0b101), Ok((2, 0b01)));
+        let refusal = client().agree_with(range(1, 9), 0b10).unwrap_err();
+        assert_eq!(refusal, Refusal::Features { missing: 0b01, at_client: false });
+        let sentence = "this program requires feature bits 0x1 that the peer lacks";
+        assert_eq!(refusal.into_error().to_string(), sentence);
+        let refusal = Refusal::Features { missing: 0x20, at_client: true };
+        let sentence = "peer requires feature bits 0x20 that this version lacks";
+        assert_eq!(refusal.into_error().to_string(), sentence);
+    }
+
+    #[test]
+    fn a_server_may_not_answer_with_what_was_not_offered() {
+        assert_eq!(server().check(&client()), Ok(()));
+        let without_quic = ClientBootstrap { transports: Transports { quic: false, ssh: true }, ..client() };
+        for (answer, offer) in [
+            (ServerBootstrap { version: 3, ..server() }, client()),
+            (ServerBootstrap { features: 0b101, ..server() }, client()),
+            (ServerBootstrap { features: 0b10, ..server() }, client()),
+            (server(), without_quic),
+        ] {
+            assert_eq!(answer.check(&offer), Err(BootstrapError::Answer));
+        }
+    }
+
+    #[test]
+    fn too_much_is_not_sent() {
+        let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST); MAX_SERVER_ADDRESSES + 1];
+        let text = vec![b'x'; MAX_REFUSAL_TEXT + 1];
+        for message in [
+            BootstrapMessage::Server(ServerBootstrap { addresses, ..server() }),
+            BootstrapMessage::Refusal(Refusal::Other { exit_code: 1, text }),
+        ] {
+            let mut out = vec![7];
+            assert!(matches!(message.encode(&mut out), Err(BootstrapError::TooLong { .. })));
+            assert_eq!(out, [7]);
+        }
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        assert!(!format!("{:?}", client()).contains("2, 2"));
+        assert_ne!(Token([0; 32]), Token([1; 32]));
+    }
+
+    proptest! {
+        /// Law: any bytes are noise, incomplete, refused, or a message that encodes to itself.
+        #[test]
+        fn any_bytes_do_no_harm(number in 0..8u8, payload in prop::collection::vec(any::<u8>(), 0..200)) {
+            let len = u16::try_from(payload.len()).unwrap();
+            let bytes = [&MAGIC[..], &[number], &len.to_le_bytes(), &payload].concat();
+            if let Ok(Parsed::Complete { message, consumed }) = BootstrapMessage::parse(&bytes) {
+                prop_assert_eq!(encode(&message), &bytes[..consumed]);
+            }
+            let _ = BootstrapMessage::parse(&payload);
+        }
+    }
+}

@@ -366,3 +366,203 @@ const PROBED_LEN: usize = 64 << 10;
 const SAMPLE_LEN: usize = 16 << 10;
 /// From here on byte frequencies promise less than 2 %: random bytes measure 7.99 on a sample of 32 KiB.
 const DENSE_BITS: f32 = 7.85;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Text that both codecs shrink.
+    fn text(len: usize) -> Vec<u8> {
+        b"It was a bright cold day in April, and the clocks were striking thirteen. ".repeat(len / 74 + 1)
+            [..len]
+            .to_vec()
+    }
+
+    /// Random bytes that pass through `alphabet`.
+    fn noise(len: usize, alphabet: impl Fn(u8) -> u8) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut out = Vec::with_capacity(len);
+        for _ in 0..len {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            out.push(alphabet((state >> 32) as u8));
+        }
+        out
+    }
+
+    fn pack(raw: &[u8], effort: Effort) -> Packed {
+        Packer::new().pack(Bytes::copy_from_slice(raw), effort)
+    }
+
+    fn unpack(packed: &Packed) -> Result<Bytes, UnpackError> {
+        Unpacker::new().unpack(packed, MAX_RAW_FRAME)
+    }
+
+    const EFFORTS: [Effort; 4] = [Effort::Raw, Effort::Lz4, Effort::Zstd(1), Effort::Zstd(19)];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        /// Law: what is packed is unpacked, whatever it is, and never grows.
+        #[test]
+        fn pieces_survive_and_never_grow(
+            unit in prop::collection::vec(any::<u8>(), 1..300),
+            times in 1..600usize,
+            tail in prop::collection::vec(any::<u8>(), 0..70_000),
+        ) {
+            let raw = [unit.repeat(times), tail].concat();
+            let (mut packer, mut unpacker) = (Packer::new(), Unpacker::new());
+            for effort in EFFORTS {
+                let packed = packer.pack(Bytes::copy_from_slice(&raw), effort);
+                prop_assert!(packed.bytes.len() <= raw.len());
+                prop_assert_eq!(unpacker.unpack(&packed, MAX_RAW_FRAME).unwrap(), &raw[..]);
+            }
+        }
+
+        /// Law: any bytes under any header end in exactly the declared length, or in an error.
+        #[test]
+        fn damaged_pieces_do_no_harm(
+            codec in prop::sample::select(vec![Codec::Raw, Codec::Zero, Codec::Lz4, Codec::Zstd]),
+            raw_len in 0..200_000u32,
+            len in 0..2000usize,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let effort = if codec == Codec::Lz4 { Effort::Lz4 } else { Effort::Zstd(1) };
+            let mut bytes = pack(&text(len + 100), effort).bytes.to_vec();
+            for (index, byte) in damage {
+                let at = index.index(bytes.len());
+                bytes[at] = byte;
+            }
+            for raw_len in [raw_len, len as u32 + 100] {
+                if let Ok(raw) = unpack(&Packed { codec, raw_len, bytes: bytes.clone().into() }) {
+                    prop_assert_eq!(raw.len(), raw_len as usize);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_kind_of_content_gets_the_codec_that_pays() {
+        let base64 = |byte: u8| {
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"[usize::from(byte & 63)]
+        };
+        let size = 256 << 10;
+        for (raw, effort, codec) in [
+            (text(size), Effort::Raw, Codec::Raw),
+            (text(size), Effort::Lz4, Codec::Lz4),
+            (text(size), Effort::Zstd(1), Codec::Zstd),
+            (noise(size, |byte| byte), Effort::Lz4, Codec::Raw),
+            (noise(size, |byte| byte), Effort::Zstd(1), Codec::Raw),
+            (noise(size, base64), Effort::Lz4, Codec::Raw),
+            (noise(size, base64), Effort::Zstd(1), Codec::Zstd),
+            (noise(size / 2, |byte| byte).repeat(2), Effort::Lz4, Codec::Raw),
+            (vec![0; size], Effort::Raw, Codec::Zero),
+            (vec![0; 1], Effort::Zstd(1), Codec::Zero),
+            (text(1), Effort::Zstd(1), Codec::Raw),
+            (vec![], Effort::Zstd(1), Codec::Raw),
+        ] {
+            assert_eq!(pack(&raw, effort).codec, codec, "{} bytes, {effort:?}", raw.len());
+        }
+    }
+
+    #[test]
+    fn random_bytes_are_not_compressed_at_all() {
+        assert!(bits_per_byte(&noise(64 << 10, |byte| byte)) > DENSE_BITS);
+        assert!(bits_per_byte(&noise(64 << 10, |byte| byte & 0x7f)) < DENSE_BITS);
+    }
+
+    #[test]
+    fn zeros_are_told_from_a_single_bit() {
+        let mut raw = vec![0; 1000];
+        assert!(is_zero(&raw));
+        for at in [0, 63, 64, 999] {
+            raw[at] = 1;
+            assert!(!is_zero(&raw));
+            raw[at] = 0;
+        }
+    }
+
+    #[test]
+    fn raw_pieces_are_not_copied() {
+        let raw = Bytes::from(text(1000));
+        let packed = Packer::new().pack(raw.clone(), Effort::Raw);
+        assert_eq!(unpack(&packed).unwrap().as_ptr(), raw.as_ptr());
+    }
+
+    #[test]
+    fn declared_lengths_are_checked_first() {
+        let packed = Packed { codec: Codec::Zero, raw_len: u32::MAX, bytes: Bytes::new() };
+        let error = unpack(&packed).unwrap_err();
+        assert_eq!(error.to_string(), "compressed chunk declares 4294967295 bytes, the limit is 1048576");
+        let packed = Packed { codec: Codec::Zero, raw_len: 100, bytes: Bytes::new() };
+        let error = Unpacker::new().unpack(&packed, 99).unwrap_err();
+        assert_eq!(error, UnpackError::RawLen { raw_len: 100, limit: 99 });
+    }
+
+    #[test]
+    fn pieces_that_unfold_to_another_length_are_refused() {
+        for effort in [Effort::Lz4, Effort::Zstd(1)] {
+            let packed = pack(&text(10_000), effort);
+            for raw_len in [9_999, 10_001, MAX_RAW_FRAME] {
+                assert!(unpack(&Packed { raw_len, ..packed.clone() }).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_zstd_piece_is_one_frame_and_nothing_else() {
+        let packed = pack(&text(10_000), Effort::Zstd(1));
+        let with = |bytes: Vec<u8>| unpack(&Packed { bytes: bytes.into(), ..packed.clone() });
+        assert!(with(packed.bytes.to_vec()).is_ok());
+        let garbage = with([&packed.bytes[..], b"x"].concat());
+        assert_eq!(garbage, Err(UnpackError::Trailing { count: 1 }));
+        let twice = with([&packed.bytes[..], &packed.bytes[..]].concat());
+        assert_eq!(twice, Err(UnpackError::Trailing { count: packed.bytes.len() as u64 }));
+        let skippable = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
+        assert!(with([&skippable[..], &packed.bytes].concat()).is_err());
+        assert!(with(packed.bytes[..packed.bytes.len() - 1].to_vec()).is_err());
+    }
+
+    #[test]
+    fn large_windows_are_refused() {
+        // Magic, descriptor without a single segment and with an 8-byte size, window of 2 GiB.
+        let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, 0xc0, 21 << 3];
+        bytes.extend(1000u64.to_le_bytes());
+        bytes.extend([1, 0, 0]);
+        let error = unpack(&Packed { codec: Codec::Zstd, raw_len: 1000, bytes: bytes.into() }).unwrap_err();
+        assert_eq!(error.to_string(), "compressed chunk asks for a window of 2048 MiB (limit 8)");
+    }
+
+    #[test]
+    fn a_bomb_costs_no_more_than_it_declares() {
+        // A piece of zeros that says it is small: zstd's own header betrays it.
+        let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
+        let error =
+            unpack(&Packed { codec: Codec::Zstd, raw_len: MAX_RAW_FRAME, bytes: bomb.into() }).unwrap_err();
+        assert!(matches!(error, UnpackError::Window { .. } | UnpackError::Length { .. }));
+        // An LZ4 block that goes on matching: 255 per byte.
+        let mut bomb = vec![0x1f, b'a', 1, 0];
+        bomb.extend([255; 5000]);
+        let error =
+            unpack(&Packed { codec: Codec::Lz4, raw_len: MAX_RAW_FRAME, bytes: bomb.into() }).unwrap_err();
+        assert_eq!(error, UnpackError::Corrupt { codec: Codec::Lz4 });
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused_before_decoding() {
+        for (codec, raw_len, len) in [
+            (Codec::Raw, 3, 2),
+            (Codec::Zero, 3, 1),
+            (Codec::Zero, 0, 0),
+            (Codec::Lz4, 3, 3),
+            (Codec::Zstd, 3, 0),
+        ] {
+            let error = unpack(&Packed { codec, raw_len, bytes: vec![0; len].into() }).unwrap_err();
+            assert_eq!(error, UnpackError::Size { codec, len: len as u64, raw_len });
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `docs/wire.md` says what the code says.
+
+use std::{collections::BTreeMap, fs};
+
+use dsync_wire::{bootstrap, kind::Kind, limits, version};
+
+#[test]
+fn the_table_of_messages_is_that_of_the_code() {
+    let document = document();
+    let mut documented = BTreeMap::new();
+    for (number, rest) in rows(&document, "messages") {
+        documented.insert(number.parse::<u8>().unwrap(), rest[0].clone());
+    }
+    let code: BTreeMap<_, _> = Kind::control()
+        .chain(Kind::data())
+        .map(|kind| (kind.0, format!("`{}`", kind.name().unwrap())))
+        .collect();
+    assert_eq!(documented, code);
+}
+
+#[test]
+fn the_table_of_limits_is_that_of_the_code() {
+    let document = document();
+    let documented: BTreeMap<_, _> = rows(&document, "limits")
+        .map(|(name, rest)| {
+            (name.trim_matches('`').to_owned(), rest[0].replace(',', "").parse::<u64>().unwrap())
+        })
+        .collect();
+    let code: BTreeMap<_, _> = limits().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    assert_eq!(documented, code);
+}
+
+#[test]
+fn magic_and_protocol_are_those_of_the_code() {
+    let document = document();
+    let magic: Vec<_> = bootstrap::MAGIC.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(document.contains(&magic.join(" ")));
+    assert!(document.contains(std::str::from_utf8(version::ALPN).unwrap()));
+    assert_eq!(version::ALPN, format!("dsync/{}", version::VERSION).as_bytes());
+}
+
+fn limits() -> Vec<(&'static str, u64)> {
+    macro_rules! table {
+        ($($name:ident),* $(,)?) => {
+            vec![$((stringify!($name), u64::try_from(limits::$name).unwrap())),*]
+        };
+    }
+    table![
+        MAX_FRAME,
+        MAX_RAW_FRAME,
+        MAX_ZSTD_WINDOW,
+        MAX_DATA_LANES,
+        MAX_LISTING_ENTRIES,
+        MAX_LISTING_BYTES,
+        MAX_BATCH_RECORDS,
+        MAX_NAME,
+        MAX_PATH_DEPTH,
+        MAX_PATH,
+        MAX_SYMLINK,
+        MAX_OPERANDS,
+        MAX_OPERAND,
+        MAX_OPERAND_BYTES,
+        MAX_FILTERS,
+        MAX_PATTERN,
+        MAX_PATTERN_BYTES,
+        MAX_ID_NAME,
+        MAX_FATAL_TEXT,
+        MAX_SUMS,
+        MAX_OPEN_SIGNATURES,
+        MAX_BLOCK_LEN,
+        MAX_FILE_LEN,
+        MAX_MODE,
+        MAX_TIMESTAMP_SECONDS,
+        MIN_SEGMENT_LOG2,
+        MAX_SEGMENT_LOG2,
+        MAX_ZSTD_LEVEL,
+        MAX_BOOTSTRAP,
+        MAX_SERVER_ADDRESSES,
+        MAX_REFUSAL_TEXT,
+    ]
+}
+
+/// Rows of the table after the comment `<!-- table: NAME -->`: first cell, then the others.
+fn rows<'a>(document: &'a str, name: &str) -> impl Iterator<Item = (String, Vec<String>)> + 'a {
+    let (_, after) = document.split_once(&format!("<!-- table: {name} -->\n")).unwrap();
+    after.lines().skip(2).take_while(|line| line.starts_with('|')).map(|line| {
+        let mut cells = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
+        (cells.next().unwrap(), cells.collect())
+    })
+}
+
+fn document() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/wire.md")).unwrap()
+}

@@ -1,0 +1,17 @@
+//! The wire format from outside: golden bytes, round trips, refusals, frames, order, documentation.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::cast_possible_truncation,
+    reason = "tests fail by panicking, on values that they chose"
+)]
+
+mod documentation;
+mod frames;
+mod golden;
+mod lanes;
+mod order;
+mod refusals;
+mod round_trip;
+mod samples;
+mod strategies;

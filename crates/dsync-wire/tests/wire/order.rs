@@ -1,0 +1,282 @@
+//! Law S8: every message in every state is either allowed by the table below or a typed error that names
+//! both.
+
+use dsync_wire::{
+    DecodeError,
+    kind::Kind,
+    message::{ControlMessage, DataMessage, EntryId, Listing, ListingEnd, NeedDelta, Sums, Tops},
+    state::{DestinationInbox, LaneInbox, PeerInbox, SourceInbox, State},
+};
+
+use crate::samples;
+
+/// What may come in a state: numbers of messages.
+type Allowed<'a> = &'a [Kind];
+
+const ALWAYS: Allowed<'_> = &[Kind::FATAL];
+const DESTINATION_ANY: Allowed<'_> = &[Kind::FATAL, Kind::ALIVE, Kind::PROBLEM];
+
+#[test]
+fn a_peer_hears_hello_then_start() {
+    let mut inbox = PeerInbox::new();
+    for (state, kinds, next) in
+        [(State::Hello, &[Kind::HELLO][..], hello()), (State::Start, &[Kind::START][..], sample(Kind::START))]
+    {
+        matrix(&inbox, state, &[kinds, ALWAYS], PeerInbox::check);
+        inbox.check(&next).unwrap();
+    }
+    matrix(&inbox, State::Over, &[], PeerInbox::check);
+    fatal_is_last(PeerInbox::new(), PeerInbox::check);
+}
+
+#[test]
+fn a_source_hears_requests_then_the_report() {
+    for controller in [true, false] {
+        let mut inbox = if controller { SourceInbox::controller() } else { SourceInbox::peer() };
+        let events: Allowed<'_> = if controller { &[Kind::EVENT] } else { &[] };
+        let check = SourceInbox::check;
+        if controller {
+            matrix(&inbox, State::Hello, &[&[Kind::HELLO], ALWAYS], check);
+            inbox.check(&hello()).unwrap();
+            matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::PROGRESS], ALWAYS], check);
+            inbox.check(&ControlMessage::Ready).unwrap();
+        }
+        let requests = [Kind::NEED, Kind::NEED_DELTA, Kind::LISTING_DONE, Kind::NEEDS_END, Kind::PROGRESS];
+        matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
+        // While sums are due, the requests cannot end.
+        inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
+        let requests = [Kind::NEED, Kind::SUMS, Kind::LISTING_DONE, Kind::PROGRESS];
+        matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
+        inbox.check(&sums(128, true)).unwrap();
+        inbox.check(&ControlMessage::NeedsEnd).unwrap();
+        let report = [Kind::REPORT, Kind::LISTING_DONE, Kind::PROGRESS];
+        matrix(&inbox, State::Report, &[&report, events, ALWAYS], check);
+        inbox.check(&sample(Kind::REPORT)).unwrap();
+        matrix(&inbox, State::Over, &[], check);
+        fatal_is_last(SourceInbox::controller(), check);
+    }
+}
+
+#[test]
+fn a_destination_hears_tops_listings_and_bye() {
+    for controller in [true, false] {
+        let mut inbox = if controller { DestinationInbox::controller() } else { DestinationInbox::peer() };
+        let check = DestinationInbox::check;
+        if controller {
+            matrix(&inbox, State::Hello, &[&[Kind::HELLO], ALWAYS], check);
+            inbox.check(&hello()).unwrap();
+            matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::ALIVE], ALWAYS], check);
+            inbox.check(&ControlMessage::Ready).unwrap();
+        }
+        matrix(&inbox, State::Tops, &[&[Kind::TOPS, Kind::ID_NAME], DESTINATION_ANY], check);
+        inbox.check(&tops(false)).unwrap();
+        let listing = [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME];
+        matrix(&inbox, State::Listing, &[&listing, DESTINATION_ANY], check);
+        inbox.check(&part(0, false, vec![])).unwrap();
+        matrix(&inbox, State::ListingPart, &[&[Kind::LISTING, Kind::ID_NAME], DESTINATION_ANY], check);
+        inbox.check(&part(0, true, vec![])).unwrap();
+        inbox.check(&listing_end(0, 0)).unwrap();
+        matrix(&inbox, State::Files, &[DESTINATION_ANY], check);
+        inbox.report_sent();
+        matrix(&inbox, State::Bye, &[&[Kind::BYE], DESTINATION_ANY], check);
+        inbox.check(&ControlMessage::Bye).unwrap();
+        matrix(&inbox, State::Over, &[], check);
+        fatal_is_last(DestinationInbox::controller(), check);
+    }
+}
+
+#[test]
+fn a_data_lane_begins_with_its_number_and_keeps_segments_whole() {
+    let mut inbox = LaneInbox::new(16);
+    data_matrix(&inbox, State::LaneStart, &[Kind::LANE_START]);
+    inbox.check(&DataMessage::LaneStart { lane: 15 }).unwrap();
+    data_matrix(&inbox, State::Lane, &[Kind::BATCH, Kind::SEGMENT, Kind::FILE_END, Kind::LANE_END]);
+    inbox.check(&DataMessage::Segment(samples::segment())).unwrap();
+    data_matrix(&inbox, State::Segment, &[Kind::TOKENS, Kind::SEGMENT_END]);
+    inbox.check(&DataMessage::SegmentEnd { complete: false }).unwrap();
+    assert!(!inbox.is_over());
+    inbox.check(&DataMessage::LaneEnd).unwrap();
+    data_matrix(&inbox, State::LaneOver, &[]);
+    assert!(inbox.is_over());
+    let error = LaneInbox::new(15).check(&DataMessage::LaneStart { lane: 15 }).unwrap_err();
+    assert!(matches!(error, DecodeError::Limit { value: 15, limit: 14, .. }));
+}
+
+#[test]
+fn errors_of_order_name_the_message_and_the_state() {
+    let error = SourceInbox::peer().check(&ControlMessage::Bye).unwrap_err();
+    assert_eq!(error.to_string(), "unexpected message Bye while in state 'serving requests'");
+}
+
+#[test]
+fn listings_come_depth_first() {
+    let mut inbox = listing_inbox();
+    // Root 0 holds directories 1 and 2; 1 holds 3.
+    inbox.check(&part(0, true, vec![samples::directory(b"a"), samples::directory(b"b")])).unwrap();
+    assert_eq!(inbox.next_entry(), EntryId(3));
+    inbox.check(&part(1, false, vec![samples::directory(b"x")])).unwrap();
+    inbox.check(&part(1, true, vec![samples::file(b"y", 70)])).unwrap();
+    let mut early = inbox.clone();
+    inbox.check(&part(3, true, vec![])).unwrap();
+    inbox.check(&part(2, true, vec![])).unwrap();
+    inbox.check(&listing_end(5, 70)).unwrap();
+    // Passing over 3 is allowed (a mount point that is not entered), going back to it is not.
+    early.check(&part(2, true, vec![])).unwrap();
+    let error = early.check(&part(3, true, vec![])).unwrap_err();
+    assert_eq!(error.to_string(), "entry 5: parent 3 is not a directory that is due to be listed");
+}
+
+#[test]
+fn listings_of_what_is_no_directory_are_refused() {
+    for parent in [1, 2, 9, u64::MAX] {
+        let mut inbox = listing_inbox();
+        inbox.check(&part(0, true, vec![samples::file(b"file", 1)])).unwrap();
+        let error = inbox.check(&part(parent, true, vec![])).unwrap_err();
+        assert_eq!(error, DecodeError::Parent { entry: EntryId(2), parent: EntryId(parent) });
+    }
+    // Twice the same directory, and a part of another directory inside one.
+    let mut inbox = listing_inbox();
+    inbox.check(&part(0, true, vec![])).unwrap();
+    assert!(matches!(inbox.check(&part(0, true, vec![])), Err(DecodeError::Parent { .. })));
+    let mut inbox = listing_inbox();
+    inbox.check(&part(0, false, vec![samples::directory(b"a")])).unwrap();
+    assert!(matches!(inbox.check(&part(1, true, vec![])), Err(DecodeError::Parent { .. })));
+}
+
+#[test]
+fn names_ascend_over_the_parts_of_a_listing() {
+    for second in [&b"b"[..], b"a"] {
+        let mut inbox = listing_inbox();
+        inbox.check(&part(0, false, vec![samples::file(b"b", 1)])).unwrap();
+        inbox.check(&part(0, false, vec![])).unwrap();
+        let error = inbox.check(&part(0, true, vec![samples::file(second, 1)])).unwrap_err();
+        assert!(matches!(error, DecodeError::NameOrder { entry: EntryId(2), .. }), "{error}");
+    }
+}
+
+#[test]
+fn directories_end_at_the_depth_limit() {
+    let mut inbox = listing_inbox();
+    for depth in 0..4096 {
+        inbox.check(&part(depth, true, vec![samples::directory(b"d")])).unwrap();
+    }
+    // The last may be listed, but only as empty.
+    inbox.clone().check(&part(4096, true, vec![])).unwrap();
+    let error = inbox.check(&part(4096, true, vec![samples::directory(b"d")])).unwrap_err();
+    assert_eq!(error.to_string(), "depth 4097 exceeds the limit 4096");
+}
+
+#[test]
+fn totals_must_be_those_of_the_listing() {
+    for (root, entries, bytes, sentence) in [
+        (false, 2, 5, Some("listing: got 1 entries, 2 declared")),
+        (true, 1, 5, Some("listing: got 2 entries, 1 declared")),
+        (false, 1, 6, Some("listing: got 5 bytes, 6 declared")),
+        (false, 1, 5, None),
+        (true, 2, 5, None),
+    ] {
+        let mut inbox = DestinationInbox::peer();
+        inbox.check(&tops(root)).unwrap();
+        inbox.check(&part(0, true, vec![samples::file(b"f", 5)])).unwrap();
+        let error = inbox.check(&listing_end(entries, bytes)).err().map(|error| error.to_string());
+        assert_eq!(error.as_deref(), sentence);
+    }
+}
+
+#[test]
+fn sums_belong_to_an_announced_signature() {
+    let mut inbox = SourceInbox::peer();
+    assert_eq!(inbox.check(&sums(128, false)), Err(DecodeError::Sums { entry: EntryId(128) }));
+    inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
+    let again = inbox.clone().check(&ControlMessage::NeedDelta(samples::need_delta()));
+    assert_eq!(again, Err(DecodeError::Asked { entry: EntryId(128) }));
+    inbox.check(&sums(128, false)).unwrap();
+    inbox.check(&sums(128, true)).unwrap();
+    assert_eq!(inbox.check(&sums(128, true)), Err(DecodeError::Sums { entry: EntryId(128) }));
+}
+
+#[test]
+fn announced_signatures_are_bounded() {
+    let mut inbox = SourceInbox::peer();
+    let announce =
+        |entry| ControlMessage::NeedDelta(NeedDelta { entry: EntryId(entry), ..samples::need_delta() });
+    for entry in 0..1024 {
+        inbox.check(&announce(entry)).unwrap();
+    }
+    assert!(matches!(inbox.check(&announce(1024)), Err(DecodeError::Limit { limit: 1024, .. })));
+}
+
+/// Tries one message of each kind in a copy of `inbox`.
+fn matrix<I: Clone>(
+    inbox: &I,
+    state: State,
+    allowed: &[Allowed<'_>],
+    check: fn(&mut I, &ControlMessage) -> Result<(), DecodeError>,
+) {
+    for kind in Kind::control() {
+        let result = check(&mut inbox.clone(), &sample(kind));
+        if allowed.iter().any(|kinds| kinds.contains(&kind)) {
+            assert_eq!(result, Ok(()), "{kind} in state '{state}'");
+        } else {
+            let error = result.expect_err(&format!("{kind} was allowed in state '{state}'"));
+            let expected = DecodeError::Unexpected { kind, state };
+            let specific = matches!(error, DecodeError::Sums { .. } | DecodeError::Asked { .. });
+            assert!(specific || error == expected, "{kind} in state '{state}': {error}");
+        }
+    }
+}
+
+fn data_matrix(inbox: &LaneInbox, state: State, allowed: Allowed<'_>) {
+    for (_, message) in samples::data() {
+        let kind = message.kind();
+        let expected =
+            if allowed.contains(&kind) { Ok(()) } else { Err(DecodeError::Unexpected { kind, state }) };
+        assert_eq!(inbox.clone().check(&message), expected, "{kind} in state '{state}'");
+    }
+}
+
+fn fatal_is_last<I: Clone>(inbox: I, check: fn(&mut I, &ControlMessage) -> Result<(), DecodeError>) {
+    let mut inbox = inbox;
+    check(&mut inbox, &sample(Kind::FATAL)).unwrap();
+    matrix(&inbox, State::Over, &[], check);
+}
+
+/// A message of this kind that is right where its kind is.
+fn sample(kind: Kind) -> ControlMessage {
+    match kind {
+        Kind::LISTING => part(0, false, vec![]),
+        Kind::LISTING_END => listing_end(0, 0),
+        Kind::SUMS => sums(128, false),
+        _ => {
+            let mut all = samples::control().into_iter();
+            all.find(|(_, message)| message.kind() == kind).map(|(_, message)| message).unwrap()
+        }
+    }
+}
+
+fn hello() -> ControlMessage {
+    sample(Kind::HELLO)
+}
+
+fn listing_inbox() -> DestinationInbox {
+    let mut inbox = DestinationInbox::peer();
+    inbox.check(&tops(true)).unwrap();
+    inbox
+}
+
+fn tops(root: bool) -> ControlMessage {
+    let root = root.then(|| samples::attributes(0o755, 0, 0));
+    ControlMessage::Tops(Tops { root, named: 1, single_file: false })
+}
+
+fn part(dir: u64, last: bool, entries: Vec<dsync_wire::message::Entry>) -> ControlMessage {
+    ControlMessage::Listing(Listing { dir: EntryId(dir), last, complete: true, entries })
+}
+
+fn listing_end(entries: u64, bytes: u64) -> ControlMessage {
+    ControlMessage::ListingEnd(ListingEnd { entries, bytes })
+}
+
+fn sums(entry: u64, last: bool) -> ControlMessage {
+    ControlMessage::Sums(Sums { entry: EntryId(entry), bytes: vec![0; 12], last })
+}

@@ -1,0 +1,402 @@
+//! What a peer may not send, byte by byte, and the sentence that it earns (rows B38 to B52 of the table of
+//! bad input; frame lengths and ends are in `frames`, order in `order`).
+
+use bytes::Bytes;
+use dsync_wire::{
+    DecodeError, codec,
+    compress::Unpacker,
+    kind::Kind,
+    limits::{
+        MAX_BATCH_RECORDS, MAX_FILTERS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_PATH,
+        MAX_RAW_FRAME, MAX_SUMS,
+    },
+    message::{ControlMessage, EntryId, EntryKind, Listing, Record},
+};
+
+use crate::{
+    round_trip::{decode_control, encode_control},
+    samples,
+};
+
+#[test]
+fn integers_have_one_form() {
+    // B40: overlong, too long, too large for 64 bits.
+    for bytes in [
+        &[0x80, 0x00][..],
+        &[0xff, 0x80, 0x00],
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02],
+        &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
+    ] {
+        let error = refuse(Kind::LISTING_DONE, bytes);
+        assert_eq!(error, "malformed integer at offset 5 (message ListingDone)");
+    }
+    let largest = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    assert_eq!(control(Kind::LISTING_DONE, &largest), Ok(ControlMessage::ListingDone { part: u64::MAX }));
+}
+
+#[test]
+fn fields_must_be_whole() {
+    assert_eq!(refuse(Kind::NEED, &[]), "message Need ends inside its entry number (offset 5)");
+    assert_eq!(refuse(Kind::NEED, &[0x80]), "message Need ends inside its entry number (offset 6)");
+    assert_eq!(refuse(Kind::HELLO, &[1, 0, 0]), "message Hello ends inside its features (offset 6)");
+    assert_eq!(refuse(Kind::FATAL, &[1, 9, b'x']), "message Fatal ends inside its text (offset 7)");
+}
+
+#[test]
+fn nothing_may_follow_a_message() {
+    for (name, message) in samples::control() {
+        if matches!(message, ControlMessage::Sums(_) | ControlMessage::Listing(_)) {
+            continue;
+        }
+        let mut bytes = encode_control(&message);
+        bytes.extend([0; 3]);
+        let sentence = format!("3 unread bytes after message {}", message.name());
+        assert_eq!(decode_control(&bytes).unwrap_err().to_string(), sentence, "{name}");
+    }
+    let mut content = vec![1];
+    content.extend(entry(b"a", &[]));
+    content.push(0);
+    assert_eq!(refuse_listing(&content), "1 unread bytes after message Listing");
+}
+
+#[test]
+fn names_are_single_components() {
+    for (name, shown) in [
+        (&b".."[..], ".."),
+        (b".", "."),
+        (b"a/b", "a/b"),
+        (b"", ""),
+        (b"a\0b", "a\\x00b"),
+        (b"\x1b[2J/", "\\x1b[2J/"),
+    ] {
+        let mut content = vec![1];
+        content.extend(entry(name, &[]));
+        let sentence = format!("peer sent an invalid name '{shown}'; session ended");
+        // An empty name makes the entry shorter than any can be; padding lets the name be seen.
+        content.push(0);
+        assert_eq!(refuse_listing(&content), sentence);
+    }
+    let mut content = vec![1];
+    content.extend(entry(&[b'x'; 256], &[]));
+    assert!(refuse_listing(&content).starts_with("peer sent an invalid name 'xxx"));
+    let mut content = vec![1];
+    content.extend(entry(&[b'x'; 257], &[]));
+    assert_eq!(refuse_listing(&content), "message Listing: name 257 exceeds the limit 256 (offset 3)");
+}
+
+#[test]
+fn names_ascend_within_a_listing() {
+    for (first, second) in [(&b"b"[..], &b"a"[..]), (b"a", b"a"), (b"ab", b"a")] {
+        let mut content = vec![2];
+        content.extend(entry(first, &[]));
+        content.extend(entry(second, &[]));
+        content.push(0);
+        let error = refuse_listing(&content);
+        let name = second.escape_ascii();
+        assert_eq!(error, format!("entry 1: its name '{name}' repeats or precedes the name before it"));
+    }
+    // A name that says it shares less than it does could hide its order: refused as well.
+    let mut content = vec![2];
+    content.extend(entry(b"ab", &[]));
+    content.extend(entry(b"ac", &[]));
+    assert!(refuse_listing(&content).starts_with("entry 1: its name"));
+    // And one that shares more than there is.
+    let content = [1, 8 | 16, 1, 1, b'a', 0, 0];
+    let sentence = "message Listing: shared part of the name 1 exceeds the limit 0 (offset 2)";
+    assert_eq!(refuse_listing(&content), sentence);
+}
+
+#[test]
+fn attributes_are_checked() {
+    // Tops with a root: flags, mode, seconds, nanoseconds, uid, gid, named.
+    let mode = refuse(Kind::TOPS, &[1, 0x80, 0x20, 0, 0, 0, 0, 0]);
+    assert_eq!(mode, "entry 0: invalid mode 0o10000");
+    let nanoseconds = refuse(Kind::TOPS, &[1, 0, 0, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0, 0, 0]);
+    assert_eq!(nanoseconds, "entry 0: invalid timestamp");
+    let seconds = refuse(Kind::TOPS, &[&[1, 0][..], &zigzag(i64::MAX), &[0, 0, 0, 0]].concat());
+    assert_eq!(seconds, "entry 0: invalid timestamp");
+    // The same in a listing, at the second entry.
+    let mut content = vec![2];
+    content.extend(entry(b"a", &[]));
+    content.extend([8 | 16, 0, 1, b'b']);
+    content.extend(zigzag(i64::MAX));
+    content.push(0);
+    assert_eq!(refuse_listing(&content), "entry 1: invalid timestamp");
+    let content = [1, 16, 0, 1, b'a', 0x80, 0x20, 0, 0];
+    assert_eq!(refuse_listing(&content), "entry 0: invalid mode 0o10000");
+}
+
+#[test]
+fn sizes_are_below_two_to_the_63() {
+    let mut content = vec![1];
+    content.extend([8 | 16, 0, 1, b'a', 0]);
+    content.extend(leb(1 << 63));
+    let error = refuse_listing(&content);
+    assert!(error.starts_with("message Listing: file size 9223372036854775808 exceeds the limit"), "{error}");
+}
+
+#[test]
+fn unknown_values_are_refused() {
+    for (kind, payload, sentence) in [
+        (Kind::START, &[2][..], "message Start: role has no meaning for value 2 (offset 5)"),
+        (Kind::TOPS, &[4, 0], "message Tops: flags has no meaning for value 4 (offset 5)"),
+        (Kind::ID_NAME, &[2, 0, 1, b'a'], "message IdName: flag has no meaning for value 2 (offset 5)"),
+        (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),
+        (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
+        (Kind::PROBLEM, &[0, 8, 0], "message Problem: cause has no meaning for value 8 (offset 6)"),
+        (Kind::EVENT, &[2], "message Event: type of event has no meaning for value 2 (offset 5)"),
+        (Kind::EVENT, &[0, 5, 0, 0, 0, 0, 0], "message Event: action has no meaning for value 5 (offset 6)"),
+        (
+            Kind::EVENT,
+            &[0, 0, 7, 0, 0, 0, 0],
+            "message Event: type of entry has no meaning for value 7 (offset 7)",
+        ),
+        (
+            Kind::EVENT,
+            &[0, 0, 0, 0x80, 0, 0, 0],
+            "message Event: changes has no meaning for value 128 (offset 8)",
+        ),
+        (Kind::SUMS, &[0, 2], "message Sums: flag has no meaning for value 2 (offset 6)"),
+        (Kind::LISTING, &[0, 4, 0, 0], "message Listing: flags has no meaning for value 4 (offset 6)"),
+        (Kind::LISTING, &[0, 0, 4, 0], "message Listing: codec has no meaning for value 4 (offset 7)"),
+    ] {
+        assert_eq!(refuse(kind, payload), sentence);
+    }
+    assert_eq!(
+        refuse_listing(&[1, 7, 0, 1, b'a', 0, 0]),
+        "message Listing: type of entry has no meaning for value 7 (offset 1)"
+    );
+    assert_eq!(
+        refuse_listing(&[1, 128, 0, 1, b'a', 0, 0]),
+        "message Listing: flags has no meaning for value 128 (offset 1)"
+    );
+    assert_eq!(
+        refuse_listing(&[1, 64 | 8 | 16 | 1, 0, 1, b'a', 0, 0]),
+        "message Listing: flags has no meaning for value 89 (offset 1)"
+    );
+    assert_eq!(
+        refuse_listing(&[1, 2 | 8 | 16, 0, 1, b'a', 0, 0]),
+        "message Listing: link text has no meaning for value 0 (offset 6)"
+    );
+}
+
+#[test]
+fn unknown_options_are_refused() {
+    let message = samples::control().into_iter().find(|(name, _)| *name == "start-destination").unwrap().1;
+    let bytes = encode_control(&message);
+    // Role, length, path of 12 bytes, lanes, then the options.
+    let options = 5 + 1 + 1 + 12 + 1;
+    for (at, value, field) in [
+        (options - 1, 0, "number of data lanes"),
+        (options + 2, 3, "durability"),
+        (options + 3, 4, "compression"),
+        (options + 4, 3, "event level"),
+    ] {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        let sentence = format!("message Start: {field} has no meaning for value {value} (offset {at})");
+        assert_eq!(decode_control(&bytes).unwrap_err().to_string(), sentence);
+    }
+    let mut unknown = bytes[..options].to_vec();
+    unknown.extend(leb(1 << 22));
+    unknown.extend(&bytes[options + 1..]);
+    let error = decode_control(&unknown).unwrap_err().to_string();
+    assert_eq!(error, "message Start: options has no meaning for value 4194304 (offset 20)");
+}
+
+#[test]
+fn signature_headers_are_checked() {
+    for block_len in [0, 1, 512, 8191, 8 << 20, 1 << 31, 1 << 40] {
+        let mut payload = vec![1, 0, 0];
+        payload.extend(leb(block_len));
+        let sentence = format!("invalid signature header: block length {block_len}");
+        assert_eq!(refuse(Kind::NEED_DELTA, &payload), sentence);
+    }
+    let payload = [1, 0].into_iter().chain(leb(1 << 63)).chain(leb(8192)).collect::<Vec<_>>();
+    assert!(
+        refuse(Kind::NEED_DELTA, &payload).contains("basis length 9223372036854775808 exceeds the limit")
+    );
+}
+
+#[test]
+fn segments_lie_in_their_files() {
+    // Entry, attempt, file length, log2, index, lead.
+    let segment = |file_len: u64, log2: u8, index: u64, lead: u64| {
+        let payload: Vec<u8> = [7, 0]
+            .into_iter()
+            .chain(leb(file_len))
+            .chain([log2])
+            .chain(leb(index))
+            .chain(leb(lead))
+            .collect();
+        codec::decode_data(Kind::SEGMENT, &payload.into(), 5).map_err(|error| error.to_string())
+    };
+    assert!(segment(0, 20, 0, 0).is_ok());
+    assert!(segment(1 << 20, 20, 0, 0).is_ok());
+    assert!(segment((1 << 20) + 1, 20, 1, 1023).is_ok());
+    let outside =
+        |index| format!("file 7: segment {index} of 2^20 bytes lies outside a file of 1048576 bytes");
+    assert_eq!(segment(1 << 20, 20, 1, 0), Err(outside(1)));
+    assert_eq!(segment(1 << 20, 20, u64::MAX, 0), Err(outside(u64::MAX)));
+    assert!(segment(1 << 20, 20, 0, 1).is_err(), "a lead before the file");
+    assert!(segment(1 << 30, 20, 9, 4 << 20).is_err(), "a lead of a whole block");
+    assert!(segment(1 << 63, 20, 0, 0).is_err());
+    for log2 in [0, 19, 27, 63, 64, 255] {
+        let sentence = format!("message Segment: segment length has no meaning for value {log2} (offset 10)");
+        assert_eq!(segment(1 << 20, log2, 0, 0), Err(sentence));
+    }
+}
+
+#[test]
+fn counts_and_lengths_are_checked_before_memory_is_taken() {
+    let huge = leb(u64::MAX);
+    for (kind, prefix) in [
+        (Kind::START, &[0][..]),
+        (Kind::START, &[1]),
+        (Kind::FATAL, &[1]),
+        (Kind::ID_NAME, &[0, 0]),
+        (Kind::PROBLEM, &[0, 1]),
+        (Kind::EVENT, &[0, 0, 0, 0]),
+        (Kind::EVENT, &[0, 0, 0, 0, 0]),
+    ] {
+        let error = refuse(kind, &[prefix, &huge].concat());
+        assert!(error.contains("18446744073709551615 exceeds the limit"), "{error}");
+    }
+    // Within the limit but more than is there.
+    for (kind, prefix, count) in [
+        (Kind::START, &[0][..], MAX_OPERANDS),
+        (Kind::START, &[1], MAX_OPERAND),
+        (Kind::START, &[1, 0, 1, 0, 0, 0, 0, 0], MAX_FILTERS),
+        (Kind::EVENT, &[0, 0, 0, 0], MAX_PATH),
+    ] {
+        let error = refuse(kind, &[prefix, &leb(count as u64)].concat());
+        assert!(error.contains("ends inside its"), "{error}");
+    }
+    let error = refuse_listing(&leb(MAX_LISTING_ENTRIES as u64));
+    assert!(error.contains("ends inside its number of entries"), "{error}");
+    let error = refuse_listing(&leb(MAX_LISTING_ENTRIES as u64 + 1));
+    assert!(error.contains("number of entries 4097 exceeds the limit 4096"), "{error}");
+    let error = refuse(Kind::SUMS, &vec![0; MAX_SUMS + 3]);
+    assert_eq!(error, "message Sums: size of sums 262145 exceeds the limit 262144 (offset 7)");
+}
+
+#[test]
+fn sums_of_lengths_are_bounded() {
+    // 200 operands of 4000 bytes each are within their own limits.
+    let operand = [leb(4000), vec![b'x'; 4000]].concat();
+    let payload = [&[0][..], &leb(200), &operand.repeat(200)].concat();
+    let error = refuse(Kind::START, &payload);
+    assert!(error.contains("size of operands 528000 exceeds the limit 524288"), "{error}");
+    let filter = [&[1][..], &leb(4000), &vec![b'*'; 4000]].concat();
+    let payload = [&[1, 0, 1, 0, 0, 0, 0, 0][..], &leb(100), &filter.repeat(100)].concat();
+    let error = refuse(Kind::START, &payload);
+    assert!(error.contains("size of filters 264000 exceeds the limit 262144"), "{error}");
+}
+
+#[test]
+fn encoders_refuse_what_decoders_would() {
+    let entries = vec![samples::file(b"b", 1), samples::file(b"a", 1)];
+    assert!(!encodes(&ControlMessage::Listing(Listing {
+        dir: EntryId(0),
+        last: true,
+        complete: true,
+        entries
+    })));
+    let good = samples::file(b"a", 1);
+    let link = |target: &[u8]| samples::entry(b"a", EntryKind::Symlink { target: target.to_vec() });
+    let attributes = |mode, seconds, nanoseconds| {
+        let mut entry = good.clone();
+        entry.attributes = samples::attributes(mode, seconds, nanoseconds);
+        entry
+    };
+    for bad in [
+        samples::file(b"a", 1 << 63),
+        link(b""),
+        link(b"a\0"),
+        link(&[b'a'; 4096]),
+        attributes(0o10000, 0, 0),
+        attributes(0, 0, 1_000_000_000),
+        attributes(0, i64::MIN, 0),
+        attributes(0, 1 << 46, 0),
+    ] {
+        let entries = vec![bad.clone()];
+        let listing = Listing { dir: EntryId(0), last: true, complete: true, entries };
+        assert!(!encodes(&ControlMessage::Listing(listing)), "{bad:?}");
+    }
+    let mut out = vec![1, 2, 3];
+    let message = dsync_wire::message::DataMessage::LaneStart { lane: 64 };
+    assert!(codec::encode_data(&message, &mut out).is_err());
+    assert_eq!(out, [1, 2, 3], "a refused message leaves nothing behind");
+}
+
+#[test]
+fn batches_are_bounded() {
+    let record = samples::records().remove(1);
+    let records = vec![record.clone(); MAX_BATCH_RECORDS + 1];
+    assert!(codec::encode_records(&records).is_err());
+    let raw = codec::encode_records(&records[1..]).unwrap();
+    assert_eq!(codec::decode_records(&Bytes::from(raw.clone())).unwrap().len(), MAX_BATCH_RECORDS);
+    let more = [raw, codec::encode_records(&[record]).unwrap()].concat();
+    let error = codec::decode_records(&more.into()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("message Batch: number of files 4097 exceeds the limit 4096"),
+        "{error}"
+    );
+    let content = Bytes::from(vec![0; MAX_RAW_FRAME as usize]);
+    assert!(codec::encode_records(&[Record { content, ..samples::records().remove(0) }]).is_err());
+}
+
+#[test]
+fn compressed_listings_are_bounded() {
+    // Codec zstd, raw length beyond the limit.
+    let payload = [&[0, 3, 3][..], &leb(u64::from(MAX_RAW_FRAME) + 1), &[0; 9]].concat();
+    let sentence = "message Listing: raw length 1048577 exceeds the limit 1048576 (offset 8)";
+    assert_eq!(refuse(Kind::LISTING, &payload), sentence);
+    // A megabyte of zeros: far more entries than fit, refused at the count.
+    let payload = [&[0, 3, 1][..], &leb(u64::from(MAX_RAW_FRAME))].concat();
+    assert!(refuse(Kind::LISTING, &payload).contains("unread bytes"));
+}
+
+fn encodes(message: &ControlMessage) -> bool {
+    let mut out = Vec::new();
+    let encoded = codec::encode_control(message, &mut dsync_wire::compress::Packer::new(), &mut out).is_ok();
+    assert_eq!(encoded, !out.is_empty());
+    encoded
+}
+
+/// Decodes the payload of a frame that is the first of its lane.
+fn control(kind: Kind, payload: &[u8]) -> Result<ControlMessage, DecodeError> {
+    codec::decode_control(kind, payload, 5, &mut Unpacker::new())
+}
+
+fn refuse(kind: Kind, payload: &[u8]) -> String {
+    control(kind, payload).unwrap_err().to_string()
+}
+
+/// Refuses the raw content of a listing.
+fn refuse_listing(content: &[u8]) -> String {
+    refuse(Kind::LISTING, &[&[0, 3, 0][..], &leb(content.len() as u64), content].concat())
+}
+
+/// A file that shares nothing but mode and owner with the one before.
+fn entry(name: &[u8], rest: &[u8]) -> Vec<u8> {
+    [&[8 | 16, 0][..], &leb(name.len() as u64), name, &[0, 0], rest].concat()
+}
+
+fn zigzag(value: i64) -> Vec<u8> {
+    leb(((value << 1) ^ (value >> 63)).cast_unsigned())
+}
+
+/// LEB128, written apart from the code under test.
+fn leb(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            out.push(byte);
+            return out;
+        }
+        out.push(byte | 0x80);
+    }
+}

@@ -1,0 +1,285 @@
+//! One message of each kind and of each shape of a kind, with a name of its golden file.
+
+use bytes::Bytes;
+use dsync_delta::{BlockLen, FileRoot};
+use dsync_wire::{
+    bootstrap::{
+        BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, Refusal, ServerBootstrap, Token,
+        Transports, VersionRange,
+    },
+    compress::{Codec, Packed},
+    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    message::{
+        Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
+        FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
+        Record, Segment, Start, Sums, Timestamp, Tops,
+    },
+    name::Name,
+    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+};
+
+pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
+    use ControlMessage as M;
+    let mut all = vec![
+        ("hello", M::Hello(Hello { version: 1, features: 0, key_share: [7; 32] })),
+        ("start-source", M::Start(start_source())),
+        ("start-destination", M::Start(start_destination())),
+        ("ready", M::Ready),
+        ("fatal", M::Fatal(Fatal { exit_code: 11, text: b"the disk is full".to_vec() })),
+        (
+            "tops-root",
+            M::Tops(Tops { root: Some(attributes(0o755, -1, 999_999_999)), named: 3, single_file: false }),
+        ),
+        ("tops-file", M::Tops(Tops { root: None, named: 1, single_file: true })),
+        ("id-name-user", M::IdName(IdName { group: false, id: 1000, name: b"alice".to_vec() })),
+        ("id-name-group", M::IdName(IdName { group: true, id: u32::MAX, name: b"staff".to_vec() })),
+        ("listing", M::Listing(listing())),
+        (
+            "listing-part",
+            M::Listing(Listing { dir: EntryId(300), last: false, complete: false, entries: vec![] }),
+        ),
+        ("listing-end", M::ListingEnd(ListingEnd { entries: 1_000_000, bytes: 1 << 40 })),
+        ("problem", M::Problem(problem(Cause::Os(13)))),
+        ("need", M::Need { entry: EntryId(127), attempt: 1 }),
+        ("need-delta", M::NeedDelta(need_delta())),
+        ("sums", M::Sums(Sums { entry: EntryId(128), bytes: (0..24).collect(), last: false })),
+        ("sums-last", M::Sums(Sums { entry: EntryId(128), bytes: vec![], last: true })),
+        ("listing-done", M::ListingDone { part: 70_000 }),
+        ("needs-end", M::NeedsEnd),
+        ("event-planned", M::Event(Event::Planned(planned()))),
+        ("event-failed", M::Event(Event::Failed(problem(Cause::Vanished)))),
+        ("progress", M::Progress(progress())),
+        ("report", M::Report(Box::new(report()))),
+        ("alive", M::Alive),
+        ("bye", M::Bye),
+    ];
+    all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
+    all
+}
+
+pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
+    use DataMessage as M;
+    let complete = FileOutcome::Complete {
+        mtime: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 },
+        root: FileRoot::from_bytes([3; 32]),
+    };
+    vec![
+        ("lane-start", M::LaneStart { lane: 15 }),
+        ("batch-raw", M::Batch(packed(Codec::Raw, 3, b"abc"))),
+        ("tokens-zero", M::Tokens(packed(Codec::Zero, 1 << 20, b""))),
+        // An LZ4 block and a zstd frame of 32 times the letter a.
+        (
+            "tokens-lz4",
+            M::Tokens(packed(Codec::Lz4, 32, &[0x1f, b'a', 1, 0, 7, 0x50, b'a', b'a', b'a', b'a', b'a'])),
+        ),
+        ("tokens-zstd", M::Tokens(packed(Codec::Zstd, 32, &ZSTD_OF_32_A))),
+        ("segment", M::Segment(segment())),
+        ("segment-end", M::SegmentEnd { complete: true }),
+        ("file-end", M::FileEnd(FileEnd { entry: EntryId(9), attempt: 1, outcome: complete })),
+        (
+            "file-end-failed",
+            M::FileEnd(FileEnd {
+                entry: EntryId(9),
+                attempt: 0,
+                outcome: FileOutcome::Failed { cause: Cause::Changed },
+            }),
+        ),
+        ("lane-end", M::LaneEnd),
+    ]
+}
+
+pub(crate) fn records() -> Vec<Record> {
+    let root = FileRoot::from_bytes([0xee; 32]);
+    let complete = |seconds| FileOutcome::Complete { mtime: Timestamp { seconds, nanoseconds: 1 }, root };
+    vec![
+        Record { entry: EntryId(1), attempt: 0, outcome: complete(0), content: Bytes::from_static(b"small") },
+        Record {
+            entry: EntryId(2),
+            attempt: 1,
+            outcome: FileOutcome::Failed { cause: Cause::Os(2) },
+            content: Bytes::new(),
+        },
+        Record { entry: EntryId(300), attempt: 0, outcome: complete(-9), content: Bytes::new() },
+    ]
+}
+
+pub(crate) fn bootstrap() -> Vec<(&'static str, BootstrapMessage)> {
+    use BootstrapMessage as M;
+    vec![
+        ("bootstrap-client", M::Client(client_bootstrap())),
+        ("bootstrap-server", M::Server(server_bootstrap())),
+        (
+            "bootstrap-refusal-version",
+            M::Refusal(Refusal::Versions { supported: VersionRange::new(3, 4).unwrap() }),
+        ),
+        ("bootstrap-refusal-feature", M::Refusal(Refusal::Features { missing: 32, at_client: true })),
+        ("bootstrap-refusal-other", M::Refusal(Refusal::Other { exit_code: 42, text: b"not here".to_vec() })),
+        ("bootstrap-choice-quic", M::Choice(ClientChoice::Quic)),
+        ("bootstrap-choice-ssh", M::Choice(ClientChoice::Ssh)),
+        ("bootstrap-go", M::Go),
+    ]
+}
+
+pub(crate) fn client_bootstrap() -> ClientBootstrap {
+    ClientBootstrap {
+        versions: VersionRange::new(1, 1).unwrap(),
+        features: 0b11,
+        required: 0b01,
+        transports: Transports { quic: true, ssh: true },
+        fingerprint: Fingerprint([0xab; 32]),
+        token: Token([0x55; 32]),
+    }
+}
+
+pub(crate) fn server_bootstrap() -> ServerBootstrap {
+    ServerBootstrap {
+        version: 1,
+        features: 0b01,
+        fingerprint: Fingerprint([0xcd; 32]),
+        udp_port: std::num::NonZeroU16::new(4433),
+        addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+    }
+}
+
+pub(crate) fn attributes(mode: u16, seconds: i64, nanoseconds: u32) -> Attributes {
+    Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 1000, gid: 100 }
+}
+
+pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
+    Entry { name: Name::new(name).unwrap(), kind, attributes: attributes(0o644, 1_700_000_000, 123_456_789) }
+}
+
+pub(crate) fn file(name: &[u8], size: u64) -> Entry {
+    entry(name, EntryKind::File { size, content: None })
+}
+
+pub(crate) fn directory(name: &[u8]) -> Entry {
+    entry(name, EntryKind::Directory)
+}
+
+/// Entries of every type, with and without what the entry before shares.
+pub(crate) fn listing() -> Listing {
+    let device = DeviceNumber { major: 8, minor: 1_048_575 };
+    let mut entries = vec![
+        entry(b"alpha", EntryKind::BlockDevice { device }),
+        entry(b"alphabet", EntryKind::CharDevice { device }),
+        directory(b"beta"),
+        entry(b"fifo", EntryKind::Fifo),
+        file(b"file", 0),
+        entry(b"file.hashed", EntryKind::File { size: 1 << 33, content: Some([0x11; 32]) }),
+        entry(b"link", EntryKind::Symlink { target: b"../elsewhere".to_vec() }),
+        entry(b"socket", EntryKind::Socket),
+        file(b"\xff", i64::MAX as u64),
+    ];
+    entries[4].attributes = Attributes::default();
+    entries[8].attributes.mode = 0o7777;
+    Listing { dir: EntryId(0), last: true, complete: true, entries }
+}
+
+fn start_source() -> Start {
+    Start {
+        role: PeerRole::Source { paths: vec![b"docs/".to_vec(), b"".to_vec(), b"-odd\n".to_vec()] },
+        options: SyncOptions {
+            recursive: true,
+            one_file_system: true,
+            max_delete: Some(0),
+            durability: Durability::None,
+            compression: Compression::Zstd(19),
+            filters: vec![
+                FilterRule { include: true, pattern: b"*.rs".to_vec() },
+                FilterRule { include: false, pattern: b"/target/".to_vec() },
+            ],
+            events: EventLevel::All,
+            ..SyncOptions::default()
+        },
+        data_lanes: 16,
+    }
+}
+
+fn start_destination() -> Start {
+    Start {
+        role: PeerRole::Destination { path: b"/srv/mirror/".to_vec() },
+        options: SyncOptions::default(),
+        data_lanes: 1,
+    }
+}
+
+pub(crate) fn need_delta() -> NeedDelta {
+    NeedDelta { entry: EntryId(128), attempt: 0, basis_len: 1 << 30, block_len: BlockLen::new(8192).unwrap() }
+}
+
+pub(crate) fn segment() -> Segment {
+    Segment { entry: EntryId(9), attempt: 0, file_len: 100 << 20, length_log2: 24, index: 6, lead: 8191 }
+}
+
+fn problem(cause: Cause) -> Problem {
+    Problem { operation: Operation::ReadDirectory, path: b"secret/\x1b[2J".to_vec(), cause }
+}
+
+fn planned() -> Planned {
+    let mut changes = Changes::SIZE;
+    changes.insert(Changes::TIME);
+    Planned {
+        action: Action::Update,
+        kind: FileType::File,
+        changes,
+        path: b"a/b".to_vec(),
+        target: Vec::new(),
+        size: 300,
+    }
+}
+
+fn progress() -> Progress {
+    Progress {
+        entries_checked: 1,
+        files_needed: 200,
+        bytes_needed: 1 << 20,
+        files_done: 3,
+        bytes_done: 4,
+        entries_listed: u64::MAX,
+        totals_final: true,
+    }
+}
+
+fn report() -> Report {
+    let counts = |from| TypeCounts {
+        files: from,
+        directories: from + 1,
+        symlinks: from + 2,
+        devices: from + 3,
+        specials: from + 4,
+    };
+    Report {
+        listed: counts(1000),
+        created: counts(10),
+        deleted: counts(20),
+        retagged: 30,
+        files_transferred: 31,
+        total_bytes: 32,
+        transferred_bytes: 33,
+        literal_bytes: 34,
+        matched_bytes: 35,
+        signature_bytes: 36,
+        syncs: 37,
+        vanished: 38,
+        failed: 39,
+        deletions_withheld: 40,
+        deletions_over_limit: 41,
+    }
+}
+
+fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
+    Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
+}
+
+const CAUSES: [(&str, Cause); 6] = [
+    ("problem-changed", Cause::Changed),
+    ("problem-mismatch", Cause::ContentMismatch),
+    ("problem-in-the-way", Cause::DirectoryInTheWay),
+    ("problem-skipped", Cause::Skipped),
+    ("problem-unrepresentable", Cause::Unrepresentable),
+    ("problem-type-changed", Cause::TypeChanged),
+];
+
+/// Single segment, one byte of content size, one RLE block, last.
+const ZSTD_OF_32_A: [u8; 10] = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 32, 0x03, 0x01, 0x00, b'a'];

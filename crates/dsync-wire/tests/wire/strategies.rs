@@ -1,0 +1,350 @@
+//! Any message, for property tests.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use dsync_delta::{BlockLen, FileRoot};
+use dsync_wire::{
+    compress::{Effort, Packed, Packer},
+    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
+    message::{
+        Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
+        FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
+        Record, Segment, Start, Sums, Timestamp, Tops,
+    },
+    name::Name,
+    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+};
+use proptest::{collection::vec, option, prelude::*, sample::select};
+
+pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
+    use ControlMessage as M;
+    prop_oneof![
+        (any::<u16>(), any::<u64>(), any::<[u8; 32]>())
+            .prop_map(|(version, features, key_share)| M::Hello(Hello { version, features, key_share })),
+        start().prop_map(M::Start),
+        select(vec![M::Ready, M::NeedsEnd, M::Alive, M::Bye]),
+        (any::<u8>(), text()).prop_map(|(exit_code, text)| M::Fatal(Fatal { exit_code, text })),
+        (option::of(attributes()), any::<u32>(), any::<bool>())
+            .prop_map(|(root, named, single_file)| M::Tops(Tops { root, named, single_file })),
+        (any::<bool>(), any::<u32>(), vec(1..=255u8, 1..20))
+            .prop_map(|(group, id, name)| M::IdName(IdName { group, id, name })),
+        listing().prop_map(M::Listing),
+        (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
+        problem().prop_map(M::Problem),
+        (entry_id(), any::<u8>()).prop_map(|(entry, attempt)| M::Need { entry, attempt }),
+        (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32).prop_map(
+            |(entry, attempt, basis_len, log2)| {
+                M::NeedDelta(NeedDelta {
+                    entry,
+                    attempt,
+                    basis_len,
+                    block_len: BlockLen::new(1 << log2).unwrap(),
+                })
+            }
+        ),
+        (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
+            .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
+        number().prop_map(|part| M::ListingDone { part }),
+        event().prop_map(M::Event),
+        (vec(number(), 6), any::<bool>()).prop_map(|(counts, totals_final)| {
+            M::Progress(Progress {
+                entries_checked: counts[0],
+                files_needed: counts[1],
+                bytes_needed: counts[2],
+                files_done: counts[3],
+                bytes_done: counts[4],
+                entries_listed: counts[5],
+                totals_final,
+            })
+        }),
+        report().prop_map(|report| M::Report(Box::new(report))),
+    ]
+    .boxed()
+}
+
+pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
+    use DataMessage as M;
+    prop_oneof![
+        (0..64u8).prop_map(|lane| M::LaneStart { lane }),
+        packed().prop_map(M::Batch),
+        packed().prop_map(M::Tokens),
+        segment().prop_map(M::Segment),
+        any::<bool>().prop_map(|complete| M::SegmentEnd { complete }),
+        (entry_id(), any::<u8>(), outcome()).prop_map(|(entry, attempt, outcome)| M::FileEnd(FileEnd {
+            entry,
+            attempt,
+            outcome
+        })),
+        Just(M::LaneEnd),
+    ]
+    .boxed()
+}
+
+pub(crate) fn records() -> impl Strategy<Value = Vec<Record>> {
+    let record = (entry_id(), any::<u8>(), outcome(), vec(any::<u8>(), 0..200)).prop_map(
+        |(entry, attempt, outcome, content)| {
+            let failed = matches!(outcome, FileOutcome::Failed { .. });
+            let content = if failed { Bytes::new() } else { content.into() };
+            Record { entry, attempt, outcome, content }
+        },
+    );
+    vec(record, 0..10)
+}
+
+/// Content as compressors meet it: zeros, text, noise, runs.
+pub(crate) fn content() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        (0..200_000usize).prop_map(|len| vec![0; len]),
+        vec(any::<u8>(), 0..2000),
+        (vec(any::<u8>(), 1..40), 1..3000usize).prop_map(|(unit, times)| unit.repeat(times)),
+        (any::<u64>(), 0..200_000usize).prop_map(|(seed, len)| noise(seed, len)),
+    ]
+}
+
+/// Incompressible bytes.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut step = || {
+        // xorshift64*: good enough to defeat LZ4 and Huffman.
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
+    };
+    (0..len).map(|_| step()).collect()
+}
+
+fn packed() -> impl Strategy<Value = Packed> {
+    let effort = select(vec![Effort::Raw, Effort::Lz4, Effort::Zstd(1), Effort::Zstd(3)]);
+    (content(), effort).prop_map(|(raw, effort)| Packer::new().pack(raw.into(), effort))
+}
+
+fn segment() -> impl Strategy<Value = Segment> {
+    (
+        entry_id(),
+        any::<u8>(),
+        0..=MAX_FILE_LEN,
+        MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2,
+        any::<u64>(),
+        0..1u32 << 22,
+    )
+        .prop_map(|(entry, attempt, file_len, length_log2, index, lead)| {
+            let count = file_len.div_ceil(1 << length_log2).max(1);
+            let index = index % count;
+            let lead = if index == 0 { 0 } else { lead.min(1 << 20) };
+            Segment { entry, attempt, file_len, length_log2, index, lead }
+        })
+}
+
+fn outcome() -> impl Strategy<Value = FileOutcome> {
+    prop_oneof![
+        (timestamp(), any::<[u8; 32]>())
+            .prop_map(|(mtime, root)| FileOutcome::Complete { mtime, root: FileRoot::from_bytes(root) }),
+        cause().prop_map(|cause| FileOutcome::Failed { cause }),
+    ]
+}
+
+fn start() -> impl Strategy<Value = Start> {
+    let operand = || vec(1..=255u8, 0..30);
+    let role = prop_oneof![
+        vec(operand(), 0..5).prop_map(|paths| PeerRole::Source { paths }),
+        operand().prop_map(|path| PeerRole::Destination { path }),
+    ];
+    (role, options(), 1..=64u8).prop_map(|(role, options, data_lanes)| Start { role, options, data_lanes })
+}
+
+fn options() -> impl Strategy<Value = SyncOptions> {
+    let filter = (any::<bool>(), text()).prop_map(|(include, pattern)| FilterRule { include, pattern });
+    let compression = prop_oneof![
+        select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
+        (1..=19u8).prop_map(Compression::Zstd),
+    ];
+    (
+        any::<[bool; 22]>(),
+        option::of(number()),
+        select(vec![Durability::Batch, Durability::File, Durability::None]),
+        compression,
+        vec(filter, 0..5),
+        select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
+    )
+        .prop_map(|(on, max_delete, durability, compression, filters, events)| SyncOptions {
+            recursive: on[0],
+            links: on[1],
+            perms: on[2],
+            times: on[3],
+            omit_dir_times: on[4],
+            owner: on[5],
+            group: on[6],
+            numeric_ids: on[7],
+            devices: on[8],
+            specials: on[9],
+            checksum: on[10],
+            ignore_times: on[11],
+            size_only: on[12],
+            update: on[13],
+            existing: on[14],
+            ignore_existing: on[15],
+            whole_file: on[16],
+            delete: on[17],
+            delete_excluded: on[18],
+            max_delete,
+            mkpath: on[19],
+            dry_run: on[20],
+            one_file_system: on[21],
+            durability,
+            compression,
+            filters,
+            events,
+        })
+}
+
+fn listing() -> impl Strategy<Value = Listing> {
+    let name = prop_oneof![
+        "[a-c]{1,4}".prop_map(String::into_bytes),
+        "prefix-[a-c]{1,4}".prop_map(String::into_bytes),
+        vec(any::<u8>(), 1..=255),
+    ];
+    let names = vec(name, 0..80).prop_map(|names| {
+        let names: BTreeSet<_> = names.into_iter().filter_map(|name| Name::try_from(name).ok()).collect();
+        Vec::from_iter(names)
+    });
+    (entry_id(), any::<bool>(), any::<bool>(), names)
+        .prop_flat_map(|(dir, last, complete, names)| {
+            let count = names.len();
+            (Just((dir, last, complete, names)), vec((entry_kind(), attributes()), count))
+        })
+        .prop_map(|((dir, last, complete, names), rest)| {
+            let entries = names
+                .into_iter()
+                .zip(rest)
+                .map(|(name, (kind, attributes))| Entry { name, kind, attributes })
+                .collect();
+            Listing { dir, last, complete, entries }
+        })
+}
+
+fn entry_kind() -> impl Strategy<Value = EntryKind> {
+    let device = || any::<(u32, u32)>().prop_map(|(major, minor)| DeviceNumber { major, minor });
+    prop_oneof![
+        4 => (0..=MAX_FILE_LEN, option::weighted(0.2, any::<[u8; 32]>()))
+            .prop_map(|(size, content)| EntryKind::File { size, content }),
+        2 => Just(EntryKind::Directory),
+        1 => vec(1..=255u8, 1..100).prop_map(|target| EntryKind::Symlink { target }),
+        1 => select(vec![EntryKind::Fifo, EntryKind::Socket]),
+        1 => device().prop_map(|device| EntryKind::CharDevice { device }),
+        1 => device().prop_map(|device| EntryKind::BlockDevice { device }),
+    ]
+}
+
+fn attributes() -> impl Strategy<Value = Attributes> {
+    let id = || prop_oneof![Just(0u32), Just(1000), any::<u32>()];
+    let mode = prop_oneof![Just(0o644u16), Just(0o755), 0..=0o7777u16];
+    (mode, timestamp(), id(), id()).prop_map(|(mode, mtime, uid, gid)| Attributes { mode, mtime, uid, gid })
+}
+
+fn timestamp() -> impl Strategy<Value = Timestamp> {
+    let seconds =
+        prop_oneof![-MAX_TIMESTAMP_SECONDS..=MAX_TIMESTAMP_SECONDS, 1_600_000_000..1_800_000_000i64, Just(0)];
+    (seconds, prop_oneof![Just(0), 0..1_000_000_000u32])
+        .prop_map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let action = select(vec![Action::Keep, Action::Create, Action::Update, Action::Retag, Action::Delete]);
+    let kind = select(vec![
+        FileType::File,
+        FileType::Directory,
+        FileType::Symlink,
+        FileType::Fifo,
+        FileType::Socket,
+        FileType::CharDevice,
+        FileType::BlockDevice,
+    ]);
+    let changes = (0..0x80u8).prop_map(|bits| Changes::from_bits(bits).unwrap());
+    prop_oneof![
+        (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN).prop_map(
+            |(action, kind, changes, path, target, size)| {
+                Event::Planned(Planned { action, kind, changes, path, target, size })
+            }
+        ),
+        problem().prop_map(Event::Failed),
+    ]
+}
+
+fn problem() -> impl Strategy<Value = Problem> {
+    let operation = select(vec![
+        Operation::ReadDirectory,
+        Operation::Stat,
+        Operation::ReadFile,
+        Operation::ReadLink,
+        Operation::ReadBasis,
+        Operation::CreateDirectory,
+        Operation::WriteFile,
+        Operation::SetAttributes,
+        Operation::Commit,
+        Operation::CreateLink,
+        Operation::CreateSpecial,
+        Operation::Delete,
+        Operation::ReadDestination,
+    ]);
+    (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
+}
+
+fn cause() -> impl Strategy<Value = Cause> {
+    prop_oneof![
+        any::<i32>().prop_map(Cause::Os),
+        select(vec![
+            Cause::Vanished,
+            Cause::Changed,
+            Cause::ContentMismatch,
+            Cause::DirectoryInTheWay,
+            Cause::Skipped,
+            Cause::Unrepresentable,
+            Cause::TypeChanged,
+        ]),
+    ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    vec(number(), 27).prop_map(|n| {
+        let counts = |at: usize| TypeCounts {
+            files: n[at],
+            directories: n[at + 1],
+            symlinks: n[at + 2],
+            devices: n[at + 3],
+            specials: n[at + 4],
+        };
+        Report {
+            listed: counts(0),
+            created: counts(5),
+            deleted: counts(10),
+            retagged: n[15],
+            files_transferred: n[16],
+            total_bytes: n[17],
+            transferred_bytes: n[18],
+            literal_bytes: n[19],
+            matched_bytes: n[20],
+            signature_bytes: n[21],
+            syncs: n[22],
+            vanished: n[23],
+            failed: n[24],
+            deletions_withheld: n[25],
+            deletions_over_limit: n[26],
+        }
+    })
+}
+
+fn entry_id() -> impl Strategy<Value = EntryId> {
+    number().prop_map(EntryId)
+}
+
+/// Numbers of every length.
+fn number() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..64u32).prop_map(|(value, shift)| value >> shift)
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..50)
+}
