@@ -112,7 +112,7 @@ pub(super) fn decode(
 }
 
 fn encode_tops(tops: &Tops, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    w.byte(u8::from(tops.root.is_some()) * ROOT | u8::from(tops.single_file) * SINGLE_FILE);
+    w.flags(0, &[(ROOT, tops.root.is_some()), (SINGLE_FILE, tops.single_file)]);
     if let Some(root) = &tops.root {
         listing::encode_attributes(root, w)?;
     }

@@ -43,7 +43,7 @@ pub(super) fn encode(listing: &Listing, packer: &mut Packer, out: &mut Vec<u8>) 
     w.check(w.size(), MAX_LISTING_BYTES as u64, "size of entries")?;
     let mut w = Writer::new(Kind::LISTING, out);
     w.entry(listing.dir);
-    w.byte(u8::from(listing.last) * LAST | u8::from(listing.complete) * COMPLETE);
+    w.flags(0, &[(LAST, listing.last), (COMPLETE, listing.complete)]);
     let effort = if content.len() >= COMPRESSED_LEN { Effort::Zstd(1) } else { Effort::Raw };
     let packed = packer.pack(Bytes::from(content), effort);
     packed::encode_header(&packed, Kind::LISTING, out)?;
@@ -104,12 +104,10 @@ impl Before {
         let same_owner = (self.uid, self.gid) == (uid, gid);
         let hash = matches!(entry.kind, EntryKind::File { content: Some(_), .. });
         w.valid(mtime.is_valid(), "timestamp")?;
-        w.byte(
-            code | u8::from(same_mode) * SAME_MODE
-                | u8::from(same_owner) * SAME_OWNER
-                | u8::from(mtime.nanoseconds != 0) * NANOSECONDS
-                | u8::from(hash) * HASH,
-        );
+        let nanoseconds = mtime.nanoseconds != 0;
+        let flags =
+            [(SAME_MODE, same_mode), (SAME_OWNER, same_owner), (NANOSECONDS, nanoseconds), (HASH, hash)];
+        w.flags(code, &flags);
         self.encode_name(&entry.name, w)?;
         if !same_mode {
             w.mode(mode)?;

@@ -64,7 +64,7 @@ pub fn decode_control(
     unpacker: &mut Unpacker,
 ) -> Result<ControlMessage, DecodeError> {
     let mut r = Reader::new(kind, payload, offset);
-    let message = control::decode(&mut r, unpacker)?.ok_or(DecodeError::UnknownKind {
+    let message = control::decode(&mut r, unpacker)?.ok_or_else(|| DecodeError::UnknownKind {
         kind,
         lane: "control",
         offset: frame_offset(offset),
@@ -101,7 +101,7 @@ pub fn encode_data<'a>(
 /// [`DecodeError`] when the payload is not exactly one message of this kind.
 pub fn decode_data(kind: Kind, payload: &Bytes, offset: u64) -> Result<DataMessage, DecodeError> {
     let mut r = Reader::new(kind, payload, offset);
-    let message = data::decode(&mut r, payload)?.ok_or(DecodeError::UnknownKind {
+    let message = data::decode(&mut r, payload)?.ok_or_else(|| DecodeError::UnknownKind {
         kind,
         lane: "data",
         offset: frame_offset(offset),

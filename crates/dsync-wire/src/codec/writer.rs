@@ -32,6 +32,11 @@ impl<'a> Writer<'a> {
         self.byte(u8::from(value));
     }
 
+    /// One byte: `code` and the bits whose condition holds.
+    pub(super) fn flags(&mut self, code: u8, bits: &[(u8, bool)]) {
+        self.byte(bits.iter().fold(code, |byte, (bit, on)| if *on { byte | bit } else { byte }));
+    }
+
     pub(super) fn raw(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }

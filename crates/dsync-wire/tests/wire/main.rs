@@ -3,7 +3,8 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::cast_possible_truncation,
-    reason = "tests fail by panicking, on values that they chose"
+    clippy::disallowed_methods,
+    reason = "tests fail by panicking, on values and files that they chose"
 )]
 
 mod documentation;
