@@ -157,10 +157,11 @@ impl Out<'_> {
         message: impl FnOnce(dsync_wire::compress::Packed) -> DataMessage,
     ) -> Result<(), SyncError> {
         let effort = self.shared.effort.now();
+        let content_bytes = raw.len() as u64;
         let packed = self.packer.pack(raw, effort);
         let started = std::time::Instant::now();
         self.sender.send(&message(packed))?;
-        self.shared.effort.sent(started.elapsed());
+        self.shared.effort.sent(content_bytes, started.elapsed());
         Ok(())
     }
 }

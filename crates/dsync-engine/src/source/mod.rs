@@ -29,7 +29,7 @@ struct Shared<'a> {
     session: &'a Session,
     catalogue: Catalogue,
     queue: Queue,
-    effort: EffortGauge<'a>,
+    effort: EffortGauge,
     /// Present when this end is the controller.
     observer: Option<&'a dyn Observer>,
 }
