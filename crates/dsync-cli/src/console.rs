@@ -197,7 +197,7 @@ mod tests {
         console.event(&Event::Failed(problem));
         console.close().unwrap();
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text, "a\nskipping 'l': its type is not copied by these options (see -r, -l, -D)\n");
+        assert_eq!(text, "a\nskipping non-regular file \"l\"\n");
     }
 
     #[test]

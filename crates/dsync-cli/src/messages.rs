@@ -17,9 +17,11 @@ pub(crate) fn problem(problem: &Problem) -> String {
     let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
     let (what, name) = (operation_words(problem.operation), Escaped(path));
     match problem.cause {
-        Cause::Skipped => {
-            format!("skipping '{name}': its type is not copied by these options (see -r, -l, -D)")
+        // rsync's words: wrappers look for them.
+        Cause::Skipped if problem.operation == Operation::ReadDirectory => {
+            format!("skipping directory {name}")
         }
+        Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => format!("'{name}': content check failed twice; old file kept"),
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }

@@ -77,13 +77,15 @@ pub(crate) fn command() -> Command {
     let base = Command::new("dsync")
         .bin_name("dsync")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Make one directory tree like another, here or on another host")
         .override_usage("dsync [OPTIONS] SRC... DST\n       dsync [OPTIONS] SRC... [USER@]HOST:DST\n       dsync [OPTIONS] [USER@]HOST:SRC... DST")
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args_override_self(true)
         .max_term_width(100);
+    // The groups' own comments are not the program's.
     negation::with_negations(Flags::augment_args(base))
+        .about("Make one directory tree like another, here or on another host")
+        .long_about(None)
 }
 
 /// Reads the words after the program's name.

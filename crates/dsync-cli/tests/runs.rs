@@ -1,0 +1,188 @@
+//! Whole local runs of the command: what goes to which stream, and the exit code.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::Read as _,
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+fn dsync(at: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dsync"));
+    command.current_dir(at).stdin(Stdio::null());
+    for name in ["DSYNC_LOG", "DSYNC_RSH", "RSYNC_RSH"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs with words split at spaces and returns exit code, standard output and standard error.
+fn run(at: &Path, line: &str) -> (i32, String, String) {
+    told(&dsync(at).args(line.split_whitespace()).output().unwrap())
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// A directory with a small tree `src`.
+fn planted() -> tempfile::TempDir {
+    let at = tempfile::tempdir().unwrap();
+    fs::create_dir_all(at.path().join("src/sub")).unwrap();
+    fs::write(at.path().join("src/a"), "one").unwrap();
+    fs::write(at.path().join("src/sub/b"), "two").unwrap();
+    symlink("a", at.path().join("src/link")).unwrap();
+    at
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn success_without_options_is_silent() {
+    let at = planted();
+    assert_eq!(run(at.path(), "-a src/ dst"), (0, String::new(), String::new()));
+    assert_eq!(fs::read(at.path().join("dst/sub/b")).unwrap(), b"two");
+    assert_eq!(run(at.path(), "-a --delete src/ dst"), (0, String::new(), String::new()));
+}
+
+#[test]
+fn itemized_lines_are_all_that_is_printed() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-ai src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    let expected =
+        ["cL+++++++++ link -> a", "cd+++++++++ ./", "cd+++++++++ sub/", ">f+++++++++ a", ">f+++++++++ sub/b"];
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    assert_eq!(sorted(&out), expected);
+    assert_eq!(run(at.path(), "-ai src/ dst"), (0, String::new(), String::new()));
+}
+
+#[test]
+fn verbose_list_ends_with_a_paragraph_on_standard_output() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-av src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("\nsub/b\n") && out.contains("link -> a\n"), "{out}");
+    let paragraph = out.lines().last().unwrap();
+    assert!(
+        paragraph.starts_with("Transferred 2 of 2 files, 6 bytes: 6 bytes literal, 0 bytes matched."),
+        "{out}"
+    );
+    assert!(paragraph.ends_with("Everything is on disk."), "{out}");
+}
+
+#[test]
+fn statistics_have_the_labels_of_rsync() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-a --stats src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    for line in [
+        "Number of files: 5 (reg: 2, dir: 2, link: 1)",
+        "Number of deleted files: 0",
+        "Number of regular files transferred: 2",
+        "Total file size: 7 bytes",
+        "Total transferred file size: 6 bytes",
+        "Literal data: 6 bytes",
+        "Matched data: 0 bytes",
+    ] {
+        assert!(out.contains(&format!("{line}\n")), "no '{line}' in\n{out}");
+    }
+}
+
+#[test]
+fn quiet_keeps_errors() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-aqvi --stats src/ dst");
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "", ""));
+    let (code, out, err) = run(at.path(), "-aq nowhere/ dst");
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(err.starts_with("error: source 'nowhere"), "{err}");
+}
+
+#[test]
+fn unusable_ends_are_named() {
+    let at = planted();
+    let fails = |line: &str, code: i32, text: &str| {
+        assert_eq!(run(at.path(), line), (code, String::new(), format!("error: {text}\n")), "{line}");
+    };
+    fails("-a nowhere dst", 3, "source 'nowhere': no such file or directory");
+    fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist (use --mkpath)");
+    fails("-a src/ src/a", 3, "cannot put a directory over file 'src/a'");
+    let inside = "destination 'src/sub' lies inside the source; this would copy it into itself";
+    fails("-a src/ src/sub", 42, inside);
+}
+
+#[test]
+fn names_are_escaped_as_rsync_does() {
+    let at = planted();
+    fs::write(at.path().join("src").join(OsStr::from_bytes(b"n\n\xff\x1b[m")), "x").unwrap();
+    let (code, out, err) = run(at.path(), "-ai src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains(">f+++++++++ n\\#012\\#377\\#033[m\n"), "{out}");
+}
+
+#[test]
+fn pattern_of_a_file_is_blamed_by_line_and_not_repeated() {
+    let at = planted();
+    fs::write(at.path().join("list"), "ok\n[secret\n").unwrap();
+    let (code, out, err) = run(at.path(), "-a --exclude-from=list src/ dst");
+    assert!(out.is_empty());
+    if code != 0 {
+        assert_eq!(code, 1);
+        assert!(err.starts_with("error: bad pattern at list:2 column ") && !err.contains("secret"), "{err}");
+    }
+}
+
+#[test]
+fn skipped_entries_are_told_in_the_words_of_rsync() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-r src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out, "skipping non-regular file \"link\"\n");
+}
+
+#[test]
+fn closed_standard_output_does_not_stop_the_run() {
+    let at = planted();
+    for index in 0..2000 {
+        fs::write(at.path().join(format!("src/file-{index:04}-with-a-name-that-fills-the-pipe")), "x")
+            .unwrap();
+    }
+    let mut command = dsync(at.path());
+    let mut child =
+        command.args(["-av", "src/", "dst"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(13), ""));
+    assert_eq!(fs::read_dir(at.path().join("dst")).unwrap().count(), 2003);
+}
+
+#[test]
+fn full_device_behind_standard_output_is_reported() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let at = planted();
+    let output = dsync(at.path()).args(["-av", "src/", "dst"]).stdout(full).output().unwrap();
+    let (code, _, err) = told(&output);
+    assert_eq!(code, 13);
+    assert_eq!(err, "error: cannot write to standard output: the disk is full (No space left on device)\n");
+    assert!(at.path().join("dst/sub/b").exists());
+}
+
+#[test]
+fn dry_run_prints_the_plan_and_changes_nothing() {
+    let at = planted();
+    let (code, plan, err) = run(at.path(), "-ain src/ dst");
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(!at.path().join("dst").exists());
+    assert_eq!(run(at.path(), "-ai src/ dst").1, plan);
+}
