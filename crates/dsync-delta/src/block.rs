@@ -76,8 +76,7 @@ pub struct BlockRun {
 }
 
 impl BlockRun {
-    /// Names `count` blocks from `first` on; `None` when that is no block, or more than a file of
-    /// `i64::MAX` bytes can have.
+    /// Names `count` blocks from `first` on; `None` when that is no block, or more than any file can have.
     pub fn new(first: BlockIndex, count: u64) -> Option<Self> {
         let end = first.0.checked_add(count)?;
         (count > 0 && end <= MAX_BLOCKS).then_some(Self { first, count })
@@ -164,7 +163,7 @@ impl Layout {
 }
 
 /// Number of blocks of the longest file in the shortest blocks.
-const MAX_BLOCKS: u64 = 1 << (63 - 10);
+const MAX_BLOCKS: u64 = 1 << (64 - 10);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

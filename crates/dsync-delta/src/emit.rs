@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use crate::{
-    block::{BlockIndex, BlockRun},
+    block::{BlockIndex, BlockRun, Layout},
     num::{len_u64, saturating_usize},
-    search::TokenSink,
+    search::{SearchCounters, SegmentOutcome, TokenSink},
+    segment::SegmentValue,
     token::{MAX_LITERAL, Token},
 };
 
@@ -15,9 +16,9 @@ pub(crate) struct Emitter<'s, S: ?Sized> {
     sink: &'s mut S,
     segment: Range<u64>,
     run: Option<BlockRun>,
-    pub(crate) literal_bytes: u64,
-    pub(crate) matched_bytes: u64,
-    pub(crate) zero_bytes: u64,
+    literal_bytes: u64,
+    matched_bytes: u64,
+    zero_bytes: u64,
 }
 
 impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
@@ -68,11 +69,57 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
 
     /// Emits one block that lies at `range` in the new file.
     pub(crate) fn copy(&mut self, block: BlockIndex, range: &Range<u64>) -> Result<(), S::Error> {
-        let inside = range.end.min(self.segment.end).saturating_sub(range.start.max(self.segment.start));
-        self.matched_bytes += inside;
-        let Some(next) = BlockRun::new(block, 1) else {
+        self.count_matched(range);
+        match BlockRun::new(block, 1) {
+            Some(run) => self.join(run),
+            None => Ok(()),
+        }
+    }
+
+    /// Emits a run of blocks that starts at `at` in the new file.
+    pub(crate) fn copy_run(
+        &mut self,
+        run: Option<BlockRun>,
+        layout: Layout,
+        at: u64,
+    ) -> Result<(), S::Error> {
+        let Some((run, source)) = run.and_then(|run| Some((run, layout.run_range(run)?))) else {
             return Ok(());
         };
+        self.count_matched(&(at..at + (source.end - source.start)));
+        // The blocks may be shorter than when the run was found: some may lie outside the segment now.
+        let block_len = layout.block_len().bytes();
+        let before = self.segment.start.saturating_sub(at) / block_len;
+        let count = self.segment.end.saturating_sub(at).div_ceil(block_len).min(run.count());
+        let first = BlockIndex(run.first().0 + before);
+        match count.checked_sub(before).and_then(|count| BlockRun::new(first, count)) {
+            Some(run) => self.join(run),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the segment.
+    pub(crate) fn finish(
+        mut self,
+        value: SegmentValue,
+        counters: SearchCounters,
+    ) -> Result<SegmentOutcome, S::Error> {
+        self.flush()?;
+        Ok(SegmentOutcome {
+            value,
+            literal_bytes: self.literal_bytes,
+            matched_bytes: self.matched_bytes,
+            zero_bytes: self.zero_bytes,
+            counters,
+        })
+    }
+
+    fn count_matched(&mut self, range: &Range<u64>) {
+        let (start, end) = (range.start.max(self.segment.start), range.end.min(self.segment.end));
+        self.matched_bytes += end.saturating_sub(start);
+    }
+
+    fn join(&mut self, next: BlockRun) -> Result<(), S::Error> {
         if let Some(joined) = self.run.and_then(|run| run.joined(next)) {
             self.run = Some(joined);
             return Ok(());
@@ -83,7 +130,7 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
     }
 
     /// Emits what was held back to be joined.
-    pub(crate) fn flush(&mut self) -> Result<(), S::Error> {
+    fn flush(&mut self) -> Result<(), S::Error> {
         match self.run.take() {
             Some(run) => self.sink.token(Token::Copy(run)),
             None => Ok(()),

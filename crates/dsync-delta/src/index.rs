@@ -11,6 +11,7 @@ use blake3::hazmat::{ChainingValue, HasherExt};
 
 use crate::{
     block::{BlockIndex, Layout},
+    coverage::Coverage,
     key::Key,
     num::{len_u64, saturating_usize},
     signature::{Signature, StrongSum},
@@ -24,6 +25,7 @@ use crate::{
 pub struct IndexedSignature {
     key: Key,
     layout: Layout,
+    coverage: Coverage,
     strong: Vec<StrongSum>,
     weak: Option<WeakIndex>,
     /// Offsets rolled over since the last match that rolling found, over all segments.
@@ -34,10 +36,13 @@ impl IndexedSignature {
     /// Indexes a signature made under `key`. Cost: a few nanoseconds per block.
     pub fn new(signature: Signature, key: &Key) -> Self {
         let layout = signature.layout();
-        let (strong, weak) = signature.into_sums();
-        let full_blocks = saturating_usize(layout.full_block_count()).min(weak.len());
-        let weak = (full_blocks > 0).then(|| WeakIndex::new(&weak[..full_blocks], key));
-        Self { key: key.clone(), layout, strong, weak, fruitless: AtomicU64::new(0) }
+        let (coverage, strong, mut weak) = signature.into_parts();
+        // A short last block is matched by position only.
+        if coverage.slot(BlockIndex(layout.full_block_count())).is_some() {
+            weak.pop();
+        }
+        let weak = (!weak.is_empty()).then(|| WeakIndex::new(&weak, key));
+        Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
     }
 
     /// How the basis is cut in blocks.
@@ -55,16 +60,28 @@ impl IndexedSignature {
         self.weak.as_ref()
     }
 
-    /// Hashes a window as if it lay at `block`, and compares. False for a window of another length than
-    /// the block's.
-    pub(crate) fn compare(&self, block: BlockIndex, window: &[u8]) -> (bool, ChainingValue) {
+    /// Hashes a window as if it lay at `block`, and compares. `None` when there is no sum of the block, or
+    /// it has another length.
+    pub(crate) fn compare(&self, block: BlockIndex, window: &[u8]) -> Option<(bool, ChainingValue)> {
         let range = self.layout.range(block);
         if window.is_empty() || range.end - range.start != len_u64(window.len()) {
-            return (false, ChainingValue::default());
+            return None;
         }
+        let expected = self.strong.get(saturating_usize(self.coverage.slot(block)?))?;
         let value = self.key.hasher().set_input_offset(range.start).update(window).finalize_non_root();
-        let expected = self.strong.get(saturating_usize(block.0));
-        (expected == Some(&StrongSum::of(&value)), value)
+        Some((*expected == StrongSum::of(&value), value))
+    }
+
+    /// Blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
+    pub(crate) fn candidates(
+        &self,
+        sum: WeakSum,
+        near: BlockIndex,
+        max: usize,
+    ) -> impl Iterator<Item = BlockIndex> + '_ {
+        let near = self.coverage.slot(near).unwrap_or(near.0);
+        let slots = self.weak.iter().flat_map(move |weak| weak.candidates(sum, near, max));
+        slots.map(|slot| self.coverage.block(slot))
     }
 
     /// Notes that rolling found something.
@@ -83,12 +100,12 @@ impl IndexedSignature {
     }
 }
 
-/// Blocks by weak sum.
+/// Slots of blocks by weak sum.
 #[derive(Debug)]
 pub(crate) struct WeakIndex {
     secret: WeakSecret,
     filter: Filter,
-    /// Entries by bucket, within a bucket by weak sum, then by block.
+    /// Entries by bucket, within a bucket by weak sum, then by slot.
     entries: Vec<Entry>,
     /// Where each bucket starts in `entries`; one more than there are buckets.
     starts: Vec<u32>,
@@ -98,11 +115,11 @@ pub(crate) struct WeakIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Entry {
     weak: WeakSum,
-    block: u32,
+    slot: u32,
 }
 
 impl WeakIndex {
-    /// Indexes the weak sums of the blocks from 0 on.
+    /// Indexes the weak sums of the slots from 0 on.
     fn new(weak: &[WeakSum], key: &Key) -> Self {
         // Blocks beyond 2^32 are found by position only.
         let weak = &weak[..weak.len().min(saturating_usize(u64::from(u32::MAX)))];
@@ -117,10 +134,10 @@ impl WeakIndex {
         }
         let mut entries = vec![Entry::default(); weak.len()];
         let mut next = starts.clone();
-        for (block, &sum) in (0..).zip(weak) {
-            let slot = &mut next[bucket(sum, bucket_shift)];
-            entries[position(*slot)] = Entry { weak: sum, block };
-            *slot += 1;
+        for (slot, &sum) in (0..).zip(weak) {
+            let place = &mut next[bucket(sum, bucket_shift)];
+            entries[position(*place)] = Entry { weak: sum, slot };
+            *place += 1;
         }
         for bounds in starts.windows(2) {
             entries[position(bounds[0])..position(bounds[1])].sort_unstable();
@@ -153,21 +170,15 @@ impl WeakIndex {
         roll.weak(self.secret)
     }
 
-    /// Blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
-    pub(crate) fn candidates(
-        &self,
-        sum: WeakSum,
-        near: BlockIndex,
-        max: usize,
-    ) -> impl Iterator<Item = BlockIndex> + '_ {
+    /// Slots of blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
+    fn candidates(&self, sum: WeakSum, near: u64, max: usize) -> impl Iterator<Item = u64> + '_ {
         let bucket = bucket(sum, self.bucket_shift);
         let entries = &self.entries[position(self.starts[bucket])..position(self.starts[bucket + 1])];
         let from = entries.partition_point(|entry| entry.weak < sum);
         let class = &entries[from..];
         let class = &class[..class.partition_point(|entry| entry.weak == sum)];
-        let (before, after) = class.split_at(class.partition_point(|entry| u64::from(entry.block) < near.0));
-        let blocks = after.iter().chain(before.iter().rev()).take(max);
-        blocks.map(|entry| BlockIndex(u64::from(entry.block)))
+        let (before, after) = class.split_at(class.partition_point(|entry| u64::from(entry.slot) < near));
+        after.iter().chain(before.iter().rev()).take(max).map(|entry| u64::from(entry.slot))
     }
 }
 

@@ -23,11 +23,13 @@
 
 pub mod apply;
 pub mod block;
+mod coverage;
 mod emit;
 pub mod index;
 pub mod key;
 mod num;
 mod read;
+pub mod refine;
 pub mod root;
 pub mod search;
 pub mod segment;
@@ -43,6 +45,7 @@ pub use crate::{
     index::IndexedSignature,
     key::Key,
     read::ReadAt,
+    refine::{RefineError, RefineRequest, SegmentPlan, plan_segment, refine_parallel},
     root::{ContentHasher, FileRoot, file_root},
     search::{SearchCounters, SearchError, SegmentOutcome, TokenSink, copy_segment, search_segment},
     segment::{RootBuilder, RootError, SegmentError, SegmentHasher, SegmentValue, Segments},

@@ -28,6 +28,8 @@
 //! ([`GIVE_UP_AFTER`]) rolled in the whole file without a match only a sixteenth of it is rolled over, until something
 //! until something is found. So no byte is hashed more than about ten times.
 
+use std::ops::Range;
+
 use crate::{
     block::BlockIndex,
     emit::{Emitter, is_zero},
@@ -113,6 +115,9 @@ pub enum SearchError<R, S> {
     /// There is no such segment.
     #[error("cannot search the segment")]
     Segment(#[source] SegmentError),
+    /// The index for a second round belongs to another basis, or has longer blocks.
+    #[error("the index does not refine the one that was searched before")]
+    ForeignIndex,
 }
 
 /// Searches one segment of a new file for the blocks of a basis.
@@ -135,7 +140,49 @@ where
     R: ReadAt + ?Sized,
     S: TokenSink + ?Sized,
 {
-    Search::new(index, new, segments, segment_index, sink).map_err(SearchError::Segment)?.run()
+    let tree = SegmentTree::new(index.key(), segments, segment_index).map_err(SearchError::Segment)?;
+    let segment = segments.range(segment_index);
+    let file_len = segments.file_len();
+    let mut emitter = Emitter::new(sink, segment.clone());
+    let mut search = Search::new(index, new, file_len, &segment, file_len, &mut emitter);
+    // The window begins a block earlier: the search may have to look for a straddling match.
+    let low = segment.start.saturating_sub(search.block_len - 1);
+    search.window = Window::new(new, file_len, low, READ_LEN);
+    search.tree = Some(tree);
+    search.begin()?;
+    search.run()?;
+    let (tree, counters) = (search.tree.take(), search.counters);
+    let value = match tree {
+        Some(tree) => tree.finish().map_err(SearchError::Segment)?,
+        None => {
+            return Err(SearchError::Segment(SegmentError::NoSuchSegment {
+                index: segment_index,
+                count: segments.count(),
+            }));
+        }
+    };
+    emitter.finish(value, counters).map_err(SearchError::Sink)
+}
+
+/// Searches a stretch of the new file whose value is known, as if nothing was beside it.
+///
+/// `predicted` is the block expected at its start.
+pub(crate) fn search_stretch<R, S>(
+    index: &IndexedSignature,
+    new: &R,
+    file_len: u64,
+    stretch: &Range<u64>,
+    predicted: Option<BlockIndex>,
+    emitter: &mut Emitter<'_, S>,
+) -> Result<SearchCounters, SearchError<R::Error, S::Error>>
+where
+    R: ReadAt + ?Sized,
+    S: TokenSink + ?Sized,
+{
+    let mut search = Search::new(index, new, file_len, stretch, stretch.end, emitter);
+    search.predicted = predicted.unwrap_or(NO_BLOCK);
+    search.run()?;
+    Ok(search.counters)
 }
 
 /// Turns one segment of a new file into literals and zero runs, without a basis.
@@ -169,20 +216,24 @@ where
         emitter.literal(at, bytes).map_err(SearchError::Sink)?;
         at = next;
     }
-    outcome(tree, emitter, SearchCounters::default())
+    let value = tree.finish().map_err(SearchError::Segment)?;
+    emitter.finish(value, SearchCounters::default()).map_err(SearchError::Sink)
 }
 
 /// The search of one segment.
-struct Search<'a, R: ?Sized, S: ?Sized> {
+struct Search<'a, 'e, R: ?Sized, S: ?Sized> {
     index: &'a IndexedSignature,
     weak: Option<&'a WeakIndex>,
     window: Window<'a, R>,
     file_len: u64,
+    /// Where windows end: the file's end, or the end of the stretch that is searched.
+    limit: u64,
     start: u64,
     end: u64,
     block_len: u64,
-    tree: SegmentTree,
-    emitter: Emitter<'a, S>,
+    /// The segment's value; `None` when it is known already.
+    tree: Option<SegmentTree>,
+    emitter: &'a mut Emitter<'e, S>,
     /// Everything before it is either emitted or the pending literal.
     at: u64,
     /// Start of the pending literal: new bytes up to `at` that are not emitted yet.
@@ -204,41 +255,40 @@ enum Hit {
 
 type Outcome<T, R, S> = Result<T, SearchError<<R as ReadAt>::Error, <S as TokenSink>::Error>>;
 
-impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
+impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
+    /// A search of the new file from `stretch.start` to `stretch.end`, in windows that end at `limit`.
     fn new(
         index: &'a IndexedSignature,
         new: &'a R,
-        segments: &Segments,
-        segment_index: u64,
-        sink: &'a mut S,
-    ) -> Result<Self, SegmentError> {
-        let tree = SegmentTree::new(index.key(), segments, segment_index)?;
-        let segment = segments.range(segment_index);
+        file_len: u64,
+        stretch: &Range<u64>,
+        limit: u64,
+        emitter: &'a mut Emitter<'e, S>,
+    ) -> Self {
         let block_len = index.layout().block_len().bytes();
-        let blocks = (segment.end - segment.start) / block_len;
-        // The window begins a block earlier when the search has to look for a straddling match.
-        let low = segment.start.saturating_sub(block_len - 1);
-        Ok(Self {
+        let blocks = (stretch.end - stretch.start) / block_len;
+        Self {
             index,
             weak: index.weak(),
-            window: Window::new(new, segments.file_len(), low, READ_LEN),
-            file_len: segments.file_len(),
-            start: segment.start,
-            end: segment.end,
+            window: Window::new(new, limit, stretch.start, READ_LEN),
+            file_len,
+            limit,
+            start: stretch.start,
+            end: stretch.end,
             block_len,
-            tree,
-            emitter: Emitter::new(sink, segment.clone()),
-            at: segment.start,
-            literal: segment.start,
-            predicted: BlockIndex(segment.start / block_len),
+            tree: None,
+            emitter,
+            at: stretch.start,
+            literal: stretch.start,
+            predicted: BlockIndex(stretch.start / block_len),
             compared: None,
             false_matches_left: MIN_FALSE_MATCHES.max(blocks.saturating_mul(FALSE_MATCHES_PER_BLOCK)),
             counters: SearchCounters::default(),
-        })
+        }
     }
 
-    fn run(mut self) -> Outcome<SegmentOutcome, R, S> {
-        self.begin()?;
+    /// Searches from `self.at` to the end.
+    fn run(&mut self) -> Outcome<(), R, S> {
         while self.at < self.end {
             self.load(self.at + 2 * self.block_len)?;
             if self.take_zeros()? || self.take_predicted()? || self.look_ahead()? {
@@ -252,7 +302,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         }
         self.flush_literal(self.end)?;
         self.hash_to(self.end);
-        outcome(self.tree, self.emitter, self.counters)
+        Ok(())
     }
 
     /// Finds out where the segment's first token begins.
@@ -297,7 +347,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
 
     /// Makes the window hold everything that is pending, up to `high`.
     fn load(&mut self, high: u64) -> Outcome<(), R, S> {
-        let low = self.literal.min(self.at).min(self.tree.position().max(self.start));
+        let low = self.literal.min(self.at).min(self.hashed().max(self.start));
         fill(&mut self.window, self.file_len, low, high)
     }
 
@@ -342,7 +392,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
     fn is_at(&mut self, at: u64, block: BlockIndex) -> bool {
         let range = self.index.layout().range(block);
         let len = range.end - range.start;
-        let allowed = len == self.block_len || self.file_len.checked_sub(len) == Some(at);
+        let allowed = len == self.block_len || self.limit.checked_sub(len) == Some(at);
         len > 0 && allowed && self.compare(at, block)
     }
 
@@ -364,10 +414,12 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         if len == 0 || len_u64(window.len()) != len {
             return false;
         }
-        let (equal, value) = self.index.compare(block, window);
+        let Some((equal, value)) = self.index.compare(block, window) else {
+            return false;
+        };
         self.counters.compared_bytes += len;
-        if unmoved && self.tree.takes_block(at, len) {
-            self.tree.push_block(len, value);
+        if let Some(tree) = self.tree.as_mut().filter(|tree| unmoved && tree.takes_block(at, len)) {
+            tree.push_block(len, value);
         }
         self.compared = Some((at, block, equal));
         equal
@@ -387,16 +439,22 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
     /// Moves on to `to`; nothing is pending.
     fn advance(&mut self, to: u64) {
         (self.at, self.literal) = (to, to);
-        if self.tree.position() + HASH_LAG <= to {
+        if self.hashed() + HASH_LAG <= to {
             self.hash_to(to - to % HASH_UNIT);
         }
     }
 
+    /// Up to where the segment's value is known.
+    fn hashed(&self) -> u64 {
+        self.tree.as_ref().map_or(u64::MAX - HASH_LAG, SegmentTree::position)
+    }
+
     /// Brings the segment's value up to `to`, as far as it consists of whole chunks.
     fn hash_to(&mut self, to: u64) {
-        let from = self.tree.position();
-        if from < to {
-            self.tree.update(self.window.bytes(from, to.min(self.end)));
+        if let Some(tree) = &mut self.tree
+            && tree.position() < to
+        {
+            tree.update(self.window.bytes(tree.position(), to.min(self.end)));
         }
     }
 
@@ -447,14 +505,14 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         let len = layout.short_tail_len().map(u64::from)?;
         let is_last = self.predicted.0 == layout.full_block_count();
         let end = self.at.saturating_add(len);
-        (is_last && end <= self.file_len && self.compare(self.at, self.predicted)).then_some(end)
+        (is_last && end <= self.limit && self.compare(self.at, self.predicted)).then_some(end)
     }
 
     /// The basis' short last block at the end of the new file, if it begins at `low` or later.
     fn final_tail(&mut self, low: u64) -> Option<(u64, BlockIndex)> {
         let layout = self.index.layout();
         let len = layout.short_tail_len().map(u64::from)?;
-        let at = self.file_len.checked_sub(len)?;
+        let at = self.limit.checked_sub(len)?;
         let block = BlockIndex(layout.full_block_count());
         (at >= low && at < self.end && self.compare(at, block)).then_some((at, block))
     }
@@ -471,7 +529,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         if self.at - self.literal >= len_u64(MAX_LITERAL) {
             self.load(self.at)?;
             // The last block length of the file stays pending: the basis' short last block may be there.
-            self.flush_literal(self.at.min(self.file_len.saturating_sub(self.block_len)))?;
+            self.flush_literal(self.at.min(self.limit.saturating_sub(self.block_len)))?;
             self.hash_to(self.at - self.at % HASH_UNIT);
         }
         Ok(())
@@ -493,7 +551,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         let Some(weak) = self.weak else {
             return Ok(None);
         };
-        let last = to.min((self.file_len + 1).saturating_sub(self.block_len));
+        let last = to.min((self.limit + 1).saturating_sub(self.block_len));
         let mut at = from;
         let mut roll = None;
         while at < last && self.may_roll(at) {
@@ -523,7 +581,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
     /// Makes the window hold everything from `from` on, too.
     fn load_held(&mut self, from: u64, high: u64, hold: bool) -> Outcome<(), R, S> {
         if hold {
-            let low = from.min(self.tree.position()).min(self.literal);
+            let low = from.min(self.hashed()).min(self.literal);
             return fill(&mut self.window, self.file_len, low, high);
         }
         self.load(high)
@@ -535,7 +593,7 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
         if to - self.literal >= len_u64(MAX_LITERAL) {
             self.flush_literal(to)?;
         }
-        if self.tree.position() + HASH_LAG <= to {
+        if self.hashed() + HASH_LAG <= to {
             self.hash_to(to - to % HASH_UNIT);
         }
         Ok(())
@@ -582,8 +640,8 @@ impl<'a, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, R, S> {
             }
             self.count_false_match();
         }
-        let aligned = self.predicted;
-        for (tried, block) in weak.candidates(sum, aligned, MAX_CANDIDATES).enumerate() {
+        let index = self.index;
+        for (tried, block) in index.candidates(sum, self.predicted, MAX_CANDIDATES).enumerate() {
             self.counters.weak_hits += u64::from(tried == 0);
             if self.false_matches_left == 0 {
                 break;
@@ -612,22 +670,6 @@ fn fill<R: ReadAt + ?Sized, S>(
     window.fill(low, high).map_err(|error| match error {
         WindowError::Read(error) => SearchError::Read(error),
         WindowError::Short { actual } => SearchError::ShortRead { expected: file_len, actual },
-    })
-}
-
-/// Ends a segment.
-fn outcome<R, S: TokenSink + ?Sized>(
-    tree: SegmentTree,
-    mut emitter: Emitter<'_, S>,
-    counters: SearchCounters,
-) -> Result<SegmentOutcome, SearchError<R, S::Error>> {
-    emitter.flush().map_err(SearchError::Sink)?;
-    Ok(SegmentOutcome {
-        value: tree.finish().map_err(SearchError::Segment)?,
-        literal_bytes: emitter.literal_bytes,
-        matched_bytes: emitter.matched_bytes,
-        zero_bytes: emitter.zero_bytes,
-        counters,
     })
 }
 
@@ -729,7 +771,10 @@ mod tests {
         ) {
             let (basis, new) = (old.bytes(seed, old_len), new.bytes(seed / 2, new_len));
             let (found, slack) = literal_bytes_and_slack(&basis, &new, 1024);
-            prop_assert!(found <= naive_literal_bytes(&basis, &new, 1024, basis.len() >= 1024) + slack);
+            // Without a single full block there is nothing to roll for.
+            if basis.len() >= 1024 {
+                prop_assert!(found <= naive_literal_bytes(&basis, &new, 1024, true) + slack);
+            }
         }
     }
 

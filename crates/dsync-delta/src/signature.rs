@@ -18,7 +18,8 @@ use blake3::hazmat::HasherExt;
 use rayon::prelude::*;
 
 use crate::{
-    block::{BlockIndex, Layout},
+    block::{BlockIndex, BlockRun, Layout},
+    coverage::Coverage,
     key::Key,
     num::{len_u64, saturating_usize},
     read::{ReadAt, read_full},
@@ -66,6 +67,8 @@ impl SumsFormat {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     layout: Layout,
+    /// The blocks that there are sums of, in the order of the sums.
+    coverage: Coverage,
     strong: Vec<StrongSum>,
     /// As long as `strong`, or empty in [`SumsFormat::StrongOnly`].
     weak: Vec<WeakSum>,
@@ -95,18 +98,19 @@ impl Signature {
         bytes
     }
 
-    /// The strong and the weak sums in order of blocks; no weak ones in [`SumsFormat::StrongOnly`].
-    pub(crate) fn into_sums(self) -> (Vec<StrongSum>, Vec<WeakSum>) {
-        (self.strong, self.weak)
+    /// The blocks that there are sums of, and their strong and weak sums in that order; no weak ones in
+    /// [`SumsFormat::StrongOnly`].
+    pub(crate) fn into_parts(self) -> (Coverage, Vec<StrongSum>, Vec<WeakSum>) {
+        (self.coverage, self.strong, self.weak)
     }
 
-    fn with_capacity(layout: Layout, format: SumsFormat) -> Self {
-        let blocks = saturating_usize(layout.block_count());
+    fn with_capacity(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
+        let blocks = saturating_usize(coverage.block_count());
         let weak = match format {
             SumsFormat::StrongOnly => Vec::new(),
             SumsFormat::StrongAndWeak => Vec::with_capacity(blocks),
         };
-        Self { layout, strong: Vec::with_capacity(blocks), weak, format }
+        Self { layout, coverage, strong: Vec::with_capacity(blocks), weak, format }
     }
 }
 
@@ -134,6 +138,26 @@ impl BlockSummer {
         let weak = self.secret.map_or_else(WeakSum::default, |secret| secret.sum(bytes));
         (StrongSum::of(&value), weak)
     }
+
+    /// Reads and sums a run of blocks that lies in the layout.
+    fn sum_run<R: ReadAt>(
+        &self,
+        run: BlockRun,
+        basis: &R,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Vec<(StrongSum, WeakSum)>, SignatureError<R::Error>> {
+        let Some(range) = self.layout.run_range(run) else {
+            return Ok(Vec::new());
+        };
+        buffer.resize(saturating_usize(range.end - range.start), 0);
+        let got = read_full(basis, range.start, buffer).map_err(SignatureError::Read)?;
+        if got < buffer.len() {
+            let got = range.start.saturating_add(len_u64(got));
+            return Err(SignatureError::WrongLength { expected: self.layout.file_len(), got });
+        }
+        let blocks = buffer.chunks(self.layout.block_len().size());
+        Ok((run.first().0..).zip(blocks).map(|(block, bytes)| self.sum(BlockIndex(block), bytes)).collect())
+    }
 }
 
 /// Makes a signature of a basis fed in order, in pieces of any length.
@@ -158,7 +182,7 @@ impl SignatureBuilder {
     pub fn with_format(key: &Key, layout: Layout, format: SumsFormat) -> Self {
         Self {
             summer: BlockSummer::new(key, layout, format),
-            signature: Signature::with_capacity(layout, format),
+            signature: Signature::with_capacity(layout, Coverage::whole(layout), format),
             partial: Vec::new(),
             got: 0,
         }
@@ -234,26 +258,29 @@ where
     R: ReadAt + Sync,
     R::Error: Send,
 {
+    signature_of(key, layout, Coverage::whole(layout), format, basis)
+}
+
+/// Makes a signature of some blocks of a basis on all threads of the current rayon pool.
+pub(crate) fn signature_of<R>(
+    key: &Key,
+    layout: Layout,
+    coverage: Coverage,
+    format: SumsFormat,
+    basis: &R,
+) -> Result<Signature, SignatureError<R::Error>>
+where
+    R: ReadAt + Sync,
+    R::Error: Send,
+{
     let summer = BlockSummer::new(key, layout, format);
-    let block_len = layout.block_len().bytes();
-    let stretch = READ_LEN.max(block_len);
-    let parts = (0..layout.file_len().div_ceil(stretch))
+    let stretch = (READ_LEN / layout.block_len().bytes()).max(1);
+    let parts = coverage
+        .stretches(stretch)
         .into_par_iter()
-        .map_init(Vec::new, |buffer, part| {
-            let start = part * stretch;
-            let len = stretch.min(layout.file_len() - start);
-            buffer.resize(saturating_usize(len), 0);
-            let got = read_full(basis, start, buffer).map_err(SignatureError::Read)?;
-            if got < buffer.len() {
-                let got = start.saturating_add(len_u64(got));
-                return Err(SignatureError::WrongLength { expected: layout.file_len(), got });
-            }
-            let first = start / block_len;
-            let blocks = buffer.chunks(layout.block_len().size());
-            Ok((first..).zip(blocks).map(|(block, bytes)| summer.sum(BlockIndex(block), bytes)).collect())
-        })
+        .map_init(Vec::new, |buffer, run| summer.sum_run(run, basis, buffer))
         .collect::<Result<Vec<Vec<_>>, _>>()?;
-    let mut signature = Signature::with_capacity(layout, format);
+    let mut signature = Signature::with_capacity(layout, coverage, format);
     for (strong, weak) in parts.into_iter().flatten() {
         signature.strong.push(strong);
         if format == SumsFormat::StrongAndWeak {
@@ -299,11 +326,21 @@ impl SignatureDecoder {
     /// # Errors
     /// [`SumsError::TooManyBlocks`].
     pub fn new(layout: Layout, format: SumsFormat, max_blocks: u64) -> Result<Self, SumsError> {
-        let block_count = layout.block_count();
+        Self::of(layout, Coverage::whole(layout), format, max_blocks)
+    }
+
+    /// Starts a signature of some blocks.
+    pub(crate) fn of(
+        layout: Layout,
+        coverage: Coverage,
+        format: SumsFormat,
+        max_blocks: u64,
+    ) -> Result<Self, SumsError> {
+        let block_count = coverage.block_count();
         if block_count > max_blocks {
             return Err(SumsError::TooManyBlocks { blocks: block_count, max: max_blocks });
         }
-        let signature = Signature { layout, strong: Vec::new(), weak: Vec::new(), format };
+        let signature = Signature { layout, coverage, strong: Vec::new(), weak: Vec::new(), format };
         Ok(Self { signature, block_count, partial: Vec::new() })
     }
 
