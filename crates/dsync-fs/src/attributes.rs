@@ -113,3 +113,19 @@ pub(crate) fn apply(fd: BorrowedFd<'_>, handle: Handle, now: &Metadata, wanted: 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_set_is_not_asked_for() {
+        let wanted = Wanted { mode: Some(0o4755), uid: Some(7), gid: Some(20), ..Wanted::default() };
+        let user = Privileges { root: false, groups: vec![20, 30] };
+        assert_eq!(user.narrow(&wanted), Wanted { uid: None, ..wanted });
+        let other = Privileges { root: false, groups: vec![30] };
+        assert_eq!(other.narrow(&wanted), Wanted { uid: None, gid: None, ..wanted });
+        let root = Privileges { root: true, groups: Vec::new() };
+        assert_eq!(root.narrow(&wanted), wanted);
+    }
+}

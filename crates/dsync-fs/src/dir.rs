@@ -122,11 +122,19 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
     pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
+        self.open_beneath_by(path, Self::open_accelerated)
+    }
+
+    fn open_beneath_by(
+        &self,
+        path: &RelPath,
+        accelerated: impl Fn(&Self, &[u8]) -> Option<io::Result<(Self, usize)>>,
+    ) -> io::Result<Self> {
         let mut rest = path.as_bytes();
         let mut reached: Option<Self> = None;
         while !rest.is_empty() {
             let here = reached.as_ref().unwrap_or(self);
-            let (next, taken) = match here.open_accelerated(rest) {
+            let (next, taken) = match accelerated(here, rest) {
                 Some(result) => result?,
                 None => here.open_first(rest)?,
             };
@@ -510,3 +518,74 @@ const OPENAT2_TRIES: usize = 8;
 
 /// Cleared when the kernel or a sandbox refuses `openat2`.
 static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::attributes::Wanted;
+
+    fn name(text: &[u8]) -> Component {
+        Component::new(text).unwrap()
+    }
+
+    /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.
+    #[test]
+    fn both_ways_beneath_agree() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = Dir::open_operand(scratch.path()).unwrap();
+        root.make_dir(&name(b"a"), 0o755).unwrap();
+        let a = root.open_child(&name(b"a")).unwrap();
+        a.make_dir(&name(b"b"), 0o755).unwrap();
+        a.make_symlink(&name(b"link"), b"b", &Wanted::default()).unwrap();
+        a.make_special(&name(b"fifo"), Special::Fifo, &Wanted::default()).unwrap();
+        root.make_symlink(&name(b"up"), b"..", &Wanted::default()).unwrap();
+        for path in ["", "a", "a/b", "a/link", "a/link/x", "a/fifo", "a/none", "up", "up/etc", "a/b/c"] {
+            let path = RelPath::parse(path.as_bytes()).unwrap();
+            let plain = root.open_beneath_by(&path, |_, _| None);
+            match (root.open_beneath(&path), plain) {
+                (Ok(fast), Ok(plain)) => {
+                    assert_eq!(fast.metadata().unwrap().stamp(), plain.metadata().unwrap().stamp());
+                }
+                (Err(fast), Err(plain)) => {
+                    let missing = io::ErrorKind::NotFound;
+                    assert_eq!(fast.kind() == missing, plain.kind() == missing, "{path:?}");
+                }
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_handle_lists_again_and_again() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = Dir::open_operand(scratch.path()).unwrap();
+        for entry in [&b"b"[..], b"a", b"c"] {
+            root.make_dir(&name(entry), 0o755).unwrap();
+        }
+        for _ in 0..3 {
+            let listing = root.list();
+            let names: Vec<_> = listing.entries.iter().map(|(name, _)| name.as_bytes()).collect();
+            assert_eq!(names, [b"a", b"b", b"c"]);
+            assert!(listing.complete && listing.error.is_none());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        /// Law: a prefix is whole components, within the limit, and not empty.
+        #[test]
+        fn prefixes_end_at_component_borders(
+            names in prop::collection::vec("[a-z]{1,9}", 1..9),
+            limit in 9usize..40,
+        ) {
+            let path = names.join("/").into_bytes();
+            let taken = prefix_within(&path, limit);
+            prop_assert!(taken > 0 && taken <= limit.max(path.len().min(limit)));
+            prop_assert!(taken == path.len() || path[taken] == b'/');
+        }
+    }
+}

@@ -66,3 +66,25 @@ fn cached<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, find: im
 
 /// Most names kept per direction: a peer chooses the names that are asked for.
 const MAX_CACHED: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_known_both_ways_and_unknown_names_are_nobody() {
+        let names = Names::new();
+        for _ in 0..2 {
+            assert_eq!(names.user_name(0).as_deref(), Some(&b"root"[..]));
+            assert_eq!(names.group_name(0).as_deref(), Some(&b"root"[..]));
+            assert_eq!(names.uid_of(b"root"), Some(0));
+            assert_eq!(names.gid_of(b"root"), Some(0));
+            assert_eq!(names.user_name(4_000_000_001), None);
+            assert_eq!(names.group_name(4_000_000_001), None);
+            for unknown in [&b""[..], b"no such user, surely", b"ro\0ot", b"\xff\xfe", b"0"] {
+                assert_eq!(names.uid_of(unknown), None);
+                assert_eq!(names.gid_of(unknown), None);
+            }
+        }
+    }
+}

@@ -90,3 +90,22 @@ pub(crate) fn map_own_file(fd: impl AsFd) -> io::Result<Mmap> {
     // or change it while it is mapped; this crate writes nothing to it after this call.
     unsafe { Mmap::map(fd) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_to_the_hard_one() {
+        let limit = raise_nofile_limit();
+        assert_eq!(limit, getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX));
+        assert_eq!(raise_nofile_limit(), limit);
+    }
+
+    #[test]
+    fn the_creation_mask_is_read_without_changing_it() {
+        let mask = file_creation_mask();
+        assert!(mask <= 0o777);
+        assert_eq!(file_creation_mask(), mask);
+    }
+}

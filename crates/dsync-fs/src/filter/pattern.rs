@@ -37,8 +37,8 @@ enum Matcher {
     Path(Vec<u8>),
     /// The path is this or ends in it after a `/`.
     Tail(Vec<u8>),
-    /// The last component matches.
-    NameLike(Regex),
+    /// The last components, as many as the pattern has slashes and one more, match.
+    TailLike { regex: Regex, slashes: usize },
     /// The path matches.
     PathLike {
         regex: Regex,
@@ -89,7 +89,9 @@ impl Pattern {
             Matcher::Tail(tail) => {
                 path.strip_suffix(tail.as_slice()).is_some_and(|head| matches!(head, [] | [.., b'/']))
             }
-            Matcher::NameLike(regex) => regex.is_match(last(path)),
+            Matcher::TailLike { regex, slashes } => {
+                tail(path, *slashes).is_some_and(|tail| regex.is_match(tail))
+            }
             Matcher::PathLike { regex, slash_before, slash_after } => {
                 let slash_after = *slash_after && is_dir;
                 if !slash_before && !slash_after {
@@ -109,15 +111,24 @@ fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
+/// The end of the path that has this many slashes inside; `None` when the path has fewer.
+fn tail(path: &[u8], slashes: usize) -> Option<&[u8]> {
+    let mut borders = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+    match borders.nth(slashes) {
+        Some((border, _)) => path.get(border + 1..),
+        None => (path.iter().filter(|byte| **byte == b'/').count() == slashes).then_some(path),
+    }
+}
+
 /// A pattern with wildcards, its leading slash removed.
 fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, FilterReason)> {
     let crosses = body.windows(2).any(|pair| pair == b"**");
     let slash_before = !anchored && body.starts_with(b"**");
     let slash_after = body.ends_with(b"***");
-    let name_only = !anchored && !crosses && !body.contains(&b'/');
+    let is_tail = !anchored && !crosses;
     let mut source = String::with_capacity(body.len() * 4 + 16);
     source.push('^');
-    if !anchored && !slash_before && !name_only {
+    if !anchored && !slash_before && !is_tail {
         source.push_str("(?:.*/)?");
     }
     translate(body, &mut source).map_err(|(column, reason)| (column + removed, reason))?;
@@ -128,9 +139,12 @@ fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, 
         .size_limit(MAX_PROGRAM_BYTES)
         .build()
         .map_err(|_| (1, FilterReason::TooComplex))?;
-    Ok(match name_only {
-        true => Matcher::NameLike(regex),
-        false => Matcher::PathLike { regex, slash_before, slash_after },
+    Ok(if is_tail {
+        // Also those inside a class, though no class ever matches a slash.
+        let slashes = body.iter().filter(|byte| **byte == b'/').count();
+        Matcher::TailLike { regex, slashes }
+    } else {
+        Matcher::PathLike { regex, slash_before, slash_after }
     })
 }
 
