@@ -25,6 +25,7 @@ pub mod apply;
 pub mod block;
 mod coverage;
 mod emit;
+pub mod in_place;
 pub mod index;
 pub mod key;
 mod num;
@@ -42,6 +43,7 @@ mod weak;
 pub use crate::{
     apply::{Applier, ApplyError, Step, StepError},
     block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
+    in_place::{BasisCopy, InPlaceError, InPlaceOrder, InPlaceStep},
     index::IndexedSignature,
     key::Key,
     read::ReadAt,
