@@ -61,7 +61,8 @@ impl ControlOut {
     pub(crate) fn send_last(&self, message: &ControlMessage) -> Result<(), SyncError> {
         if let Some(mut sender) = lock(&self.sender).take() {
             sender.send(message)?;
-            sender.finish()?;
+            // The peer may hang up as soon as it has read the message.
+            let _ = sender.finish();
         }
         Ok(())
     }

@@ -41,10 +41,10 @@ pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
     while let Some(message) = receiver.recv()? {
         order.check(&message)?;
         site.session.note_alive();
-        if let DataMessage::LaneEnd = message {
-            return Ok(());
-        }
         lane.message(message)?;
+    }
+    if order.is_over() {
+        return Ok(());
     }
     Err(SyncError::Protocol { detail: "a data lane ended without its last message".to_owned() })
 }
