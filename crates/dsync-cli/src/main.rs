@@ -92,8 +92,17 @@ fn refuse(error: &UsageError) -> u8 {
 
 /// Starts the log when `DSYNC_LOG` asks for one; returns true when it does.
 fn start_log() -> bool {
-    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("DSYNC_LOG") else {
+    let Some(wanted) = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty()) else {
         return false;
+    };
+    let filter = match tracing_subscriber::EnvFilter::try_new(&wanted) {
+        Ok(filter) => filter,
+        Err(error) => {
+            say(&escape_text(&format!(
+                "dsync: DSYNC_LOG='{wanted}' is not a filter, nothing is logged: {error}"
+            )));
+            return false;
+        }
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
     true

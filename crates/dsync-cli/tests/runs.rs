@@ -122,6 +122,17 @@ fn unusable_ends_are_named() {
 }
 
 #[test]
+fn complaint_about_an_operand_is_one_line_on_standard_error() {
+    let at = planted();
+    let output = dsync(at.path()).args(["-a", "src", "a\n\u{1b}b:dst"]).output().unwrap();
+    let text = "error: host contains characters that are not allowed: '\\n'\n".to_owned();
+    assert_eq!(told(&output), (1, String::new(), text));
+    let output = dsync(at.path()).args(["-a", "no\nwhere\u{202e}", "dst"]).output().unwrap();
+    let text = "error: source 'no\\#012where\\#342\\#200\\#256': no such file or directory\n".to_owned();
+    assert_eq!(told(&output), (3, String::new(), text));
+}
+
+#[test]
 fn names_are_escaped_as_rsync_does() {
     let at = planted();
     fs::write(at.path().join("src").join(OsStr::from_bytes(b"n\n\xff\x1b[m")), "x").unwrap();
@@ -134,12 +145,21 @@ fn names_are_escaped_as_rsync_does() {
 fn pattern_of_a_file_is_blamed_by_line_and_not_repeated() {
     let at = planted();
     fs::write(at.path().join("list"), "ok\n[secret\n").unwrap();
-    let (code, out, err) = run(at.path(), "-a --exclude-from=list src/ dst");
-    assert!(out.is_empty());
-    if code != 0 {
-        assert_eq!(code, 1);
-        assert!(err.starts_with("error: bad pattern at list:2 column ") && !err.contains("secret"), "{err}");
-    }
+    let text = "error: bad pattern at list:2 column 1: '[' without ']'\n".to_owned();
+    assert_eq!(run(at.path(), "-a --exclude-from=list src/ dst"), (1, String::new(), text));
+    let text = "error: bad pattern at '[x' column 1: '[' without ']'\n".to_owned();
+    assert_eq!(run(at.path(), "-a --exclude=[x src/ dst"), (1, String::new(), text));
+}
+
+#[test]
+fn log_filter_that_cannot_be_read_is_named_and_the_run_goes_on() {
+    let at = planted();
+    let output = dsync(at.path()).env("DSYNC_LOG", "=,=").args(["-a", "src/", "dst"]).output().unwrap();
+    let text =
+        "dsync: DSYNC_LOG='=,=' is not a filter, nothing is logged: invalid filter directive\n".to_owned();
+    assert_eq!(told(&output), (0, String::new(), text));
+    let output = dsync(at.path()).env("DSYNC_LOG", "").args(["-a", "src/", "dst"]).output().unwrap();
+    assert_eq!(told(&output), (0, String::new(), String::new()));
 }
 
 #[test]
