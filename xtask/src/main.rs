@@ -1,2 +1,59 @@
-//! Project tasks.
-fn main() {}
+//! Project tasks: `cargo xtask VERB`.
+//!
+//! Every check of the project is a verb here, so that a person and `.ci/run` call the same thing. A
+//! verb prints what it does, ends with 0 when all is well and with 1 and a reason when it is not.
+#![allow(clippy::disallowed_methods, reason = "tasks read and write the checkout, not user trees")]
+
+mod ci;
+mod error;
+mod fuzz;
+mod layers;
+mod rivals;
+mod step;
+mod suite;
+mod tools;
+
+use std::{env, process::ExitCode};
+
+use error::TaskError;
+
+/// A verb: its name, what it does, and the function that does it.
+struct Verb {
+    name: &'static str,
+    help: &'static str,
+    run: fn(&[String]) -> Result<(), TaskError>,
+}
+
+const VERBS: &[Verb] = &[
+    Verb { name: "test", help: "install or name what the tests need, then run all of them", run: suite::run },
+    Verb { name: "ci", help: "everything that .ci/run checks, timed", run: ci::run },
+    Verb {
+        name: "layers",
+        help: "fail on a dependency that ARCHITECTURE.md does not allow",
+        run: layers::run,
+    },
+    Verb { name: "deny", help: "bans, licences and sources of all dependencies, offline", run: ci::deny },
+    Verb { name: "fuzz-smoke", help: "every fuzz target for some seconds [--seconds N]", run: fuzz::run },
+    Verb { name: "rivals", help: "dsync beside rsync, scp and tar over ssh [--help]", run: rivals::run },
+];
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let Some((name, rest)) = args.split_first() else { return usage() };
+    let Some(verb) = VERBS.iter().find(|verb| verb.name == name) else { return usage() };
+    match (verb.run)(rest) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask {name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: cargo xtask VERB [OPTIONS]");
+    for verb in VERBS {
+        eprintln!("  {:<11} {}", verb.name, verb.help);
+    }
+    ExitCode::FAILURE
+}

@@ -1,0 +1,87 @@
+//! `cargo xtask ci`: every check, each named and timed. All of them run, then the verdict.
+
+use std::time::Instant;
+
+use crate::{
+    error::TaskError,
+    fuzz, layers,
+    step::{cargo, run as run_command},
+    suite,
+    tools::{provide_component, provide_subcommand},
+};
+
+const DENY_VERSION: &str = "0.20.2";
+
+/// A step: its name and what it does.
+type Step = (&'static str, fn() -> Result<(), TaskError>);
+
+const STEPS: &[Step] = &[
+    ("format", format),
+    ("clippy", clippy),
+    ("layers", || layers::run(&[])),
+    ("deny", || deny(&[])),
+    ("rustdoc", rustdoc),
+    ("test", || suite::run(&[])),
+    ("fuzz-smoke", || fuzz::run(&[])),
+];
+
+/// Runs all steps, or those that are named.
+///
+/// # Errors
+/// [`TaskError::Steps`] names those that failed.
+pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    if let Some(unknown) = args.iter().find(|arg| !STEPS.iter().any(|(name, _)| name == arg)) {
+        return Err(TaskError::Argument(unknown.clone()));
+    }
+    let mut table = Vec::new();
+    let mut names = Vec::new();
+    for (name, step) in STEPS.iter().filter(|(name, _)| args.is_empty() || args.iter().any(|arg| arg == name))
+    {
+        println!("==> {name}");
+        let since = Instant::now();
+        let result = step();
+        let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+        if let Err(error) = result {
+            eprintln!("{name}: {error}");
+            names.push((*name).to_owned());
+        }
+        table.push(format!("{name:<12} {verdict:<7} {:>6.1} s", since.elapsed().as_secs_f64()));
+    }
+    println!("\n{}", table.join("\n"));
+    if names.is_empty() { Ok(()) } else { Err(TaskError::Steps { names }) }
+}
+
+/// Bans, licences and sources; advisories need a database from the network and are left to releases.
+///
+/// # Errors
+/// Those of the command.
+pub(crate) fn deny(_args: &[String]) -> Result<(), TaskError> {
+    provide_subcommand("deny", DENY_VERSION)?;
+    run_command(&mut cargo(&["fetch", "--locked"]))?;
+    run_command(&mut cargo(&[
+        "deny",
+        "--offline",
+        "--log-level",
+        "error",
+        "check",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
+}
+
+fn format() -> Result<(), TaskError> {
+    provide_component("fmt", "rustfmt")?;
+    run_command(&mut cargo(&["fmt", "--all", "--check"]))?;
+    run_command(&mut cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+}
+
+fn clippy() -> Result<(), TaskError> {
+    provide_component("clippy", "clippy")?;
+    run_command(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn rustdoc() -> Result<(), TaskError> {
+    let mut command = cargo(&["doc", "--locked", "--workspace", "--no-deps"]);
+    run_command(command.env("RUSTDOCFLAGS", "-D warnings"))
+}

@@ -1,0 +1,68 @@
+//! Why a task failed.
+
+use std::{io, process::ExitStatus};
+
+/// Why a task failed; printed once, by `main`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TaskError {
+    /// A program could not be started.
+    #[error("cannot start '{program}': {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program ended badly.
+    #[error("'{command}' failed: {status}")]
+    Failed {
+        /// Its command line.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// Programs are missing and may not be installed from here.
+    #[error("missing: {}\nInstall what is missing and run again", list.join(", "))]
+    Missing {
+        /// Programs with the package that brings them.
+        list: Vec<String>,
+    },
+    /// A file of the checkout could not be read.
+    #[error("cannot read '{path}': {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// `cargo metadata` failed.
+    #[error("cargo metadata: {0}")]
+    Metadata(#[from] cargo_metadata::Error),
+    /// Dependencies that the layers forbid.
+    #[error("forbidden dependencies:\n  {}", breaches.join("\n  "))]
+    Layers {
+        /// One line each.
+        breaches: Vec<String>,
+    },
+    /// Tests that were left out without leave.
+    #[error("tests were left out that tests/skips.txt does not allow here:\n  {}", tests.join("\n  "))]
+    Skipped {
+        /// Reason and name of each.
+        tests: Vec<String>,
+    },
+    /// Tests marked as ignored.
+    #[error("{count} tests are marked as ignored; a test runs or is listed in tests/skips.txt")]
+    Ignored {
+        /// How many.
+        count: usize,
+    },
+    /// Steps that failed.
+    #[error("failed steps: {}", names.join(", "))]
+    Steps {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// An argument that the verb does not know.
+    #[error("unknown argument '{0}'")]
+    Argument(String),
+}

@@ -1,0 +1,113 @@
+//! `cargo xtask fuzz-smoke`: every fuzz target for a short while, as many at once as there are cores.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use crate::{
+    error::TaskError,
+    step::{cargo, line, root, run as run_command},
+    tools::{FOR_FUZZING, provide, provide_subcommand},
+};
+
+const FUZZ_VERSION: &str = "0.13.2";
+
+/// How long each target runs unless told otherwise, in seconds.
+const SECONDS: &str = "30";
+
+/// Builds all targets and runs each.
+///
+/// # Errors
+/// [`TaskError`]: a target does not build, or found something.
+pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    let seconds = match args {
+        [] => SECONDS,
+        [flag, seconds] if flag == "--seconds" => seconds,
+        [other, ..] => return Err(TaskError::Argument(other.clone())),
+    };
+    provide(FOR_FUZZING)?;
+    provide_subcommand("fuzz", FUZZ_VERSION)?;
+    // Sanitizers are unstable; the variable lets the one installed toolchain use its own.
+    run_command(cargo(&["fuzz", "build"]).env("RUSTC_BOOTSTRAP", "1"))?;
+    let targets = targets()?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let mut failed = Vec::new();
+    for group in targets.chunks(cores) {
+        let started: Vec<(&String, Command, Child)> = group
+            .iter()
+            .map(|target| {
+                let mut command = fuzzer(target, seconds)?;
+                let program = target.clone();
+                let child = command.spawn().map_err(|source| TaskError::Start { program, source })?;
+                Ok((target, command, child))
+            })
+            .collect::<Result<_, TaskError>>()?;
+        for (target, command, mut child) in started {
+            let status =
+                child.wait().map_err(|source| TaskError::Start { program: target.clone(), source })?;
+            println!("fuzz {target}: {}", if status.success() { "ok".into() } else { status.to_string() });
+            if !status.success() {
+                eprintln!("{}\nsee fuzz/artifacts/{target} and target/fuzz-{target}.log", line(&command));
+                failed.push(target.clone());
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(TaskError::Steps { names: failed }) }
+}
+
+/// The targets: one file each.
+fn targets() -> Result<Vec<String>, TaskError> {
+    let dir = root().join("fuzz/fuzz_targets");
+    let entries =
+        fs::read_dir(&dir).map_err(|source| TaskError::Read { path: dir.display().to_string(), source })?;
+    let mut found: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// One target's run: from its checked-in seeds, with a corpus of its own to grow.
+fn fuzzer(target: &str, seconds: &str) -> Result<Command, TaskError> {
+    let root = root();
+    let io = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| TaskError::Read { path, source }
+    };
+    let corpus = root.join("fuzz/corpus").join(target);
+    let artifacts = root.join("fuzz/artifacts").join(target);
+    for dir in [&corpus, &artifacts] {
+        fs::create_dir_all(dir).map_err(io(dir))?;
+    }
+    let mut command = Command::new(binary(&root, target));
+    command.current_dir(&root).stdin(Stdio::null());
+    command.args([
+        &format!("-max_total_time={seconds}"),
+        "-timeout=10",
+        "-rss_limit_mb=1024",
+        "-print_final_stats=1",
+    ]);
+    command.arg(format!("-artifact_prefix={}/", artifacts.display()));
+    command.arg(&corpus);
+    let seeds = root.join("fuzz/seeds").join(target);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    let log = root.join(format!("target/fuzz-{target}.log"));
+    let file = fs::File::create(&log).map_err(io(&log))?;
+    let copy = file.try_clone().map_err(io(&log))?;
+    command.stdout(file).stderr(copy);
+    Ok(command)
+}
+
+/// Where `cargo fuzz` puts a target.
+fn binary(root: &Path, target: &str) -> PathBuf {
+    let arch = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    root.join("fuzz/target").join(arch).join("release").join(target)
+}

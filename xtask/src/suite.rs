@@ -1,0 +1,152 @@
+//! `cargo xtask test`: all tests, on a machine that has what they need.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpListener,
+    process::Stdio,
+};
+
+use crate::{
+    error::TaskError,
+    step::{cargo, line, root, run as run_command, succeeds},
+    tools::{FOR_TESTS, is_root, provide},
+};
+
+/// Runs every test of the workspace; fails on a test that was left out without leave.
+///
+/// # Errors
+/// [`TaskError`]: what is missing, what failed, or what was left out.
+pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    provide(FOR_TESTS)?;
+    // The end-to-end tests run the binary and the examples, which a test build need not contain.
+    run_command(&mut cargo(&[
+        "build",
+        "--locked",
+        "-p",
+        "dsync-cli",
+        "-p",
+        "dsync-engine",
+        "--bins",
+        "--examples",
+    ]))?;
+    let log = root().join("target/skipped-tests");
+    let _ = fs::remove_file(&log);
+    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
+    command.args(args).env("DSYNC_SKIP_LOG", &log).env_remove("DSYNC_BIN").stdout(Stdio::piped());
+    let command_line = line(&command);
+    let start = |source| TaskError::Start { program: command_line.clone(), source };
+    let mut child = command.spawn().map_err(start)?;
+    let ignored = child.stdout.take().map_or(0, |output| relay(output, &mut std::io::stdout()));
+    let status = child.wait().map_err(start)?;
+    if !status.success() {
+        return Err(TaskError::Failed { command: command_line, status });
+    }
+    if ignored > 0 {
+        return Err(TaskError::Ignored { count: ignored });
+    }
+    check_skips(&read("tests/skips.txt")?, &fs::read_to_string(&log).unwrap_or_default(), &holds_here)
+}
+
+/// Passes the tests' output on and counts the tests that it calls ignored.
+fn relay(output: impl Read, to: &mut impl Write) -> usize {
+    let mut ignored = 0;
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        let count = line.strip_prefix("test result:").and_then(|rest| {
+            let part = rest.split(';').find(|part| part.trim().ends_with("ignored"))?;
+            part.trim().trim_end_matches(" ignored").parse::<usize>().ok()
+        });
+        ignored += count.unwrap_or(0);
+        let _ = writeln!(to, "{line}");
+    }
+    ignored
+}
+
+fn read(path: &str) -> Result<String, TaskError> {
+    fs::read_to_string(root().join(path)).map_err(|source| TaskError::Read { path: path.into(), source })
+}
+
+/// Holds the skips that happened against those that are allowed; both are lines "reason test".
+fn check_skips(allowed: &str, happened: &str, holds: &dyn Fn(&str) -> bool) -> Result<(), TaskError> {
+    let pair =
+        |line: &str| line.split_once(' ').map(|(reason, test)| (test.trim().to_owned(), reason.to_owned()));
+    let lines = allowed.lines().filter(|line| !line.starts_with('#'));
+    let mut leave: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (test, reason) in lines.filter_map(pair) {
+        leave.entry(test).or_default().push(reason);
+    }
+    let is_allowed = |test: &String, reason: &String| {
+        leave.get(test).is_some_and(|reasons| reasons.contains(reason)) && holds(reason)
+    };
+    let skipped: Vec<(String, String)> = happened.lines().filter_map(pair).collect();
+    for (test, reason) in &skipped {
+        println!("skipped: {test} ({reason})");
+    }
+    let tests: Vec<String> = skipped
+        .iter()
+        .filter(|(test, reason)| !is_allowed(test, reason))
+        .map(|(test, reason)| format!("{test} ({reason})"))
+        .collect();
+    if tests.is_empty() { Ok(()) } else { Err(TaskError::Skipped { tests }) }
+}
+
+/// True when a reason to skip really holds on this machine.
+fn holds_here(reason: &str) -> bool {
+    match reason {
+        "needs-root" => !is_root(),
+        "needs-namespace" => !succeeds("unshare", &["--net", "true"]),
+        "needs-ipv6" => TcpListener::bind("[::1]:0").is_err(),
+        "needs-loop" => {
+            !(is_root()
+                && succeeds("unshare", &["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+                && succeeds("losetup", &["-f"]))
+        }
+        "needs-immutable" => {
+            let probe = env::temp_dir().join(format!("dsync-immutable-{}", std::process::id()));
+            let path = probe.to_string_lossy().into_owned();
+            let works = fs::write(&probe, "").is_ok() && succeeds("chattr", &["+i", &path]);
+            let _ = succeeds("chattr", &["-i", &path]);
+            let _ = fs::remove_file(&probe);
+            !works
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: &str = "# comment\nneeds-root one\nneeds-root two\nneeds-ipv6 two\n";
+
+    #[test]
+    fn listed_skip_whose_reason_holds_is_allowed() {
+        assert!(check_skips(ALLOWED, "needs-root one\nneeds-ipv6 two\n", &|_| true).is_ok());
+        assert!(check_skips(ALLOWED, "", &|_| false).is_ok());
+    }
+
+    #[test]
+    fn unlisted_skip_fails() {
+        assert!(check_skips(ALLOWED, "needs-root three\n", &|_| true).is_err());
+        assert!(check_skips(ALLOWED, "needs-ipv6 one\n", &|_| true).is_err());
+    }
+
+    #[test]
+    fn listed_skip_whose_reason_does_not_hold_fails() {
+        assert!(check_skips(ALLOWED, "needs-root one\n", &|_| false).is_err());
+    }
+
+    #[test]
+    fn stand_in_is_never_a_reason() {
+        assert!(!holds_here("stand-in"));
+    }
+
+    #[test]
+    fn ignored_tests_are_counted() {
+        let output = "test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured\nx\ntest result: ok. 1 passed; 1 ignored;";
+        let mut relayed = Vec::new();
+        assert_eq!(relay(output.as_bytes(), &mut relayed), 3);
+        assert!(relayed.starts_with(b"test result: ok. 3 passed"));
+    }
+}

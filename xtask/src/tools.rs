@@ -1,0 +1,89 @@
+//! What the tasks need from the machine: installed when that is allowed, else named.
+
+use std::{env, fs, path::Path};
+
+use crate::{
+    error::TaskError,
+    step::{cargo, command, run, succeeds},
+};
+
+/// A program and the Debian package that brings it.
+pub(crate) struct Tool {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// What the test suite runs besides dsync itself.
+pub(crate) const FOR_TESTS: &[Tool] = &[
+    Tool { program: "sshd", package: "openssh-server" },
+    Tool { program: "ssh", package: "openssh-client" },
+    Tool { program: "rsync", package: "rsync" },
+    Tool { program: "nft", package: "nftables" },
+    Tool { program: "ip", package: "iproute2" },
+    Tool { program: "unshare", package: "util-linux" },
+    Tool { program: "mkfs.ext4", package: "e2fsprogs" },
+    Tool { program: "chattr", package: "e2fsprogs" },
+    Tool { program: "mount", package: "mount" },
+    Tool { program: "perl", package: "perl-base" },
+    Tool { program: "cc", package: "gcc" },
+];
+
+/// What the fuzz targets' runtime is compiled with.
+pub(crate) const FOR_FUZZING: &[Tool] = &[Tool { program: "g++", package: "g++" }];
+
+/// Makes sure that every tool is there: as root on a machine with apt it installs what is missing.
+///
+/// # Errors
+/// [`TaskError::Missing`] names what is missing still.
+pub(crate) fn provide(tools: &[Tool]) -> Result<(), TaskError> {
+    let missing = || tools.iter().filter(|tool| !is_there(tool.program));
+    let mut packages: Vec<&str> = missing().map(|tool| tool.package).collect();
+    packages.dedup();
+    if !packages.is_empty() && is_root() && is_there("apt-get") {
+        println!("installing {}", packages.join(" "));
+        run(command("apt-get", &["update", "-q"]).env("DEBIAN_FRONTEND", "noninteractive"))?;
+        let install = ["install", "-q", "-y", "--no-install-recommends"];
+        let args: Vec<&str> = install.into_iter().chain(packages).collect();
+        run(command("apt-get", &args).env("DEBIAN_FRONTEND", "noninteractive"))?;
+    }
+    let list: Vec<String> =
+        missing().map(|tool| format!("{} (Debian package {})", tool.program, tool.package)).collect();
+    if list.is_empty() { Ok(()) } else { Err(TaskError::Missing { list }) }
+}
+
+/// Makes sure that a cargo subcommand is there, built without optimisation: it runs for seconds.
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn provide_subcommand(name: &str, version: &str) -> Result<(), TaskError> {
+    if succeeds(&env::var("CARGO").unwrap_or_else(|_| "cargo".into()), &[name, "--version"]) {
+        return Ok(());
+    }
+    println!("installing cargo-{name} {version}");
+    run(&mut cargo(&["install", "--locked", "--debug", "--quiet", &format!("cargo-{name}@{version}")]))
+}
+
+/// Makes sure that a component of the toolchain is there.
+///
+/// # Errors
+/// Those of [`run`].
+pub(crate) fn provide_component(subcommand: &str, component: &str) -> Result<(), TaskError> {
+    if succeeds(&env::var("CARGO").unwrap_or_else(|_| "cargo".into()), &[subcommand, "--version"]) {
+        return Ok(());
+    }
+    run(&mut command("rustup", &["component", "add", component]))
+}
+
+/// True when the effective user is root.
+pub(crate) fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.and_then(|ids| ids.split_whitespace().nth(1)).is_some_and(|effective| effective == "0")
+}
+
+/// True when a program is on the path, or where only root's path leads.
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    on_path || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).is_file())
+}
