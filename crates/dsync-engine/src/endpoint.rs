@@ -23,7 +23,7 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, Observer, Summary, SyncError, destination,
+    CancelToken, Observer, Summary, SyncError, destination, guard,
     observe::Connection,
     session::{self, DestinationMail, Invitation, Session, SourceMail},
     source,
@@ -172,6 +172,7 @@ fn local(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let filter = compile(&options)?;
+    guard::refuse_self_copy(paths, &path, &filter)?;
     let (here, there) = dsync_transport::memory::pair();
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();

@@ -168,3 +168,47 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition.wait_timeout(guard, POLL).unwrap_or_else(PoisonError::into_inner).0
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::frame::ControlSender;
+
+    use super::*;
+
+    fn halt() -> (Halt, dsync_transport::memory::MemoryLink) {
+        let (here, there) = dsync_transport::memory::pair();
+        let here: Arc<dyn Link> = Arc::new(here);
+        let control = Arc::new(ControlOut::new(ControlSender::new(here.open_lane().unwrap().tx)));
+        (Halt::new(here, control), there)
+    }
+
+    #[test]
+    fn the_first_failure_wins_and_closes_the_link() {
+        let (halt, there) = halt();
+        halt.fail(SyncError::Cancelled);
+        halt.fail(SyncError::BothRemote);
+        assert!(halt.stopped());
+        assert!(there.accept_lane().and_then(|_| there.accept_lane()).is_err());
+        assert!(matches!(halt.into_result(), Err(SyncError::Cancelled)));
+    }
+
+    #[test]
+    fn an_echo_gives_way_to_the_failure_behind_it() {
+        let (halt, _there) = halt();
+        halt.fail(SyncError::Link(LinkError::Closed));
+        halt.fail(SyncError::BothRemote);
+        assert!(matches!(halt.into_result(), Err(SyncError::BothRemote)));
+    }
+
+    #[test]
+    fn a_panic_ends_the_run_and_not_the_process() {
+        let (halt, _there) = halt();
+        std::thread::scope(|scope| {
+            let halt = &halt;
+            let _ = halt.spawn(scope, "panics", || panic!("an observer fell over"));
+        });
+        let error = halt.into_result().unwrap_err();
+        assert!(matches!(error, SyncError::Aborted { message } if message == "an observer fell over"));
+    }
+}

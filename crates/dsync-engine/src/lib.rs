@@ -11,6 +11,7 @@ mod destination;
 pub mod endpoint;
 pub mod error;
 pub mod exit_code;
+mod guard;
 mod halt;
 pub mod observe;
 pub mod operand;

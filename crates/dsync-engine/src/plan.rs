@@ -254,3 +254,161 @@ pub(crate) fn fs_timestamp(time: Timestamp) -> dsync_fs::Timestamp {
 pub(crate) fn device_number(number: dsync_fs::DeviceNumber) -> DeviceNumber {
     DeviceNumber { major: number.major, minor: number.minor }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::name::Name;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy(options: SyncOptions) -> Policy {
+        Policy { options, privileged: true, umask: 0o022 }
+    }
+
+    fn archive() -> SyncOptions {
+        SyncOptions { recursive: true, links: true, perms: true, times: true, ..SyncOptions::default() }
+    }
+
+    fn file(size: u64, mode: u16, seconds: i64, nanoseconds: u32) -> Entry {
+        Entry {
+            name: Name::try_from(b"f".as_slice()).unwrap(),
+            kind: EntryKind::File { size, content: None },
+            attributes: Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 7, gid: 8 },
+        }
+    }
+
+    /// What the entry looks like once it was made.
+    fn as_made(entry: &Entry, wanted: &Wanted) -> Metadata {
+        let time = wanted.mtime.unwrap_or_default();
+        Metadata {
+            kind: Kind::File,
+            mode: wanted.mode.unwrap_or(0o600),
+            size: match entry.kind {
+                EntryKind::File { size, .. } => size,
+                _ => 0,
+            },
+            mtime: time,
+            ctime: time,
+            uid: wanted.uid.unwrap_or(0),
+            gid: wanted.gid.unwrap_or(0),
+            dev: 1,
+            ino: 1,
+            nlink: 1,
+            rdev: dsync_fs::DeviceNumber::default(),
+            blocks: 0,
+        }
+    }
+
+    fn decide(policy: &Policy, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
+        let owner = Ownership { uid: Some(entry.attributes.uid), gid: Some(entry.attributes.gid) };
+        policy.decide(entry, owner, existing, || true, || false)
+    }
+
+    #[test]
+    fn a_missing_file_is_created_unless_only_existing_ones_are_wanted() {
+        let entry = file(5, 0o640, 100, 5);
+        let verdict = decide(&policy(archive()), &entry, None);
+        assert_eq!(verdict.action, Action::Create);
+        assert_eq!(verdict.wanted.mode, Some(0o640));
+        let only_existing = SyncOptions { existing: true, ..archive() };
+        assert_eq!(decide(&policy(only_existing), &entry, None).action, Action::Keep);
+    }
+
+    #[test]
+    fn without_perms_a_new_file_gets_the_umask_and_an_old_one_keeps_its_bits() {
+        let plain = policy(SyncOptions { times: true, ..SyncOptions::default() });
+        let entry = file(5, 0o6777, 100, 5);
+        assert_eq!(decide(&plain, &entry, None).wanted.mode, Some(0o755));
+        let mut old = as_made(&entry, &decide(&plain, &entry, None).wanted);
+        old.mode = 0o600;
+        old.size = 4;
+        let verdict = decide(&plain, &entry, Some(&old));
+        assert_eq!((verdict.action, verdict.wanted.mode), (Action::Update, Some(0o600)));
+    }
+
+    #[test]
+    fn a_newer_file_is_left_alone_under_update() {
+        let newer = policy(SyncOptions { update: true, ..archive() });
+        let entry = file(5, 0o600, 100, 0);
+        let mut old = as_made(&entry, &decide(&newer, &entry, None).wanted);
+        old.size = 9;
+        old.mtime.seconds = 101;
+        assert_eq!(decide(&newer, &entry, Some(&old)).action, Action::Keep);
+        old.mtime.seconds = 99;
+        assert_eq!(decide(&newer, &entry, Some(&old)).action, Action::Update);
+    }
+
+    #[test]
+    fn another_type_is_in_the_way() {
+        let entry = file(5, 0o600, 100, 0);
+        let mut old = as_made(&entry, &Wanted::default());
+        old.kind = Kind::Dir;
+        let verdict = decide(&policy(archive()), &entry, Some(&old));
+        assert_eq!((verdict.action, verdict.in_the_way), (Action::Create, Some(Kind::Dir)));
+    }
+
+    #[test]
+    fn a_filesystem_without_fractions_does_not_make_every_file_old() {
+        let whole = Timestamp { seconds: 5, nanoseconds: 0 };
+        let fraction = Timestamp { seconds: 5, nanoseconds: 123 };
+        assert!(same_time(whole, fraction) && same_time(fraction, whole));
+        assert!(!same_time(fraction, Timestamp { seconds: 5, nanoseconds: 124 }));
+        assert!(!same_time(whole, Timestamp { seconds: 6, nanoseconds: 0 }));
+    }
+
+    fn any_options() -> impl Strategy<Value = SyncOptions> {
+        any::<[bool; 6]>().prop_map(|[perms, times, size_only, update, ignore_existing, existing]| {
+            SyncOptions {
+                perms,
+                times,
+                size_only,
+                update,
+                ignore_existing,
+                existing,
+                ..SyncOptions::default()
+            }
+        })
+    }
+
+    proptest! {
+        /// Law: what a verdict makes needs nothing the next time (a run converges), whatever the options,
+        /// as long as times are preserved.
+        #[test]
+        fn what_was_made_is_kept(
+            options in any_options(), size in 0..100_u64, mode in 0..=0o7777_u16,
+            seconds in -10..10_i64, nanoseconds in 0..3_u32,
+        ) {
+            let policy = policy(SyncOptions { times: true, existing: false, ..options });
+            let entry = file(size, mode, seconds, nanoseconds);
+            let first = decide(&policy, &entry, None);
+            let made = as_made(&entry, &first.wanted);
+            let second = decide(&policy, &entry, Some(&made));
+            prop_assert_eq!(second.action, Action::Keep);
+            prop_assert!(second.changes.is_empty());
+        }
+
+        /// Law: a kept entry has no differences that are to be preserved; any other has a reason.
+        #[test]
+        fn an_action_has_a_reason(
+            options in any_options(), sizes in (0..3_u64, 0..3_u64), modes in (0..4_u16, 0..4_u16),
+            times in (0..3_i64, 0..3_i64),
+        ) {
+            let policy = policy(options);
+            let entry = file(sizes.0, modes.0, times.0, 1);
+            let mut old = as_made(&file(sizes.1, modes.1, times.1, 1), &Wanted::default());
+            old.mode = modes.1;
+            old.mtime = dsync_fs::Timestamp { seconds: times.1, nanoseconds: 1 };
+            (old.uid, old.gid) = (entry.attributes.uid, entry.attributes.gid);
+            let verdict = decide(&policy, &entry, Some(&old));
+            match verdict.action {
+                Action::Retag => prop_assert!(!verdict.changes.is_empty()),
+                Action::Update => {
+                    prop_assert!(sizes.0 != sizes.1 || (!policy.options.size_only && times.0 != times.1));
+                }
+                _ => prop_assert!(verdict.changes.is_empty()),
+            }
+        }
+    }
+}

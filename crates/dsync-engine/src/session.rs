@@ -40,6 +40,11 @@ pub(crate) struct ControlOut {
 }
 
 impl ControlOut {
+    /// Shares the sending half of the control lane.
+    pub(crate) fn new(sender: ControlSender) -> Self {
+        Self { sender: Mutex::new(Some(sender)) }
+    }
+
     /// Sends one message.
     pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SyncError> {
         match lock(&self.sender).as_mut() {
@@ -209,7 +214,7 @@ impl Session {
         sender: ControlSender,
         timeout: Duration,
     ) -> Self {
-        let control = Arc::new(ControlOut { sender: Mutex::new(Some(sender)) });
+        let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,

@@ -23,6 +23,7 @@ pub mod filter;
 pub mod ids;
 pub mod metadata;
 pub mod operand;
+mod place;
 pub mod remove;
 pub mod source_file;
 pub mod spool;

@@ -250,3 +250,42 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 /// Types in the order of their wire values.
 const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn component(name: &[u8]) -> Component {
+        Component::new(name).unwrap()
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let mut path = RelPath::root();
+        path.push(&component(b"a b"));
+        path.push(&component(&[0xff, b'\n']));
+        let wanted = Wanted {
+            mode: Some(0o755),
+            mtime: Some(Timestamp { seconds: -5, nanoseconds: 7 }),
+            uid: None,
+            gid: Some(u32::MAX),
+        };
+        let entries = vec![(component(&[b'x'; 255]), Kind::Dir), (component(b"y"), Kind::BlockDevice)];
+        let record = Record { path: path.clone(), wanted: Some(wanted), entries: entries.clone() };
+        let bytes = record.encode();
+        let back = Record::decode(&bytes).unwrap();
+        assert_eq!((back.path, back.wanted, back.entries), (path, Some(wanted), entries));
+        for cut in 1..bytes.len() {
+            // Damage is found or at least harmless: no panic, no name that was not written.
+            let _ = Record::decode(&bytes[..cut]);
+        }
+    }
+
+    #[test]
+    fn types_are_numbered_as_on_the_wire() {
+        for (number, kind) in KINDS.iter().enumerate() {
+            assert_eq!(file_type_of(*kind) as usize, number);
+        }
+    }
+}

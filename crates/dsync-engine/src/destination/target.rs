@@ -8,6 +8,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use dsync_fs::{Component, Dir, DirLock};
@@ -68,14 +69,7 @@ impl Target {
             }
             Err(source) => return Err(SyncError::DestinationUnusable { path: parent.to_owned(), source }),
         };
-        // No lock: several runs may put single files into one directory, each is one rename.
-        Ok(Self {
-            path: parent.to_owned(),
-            root: Some(Arc::new(root)),
-            rename: Some(name),
-            created: false,
-            _lock: None,
-        })
+        Self::with_root(parent, root, Some(name), false, options)
     }
 
     /// The operand names a directory that does not exist.
@@ -121,7 +115,7 @@ impl Target {
         let lock = if options.dry_run {
             None
         } else {
-            match root.try_lock().map_err(unusable)? {
+            match wait_for_lock(&root).map_err(unusable)? {
                 Some(lock) => Some(lock),
                 None => return Err(SyncError::Locked { path: path.to_owned() }),
             }
@@ -129,6 +123,21 @@ impl Target {
         Ok(Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created, _lock: lock })
     }
 }
+
+/// Waits a little for another run to end: single files that are copied to one place at the same time
+/// follow each other, while a run that overlaps with a long one is refused.
+fn wait_for_lock(root: &Dir) -> io::Result<Option<DirLock>> {
+    let until = Instant::now() + LOCK_WAIT;
+    loop {
+        match root.try_lock()? {
+            None if Instant::now() < until => std::thread::sleep(crate::halt::POLL),
+            result => return Ok(result),
+        }
+    }
+}
+
+/// How long another run is waited for.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
 
 fn is_absent_or_file(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
