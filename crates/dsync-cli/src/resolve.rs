@@ -348,7 +348,7 @@ mod tests {
         };
         assert_eq!(options("-a"), expected);
         assert_eq!(options(""), SyncOptions::default());
-        assert_eq!(options("-a --no-g").group, false);
+        assert!(!options("-a --no-g").group);
     }
 
     #[test]

@@ -116,7 +116,8 @@ fn unusable_ends_are_named() {
     };
     fails("-a nowhere dst", 3, "source 'nowhere': no such file or directory");
     fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist (use --mkpath)");
-    fails("-a src/ src/a", 3, "cannot put a directory over file 'src/a'");
+    fs::write(at.path().join("file"), "kept").unwrap();
+    fails("-a src/ file", 3, "cannot put a directory over file 'file'");
     let inside = "destination 'src/sub' lies inside the source; this would copy it into itself";
     fails("-a src/ src/sub", 42, inside);
 }
