@@ -26,7 +26,7 @@ use crate::{
     CancelToken, Observer, Summary, SyncError, destination, guard,
     observe::Connection,
     session::{self, DestinationMail, Invitation, Session, SourceMail},
-    source,
+    source::{self, Tree},
 };
 
 /// Where the new files are.
@@ -205,12 +205,12 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let walk = open_walk(paths, &options)?;
+    let tree = open_tree(paths, &options)?;
     let role = PeerRole::Destination { path: path.into_vec() };
     with_remote(host, connect, observer, cancel, |link| {
         let terms = session::Terms { role, options, timeout: connect.timeout };
         let (session, mail) = Session::start_source(link, terms)?;
-        source::run(session, mail, walk, Some(observer), cancel)
+        source::run(session, mail, tree, Some(observer), cancel)
     })
 }
 
@@ -288,13 +288,13 @@ fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> R
         PeerRole::Source { paths } => {
             let paths: Vec<_> =
                 paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-            let walk = match open_walk(&paths, &session.options) {
-                Ok(walk) => walk,
+            let tree = match open_tree(&paths, &session.options) {
+                Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
             session.control.send(&ControlMessage::Ready)?;
             let mail = SourceMail { receiver, order: SourceInbox::peer() };
-            source::run(session, mail, walk, None, cancel)?;
+            source::run(session, mail, tree, None, cancel)?;
         }
         PeerRole::Destination { path } => {
             let filter = match compile(&session.options) {
@@ -312,7 +312,7 @@ fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> R
 }
 
 /// Opens the source operands; a missing one is an error when it is the only one.
-fn open_walk(paths: &[PathBuf], options: &SyncOptions) -> Result<Walk, SyncError> {
+fn open_tree(paths: &[PathBuf], options: &SyncOptions) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
         one_file_system: options.one_file_system,
@@ -337,7 +337,7 @@ fn open_walk(paths: &[PathBuf], options: &SyncOptions) -> Result<Walk, SyncError
                 _ => SyncError::SourceMissing { path },
             })
         }
-        _ => Ok(walk),
+        _ => Ok(Tree { operands: paths.to_vec(), walk }),
     }
 }
 

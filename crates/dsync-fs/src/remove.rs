@@ -29,6 +29,9 @@ pub struct RemoveError {
 impl Dir {
     /// Removes an entry and everything below it. Goes on after an entry that cannot be removed.
     ///
+    /// What `keeps` is true for stays, with everything in it and the directories that it is in; that is
+    /// no error.
+    ///
     /// `visitor` hears of each removed entry, by its path relative to this directory: in byte order of
     /// names, the entries of a directory before the directory.
     ///
@@ -38,9 +41,10 @@ impl Dir {
     pub fn remove_tree(
         &self,
         name: &Component,
+        keeps: &dyn Fn(&RelPath, Kind) -> bool,
         visitor: &mut dyn FnMut(&RelPath, Kind),
     ) -> Result<(), RemoveError> {
-        Removal::new(self, name, visitor, false).run()
+        Removal::new(self, name, keeps, visitor, false).run()
     }
 
     /// Visits what [`Dir::remove_tree`] would remove, in the same order, and removes nothing.
@@ -50,14 +54,16 @@ impl Dir {
     pub fn list_tree(
         &self,
         name: &Component,
+        keeps: &dyn Fn(&RelPath, Kind) -> bool,
         visitor: &mut dyn FnMut(&RelPath, Kind),
     ) -> Result<(), RemoveError> {
-        Removal::new(self, name, visitor, true).run()
+        Removal::new(self, name, keeps, visitor, true).run()
     }
 }
 
 struct Removal<'a> {
     base: &'a Dir,
+    keeps: &'a dyn Fn(&RelPath, Kind) -> bool,
     visitor: &'a mut dyn FnMut(&RelPath, Kind),
     dry_run: bool,
     /// Path of the last level.
@@ -84,12 +90,13 @@ impl<'a> Removal<'a> {
     fn new(
         base: &'a Dir,
         name: &Component,
+        keeps: &'a dyn Fn(&RelPath, Kind) -> bool,
         visitor: &'a mut dyn FnMut(&RelPath, Kind),
         dry_run: bool,
     ) -> Self {
         let pending = vec![(name.clone(), None)].into_iter();
         let first = Level { dir: None, identity: (0, 0), pending, stays: false, listed: 1 };
-        Self { base, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
+        Self { base, keeps, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
     }
 
     fn run(mut self) -> Result<(), RemoveError> {
@@ -117,6 +124,13 @@ impl<'a> Removal<'a> {
                 stat => stat?.kind,
             },
         };
+        if (self.keeps)(&self.path.join(name), kind) {
+            if let Some(level) = self.levels.last_mut() {
+                level.stays = true;
+            }
+            return Ok(());
+        }
+        let parent = self.last_dir()?;
         if kind == Kind::Dir {
             match open_level(parent, name, listed) {
                 Ok(level) => {

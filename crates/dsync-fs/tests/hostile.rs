@@ -143,7 +143,7 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
         let _ = symlink("../../outside", tree.join("p/link"));
         thread::sleep(Duration::from_micros(200));
         for _ in 0..10 {
-            match root.remove_tree(&name("tree"), &mut |_, _| {}) {
+            match root.remove_tree(&name("tree"), &|_, _| false, &mut |_, _| {}) {
                 Ok(()) => break,
                 // Whoever moves entries about can make some of them be missed, not more.
                 Err(error) => assert!(error.path.as_bytes().starts_with(b"tree"), "{error:?}"),
@@ -155,7 +155,7 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
     let flips = attacker.join().unwrap();
     canary.check();
     assert!(rounds > 20 && flips > 20, "no race: {rounds} rounds, {flips} flips");
-    root.remove_tree(&name("tree"), &mut |_, _| {}).unwrap();
+    root.remove_tree(&name("tree"), &|_, _| false, &mut |_, _| {}).unwrap();
     assert!(!tree.exists());
 }
 
@@ -223,7 +223,7 @@ fn planted_links_are_refused_by_every_step() {
     assert!(dsync_fs::dir::is_wrong_type(&root.open_source(&name("f")).unwrap_err()));
     assert!(root.set_attributes(&name("f"), Kind::File, &wanted).is_err());
     assert_eq!(root.stat(&name("f")).unwrap().kind, Kind::Symlink);
-    root.remove_tree(&name("real"), &mut |_, _| {}).unwrap();
+    root.remove_tree(&name("real"), &|_, _| false, &mut |_, _| {}).unwrap();
     let staged = StagedFile::create(&root, name("f")).unwrap();
     staged.write_all_at(0, b"mine").unwrap();
     staged.prepare(&wanted, None, Durability::File).unwrap().commit().unwrap();

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Component, Dir, Kind, RelPath, SealedSpool, Spool, SpoolError, Timestamp, Wanted};
+use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spool, SpoolError, Timestamp, Wanted};
 use dsync_wire::{
     event::{Action, Planned},
     message::Operation,
@@ -21,6 +21,23 @@ use crate::{SyncError, plan::file_type_of};
 pub(super) struct Deletions {
     spool: Spool,
     entries: u64,
+    filter: Protection,
+}
+
+/// What is never removed, in a directory that is removed as well.
+#[derive(Clone)]
+pub(super) struct Protection(Option<Arc<FilterSet>>);
+
+impl Protection {
+    /// The excluded entries, unless they are to be removed as well.
+    pub(super) fn new(filter: &Arc<FilterSet>, delete_excluded: bool) -> Self {
+        Self((!delete_excluded).then(|| Arc::clone(filter)))
+    }
+
+    /// True when the entry stays.
+    pub(super) fn covers(&self, path: &RelPath, kind: Kind) -> bool {
+        self.0.as_ref().is_some_and(|filter| filter.excludes(path.as_bytes(), kind == Kind::Dir))
+    }
 }
 
 /// The extraneous entries of one directory.
@@ -31,8 +48,8 @@ struct Record {
 }
 
 impl Deletions {
-    pub(super) fn new() -> Result<Self, SyncError> {
-        Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0 })
+    pub(super) fn new(filter: Protection) -> Result<Self, SyncError> {
+        Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0, filter })
     }
 
     /// Notes the extraneous entries of a directory, whose attributes are then set after the deletions.
@@ -54,7 +71,7 @@ impl Deletions {
     pub(super) fn carry_out(self, site: &Site<'_>, root: Option<&Arc<Dir>>) -> Result<(), SyncError> {
         let Some(root) = root else { return Ok(()) };
         let spool = self.spool.seal().map_err(spool_error)?;
-        let allowed = allowed(site, root, &spool, self.entries)?;
+        let allowed = allowed(site, root, &spool, self.entries, &self.filter)?;
         for record in spool.iter() {
             if site.session.halt.stopped() {
                 return Ok(());
@@ -62,14 +79,20 @@ impl Deletions {
             let Some(record) = Record::decode(record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
-            directory(site, root, &record, allowed)?;
+            directory(site, root, &record, allowed, &self.filter)?;
         }
         Ok(())
     }
 }
 
 /// Whether the deletions may be made; counts them where they may not.
-fn allowed(site: &Site<'_>, root: &Dir, spool: &SealedSpool, entries: u64) -> Result<bool, SyncError> {
+fn allowed(
+    site: &Site<'_>,
+    root: &Dir,
+    spool: &SealedSpool,
+    entries: u64,
+    filter: &Protection,
+) -> Result<bool, SyncError> {
     if entries == 0 {
         return Ok(true);
     }
@@ -83,11 +106,12 @@ fn allowed(site: &Site<'_>, root: &Dir, spool: &SealedSpool, entries: u64) -> Re
         let Some(record) = Record::decode(record.map_err(spool_error)?) else { continue };
         let Ok(dir) = root.open_beneath(&record.path) else { continue };
         for (name, kind) in &record.entries {
-            count += 1;
             if *kind == Kind::Dir {
+                let keeps = |below: &RelPath, kind| filter.covers(&under(&record.path, below), kind);
                 // A directory that cannot be listed fails when it is removed.
-                let _ = dir.list_tree(name, &mut |_, _| count += 1);
-                count -= 1;
+                let _ = dir.list_tree(name, &keeps, &mut |_, _| count += 1);
+            } else {
+                count += 1;
             }
         }
     }
@@ -99,7 +123,13 @@ fn allowed(site: &Site<'_>, root: &Dir, spool: &SealedSpool, entries: u64) -> Re
 }
 
 /// Removes the extraneous entries of one directory, then sets its attributes.
-fn directory(site: &Site<'_>, root: &Dir, record: &Record, allowed: bool) -> Result<(), SyncError> {
+fn directory(
+    site: &Site<'_>,
+    root: &Dir,
+    record: &Record,
+    allowed: bool,
+    filter: &Protection,
+) -> Result<(), SyncError> {
     let dir = match root.open_beneath(&record.path) {
         Ok(dir) => Arc::new(dir),
         Err(error) => {
@@ -109,7 +139,7 @@ fn directory(site: &Site<'_>, root: &Dir, record: &Record, allowed: bool) -> Res
     };
     if allowed {
         for (name, kind) in &record.entries {
-            remove(site, &dir, &record.path, name, *kind)?;
+            remove(site, &dir, &record.path, (name, *kind), filter)?;
         }
         site.touched(&dir);
     }
@@ -124,9 +154,10 @@ pub(super) fn remove(
     site: &Site<'_>,
     dir: &Dir,
     parent: &RelPath,
-    name: &Component,
-    kind: Kind,
+    (name, kind): (&Component, Kind),
+    filter: &Protection,
 ) -> Result<(), SyncError> {
+    let keeps = |below: &RelPath, kind| filter.covers(&under(parent, below), kind);
     let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
@@ -135,8 +166,10 @@ pub(super) fn remove(
         }
     };
     let result = match kind {
-        Kind::Dir if dry_run => dir.list_tree(name, &mut tell).map_err(|error| (error.path, error.source)),
-        Kind::Dir => dir.remove_tree(name, &mut tell).map_err(|error| (error.path, error.source)),
+        Kind::Dir if dry_run => {
+            dir.list_tree(name, &keeps, &mut tell).map_err(|error| (error.path, error.source))
+        }
+        Kind::Dir => dir.remove_tree(name, &keeps, &mut tell).map_err(|error| (error.path, error.source)),
         _ => {
             let result = if dry_run { Ok(()) } else { dir.remove_file(name) };
             if result.is_ok() {

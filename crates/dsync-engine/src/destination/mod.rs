@@ -114,7 +114,7 @@ pub(crate) fn run(
             });
             let inbox = halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx));
             let planner = halt.spawn(scope, "plan", move || {
-                let plan = planner::run(site, terms.operand, terms.filter, signers_tx, &listed)?;
+                let plan = planner::run(site, terms.operand, &Arc::new(terms.filter), signers_tx, &listed)?;
                 *lock(leftover) = plan;
                 Ok(())
             });

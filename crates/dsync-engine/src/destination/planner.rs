@@ -25,7 +25,7 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
-    delete::Deletions,
+    delete::{Deletions, Protection},
     directory::{Directory, settle},
     files::Pending,
     owners::Owners,
@@ -40,7 +40,7 @@ use crate::{
 pub(super) struct Planner<'a> {
     site: &'a Site<'a>,
     operand: PathBuf,
-    filter: FilterSet,
+    protection: Protection,
     signers: Sender<Arc<Pending>>,
     owners: Owners,
     target: Option<Target>,
@@ -104,21 +104,22 @@ pub(super) struct Leftover {
 pub(super) fn run(
     site: &Site<'_>,
     operand: PathBuf,
-    filter: FilterSet,
+    filter: &Arc<FilterSet>,
     signers: Sender<Arc<Pending>>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
+    let protection = Protection::new(filter, site.policy.options.delete_excluded);
     let mut planner = Planner {
         site,
         operand,
-        filter,
+        protection: protection.clone(),
         signers,
         owners: Owners::new(&site.policy.options),
         target: None,
         next_part: 0,
         announced: HashMap::new(),
         current: None,
-        deletions: Deletions::new()?,
+        deletions: Deletions::new(protection)?,
     };
     for message in listing {
         if site.session.halt.stopped() {
@@ -311,8 +312,7 @@ impl Planner<'_> {
             return;
         }
         let path = directory.path.join(&name);
-        let is_dir = kind == Kind::Dir;
-        if options.delete_excluded || !self.filter.excludes(path.as_bytes(), is_dir) {
+        if !self.protection.covers(&path, kind) {
             merge.extraneous.push((name, kind));
         }
     }
@@ -434,7 +434,13 @@ impl Planner<'_> {
             return Ok(true);
         }
         if self.site.policy.options.delete {
-            super::delete::remove(self.site, dir, &place.directory.path, place.name, Kind::Dir)?;
+            super::delete::remove(
+                self.site,
+                dir,
+                &place.directory.path,
+                (place.name, Kind::Dir),
+                &self.protection,
+            )?;
             place.directory.touch();
             return Ok(true);
         }

@@ -43,6 +43,10 @@ impl Target {
             Err(error) if is_absent_or_file(&error) => {}
             Err(source) => return Err(SyncError::DestinationUnusable { path: operand.to_owned(), source }),
         }
+        if tops.root.is_none() && tops.named == 0 {
+            // Nothing is selected: nothing is made.
+            return Ok(Self::imagined(operand));
+        }
         if may_name_file { Self::file(operand, options) } else { Self::create(operand, options) }
     }
 
@@ -91,9 +95,14 @@ impl Target {
         Self::create_missing(operand, options)
     }
 
+    /// A root that does not exist and is not made.
+    fn imagined(path: &Path) -> Self {
+        Self { path: path.to_owned(), root: None, rename: None, created: true, _lock: None }
+    }
+
     fn create_missing(path: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
         if options.dry_run {
-            return Ok(Self { path: path.to_owned(), root: None, rename: None, created: true, _lock: None });
+            return Ok(Self::imagined(path));
         }
         match Dir::create_operand(path, options.mkpath) {
             Ok(root) => Self::with_root(path, root, None, true, options),

@@ -1,6 +1,10 @@
 //! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+};
 
 use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
 use dsync_wire::{
@@ -31,7 +35,7 @@ struct Lister<'a> {
 }
 
 /// Lists the whole tree.
-pub(super) fn run(shared: &Shared<'_>, walk: Walk) -> Result<(), SyncError> {
+pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Result<(), SyncError> {
     let mut lister = Lister {
         shared,
         names: dsync_fs::Names::new(),
@@ -47,6 +51,14 @@ pub(super) fn run(shared: &Shared<'_>, walk: Walk) -> Result<(), SyncError> {
     let tops =
         Tops { root: root.as_ref().map(attributes), named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
+    for problem in walk.operand_problems() {
+        let path =
+            operands.get(problem.index).map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
+        // The user named it: that it is missing is an error, not a change during the run.
+        let cause = problem.error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os);
+        let problem = Problem { operation: Operation::Stat, path, cause };
+        shared.session.control.send(&ControlMessage::Problem(problem))?;
+    }
     for dir in walk {
         if shared.session.halt.stopped() {
             return Ok(());

@@ -13,6 +13,8 @@ mod listing;
 mod queue;
 mod read;
 
+use std::path::PathBuf;
+
 use crossbeam_channel::bounded;
 use dsync_fs::Walk;
 use dsync_wire::{event::Report, message::ControlMessage};
@@ -34,11 +36,19 @@ struct Shared<'a> {
     observer: Option<&'a dyn Observer>,
 }
 
+/// What a source serves.
+pub(crate) struct Tree {
+    /// The operands as given, for messages.
+    pub(crate) operands: Vec<PathBuf>,
+    /// The walk over them.
+    pub(crate) walk: Walk,
+}
+
 /// Serves a destination until it has everything; gives its report.
 pub(crate) fn run(
     session: Session,
     mail: SourceMail,
-    walk: Walk,
+    tree: Tree,
     observer: Option<&dyn Observer>,
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
@@ -61,7 +71,7 @@ pub(crate) fn run(
             halt.spawn(scope, "pulse", move || {
                 shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
             });
-            halt.spawn(scope, "list", move || listing::run(shared, walk));
+            halt.spawn(scope, "list", move || listing::run(shared, &tree.operands, tree.walk));
             for number in 0..session.data_lanes {
                 let number = u8::try_from(number).unwrap_or(u8::MAX);
                 halt.spawn(scope, "send", move || lane::run(shared, number));
