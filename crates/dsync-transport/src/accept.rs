@@ -102,15 +102,12 @@ async fn negotiate(
     let mut reader = PipeReader::new(input).map_err(pipe)?;
     let mut writer = PipeWriter::new(output).map_err(pipe)?;
     let late = |_| AcceptError::TimedOut { after: window };
-    let client = match timeout(window, receive(&mut reader)).await.map_err(late)?? {
-        BootstrapMessage::Client(client) => client,
-        _ => return Err(AcceptError::NotDsync { source: BootstrapError::Answer }),
-    };
+    let unexpected = AcceptError::NotDsync { source: BootstrapError::Answer };
+    let greeting = timeout(window, receive(&mut reader)).await.map_err(late)??;
+    let BootstrapMessage::Client(client) = greeting else { return Err(unexpected) };
     let offer = answer(&client, &mut writer, options, window).await?;
-    let choice = match timeout(window, receive(&mut reader)).await.map_err(late)?? {
-        BootstrapMessage::Choice(choice) => choice,
-        _ => return Err(AcceptError::NotDsync { source: BootstrapError::Answer }),
-    };
+    let choice = timeout(window, receive(&mut reader)).await.map_err(late)??;
+    let BootstrapMessage::Choice(choice) = choice else { return Err(unexpected) };
     let quic = match choice {
         ClientChoice::Quic => Some(offer.and_then(Offer::take).ok_or(AcceptError::WrongChoice)?),
         ClientChoice::Ssh if client.transports.ssh => None,

@@ -8,8 +8,8 @@ use std::{fmt, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use dsync_wire::{
     bootstrap::{
-        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, ServerBootstrap, Token,
-        Transports, VersionRange,
+        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, MAGIC, ServerBootstrap,
+        Token, Transports, VersionRange,
     },
     link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic},
     version::FEATURES,
@@ -353,13 +353,16 @@ impl Failure {
     }
 }
 
-/// Text is a banner or an error message; anything else is another program's protocol.
+/// Text is a banner or an error message, also when a greeting follows it; anything else is another
+/// program's protocol, or a greeting cut off.
 fn noise(host: String, seen: &[u8]) -> ConnectError {
-    let head = &seen[..seen.len().min(NOISE_BYTES)];
-    if head.iter().any(|byte| matches!(byte, 0..=8 | 14..=26 | 28..=31)) {
+    let text = seen.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(seen, |at| &seen[..at]);
+    let text = text[..text.len().min(NOISE_BYTES)].trim_ascii();
+    let binary = text.iter().any(|byte| matches!(byte, 0..=6 | 14..=26 | 28..=31));
+    if text.is_empty() || binary || MAGIC.starts_with(seen) {
         return ConnectError::NotDsync { host, source: None };
     }
-    ConnectError::Noise { host, text: printable(head.trim_ascii(), NOISE_CHARACTERS) }
+    ConnectError::Noise { host, text: printable(text, NOISE_CHARACTERS) }
 }
 
 /// The shell ended without a greeting.

@@ -1,7 +1,7 @@
 //! Carriers: what brings a session's bytes from one end to the other.
 //!
 //! A carrier implements [`dsync_wire::link::Link`]: one authenticated connection that holds several
-//! ordered byte streams (lanes). There are three, all checked by one test suite (`tests/carriers.rs`):
+//! ordered byte streams (lanes). There are three, all checked by one test suite (`suite.rs`):
 //!
 //! | carrier | bytes travel by | used for |
 //! |---|---|---|
@@ -25,6 +25,9 @@ mod pipe;
 mod quic;
 mod reactor;
 mod shell;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
+mod suite;
 mod text;
 
 pub use accept::{AcceptOptions, accept};

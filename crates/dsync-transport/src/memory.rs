@@ -355,3 +355,15 @@ impl Side {
 /// Most bytes that wait in one direction of one lane: a few of the largest frames, so that neither side
 /// waits for the other at every frame, and few enough to stay in the last level of cache.
 const QUEUE_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use crate::suite::Pair;
+
+    fn pair() -> Pair {
+        let (a, b) = super::pair();
+        (std::sync::Arc::new(a), std::sync::Arc::new(b))
+    }
+
+    crate::suite::suite!(super::pair);
+}

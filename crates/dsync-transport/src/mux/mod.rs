@@ -350,4 +350,5 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -1,1 +1,311 @@
+use std::{os::fd::OwnedFd, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use dsync_wire::link::{CloseReason, Link, LinkError};
+use proptest::prelude::*;
+
+use super::{
+    MuxLink, Role,
+    frame::{Frame, MAX_PAYLOAD, MuxError, encode, parse},
+    lanes::{Batch, Lanes, MAX_LANES, Received, WINDOW},
+};
+use crate::{
+    pipe::{PipeReader, PipeWriter},
+    reactor::Reactor,
+    suite::{Pair, pattern, suite},
+};
+
+fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink {
+    let reactor = Reactor::start().unwrap();
+    let pipes =
+        reactor.run(async move { (PipeReader::new(input).unwrap(), PipeWriter::new(output).unwrap()) });
+    let (reader, writer) = pipes.unwrap();
+    MuxLink::start(reactor, reader, writer, role, idle)
+}
+
+/// Over pipes, as ssh's parent has them.
+fn piped() -> Pair {
+    let (read_a, write_b) = rustix::pipe::pipe().unwrap();
+    let (read_b, write_a) = rustix::pipe::pipe().unwrap();
+    let a = link(read_a, write_a, Role::Client, IDLE);
+    let b = link(read_b, write_b, Role::Server, IDLE);
+    (Arc::new(a), Arc::new(b))
+}
+
+suite!(super::piped);
+
+/// Over one socket, as sshd's children may have it.
+#[test]
+fn one_socket_for_both_directions_works() {
+    let (a, b) = UnixStream::pair().unwrap();
+    let twice = |stream: UnixStream| (OwnedFd::from(stream.try_clone().unwrap()), OwnedFd::from(stream));
+    let ((ai, ao), (bi, bo)) = (twice(a), twice(b));
+    let pair: Pair = (Arc::new(link(ai, ao, Role::Client, IDLE)), Arc::new(link(bi, bo, Role::Server, IDLE)));
+    crate::suite::bytes_arrive_in_order_and_once(pair);
+}
+
+/// A link and the raw end of a peer that may do anything.
+fn with_raw_peer(idle: Duration) -> (MuxLink, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    (link(ours.try_clone().unwrap().into(), ours.into(), Role::Client, idle), theirs)
+}
+
+#[test]
+fn a_silent_peer_times_out() {
+    let (link, _peer) = with_raw_peer(Duration::from_millis(300));
+    assert!(matches!(link.accept_lane(), Err(LinkError::TimedOut)));
+}
+
+#[test]
+fn a_vanished_peer_is_lost() {
+    let (link, peer) = with_raw_peer(IDLE);
+    drop(peer);
+    assert!(matches!(link.accept_lane(), Err(LinkError::Lost)));
+}
+
+#[test]
+fn a_peer_that_breaks_the_rules_ends_the_link_and_is_told() {
+    use std::io::{Read, Write};
+    let (link, mut peer) = with_raw_peer(IDLE);
+    peer.write_all(&[1, 0, 0, 0, 99, 0, 0, 0]).unwrap();
+    assert!(matches!(link.accept_lane(), Err(LinkError::Carrier { .. })));
+    let mut said = Vec::new();
+    peer.read_to_end(&mut said).unwrap();
+    let (_, frame, _) = parse(&said).unwrap().unwrap();
+    assert_eq!(frame, Frame::Close(CloseReason::Protocol.code()));
+}
+
+#[test]
+fn a_peer_that_stops_reading_cannot_hold_up_the_end() {
+    let (link, _peer) = with_raw_peer(IDLE);
+    let mut lane = link.open_lane().unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| while lane.tx.write(pattern(1, 1 << 20)).is_ok() {});
+        std::thread::sleep(Duration::from_millis(100));
+        link.close(CloseReason::Cancelled);
+        writer.join().unwrap();
+    });
+    let start = std::time::Instant::now();
+    drop(link);
+    assert!(start.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn quiet_links_stay_alive() {
+    let (read_a, write_b) = rustix::pipe::pipe().unwrap();
+    let (read_b, write_a) = rustix::pipe::pipe().unwrap();
+    let idle = Duration::from_millis(300);
+    let a = link(read_a, write_a, Role::Client, idle);
+    let b = link(read_b, write_b, Role::Server, idle);
+    std::thread::sleep(idle * 3);
+    let mut lane = a.open_lane().unwrap();
+    lane.tx.write(Bytes::from_static(b"still here")).unwrap();
+    assert!(b.accept_lane().is_ok());
+}
+
+fn lanes(role: Role) -> Lanes {
+    Lanes::new(role, Arc::default())
+}
+
+#[test]
+fn frames_that_break_a_bound_are_refused() {
+    let mut server = lanes(Role::Server);
+    let wrong = |id, frame: Frame<'_>| MuxError::BadLane { kind: frame.kind(), lane: id };
+    assert_eq!(server.on_frame(2, Frame::Open), Err(wrong(2, Frame::Open)));
+    assert_eq!(server.on_frame(1, Frame::Finish), Err(wrong(1, Frame::Finish)));
+    server.on_frame(3, Frame::Open).unwrap();
+    assert_eq!(server.on_frame(1, Frame::Open), Err(wrong(1, Frame::Open)), "numbers only grow");
+    assert_eq!(server.on_frame(3, Frame::Open), Err(wrong(3, Frame::Open)));
+    assert_eq!(server.on_frame(3, Frame::Credit(1)), Err(MuxError::CreditExceeded { lane: 3, credit: 1 }));
+    let payload = vec![0; MAX_PAYLOAD];
+    for _ in 0..WINDOW / MAX_PAYLOAD {
+        server.on_frame(3, Frame::Data(&payload)).unwrap();
+    }
+    assert_eq!(
+        server.on_frame(3, Frame::Data(b"x")),
+        Err(MuxError::WindowExceeded { lane: 3, length: 1, left: 0 })
+    );
+    server.on_frame(3, Frame::Finish).unwrap();
+    assert_eq!(server.on_frame(3, Frame::Data(b"x")), Err(wrong(3, Frame::Data(b"x"))));
+    assert_eq!(server.on_frame(3, Frame::Reset), Err(wrong(3, Frame::Reset)));
+}
+
+#[test]
+fn lanes_beyond_the_limit_are_refused_and_waited_for() {
+    let (mut client, mut server) = (lanes(Role::Client), lanes(Role::Server));
+    for _ in 0..MAX_LANES {
+        let (id, _) = client.open().unwrap().unwrap();
+        server.on_frame(id, Frame::Open).unwrap();
+    }
+    assert!(client.open().unwrap().is_none());
+    assert_eq!(server.on_frame(9999, Frame::Open), Err(MuxError::TooManyLanes { limit: MAX_LANES }));
+    client.writer_dropped(1);
+    client.on_frame(1, Frame::Reset).unwrap();
+    assert!(client.open().unwrap().is_some());
+}
+
+#[test]
+fn a_peer_that_makes_answers_and_reads_none_is_cut_off() {
+    let mut server = lanes(Role::Server);
+    let outcome = (0..100_000).map(|n| 2 * n + 1).try_for_each(|id| {
+        server.on_frame(id, Frame::Open)?;
+        server.on_frame(id, Frame::Reset)
+    });
+    assert_eq!(outcome, Err(MuxError::Flooded));
+}
+
+#[test]
+fn control_frames_go_before_data_and_lanes_take_turns() {
+    let mut client = lanes(Role::Client);
+    let ids: Vec<_> = (0..3).map(|_| client.open().unwrap().unwrap().0).collect();
+    for id in &ids {
+        client.write(*id, &mut pattern(1, 3 * MAX_PAYLOAD)).unwrap();
+    }
+    let mut sent = Vec::new();
+    loop {
+        let mut parts = Vec::new();
+        match client.next_batch(&mut parts) {
+            Batch::Data => sent.extend_from_slice(&parts.concat()),
+            _ => break,
+        }
+    }
+    let mut order = Vec::new();
+    let mut rest = &sent[..];
+    while let Some((id, frame, used)) = parse(rest).unwrap() {
+        order.push((id, frame.kind()));
+        rest = &rest[used..];
+    }
+    let opens = [(1, 1), (3, 1), (5, 1)];
+    let turns = [(1, 2), (3, 2), (5, 2)];
+    assert_eq!(order, [&opens[..], &turns, &turns, &turns].concat());
+}
+
+/// One step of a peer, or of the program above.
+#[derive(Debug, Clone)]
+enum Step {
+    Frame(u32, u8, usize),
+    Open,
+    Accept,
+    Write(usize, usize),
+    Finish(usize),
+    Read(usize),
+    DropWriter(usize),
+    DropReader(usize),
+    Send,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0_u32..12, 1_u8..8, 0_usize..100_000).prop_map(|(id, kind, size)| Step::Frame(id, kind, size)),
+        2 => Just(Step::Open),
+        2 => Just(Step::Accept),
+        3 => (0_usize..8, 0_usize..300_000).prop_map(|(lane, size)| Step::Write(lane, size)),
+        1 => (0_usize..8).prop_map(Step::Finish),
+        3 => (0_usize..8).prop_map(Step::Read),
+        1 => (0_usize..8).prop_map(Step::DropWriter),
+        1 => (0_usize..8).prop_map(Step::DropReader),
+        4 => Just(Step::Send),
+    ]
+}
+
+fn take_step(lanes: &mut Lanes, held: &mut Vec<u32>, step: &Step) -> Result<usize, MuxError> {
+    let pick = |held: &Vec<u32>, lane: usize| held.get(lane).copied();
+    let payload = vec![1; MAX_PAYLOAD];
+    match *step {
+        Step::Frame(id, kind, size) => {
+            let frame = match kind {
+                1 => Frame::Open,
+                2 => Frame::Data(&payload[..size.clamp(1, MAX_PAYLOAD)]),
+                3 => Frame::Finish,
+                4 => Frame::Reset,
+                5 => Frame::Stop,
+                6 => Frame::Credit(u32::try_from(size).unwrap()),
+                _ => Frame::Alive,
+            };
+            // As at the other end: the link goes on only while the peer keeps the rules.
+            return lanes.on_frame(id, frame).map(|()| 0);
+        }
+        Step::Open => held.extend(lanes.open().ok().flatten().map(|(id, _)| id)),
+        Step::Accept => held.extend(lanes.accept().ok().flatten().map(|(id, _)| id)),
+        Step::Write(lane, size) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.write(id, &mut Bytes::from(vec![0; size]));
+            }
+        }
+        Step::Finish(lane) => {
+            if let Some(id) = pick(held, lane) {
+                let _ = lanes.finish(id);
+            }
+        }
+        Step::Read(lane) => {
+            if let Some(id) = pick(held, lane)
+                && let Ok(Received::Data(data)) = lanes.read(id)
+            {
+                return Ok(data.len());
+            }
+        }
+        Step::DropWriter(lane) => {
+            if let Some(id) = pick(held, lane) {
+                lanes.writer_dropped(id);
+            }
+        }
+        Step::DropReader(lane) => {
+            if let Some(id) = pick(held, lane) {
+                lanes.reader_dropped(id);
+            }
+        }
+        Step::Send => {
+            lanes.next_batch(&mut Vec::new());
+        }
+    }
+    Ok(0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    /// Law: no order of frames and calls panics, and a peer's wrong frame is an error of the link, after
+    /// which nothing is left to read.
+    #[test]
+    fn any_order_of_frames_and_calls_is_survived(steps in prop::collection::vec(step(), 0..120)) {
+        let mut lanes = lanes(Role::Server);
+        let mut held = Vec::new();
+        for step in &steps {
+            if let Err(error) = take_step(&mut lanes, &mut held, step) {
+                lanes.end(super::carrier_error(error), Some(CloseReason::Protocol));
+            }
+            if lanes.check().is_err() {
+                for id in &held {
+                    prop_assert!(lanes.read(*id).is_err());
+                }
+            }
+        }
+    }
+
+    /// Law: whatever bytes come, the parser takes them or names a fault, and the lanes stay sound.
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let mut lanes = lanes(Role::Server);
+        let mut rest = &bytes[..];
+        while let Ok(Some((id, frame, used))) = parse(rest) {
+            if lanes.on_frame(id, frame).is_err() {
+                break;
+            }
+            rest = &rest[used..];
+        }
+    }
+}
+
+#[test]
+fn a_lane_given_up_before_its_first_byte_is_never_shown() {
+    let mut server = lanes(Role::Server);
+    server.on_frame(1, Frame::Open).unwrap();
+    server.on_frame(1, Frame::Reset).unwrap();
+    assert!(server.accept().unwrap().is_none());
+    let mut parts = Vec::new();
+    server.next_batch(&mut parts);
+    let mut expected = Vec::new();
+    encode(1, Frame::Reset, &mut expected);
+    assert_eq!(parts.concat(), expected);
+}
+
+const IDLE: Duration = Duration::from_secs(20);

@@ -224,3 +224,17 @@ impl ClientCertVerifier for Pin {
         true
     }
 }
+
+#[cfg(test)]
+impl Identity {
+    /// The same key pair.
+    pub(crate) fn again(&self) -> Self {
+        Self { key: Arc::clone(&self.key), fingerprint: self.fingerprint }
+    }
+
+    /// Shows `other`'s public key and signs with its own private one.
+    pub(crate) fn pretending_to_be(&self, other: &Self) -> Self {
+        let key = CertifiedKey::new(other.key.cert.clone(), Arc::clone(&self.key.key));
+        Self { key: Arc::new(key), fingerprint: other.fingerprint }
+    }
+}

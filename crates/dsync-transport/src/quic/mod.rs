@@ -29,15 +29,14 @@ use crate::{
 /// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it
 /// was closed before, and gives the last packet a moment to leave.
 pub(crate) struct QuicLink {
-    connection: Connection,
     endpoint: Endpoint,
     shared: Arc<Shared>,
     reactor: Reactor,
 }
 
 /// What the link and its lanes share.
-#[derive(Default)]
 struct Shared {
+    connection: Connection,
     ending: Ending,
     counters: Counters,
 }
@@ -52,14 +51,14 @@ impl QuicLink {
         bootstrap: PipeReader,
         keep_open: K,
     ) -> Self {
-        let shared = Arc::new(Shared::default());
-        let watched = (connection.clone(), Arc::clone(&shared));
+        let ending = Ending::default();
+        let shared = Arc::new(Shared { connection, ending, counters: Counters::default() });
+        let watched = Arc::clone(&shared);
         reactor.spawn(async move {
-            let (connection, shared) = watched;
-            watch(&connection, &shared, bootstrap).await;
+            watch(&watched, bootstrap).await;
             drop(keep_open);
         });
-        Self { connection, endpoint, shared, reactor }
+        Self { endpoint, shared, reactor }
     }
 
     fn lane(&self, (send, receive): (SendStream, RecvStream)) -> Lane {
@@ -80,12 +79,13 @@ impl Link for QuicLink {
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {
-        let streams = block_on(self.connection.open_bi()).map_err(|error| self.shared.lost(error))?;
+        let streams = block_on(self.shared.connection.open_bi()).map_err(|error| self.shared.lost(error))?;
         Ok(self.lane(streams))
     }
 
     fn accept_lane(&self) -> Result<Lane, LinkError> {
-        let streams = block_on(self.connection.accept_bi()).map_err(|error| self.shared.lost(error))?;
+        let streams =
+            block_on(self.shared.connection.accept_bi()).map_err(|error| self.shared.lost(error))?;
         Ok(self.lane(streams))
     }
 
@@ -94,10 +94,7 @@ impl Link for QuicLink {
     }
 
     fn close(&self, reason: CloseReason) {
-        // When the peer was first, its reason stays what later calls report.
-        if self.connection.close_reason().is_none() && self.shared.ending.set(LinkError::Closed) {
-            self.connection.close(VarInt::from_u32(reason.code()), &[]);
-        }
+        self.shared.end(LinkError::Closed, reason);
     }
 }
 
@@ -113,6 +110,19 @@ impl Drop for QuicLink {
 }
 
 impl Shared {
+    /// Fails once the link has ended.
+    fn check(&self) -> Result<(), LinkError> {
+        self.connection.close_reason().map_or(Ok(()), |error| Err(self.lost(error)))
+    }
+
+    /// Ends the link from this side, unless it has ended.
+    fn end(&self, cause: LinkError, reason: CloseReason) {
+        // When the peer was first, its reason stays what later calls report.
+        if self.connection.close_reason().is_none() && self.ending.set(cause) {
+            self.connection.close(VarInt::from_u32(reason.code()), &[]);
+        }
+    }
+
     /// What a failed connection means to the caller.
     fn lost(&self, error: ConnectionError) -> LinkError {
         self.ending.get().unwrap_or_else(|| link_error(error))
@@ -141,9 +151,8 @@ impl LaneWrite for Writer {
     }
 
     fn finish(&mut self) -> Result<(), LinkError> {
-        if let Some(error) = self.shared.ending.get() {
-            return Err(error);
-        }
+        // quinn lets a stream of a closed connection be finished.
+        self.shared.check()?;
         if !self.finished {
             self.finished = true;
             self.stream.finish().map_err(|_| LinkError::Closed)?;
@@ -184,7 +193,7 @@ impl LaneRead for Reader {
 
 /// Ends the link when the ssh process ends, after the time that a last packet may need: an orderly peer
 /// closes the connection first and the ssh process right after.
-async fn watch(connection: &Connection, shared: &Shared, mut bootstrap: PipeReader) {
+async fn watch(shared: &Shared, mut bootstrap: PipeReader) {
     let started = Instant::now();
     loop {
         let unread = bootstrap.unread().len();
@@ -197,9 +206,7 @@ async fn watch(connection: &Connection, shared: &Shared, mut bootstrap: PipeRead
     }
     tracing::debug!(seconds = started.elapsed().as_secs_f32(), "the ssh stream ended");
     sleep(LAST_PACKET_TIME).await;
-    if connection.close_reason().is_none() && shared.ending.set(LinkError::Lost) {
-        connection.close(VarInt::from_u32(CloseReason::Failed.code()), &[]);
-    }
+    shared.end(LinkError::Lost, CloseReason::Failed);
 }
 
 /// quinn's reasons in the words of the link.
@@ -228,4 +235,5 @@ const CLOSING_TIME: Duration = Duration::from_millis(100);
 const LAST_PACKET_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -1,1 +1,218 @@
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use bytes::Bytes;
+use dsync_wire::{
+    bootstrap::{Fingerprint, Token},
+    link::{CloseReason, Link, LinkError},
+};
+use quinn::{Connection, Endpoint};
+
+use super::{
+    QuicLink,
+    handshake::{DialError, Dialer, Offer, dial},
+    identity::Identity,
+};
+use crate::{
+    pipe::PipeReader,
+    reactor::Reactor,
+    suite::{Pair, suite},
+};
+
+/// A server that waits for one client, and what it is told over ssh.
+struct Stage {
+    server: Reactor,
+    client: Reactor,
+    offer: Option<Offer>,
+    address: SocketAddr,
+}
+
+impl Stage {
+    fn new(client: Fingerprint, window: Duration) -> Self {
+        let server = Reactor::start().unwrap();
+        let offer = server
+            .run(async move { Offer::open(client, TOKEN.clone(), None, IDLE, window).unwrap() })
+            .unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, offer.port().unwrap()));
+        Self { server, client: Reactor::start().unwrap(), offer: Some(offer), address }
+    }
+
+    fn dial(&self, identity: Identity, token: Token) -> Result<(Connection, Endpoint), DialError> {
+        let server = self.offer.as_ref().unwrap().fingerprint();
+        let dialer = Dialer { identity, server, token, idle_timeout: IDLE };
+        let address = self.address;
+        self.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await }).unwrap()
+    }
+
+    /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
+    fn links(mut self, winner: (Connection, Endpoint)) -> (Pair, [OwnedFd; 2]) {
+        let accepted = self.server.run({
+            let offer = self.offer.take().unwrap();
+            async move { offer.take().unwrap() }
+        });
+        let (a, from_a) = start(self.client, winner);
+        let (b, from_b) = start(self.server, accepted.unwrap());
+        ((a, b), [from_a, from_b])
+    }
+}
+
+fn start(reactor: Reactor, (connection, endpoint): (Connection, Endpoint)) -> (Arc<dyn Link>, OwnedFd) {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let reader = reactor.run(async move { PipeReader::new(read).unwrap() }).unwrap();
+    (Arc::new(QuicLink::start(reactor, connection, endpoint, reader, ())), write)
+}
+
+/// A pair whose ends of ssh go with the test's process.
+fn pair() -> Pair {
+    let (pair, ssh) = connected();
+    let _ = ssh.map(std::mem::forget);
+    pair
+}
+
+fn connected() -> (Pair, [OwnedFd; 2]) {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner)
+}
+
+suite!(super::pair);
+
+#[test]
+fn a_server_with_another_key_gets_nothing() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let announced = Identity::generate().unwrap().fingerprint();
+    let dialer = Dialer { identity, server: announced, token: TOKEN, idle_timeout: IDLE };
+    let address = stage.address;
+    let dialed =
+        stage.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await });
+    assert!(matches!(dialed.unwrap(), Err(DialError::WrongKey(at)) if at == address));
+}
+
+#[test]
+fn a_client_with_another_key_is_refused_and_the_right_one_still_gets_in() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let stranger = stage.dial(Identity::generate().unwrap(), TOKEN);
+    assert!(matches!(stranger, Err(DialError::Refused(_))), "{stranger:?}");
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+}
+
+#[test]
+fn showing_a_key_without_having_it_proves_nothing() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let thief = Identity::generate().unwrap().pretending_to_be(&identity);
+    assert_eq!(thief.fingerprint(), identity.fingerprint());
+    let stolen = stage.dial(thief, TOKEN);
+    assert!(matches!(stolen, Err(DialError::Refused(_))), "{stolen:?}");
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_the_right_one_still_gets_in() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let guessed = stage.dial(identity.again(), Token([1; 32]));
+    assert!(matches!(guessed, Err(DialError::Refused(_))), "{guessed:?}");
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+}
+
+#[test]
+fn a_bootstrap_is_good_for_one_client() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let first = stage.dial(identity.again(), TOKEN).unwrap();
+    // The same key and token, as a replay of everything that ssh carried would have them.
+    let second = stage.dial(identity, TOKEN);
+    assert!(matches!(second, Err(DialError::Refused(_) | DialError::NoAnswer)), "{second:?}");
+    let ((a, b), _ssh) = stage.links(first);
+    let mut lane = a.open_lane().unwrap();
+    lane.tx.write(Bytes::from_static(b"x")).unwrap();
+    b.accept_lane().unwrap();
+}
+
+#[test]
+fn a_late_client_finds_the_port_closed() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), Duration::from_millis(1));
+    std::thread::sleep(Duration::from_millis(50));
+    let late = stage.dial(identity, TOKEN);
+    assert!(matches!(late, Err(DialError::Refused(_) | DialError::NoAnswer)), "{late:?}");
+}
+
+#[test]
+fn a_silent_port_is_given_up_after_the_wait() {
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let identity = Identity::generate().unwrap();
+    let server = identity.fingerprint();
+    let dialer = Dialer { identity, server, token: TOKEN, idle_timeout: IDLE };
+    let address = silent.local_addr().unwrap();
+    let wait = Duration::from_millis(400);
+    let begun = Instant::now();
+    let reactor = Reactor::start().unwrap();
+    let dialed = reactor.run(async move { dial(dialer, vec![address], async { Vec::new() }, wait).await });
+    assert!(matches!(dialed.unwrap(), Err(DialError::NoAnswer)));
+    assert!(begun.elapsed() >= wait && begun.elapsed() < wait * 4);
+}
+
+#[test]
+fn the_second_address_wins_when_the_first_is_silent() {
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let server = stage.offer.as_ref().unwrap().fingerprint();
+    let dialer = Dialer { identity, server, token: TOKEN, idle_timeout: IDLE };
+    let resolved = vec![silent, stage.address];
+    let dialed = stage.client.run(async move { dial(dialer, vec![silent], async { resolved }, WAIT).await });
+    stage.links(dialed.unwrap().unwrap());
+}
+
+#[test]
+fn no_address_at_all_fails_at_once() {
+    let identity = Identity::generate().unwrap();
+    let dialer = Dialer { server: identity.fingerprint(), identity, token: TOKEN, idle_timeout: IDLE };
+    let reactor = Reactor::start().unwrap();
+    let dialed = reactor.run(async move { dial(dialer, Vec::new(), async { Vec::new() }, WAIT).await });
+    assert!(matches!(dialed.unwrap(), Err(DialError::Unreachable(None))));
+}
+
+#[test]
+fn the_port_is_reached_over_both_families() {
+    if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        return;
+    }
+    let identity = Identity::generate().unwrap();
+    let mut stage = Stage::new(identity.fingerprint(), WINDOW);
+    stage.address.set_ip(IpAddr::V6(Ipv6Addr::LOCALHOST));
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+}
+
+#[test]
+fn the_end_of_ssh_ends_the_link() {
+    let ((a, b), [_client_ssh, server_ssh]) = connected();
+    drop(server_ssh);
+    assert!(matches!(b.accept_lane(), Err(LinkError::Lost)));
+    assert!(matches!(a.accept_lane(), Err(LinkError::PeerClosed { reason: CloseReason::Failed })));
+}
+
+#[test]
+fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
+    let ((a, b), ssh) = connected();
+    a.close(CloseReason::Done);
+    drop(ssh);
+    assert!(matches!(b.accept_lane(), Err(LinkError::PeerClosed { reason: CloseReason::Done })));
+    assert!(matches!(a.accept_lane(), Err(LinkError::Closed)));
+}
+
+const TOKEN: Token = Token([7; 32]);
+const IDLE: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(5);
+const WINDOW: Duration = Duration::from_secs(30);

@@ -1,0 +1,379 @@
+//! `connect` against remote shells: false ones that show each way in which starting can fail, and a real
+//! sshd on the loopback where there is one.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::{
+    ffi::OsString,
+    fs,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dsync_transport::{
+    ConnectError, ConnectOptions, Connected, RemoteShell, ShellStatus, TransportChoice, connect,
+};
+use dsync_wire::link::{Carrier, CloseReason, LinkError};
+use tempfile::TempDir;
+
+/// A remote shell made of a script, in a directory of its own.
+struct FakeSsh {
+    directory: TempDir,
+    shell: RemoteShell,
+}
+
+impl FakeSsh {
+    /// `script` sees the command line as ssh would; its last word is the remote command.
+    fn new(script: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ssh");
+        // Written by a child: another test's fork could hold a descriptor that is open for writing, and
+        // executing the file would fail with "text file busy".
+        let written = Command::new("sh")
+            .args(["-c", "printf '%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+            .arg(&path)
+            .arg(format!("#!/bin/sh\n{script}"))
+            .status();
+        assert!(written.unwrap().success());
+        let shell = RemoteShell {
+            command: vec![path.into()],
+            user: None,
+            host: "testhost".into(),
+            remote_program: echo_server().to_str().unwrap().into(),
+        };
+        Self { directory, shell }
+    }
+
+    fn connect(&self, transport: TransportChoice) -> Result<Connected, ConnectError> {
+        connect(&self.shell, &options(transport))
+    }
+
+    fn fails(script: &str) -> ConnectError {
+        Self::new(script).connect(TransportChoice::Auto).unwrap_err()
+    }
+}
+
+fn options(transport: TransportChoice) -> ConnectOptions {
+    ConnectOptions { transport, quic_wait: Duration::from_millis(1500), ..ConnectOptions::default() }
+}
+
+/// The example program, which `cargo test` builds before it runs this.
+fn echo_server() -> PathBuf {
+    let directory = std::env::current_exe().unwrap();
+    let path = directory.ancestors().nth(2).unwrap().join("examples/echo_server");
+    assert!(path.exists(), "run `cargo build -p dsync-transport --examples` first");
+    path
+}
+
+/// Runs the remote command as sshd would, on this host.
+const LOCAL: &str = r#"for command; do :; done; exec sh -c "$command""#;
+
+fn check_echo(connected: &Connected) {
+    let data = Bytes::from((0..3_000_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+    let lane = connected.link.open_lane().unwrap();
+    let (mut tx, mut rx) = (lane.tx, lane.rx);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            tx.write(data.clone()).unwrap();
+            tx.finish().unwrap();
+        });
+        let mut back = Vec::new();
+        let mut buf = vec![0; 100_000];
+        loop {
+            match rx.read(&mut buf).unwrap() {
+                0 => break,
+                count => back.extend_from_slice(&buf[..count]),
+            }
+        }
+        assert!(back == data);
+    });
+}
+
+#[test]
+fn the_ssh_pipe_carries_a_session() {
+    let ssh = FakeSsh::new(LOCAL);
+    let connected = ssh.connect(TransportChoice::Ssh).unwrap();
+    assert_eq!(connected.link.carrier(), Carrier::Ssh);
+    assert_eq!(connected.fallback, None);
+    check_echo(&connected);
+    connected.link.close(CloseReason::Done);
+}
+
+#[test]
+fn quic_carries_a_session_to_the_address_that_ssh_reached() {
+    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+    for transport in [TransportChoice::Auto, TransportChoice::Quic] {
+        let connected = ssh.connect(transport).unwrap();
+        assert_eq!((connected.link.carrier(), &connected.fallback), (Carrier::Quic, &None));
+        check_echo(&connected);
+        connected.link.close(CloseReason::Done);
+    }
+}
+
+#[test]
+fn quic_finds_the_host_by_name_when_ssh_does_not_say() {
+    let mut ssh = FakeSsh::new(&format!("unset SSH_CONNECTION\n{LOCAL}"));
+    ssh.shell.host = "localhost".into();
+    let connected = ssh.connect(TransportChoice::Quic).unwrap();
+    assert_eq!(connected.link.carrier(), Carrier::Quic);
+}
+
+/// An address of the documentation range, which nobody answers at.
+const UNREACHABLE: &str = "export SSH_CONNECTION='203.0.113.1 1 203.0.113.2 22'";
+
+#[test]
+fn without_an_answer_over_udp_auto_takes_the_pipe_and_says_why() {
+    let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
+    // A name would be looked up, and some resolvers have an answer for any.
+    ssh.shell.host = "203.0.113.2".into();
+    let begun = Instant::now();
+    let connected = ssh.connect(TransportChoice::Auto).unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    assert_eq!(connected.link.carrier(), Carrier::Ssh);
+    let why = connected.fallback.clone().unwrap();
+    assert!(why.starts_with("no answer on UDP 203.0.113.2:") && why.ends_with(" within 1.5 s"), "{why}");
+    check_echo(&connected);
+}
+
+#[test]
+fn without_an_answer_over_udp_quic_fails() {
+    let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
+    // A name would be looked up, and some resolvers have an answer for any.
+    ssh.shell.host = "203.0.113.2".into();
+    let error = ssh.connect(TransportChoice::Quic).unwrap_err();
+    assert_eq!(error.exit_code(), 35);
+    let text = error.to_string();
+    assert!(text.starts_with("no answer on UDP 203.0.113.2:"), "{text}");
+    assert!(text.ends_with("within 1.5 s; firewall? use --transport=ssh"), "{text}");
+}
+
+#[test]
+fn the_command_line_is_exact() {
+    let mut ssh = FakeSsh::new("for word; do printf '%s\\n' \"$word\"; done > \"${0%/*}/argv\"; exit 3");
+    ssh.shell.command.extend(["-p".into(), "2222".into(), "-o".into(), "A b=$(c)".into()]);
+    ssh.shell.user = Some("me".into());
+    ssh.shell.host = "2001:db8::1".into();
+    ssh.shell.remote_program = "dsync".into();
+    ssh.connect(TransportChoice::Auto).unwrap_err();
+    let argv = fs::read_to_string(ssh.directory.path().join("argv")).unwrap();
+    assert_eq!(argv, "-p\n2222\n-o\nA b=$(c)\n-l\nme\n--\n2001:db8::1\ndsync --server\n");
+}
+
+#[test]
+fn a_shell_that_does_not_exist_is_named() {
+    let mut ssh = FakeSsh::new("");
+    ssh.shell.command = vec!["/nonexistent/ssh".into()];
+    let error = ssh.connect(TransportChoice::Auto).unwrap_err();
+    assert!(matches!(&error, ConnectError::ShellNotFound { program } if program == "/nonexistent/ssh"));
+    assert_eq!(error.exit_code(), 5);
+    ssh.shell.command = vec![ssh.directory.path().into()];
+    let error = ssh.connect(TransportChoice::Auto).unwrap_err();
+    assert!(matches!(error, ConnectError::ShellNotStarted { .. }), "{error}");
+}
+
+#[test]
+fn a_shell_that_fails_is_quoted() {
+    let error = FakeSsh::fails(
+        "echo 'debug: x' >&2; printf 'me@testhost: Permission denied\\033[2J (publickey).\\r\\n' >&2; exit 255",
+    );
+    assert_eq!(error.exit_code(), 5);
+    let text = error.to_string();
+    let end = "ssh exited 255: me@testhost: Permission denied\\u{1b}[2J (publickey).";
+    assert!(text.ends_with(end), "{text}");
+    let error = FakeSsh::fails("kill -9 $$");
+    assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Killed(9), .. }), "{error}");
+    let error = FakeSsh::fails("exit 0");
+    assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Exited(0), .. }), "{error}");
+}
+
+#[test]
+fn a_missing_remote_program_is_named() {
+    let mut ssh = FakeSsh::new(LOCAL);
+    ssh.shell.remote_program = "dsync-not-installed".into();
+    let error = ssh.connect(TransportChoice::Auto).unwrap_err();
+    assert_eq!(error.exit_code(), 5);
+    let expected = "'dsync-not-installed' not found on testhost; install it or set --dsync-path";
+    assert_eq!(error.to_string(), expected);
+    // csh and friends exit 1.
+    let error = FakeSsh::fails("echo 'dsync: command not found' >&2; exit 1");
+    assert!(matches!(error, ConnectError::RemoteProgramMissing { .. }), "{error}");
+}
+
+#[test]
+fn text_before_the_greeting_is_shown() {
+    let banner = FakeSsh::fails(&format!("printf 'Welcome to\\033]0;x\\007 host\\n'\n{LOCAL}"));
+    assert_eq!(banner.exit_code(), 5);
+    assert_eq!(
+        banner.to_string(),
+        "unexpected text from testhost before the greeting: 'Welcome to\\u{1b}]0;x\\u{7} host' \
+         (check shell start-up files)"
+    );
+    let endless = FakeSsh::fails("exec yes 'some line'");
+    let text = endless.to_string();
+    assert!(text.contains("'some line\\nsome line") && text.len() < 400, "{text}");
+    let short = FakeSsh::fails("printf hi");
+    assert!(matches!(&short, ConnectError::Noise { text, .. } if text == "hi"), "{short}");
+}
+
+#[test]
+fn another_protocol_is_told_from_text() {
+    let error = FakeSsh::fails("printf '\\037\\000\\000\\000\\001\\002'; sleep 1");
+    assert_eq!((error.exit_code(), error.to_string().as_str()), (12, "testhost does not speak dsync"));
+    // The right magic, then a message that there is not.
+    let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\011\\000\\000'; sleep 1");
+    assert!(matches!(&error, ConnectError::NotDsync { source: Some(_), .. }), "{error:?}");
+    // Cut off in the middle.
+    let error = FakeSsh::fails("printf '\\211dsync\\r\\n'");
+    assert_eq!(error.exit_code(), 12, "{error:?}");
+}
+
+#[test]
+fn other_versions_and_refusals_are_told() {
+    // Refusal (3), 5 bytes: versions (1) 3 to 4.
+    let error =
+        FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\003\\005\\000\\001\\003\\000\\004\\000'; sleep 1");
+    assert_eq!(error.exit_code(), 2);
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "peer speaks versions 3-4, this program version 1; upgrade this side");
+    // Refusal, 6 bytes: other (3), exit code 42, "nope".
+    let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\003\\006\\000\\003\\052nope'; sleep 1");
+    assert_eq!((error.exit_code(), error.to_string().as_str()), (42, "testhost refused: nope"));
+}
+
+#[test]
+fn a_remote_side_that_never_greets_is_given_up() {
+    let ssh = FakeSsh::new("exec sleep 100");
+    let limits =
+        ConnectOptions { greeting_timeout: Duration::from_millis(200), ..options(TransportChoice::Auto) };
+    let begun = Instant::now();
+    let error = connect(&ssh.shell, &limits).unwrap_err();
+    assert!(matches!(error, ConnectError::GreetingTimeout { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn what_the_remote_side_says_is_kept() {
+    let ssh = FakeSsh::new(&format!("echo first >&2; printf 'a\\tb\\n' >&2\n{LOCAL}"));
+    let connected = ssh.connect(TransportChoice::Ssh).unwrap();
+    check_echo(&connected);
+    assert_eq!(connected.remote_stderr(), ["first", "a\\tb"]);
+}
+
+/// A throwaway sshd on the loopback with keys of its own, or `None` where there is no sshd.
+struct Sshd {
+    directory: TempDir,
+    process: Child,
+    port: u16,
+}
+
+impl Sshd {
+    fn start() -> Option<Self> {
+        let program = Path::new("/usr/sbin/sshd");
+        if !program.exists() || Command::new("ssh").arg("-V").output().is_err() {
+            eprintln!("no sshd or ssh here: skipped");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["host_key", "user_key"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(path(name))
+                .status();
+            assert!(made.unwrap().success());
+        }
+        fs::copy(path("user_key.pub"), path("authorized_keys")).unwrap();
+        fs::set_permissions(path("authorized_keys"), fs::Permissions::from_mode(0o600)).unwrap();
+        // Free now; taken by somebody else before sshd starts only with very bad luck.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let config = format!(
+            "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
+             PasswordAuthentication no\nStrictModes no\nPermitRootLogin yes\n",
+            path("host_key").display(),
+            path("authorized_keys").display(),
+        );
+        fs::write(path("sshd_config"), config).unwrap();
+        // Where sshd separates privileges it insists on this directory.
+        let _ = fs::create_dir_all("/run/sshd");
+        let mut process = Command::new(program)
+            .args(["-D", "-e", "-f"])
+            .arg(path("sshd_config"))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            if process.try_wait().unwrap().is_some() || Instant::now() > end {
+                eprintln!("sshd does not start here: skipped");
+                return None;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(Self { directory, process, port })
+    }
+
+    fn shell(&self) -> RemoteShell {
+        let mut command: Vec<OsString> = vec!["ssh".into(), "-F".into(), "none".into(), "-i".into()];
+        command.push(self.directory.path().join("user_key").into());
+        let port = self.port.to_string();
+        for word in ["-p", &port, "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"] {
+            command.push(word.into());
+        }
+        command.extend(["-o".into(), "BatchMode=yes".into()]);
+        RemoteShell {
+            command,
+            user: None,
+            host: "127.0.0.1".into(),
+            remote_program: echo_server().to_str().unwrap().into(),
+        }
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_real_sshd_carries_both_kinds_of_session() {
+    let Some(sshd) = Sshd::start() else { return };
+    let shell = sshd.shell();
+    for (transport, carrier) in [(TransportChoice::Auto, Carrier::Quic), (TransportChoice::Ssh, Carrier::Ssh)]
+    {
+        let connected = connect(&shell, &options(transport)).unwrap();
+        assert_eq!(connected.link.carrier(), carrier, "{:?}", connected.fallback);
+        check_echo(&connected);
+        connected.link.close(CloseReason::Done);
+    }
+    let mut missing = shell.clone();
+    missing.remote_program = "dsync-not-installed".into();
+    let error = connect(&missing, &options(TransportChoice::Auto)).unwrap_err();
+    assert!(matches!(error, ConnectError::RemoteProgramMissing { .. }), "{error}");
+    let mut stranger = shell;
+    stranger.command.retain(|word| !word.to_string_lossy().ends_with("user_key") && word != "-i");
+    let error = connect(&stranger, &options(TransportChoice::Auto)).unwrap_err();
+    assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Exited(255), .. }), "{error}");
+}
+
+#[test]
+fn the_death_of_ssh_ends_either_kind_of_link() {
+    let Some(sshd) = Sshd::start() else { return };
+    let wrapper = FakeSsh::new("echo $$ > \"${0%/*}/pid\"; exec \"$@\"");
+    let mut shell = sshd.shell();
+    shell.command.splice(0..0, wrapper.shell.command.iter().cloned());
+    for transport in [TransportChoice::Ssh, TransportChoice::Quic] {
+        let connected = connect(&shell, &options(transport)).unwrap();
+        check_echo(&connected);
+        let pid = fs::read_to_string(wrapper.directory.path().join("pid")).unwrap();
+        assert!(Command::new("kill").args(["-9", pid.trim()]).status().unwrap().success());
+        let error = connected.link.accept_lane().unwrap_err();
+        let lost = matches!(error, LinkError::Lost | LinkError::PeerClosed { reason: CloseReason::Failed });
+        assert!(lost, "{transport:?}: {error:?}");
+    }
+}
