@@ -7,8 +7,8 @@
 //! names, within the depth limit, and add up to the announced totals; sums follow their announcement;
 //! tokens lie between their segment's header and its end; nothing follows a last message.
 //!
-//! Memory: a few words, in a [`DestinationInbox`] 8 bytes for each directory that is listed but whose own
-//! listing has not come (its siblings and those of its ancestors).
+//! Memory: a few words; in a [`DestinationInbox`] 16 bytes for each run of neighbouring directories that are
+//! listed but whose own listing has not come (siblings of the current directory and of its ancestors).
 
 use std::{collections::HashSet, fmt};
 
@@ -263,8 +263,8 @@ struct ListingOrder {
     root_announced: bool,
     /// Sizes of files and link texts so far.
     bytes: u64,
-    /// Directories whose listing has not come, by depth; the next one of each depth is its last.
-    due: Vec<Vec<u64>>,
+    /// Directories whose listing has not come, by depth; the next ones of each depth are its last run.
+    due: Vec<Vec<Run>>,
     /// The directory whose listing is not complete.
     open: Option<OpenListing>,
 }
@@ -276,12 +276,19 @@ struct OpenListing {
     depth: usize,
     last_name: Option<Name>,
     /// Its directories so far.
-    directories: Vec<u64>,
+    directories: Vec<Run>,
+}
+
+/// Entries that were listed one after the other: `first..end`.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: u64,
+    end: u64,
 }
 
 impl ListingOrder {
     fn new(root_announced: bool) -> Self {
-        Self { next: 1, root_announced, bytes: 0, due: vec![vec![0]], open: None }
+        Self { next: 1, root_announced, bytes: 0, due: vec![vec![Run { first: 0, end: 1 }]], open: None }
     }
 
     fn check(&mut self, listing: &Listing) -> Result<(), DecodeError> {
@@ -301,7 +308,7 @@ impl ListingOrder {
             // Within a part the decoder has checked the order.
             open.last_name = None;
             match &entry.kind {
-                EntryKind::Directory => open.directories.push(self.next),
+                EntryKind::Directory => open.add(self.next),
                 EntryKind::File { size, .. } => self.bytes = self.bytes.saturating_add(*size),
                 EntryKind::Symlink { target } => self.bytes = self.bytes.saturating_add(target.len() as u64),
                 _ => {}
@@ -321,17 +328,17 @@ impl ListingOrder {
     /// Finds the directory of a first part: the next that is due, depth first. Directories that are passed
     /// over will not be listed.
     fn turn_to(&mut self, listing: &Listing) -> Result<OpenListing, DecodeError> {
+        let dir = listing.dir;
         while let Some(level) = self.due.last_mut() {
-            while let Some(dir) = level.pop() {
-                if dir == listing.dir.0 {
-                    let depth = self.due.len() - 1;
-                    return Ok(OpenListing {
-                        dir: listing.dir,
-                        depth,
-                        last_name: None,
-                        directories: Vec::new(),
-                    });
+            while let Some(run) = level.pop() {
+                if !(run.first..run.end).contains(&dir.0) {
+                    continue;
                 }
+                if dir.0 + 1 < run.end {
+                    level.push(Run { first: dir.0 + 1, end: run.end });
+                }
+                let depth = self.due.len() - 1;
+                return Ok(OpenListing { dir, depth, last_name: None, directories: Vec::new() });
             }
             self.due.pop();
         }
@@ -350,6 +357,15 @@ impl ListingOrder {
             }
         }
         Ok(())
+    }
+}
+
+impl OpenListing {
+    fn add(&mut self, directory: u64) {
+        match self.directories.last_mut() {
+            Some(run) if run.end == directory => run.end += 1,
+            _ => self.directories.push(Run { first: directory, end: directory + 1 }),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The bytes of version 1 never change: every sample equals its file under `tests/golden/wire-1`.
 //!
-//! `DSYNC_BLESS=1 cargo test -p dsync-wire` writes the files; do that for new messages only. A changed
-//! file of a released version is a broken protocol.
+//! `DSYNC_BLESS=1 cargo test -p dsync-wire` writes the files, and the fuzz targets' seeds from them; do that
+//! for new messages only. A changed file of a released version is a broken protocol.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
@@ -9,11 +9,15 @@ use bytes::Bytes;
 use dsync_wire::{
     bootstrap::{BootstrapMessage, Parsed},
     codec::{self, FRAME_HEADER},
-    compress::{Packer, Unpacker},
+    compress::Unpacker,
     kind::Kind,
+    message::DataMessage,
 };
 
-use crate::samples;
+use crate::{
+    round_trip::{encode_control, encode_data},
+    samples,
+};
 
 #[test]
 fn samples_have_their_golden_bytes() {
@@ -24,6 +28,7 @@ fn samples_have_their_golden_bytes() {
         for (name, bytes) in &made {
             fs::write(directory.join(format!("{name}.bin")), bytes).unwrap();
         }
+        write_seeds();
     }
     let mut kept = BTreeMap::new();
     for file in fs::read_dir(&directory).unwrap() {
@@ -67,18 +72,9 @@ fn every_kind_has_a_sample() {
 }
 
 fn encode_samples() -> Vec<(&'static str, Vec<u8>)> {
-    let mut made = Vec::new();
-    for (name, message) in samples::control() {
-        let mut out = Vec::new();
-        codec::encode_control(&message, &mut Packer::new(), &mut out).unwrap();
-        made.push((name, out));
-    }
-    for (name, message) in samples::data() {
-        let mut out = Vec::new();
-        let tail = codec::encode_data(&message, &mut out).unwrap().cloned().unwrap_or_default();
-        out.extend_from_slice(&tail);
-        made.push((name, out));
-    }
+    let control = samples::control().into_iter().map(|(name, message)| (name, encode_control(&message)));
+    let data = samples::data().into_iter().map(|(name, message)| (name, encode_data(&message)));
+    let mut made: Vec<_> = control.chain(data).collect();
     made.push(("records", codec::encode_records(&samples::records()).unwrap()));
     for (name, message) in samples::bootstrap() {
         let mut out = Vec::new();
@@ -88,6 +84,42 @@ fn encode_samples() -> Vec<(&'static str, Vec<u8>)> {
     made
 }
 
+/// Seeds in the form that each fuzz target reads.
+fn write_seeds() {
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        let directory = repository().join("fuzz/seeds").join(target);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(name), bytes).unwrap();
+    };
+    let mut lanes = [vec![9], vec![9]];
+    for (name, message) in samples::control() {
+        let frame = encode_control(&message);
+        write("wire_control", name, &frame[4..]);
+        lanes[0].extend(frame);
+    }
+    for (name, message) in samples::data() {
+        let frame = encode_data(&message);
+        write("wire_data", name, &frame[4..]);
+        if let DataMessage::Batch(packed) | DataMessage::Tokens(packed) = &message {
+            let raw_len = (packed.raw_len as u16).to_le_bytes();
+            write("wire_packed", name, &[&[packed.codec as u8], &raw_len[..], &packed.bytes].concat());
+        }
+        lanes[1].extend(frame);
+    }
+    write("wire_frame", "control", &lanes[0]);
+    write("wire_frame", "data", &lanes[1]);
+    write("wire_records", "records", &codec::encode_records(&samples::records()).unwrap());
+    for (name, message) in samples::bootstrap() {
+        let mut out = Vec::new();
+        message.encode(&mut out).unwrap();
+        write("wire_bootstrap", name, &out);
+    }
+}
+
 fn golden_directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/wire-1")
+    repository().join("tests/golden/wire-1")
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
