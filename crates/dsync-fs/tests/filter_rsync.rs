@@ -260,7 +260,7 @@ fn by_walk(root: &Path, rules: &[(bool, Vec<u8>)]) -> Option<BTreeSet<Vec<u8>>> 
     Some(found)
 }
 
-fn show(paths: BTreeSet<Vec<u8>>) -> Vec<String> {
+fn show(paths: &BTreeSet<Vec<u8>>) -> Vec<String> {
     paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect()
 }
 
@@ -269,7 +269,7 @@ fn compare(root: &Path, rules: &[(bool, Vec<u8>)]) {
     let expected = by_rsync(root, rules);
     let rules: Vec<_> =
         rules.iter().map(|(include, text)| (include, String::from_utf8_lossy(text))).collect();
-    let (extra, missing) = (show(&walked - &expected), show(&expected - &walked));
+    let (extra, missing) = (show(&(&walked - &expected)), show(&(&expected - &walked)));
     assert!(extra.is_empty() && missing.is_empty(), "{rules:?}: extra {extra:?}, missing {missing:?}");
 }
 
