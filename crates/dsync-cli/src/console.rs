@@ -107,6 +107,8 @@ impl Observer for Console {
     }
 
     fn progress(&self, progress: &Progress) {
+        // A reader at the other end of a pipe sees the list grow.
+        self.results().flush();
         if let Some(bar) = &self.bar {
             bar.update(progress);
         }

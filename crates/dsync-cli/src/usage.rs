@@ -191,6 +191,8 @@ fn first_line(text: &str) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::flags;
 
@@ -263,5 +265,28 @@ mod tests {
         assert_eq!(refusal(&["--transport="]), (1, "--transport: a value is missing".into()));
         assert_eq!(refusal(&["--perms=3"]), (1, "--perms takes no value".into()));
         assert_eq!(refusal(&["-e"]), (1, "--rsh: a value is missing".into()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn any_words_are_read_or_refused_in_one_line(
+            words in proptest::collection::vec(
+                prop_oneof![
+                    r"-{0,2}[a-zA-Z0-9=@]{0,4}",
+                    r"--(no-)?(exclude|timeout|zl|zc|info|transport|perms|rsh|acls)=?(\PC|[\n\x1b\u{202e}]){0,4}",
+                    r"[-a:@\[\]~/. ;\n]{0,8}",
+                ],
+                0..6,
+            )
+        ) {
+            if let Err(error) = flags::parse(words.iter().map(OsString::from)) {
+                let text = error.to_string();
+                let line = crate::escape::escape_text(&text);
+                prop_assert!(!line.is_empty() && !line.chars().any(char::is_control), "{line:?}");
+                prop_assert!(matches!(error.exit_code(), 1 | 4), "{line:?}");
+            }
+        }
     }
 }

@@ -179,8 +179,12 @@ fn closed_standard_output_does_not_stop_the_run() {
             .unwrap();
     }
     let mut command = dsync(at.path());
-    let mut child =
-        command.args(["-av", "src/", "dst"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .args(["-av", "--durability=none", "src/", "dst"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
