@@ -1,7 +1,7 @@
 //! The dsync command: flags, progress, messages and exit codes around [`dsync_engine`].
 //!
-//! Parsing ([`flags`]) is pure, resolving ([`resolve`]) looks at files and the environment, and a run is
-//! reported by [`console`] while it goes on and by [`closing`] and [`stats`] at its end. There is no logic
+//! Parsing ([`mod@flags`]) is pure, resolving ([`mod@resolve`]) looks at files and the environment, and a run
+//! is reported by [`console`] while it goes on and by [`closing`] and [`stats`] at its end. There is no logic
 //! here that another program would want.
 
 mod bar;

@@ -58,13 +58,20 @@ pub(crate) struct Flags {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) program: Program,
-    /// Sources, then the destination: paths or [USER@]HOST:PATH
-    ///
-    /// A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A
-    /// directory with a trailing '/' stands for what is in it, without one for itself.
-    #[arg(value_name = "SRC... DST", num_args = 0..)]
+    // Not a doc comment: rustdoc would take the brackets for a link.
+    #[arg(
+        value_name = "SRC... DST",
+        num_args = 0..,
+        help = "Sources, then the destination: paths or [USER@]HOST:PATH",
+        long_help = OPERANDS_HELP
+    )]
     pub(crate) operands: Vec<OsString>,
 }
+
+const OPERANDS_HELP: &str = "Sources, then the destination: paths or [USER@]HOST:PATH
+
+A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A directory with a \
+trailing '/' stands for what is in it, without one for itself.";
 
 /// A group of options with switches that can be negated.
 trait Group {
