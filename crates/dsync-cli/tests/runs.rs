@@ -174,7 +174,7 @@ fn skipped_entries_are_told_in_the_words_of_rsync() {
 #[test]
 fn closed_standard_output_does_not_stop_the_run() {
     let at = planted();
-    for index in 0..2000 {
+    for index in 0..600 {
         fs::write(at.path().join(format!("src/file-{index:04}-with-a-name-that-fills-the-pipe")), "x")
             .unwrap();
     }
@@ -189,7 +189,7 @@ fn closed_standard_output_does_not_stop_the_run() {
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(13), ""));
-    assert_eq!(fs::read_dir(at.path().join("dst")).unwrap().count(), 2003);
+    assert_eq!(fs::read_dir(at.path().join("dst")).unwrap().count(), 603);
 }
 
 #[test]
