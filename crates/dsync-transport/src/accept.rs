@@ -23,7 +23,7 @@ use crate::{
     AcceptError,
     greeting::{GreetingError, receive, send},
     mux::{MuxLink, Role},
-    pipe::{PipeReader, PipeWriter},
+    pipe::{self, PipeReader, PipeWriter},
     quic::{QuicLink, handshake::Offer},
     reactor::Reactor,
 };
@@ -34,7 +34,8 @@ pub struct AcceptOptions {
     /// The value of the `SSH_CONNECTION` variable: which of this host's addresses the client reached.
     /// Without it the client has only the host's name to go by. Default `None`.
     pub ssh_connection: Option<String>,
-    /// Longest silence of the peer before the link counts as lost; at least 1 s. Default 60 s.
+    /// Longest silence of the peer before the link counts as lost; less than 3 s counts
+    /// as 3 s. Default 60 s.
     pub idle_timeout: Duration,
 }
 
@@ -98,9 +99,8 @@ async fn negotiate(
     options: &AcceptOptions,
     window: Duration,
 ) -> Result<Agreed, AcceptError> {
-    let pipe = |source| AcceptError::Pipe { source };
-    let mut reader = PipeReader::new(input).map_err(pipe)?;
-    let mut writer = PipeWriter::new(output).map_err(pipe)?;
+    let pipe_error = |source| AcceptError::Pipe { source };
+    let (mut reader, mut writer) = pipe::open(input, output).map_err(pipe_error)?;
     let late = |_| AcceptError::TimedOut { after: window };
     let unexpected = AcceptError::NotDsync { source: BootstrapError::Answer };
     let greeting = timeout(window, receive(&mut reader)).await.map_err(late)??;
@@ -133,7 +133,8 @@ async fn answer(
     };
     let reached = options.ssh_connection.as_deref().map(SshConnection::parse).unwrap_or_default();
     let offer = if client.transports.quic {
-        Offer::open(client.fingerprint, client.token.clone(), reached.client, options.idle_timeout, window)
+        let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
+        Offer::open(client.fingerprint, client.token.clone(), reached.client, idle_timeout, window)
             .inspect_err(|error| tracing::debug!(%error, "no UDP port"))
             .ok()
     } else {
@@ -191,8 +192,9 @@ impl From<GreetingError> for AcceptError {
 /// How long the client may take to greet, and then to choose. It has the answer to its greeting within a
 /// round trip, and waits 2 s for UDP by default.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Silence below this would end healthy links.
-pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(1);
+/// Silence below this would end healthy links: the other end, which does not know this end's limit, shows
+/// a sign of life every second.
+pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

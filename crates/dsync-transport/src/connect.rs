@@ -23,7 +23,7 @@ use crate::{
     error::ShellStatus,
     greeting::{GreetingError, receive, send},
     mux::{MuxLink, Role},
-    pipe::{PipeReader, PipeWriter},
+    pipe::{self, PipeReader, PipeWriter},
     quic::{
         QuicLink,
         handshake::{DialError, Dialer, dial},
@@ -40,9 +40,11 @@ use crate::{
 pub struct ConnectOptions {
     /// Which carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
-    /// Longest silence of the peer before the link counts as lost; at least 1 s. Default 60 s.
+    /// Longest silence of the peer before the link counts as lost; less than 3 s counts
+    /// as 3 s. Default 60 s.
     pub idle_timeout: Duration,
-    /// How long to wait for an answer over UDP. Default 2 s.
+    /// How long to wait for an answer over UDP. Default 2 s; more than 20 s counts as 20 s, because the
+    /// remote side waits 30 s for what comes of it.
     pub quic_wait: Duration,
     /// How long the remote shell may take until the remote dsync answers. Default 300 s: a person may be
     /// typing a password, so it is longer than the 127 s in which Linux gives up connecting and the
@@ -106,6 +108,9 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     let system = |source| ConnectError::System { source };
     let (process, input, output) = ShellProcess::start(shell)?;
     let reactor = Reactor::start().map_err(system)?;
+    let mut options = options.clone();
+    options.quic_wait = options.quic_wait.min(LONGEST_QUIC_WAIT);
+    let options = &options;
     let bootstrap = Bootstrap { host: shell.host.clone(), options: options.clone() };
     let outcome = reactor.run(async move { bootstrap.run(input, output).await });
     let agreed = match outcome {
@@ -145,8 +150,8 @@ impl Bootstrap {
     async fn run(self, input: OwnedFd, output: OwnedFd) -> Result<Agreed, Failure> {
         let identity = Identity::generate().map_err(|error| Failure::System(std::io::Error::other(error)))?;
         let offered = self.offer(identity.fingerprint())?;
-        let mut writer = PipeWriter::new(input).map_err(Failure::System)?;
-        let mut reader = PipeReader::new(output).map_err(Failure::System)?;
+        // What the shell writes is what is read here.
+        let (mut reader, mut writer) = pipe::open(output, input).map_err(Failure::System)?;
         let limit = self.options.greeting_timeout;
         let greeting = timeout(limit, self.greet(&offered, &mut reader, &mut writer)).await;
         let server = match greeting {
@@ -237,7 +242,7 @@ impl Bootstrap {
             let resolved = tokio::net::lookup_host((host.as_str(), port)).await;
             resolved.map(Iterator::collect).unwrap_or_default()
         };
-        let idle_timeout = self.options.idle_timeout;
+        let idle_timeout = self.options.idle_timeout.max(SHORTEST_IDLE);
         let dialer = Dialer { identity, server: server.fingerprint, token, idle_timeout };
         dial(dialer, first, later, self.options.quic_wait).await.map_err(|error| QuicFailure::Dial {
             address,
@@ -266,7 +271,8 @@ impl QuicFailure {
         match self {
             Self::NoPort => "the remote side could not open a UDP port".into(),
             Self::Dial { address, port, error } => match error {
-                DialError::Unreachable(_) => format!("no address is known for UDP port {port}"),
+                DialError::Unreachable(None) => format!("no address is known for UDP port {port}"),
+                DialError::Unreachable(Some(error)) => format!("UDP cannot be used: {error}"),
                 DialError::NoAnswer => {
                     let place = address.map_or_else(|| format!("port {port}"), |address| address.to_string());
                     format!("no answer on UDP {place} within {} s", options.quic_wait.as_secs_f32())
@@ -415,6 +421,8 @@ impl Link for ShellLink {
 const COMMAND_NOT_FOUND: i32 = 127;
 /// How long a shell whose output ended may take to end.
 const EXIT_TIME: Duration = Duration::from_secs(2);
+/// The server's window of 30 s, less the time that both ends' messages take.
+const LONGEST_QUIC_WAIT: Duration = Duration::from_secs(20);
 /// How long to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of unexpected text that are looked at.

@@ -9,33 +9,50 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::{Interest, unix::AsyncFd};
 
+/// Takes both streams over. Must be called on the runtime's thread.
+pub(crate) fn open(input: OwnedFd, output: OwnedFd) -> io::Result<(PipeReader, PipeWriter)> {
+    let output_was = fcntl_getfl(&output)?;
+    let mut reader = PipeReader::new(input)?;
+    // Two descriptors of one socket, as sshd gives them, share the mode. Putting it back for the stream
+    // that is dropped first would make the other one block.
+    let one_file = !output_was.contains(OFlags::NONBLOCK) && fcntl_getfl(&output)?.contains(OFlags::NONBLOCK);
+    let mut end = PipeEnd::new(output, Interest::WRITABLE)?;
+    if one_file {
+        reader.end.was = None;
+        end.was = None;
+    }
+    Ok((reader, PipeWriter { end }))
+}
+
 /// A descriptor in non-blocking mode; put back as it was on drop, because the mode belongs to the open
-/// file and others may hold it too (a shell, or our own standard error on the same socket).
+/// file and others may hold it too (a shell, say).
 struct PipeEnd {
     fd: AsyncFd<OwnedFd>,
-    was: OFlags,
+    /// The mode to put back.
+    was: Option<OFlags>,
 }
 
 impl PipeEnd {
     #[allow(
         deprecated,
-        reason = "deprecated for types that may change or close their descriptor; \
-        an OwnedFd does neither, and the replacement is an unsafe function"
+        reason = "deprecated for types that may change or close their descriptor; an OwnedFd does neither"
     )]
     fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
-        let was = rustix::fs::fcntl_getfl(&fd)?;
-        rustix::fs::fcntl_setfl(&fd, was | OFlags::NONBLOCK)?;
-        Ok(Self { fd: AsyncFd::with_interest(fd, interest)?, was })
+        let was = fcntl_getfl(&fd)?;
+        fcntl_setfl(&fd, was | OFlags::NONBLOCK)?;
+        Ok(Self { fd: AsyncFd::with_interest(fd, interest)?, was: Some(was) })
     }
 }
 
 impl Drop for PipeEnd {
     fn drop(&mut self) {
-        // Fails only for a bad descriptor, which this cannot be.
-        let _ = rustix::fs::fcntl_setfl(self.fd.as_fd(), self.was);
+        if let Some(was) = self.was {
+            // Fails only for a bad descriptor, which this cannot be.
+            let _ = fcntl_setfl(self.fd.as_fd(), was);
+        }
     }
 }
 
@@ -95,11 +112,6 @@ pub(crate) struct PipeWriter {
 }
 
 impl PipeWriter {
-    /// Takes the descriptor over. Must be called on the runtime's thread.
-    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self { end: PipeEnd::new(fd, Interest::WRITABLE)? })
-    }
-
     /// Writes all of `bytes`.
     pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut parts = [Bytes::copy_from_slice(bytes)];

@@ -79,7 +79,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
     }
     // Taken out while in use: a waker that itself blocks (there is none) would just make its own.
-    let parker = PARKER.with(|slot| slot.borrow_mut().take()).unwrap_or_else(Parker::new);
+    let parker = PARKER.try_with(|slot| slot.borrow_mut().take()).ok().flatten().unwrap_or_else(Parker::new);
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -91,7 +91,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             thread::park();
         }
     };
-    PARKER.with(|slot| slot.replace(Some(parker)));
+    // Fails while the thread ends, when there is nobody to keep it for.
+    let _ = PARKER.try_with(|slot| slot.replace(Some(parker)));
     output
 }
 

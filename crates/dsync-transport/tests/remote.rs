@@ -1,6 +1,6 @@
 //! `connect` against remote shells: false ones that show each way in which starting can fail, and a real
 //! sshd on the loopback where there is one.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::{
     ffi::OsString,

@@ -159,9 +159,31 @@ impl LaneState {
         self.output_bytes = 0;
     }
 
-    /// Copies `data` to the end of the inbox. Small pieces share a buffer, so that what is held stays
-    /// within twice what was received.
-    fn receive(&mut self, data: &[u8]) {
+    /// Ends the sending direction without having said everything, unless it has ended.
+    fn reset(&mut self, id: u32, urgent: &mut Vec<u8>) {
+        if self.send_ended() {
+            return;
+        }
+        self.send = SendState::Reset;
+        self.drop_output();
+        self.waiters.writable.notify_all();
+        encode(id, Frame::Reset, urgent);
+    }
+
+    /// Takes data of the peer; true when somebody may read it.
+    fn take_data(&mut self, id: u32, data: &[u8]) -> Result<bool, MuxError> {
+        if self.receive != ReceiveState::Open {
+            return Err(MuxError::BadLane { kind: kind::DATA, lane: id });
+        }
+        let left = self.allowance;
+        let Some(allowance) = left.checked_sub(data.len()) else {
+            return Err(MuxError::WindowExceeded { lane: id, length: data.len(), left });
+        };
+        self.allowance = allowance;
+        if self.reader_gone {
+            return Ok(false);
+        }
+        // Small pieces share a buffer, so that what is held stays within twice what was received.
         match self.inbox.back_mut() {
             Some(tail) if tail.capacity() - tail.len() >= data.len() => tail.extend_from_slice(data),
             _ => {
@@ -170,6 +192,8 @@ impl LaneState {
                 self.inbox.push_back(piece);
             }
         }
+        self.waiters.readable.notify_all();
+        Ok(true)
     }
 }
 
@@ -265,9 +289,7 @@ impl Lanes {
     pub(crate) fn writer_dropped(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.send == SendState::Open && self.ended.is_none() {
-            lane.send = SendState::Reset;
-            lane.drop_output();
-            encode(id, Frame::Reset, &mut self.urgent);
+            lane.reset(id, &mut self.urgent);
         }
         self.retire(id);
     }
@@ -373,17 +395,7 @@ impl Lanes {
         let Some(lane) = self.lanes.get_mut(&id) else { return self.on_frame_of_ended_lane(id, frame) };
         match frame {
             Frame::Data(data) => {
-                if lane.receive != ReceiveState::Open {
-                    return Err(MuxError::BadLane { kind: kind::DATA, lane: id });
-                }
-                let left = lane.allowance;
-                let Some(allowance) = left.checked_sub(data.len()) else {
-                    return Err(MuxError::WindowExceeded { lane: id, length: data.len(), left });
-                };
-                lane.allowance = allowance;
-                if !lane.reader_gone {
-                    lane.receive(data);
-                    lane.waiters.readable.notify_all();
+                if lane.take_data(id, data)? {
                     self.announce(id);
                 }
             }
@@ -399,18 +411,10 @@ impl Lanes {
                 } else {
                     // Opened and given up before its first byte: nobody here needs to know.
                     lane.reader_gone = true;
-                    lane.send = SendState::Reset;
-                    encode(id, Frame::Reset, &mut self.urgent);
+                    lane.reset(id, &mut self.urgent);
                 }
             }
-            Frame::Stop => {
-                if !lane.send_ended() {
-                    lane.send = SendState::Reset;
-                    lane.drop_output();
-                    lane.waiters.writable.notify_all();
-                    encode(id, Frame::Reset, &mut self.urgent);
-                }
-            }
+            Frame::Stop => lane.reset(id, &mut self.urgent),
             Frame::Credit(credit) => {
                 let sum = lane.credit.saturating_add(credit as usize);
                 if sum > WINDOW {

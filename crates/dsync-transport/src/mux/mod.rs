@@ -345,7 +345,7 @@ fn pipe_error(error: io::Error) -> LinkError {
 /// a few only help to overlap the two ends' disk work.
 const DATA_LANES: usize = 4;
 /// Longest silence of this end, so that the peer can tell a quiet link from a dead one.
-const ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a link that was closed waits for the pipe to take the reason.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
 

@@ -10,15 +10,14 @@ use super::{
     lanes::{Batch, Lanes, MAX_LANES, Received, WINDOW},
 };
 use crate::{
-    pipe::{PipeReader, PipeWriter},
+    pipe,
     reactor::Reactor,
     suite::{Pair, pattern, suite},
 };
 
 fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink {
     let reactor = Reactor::start().unwrap();
-    let pipes =
-        reactor.run(async move { (PipeReader::new(input).unwrap(), PipeWriter::new(output).unwrap()) });
+    let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
     MuxLink::start(reactor, reader, writer, role, idle)
 }

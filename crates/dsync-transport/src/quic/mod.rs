@@ -230,7 +230,7 @@ const DATA_LANES: usize = 16;
 /// Bytes per write: quinn keeps a piece in memory, and in its send window, until all of it is acknowledged.
 const CHUNK: usize = 256 << 10;
 /// How long a dropped link keeps its socket so that its last packet leaves.
-const CLOSING_TIME: Duration = Duration::from_millis(100);
+const CLOSING_TIME: Duration = Duration::from_millis(10);
 /// How long after the end of the ssh stream a packet that explains it may still come.
 const LAST_PACKET_TIME: Duration = Duration::from_secs(1);
 

@@ -212,6 +212,23 @@ fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
     assert!(matches!(a.accept_lane(), Err(LinkError::Closed)));
 }
 
+#[test]
+fn a_peer_that_falls_silent_times_out() {
+    let identity = Identity::generate().unwrap();
+    let mut stage = Stage::new(identity.fingerprint(), WINDOW);
+    let server = stage.offer.as_ref().unwrap().fingerprint();
+    let dialer = Dialer { identity, server, token: TOKEN, idle_timeout: Duration::from_secs(1) };
+    let address = stage.address;
+    let dialed =
+        stage.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await });
+    let (link, _ssh) = start(stage.client, dialed.unwrap().unwrap());
+    // Without its thread the server neither answers nor says that it ends.
+    let held = stage.offer.take();
+    drop(stage.server);
+    assert!(matches!(link.accept_lane(), Err(LinkError::TimedOut)));
+    drop(held);
+}
+
 const TOKEN: Token = Token([7; 32]);
 const IDLE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(5);
