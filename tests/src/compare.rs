@@ -95,7 +95,7 @@ pub fn compare(
         match destination.get(path) {
             None => found.push(format!("missing: {}", show(path))),
             Some(got) => {
-                found.extend(differ(wanted, got, scope).map(|what| format!("{}: {what}", show(path))))
+                found.extend(differ(wanted, got, scope).map(|what| format!("{}: {what}", show(path))));
             }
         }
     }
@@ -213,9 +213,7 @@ pub fn sum(path: &Path) -> [u8; 32] {
     loop {
         match file.read(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
             0 => return *hasher.finalize().as_bytes(),
-            got => {
-                hasher.update(&buffer[..got]);
-            }
+            got => drop(hasher.update(&buffer[..got])),
         }
     }
 }

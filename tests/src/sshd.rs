@@ -56,6 +56,7 @@ impl Via {
 pub struct Sshd {
     dir: TempDir,
     watcher: Child,
+    daemon: u32,
     port: u16,
     wrappers: AtomicU32,
 }
@@ -90,12 +91,17 @@ impl Sshd {
             // Another process may take the port between here and sshd's start: then the next one.
             let port = free_port(address);
             write_configs(dir.path(), address, port);
-            if let Some(watcher) = start_daemon(dir.path(), namespace) {
-                return Self { dir, watcher, port, wrappers: AtomicU32::new(0) };
+            if let Some((watcher, daemon)) = start_daemon(dir.path(), namespace) {
+                return Self { dir, watcher, daemon, port, wrappers: AtomicU32::new(0) };
             }
         }
         let log = fs::read_to_string(dir.path().join("log")).unwrap_or_default();
         panic!("sshd did not start on {address} (is openssh-server installed?):\n{log}");
+    }
+
+    /// The process id of the daemon, the ancestor of every session.
+    pub fn daemon_id(&self) -> u32 {
+        self.daemon
     }
 
     /// The port that it listens on.
@@ -229,7 +235,7 @@ fn free_port(address: &str) -> u16 {
 
 /// Starts sshd under a shell that kills it when this process goes, however it goes; `None` when sshd
 /// ended at once.
-fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<Child> {
+fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32)> {
     let script = r#"
         dir=$1
         sshd=$(command -v sshd || echo /usr/sbin/sshd)
@@ -240,7 +246,7 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<Child> {
             kill -0 $pid 2>/dev/null || { echo failed; exit 1; }
             sleep 0.02
         done
-        echo ready
+        echo "ready $pid"
         cat >/dev/null
         kill $pid
         wait $pid 2>/dev/null
@@ -258,8 +264,9 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<Child> {
     let mut line = String::new();
     let stdout = watcher.stdout.take().expect("stdout is piped");
     let read = BufReader::new(stdout.take(64)).read_line(&mut line);
-    if read.is_ok() && line.trim() == "ready" {
-        return Some(watcher);
+    let daemon = line.trim().strip_prefix("ready ").and_then(|pid| pid.parse().ok());
+    if let (Ok(_), Some(daemon)) = (read, daemon) {
+        return Some((watcher, daemon));
     }
     let _ = watcher.wait();
     None
@@ -285,6 +292,7 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
          MaxStartups 200\n\
          MaxSessions 200\n\
          AllowTcpForwarding yes\n\
+         Subsystem sftp internal-sftp\n\
          SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin\n"
     );
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");

@@ -47,7 +47,11 @@ fn examples_of_the_readme_do_not_touch_the_source() {
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
     let before = dsync_tests::survey(&scratch.src());
-    let _ = Run::of(example("mirror_with_progress")).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+    let _ = Run::of(example("mirror_with_progress"))
+        .arg(slash(&scratch.src()))
+        .arg(scratch.dst())
+        .run()
+        .expect_code(0);
     assert_eq!(dsync_tests::survey(&scratch.src()), before);
     assert!(fs::exists(scratch.dst()).unwrap());
 }
