@@ -12,8 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_fs::{FilterSet, Walk, WalkError, WalkOptions};
-use dsync_transport::{AcceptOptions, RemoteShell, TransportChoice};
+use dsync_transport::{AcceptOptions, Connected, RemoteShell, TransportChoice};
 use dsync_wire::{
     event::Report,
     link::{CloseReason, Link, Traffic},
@@ -24,6 +25,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, Observer, Summary, SyncError, destination, guard,
+    halt::POLL,
     observe::Connection,
     session::{self, DestinationMail, Invitation, Session, SourceMail},
     source::{self, Tree},
@@ -253,17 +255,40 @@ fn with_remote(
         idle_timeout: connect.timeout,
         ..dsync_transport::ConnectOptions::default()
     };
-    let connected = match dsync_transport::connect(&shell, &options) {
-        Ok(connected) => connected,
-        // An interrupt also ends the remote shell: say what the user did, not what followed.
-        Err(_) if cancel.is_cancelled() => return Err(SyncError::Cancelled),
-        Err(error) => return Err(error.into()),
-    };
+    let connected = connect_or_cancel(shell, options, cancel)?;
     let link = Arc::clone(&connected.link);
     let connection = Connection { carrier: link.carrier(), fallback: connected.fallback.clone() };
     observer.connected(&connection);
     let report = run(Arc::clone(&link))?;
     Ok((report, Some(connection), link.traffic()))
+}
+
+/// Connects on a thread of its own, because a remote shell may ask for a password or hang for as long as
+/// it likes: a cancelled run does not wait for it. The shell ends when its input does.
+fn connect_or_cancel(
+    shell: RemoteShell,
+    options: dsync_transport::ConnectOptions,
+    cancel: &CancelToken,
+) -> Result<Connected, SyncError> {
+    let (connected_tx, connected) = bounded(1);
+    let connect = move || {
+        let _ = connected_tx.send(dsync_transport::connect(&shell, &options));
+    };
+    std::thread::Builder::new()
+        .name("connect".into())
+        .spawn(connect)
+        .map_err(|source| SyncError::Thread { source })?;
+    loop {
+        match connected.recv_timeout(POLL) {
+            // An interrupt also ends the remote shell: say what the user did, not what followed.
+            _ if cancel.is_cancelled() => return Err(SyncError::Cancelled),
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(SyncError::Aborted { message: "the connecting thread ended".to_owned() });
+            }
+        }
+    }
 }
 
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`, answers

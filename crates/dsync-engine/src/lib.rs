@@ -26,6 +26,7 @@ pub use dsync_wire::{
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},
     options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+    version::VERSION as PROTOCOL_VERSION,
 };
 
 pub use crate::{

@@ -137,6 +137,17 @@ pub enum CloseReason {
     Failed,
 }
 
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "it was done",
+            Self::Cancelled => "it was stopped",
+            Self::Protocol => "it refused what was sent",
+            Self::Failed => "it failed",
+        })
+    }
+}
+
 impl CloseReason {
     /// The code on the wire (QUIC application error code).
     pub fn code(self) -> u32 {
@@ -167,7 +178,7 @@ pub enum LinkError {
     #[error("the link is closed")]
     Closed,
     /// The peer closed the link.
-    #[error("the peer closed the connection ({reason:?})")]
+    #[error("the peer closed the connection: {reason}")]
     PeerClosed {
         /// What the peer gave as its reason.
         reason: CloseReason,

@@ -351,11 +351,8 @@ impl Planner<'_> {
                 self.announce_ignored(id);
             }
             let shown = listed_path(directory, entry);
-            return self.site.account.problem(Problem {
-                operation: Operation::Stat,
-                path: shown,
-                cause: Cause::Skipped,
-            });
+            let operation = if is_directory { Operation::ReadDirectory } else { Operation::Stat };
+            return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
         }
         let place = Place { directory, name: &name, path: &path };
         let verdict = self.decide(&place, entry, existing.as_ref());
