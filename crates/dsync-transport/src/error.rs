@@ -141,15 +141,6 @@ pub enum ConnectError {
         #[source]
         source: LinkError,
     },
-    /// The connection failed while it was being made.
-    #[error("the connection to {host} failed while it was being made")]
-    Link {
-        /// The host.
-        host: String,
-        /// How.
-        #[source]
-        source: LinkError,
-    },
     /// The operating system refused something that a link needs (a thread, a socket, a pipe).
     #[error("cannot set up the connection")]
     System {
@@ -200,8 +191,7 @@ impl ConnectError {
             Self::Refused { exit_code, .. } => *exit_code,
             Self::GreetingTimeout { .. } | Self::UdpBlocked { .. } | Self::QuicUnavailable { .. } => 35,
             Self::PeerKeyMismatch { .. } | Self::KeyRefused { .. } => 40,
-            Self::Link { source: LinkError::TimedOut, .. } => 30,
-            Self::Link { .. } | Self::System { .. } => 10,
+            Self::System { .. } => 10,
         }
     }
 }

@@ -6,7 +6,7 @@
 //! peer with its first byte, a dropped unfinished writer is an error for the reader, and closing
 //! discards what was not read.
 //!
-//! Memory: at most [`QUEUE_BYTES`] per lane and direction.
+//! Memory: at most 4 MiB per lane and direction.
 
 use std::{
     collections::VecDeque,
