@@ -44,14 +44,13 @@ pub(super) fn whole(listed: &Listed) -> Result<Whole, Cause> {
 
 /// The cause that a read error stands for.
 pub(super) fn cause(error: &io::Error) -> Cause {
-    match error.raw_os_error() {
-        Some(number) if error.kind() == io::ErrorKind::NotFound => {
-            let _ = number;
-            Cause::Vanished
-        }
-        Some(number) => Cause::Os(number),
-        None => Cause::TypeChanged,
+    if error.kind() == io::ErrorKind::NotFound {
+        return Cause::Vanished;
     }
+    if dsync_fs::dir::is_wrong_type(error) {
+        return Cause::TypeChanged;
+    }
+    error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os)
 }
 
 /// How often a small file is read before it is given up as changing.
