@@ -188,7 +188,7 @@ impl<'a> Account<'a> {
                 observer.event(&event);
                 Ok(())
             }
-            Audience::Wire(control) => control.send(&ControlMessage::Event(event)),
+            Audience::Wire(control) => control.queue(&ControlMessage::Event(event)),
         }
     }
 }

@@ -53,6 +53,23 @@ impl ControlOut {
         }
     }
 
+    /// Sends one message together with others: at the latest when the next one is [sent](Self::send),
+    /// which the pulse does several times a second.
+    pub(crate) fn queue(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        match lock(&self.sender).as_mut() {
+            Some(sender) => Ok(sender.queue(message)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends what is queued.
+    pub(crate) fn flush(&self) -> Result<(), SyncError> {
+        match lock(&self.sender).as_mut() {
+            Some(sender) => Ok(sender.flush()?),
+            None => Ok(()),
+        }
+    }
+
     /// Sends one message unless another thread is sending; failures are ignored.
     pub(crate) fn try_send(&self, message: &ControlMessage) {
         if let Ok(mut sender) = self.sender.try_lock()

@@ -98,7 +98,7 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
         }
         file.finished(site)?;
     }
-    Ok(())
+    site.session.control.flush()
 }
 
 /// Files of one group: enough that its sync costs each of them little.

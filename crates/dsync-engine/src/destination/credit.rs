@@ -83,7 +83,7 @@ impl PartTicket {
 
     pub(super) fn release(&self, control: &ControlOut) -> Result<(), SyncError> {
         if self.pending.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
-            control.send(&ControlMessage::ListingDone { part: self.number })?;
+            control.queue(&ControlMessage::ListingDone { part: self.number })?;
         }
         Ok(())
     }

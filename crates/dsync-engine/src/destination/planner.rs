@@ -212,7 +212,9 @@ impl Planner<'_> {
         } else {
             self.current = Some(merge);
         }
-        part.release(&self.site.session.control)
+        part.release(&self.site.session.control)?;
+        // What was queued while planning this part goes in one write.
+        self.site.session.control.flush()
     }
 
     /// Opens the directory whose listing begins.
@@ -522,7 +524,7 @@ impl Planner<'_> {
             // The signers end early only when the run has failed.
             return self.signers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
         }
-        site.session.control.send(&ControlMessage::Need { entry: id, attempt: 0 })
+        site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
     }
 
     /// In a local run both ends read the same disk: a delta would read the old file only to save a copy

@@ -114,6 +114,9 @@ impl LargeFile {
         let listed = &self.request.listed;
         let file = read::open(listed)?;
         let stamp = file.stamp();
+        if !timestamp(stamp.mtime).is_valid() {
+            return Err(Cause::Unrepresentable);
+        }
         let segments = Segments::for_file(stamp.size).map_err(|_| Cause::Unrepresentable)?;
         file.advise_sequential();
         Ok(Opened { root: Mutex::new(Some(RootBuilder::new(key, &segments))), file, stamp, segments })

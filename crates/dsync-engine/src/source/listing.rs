@@ -8,7 +8,7 @@ use std::{
 
 use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
 use dsync_wire::{
-    limits::MAX_LISTING_ENTRIES,
+    limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
     message::{
         Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, ListingEnd, Operation,
         Problem, Tops,
@@ -106,7 +106,11 @@ impl Lister<'_> {
                     None
                 }
             };
-            let Some(entry) = entry(walked, content) else { continue };
+            let Some(entry) = entry(walked, content) else {
+                let path = dir.path.join(&walked.name);
+                self.send_problem(Operation::Stat, &path, Cause::Unrepresentable)?;
+                continue;
+            };
             self.announce_ids(&walked.metadata)?;
             if walked.metadata.kind == Kind::Dir {
                 self.directories.insert(dir.path.join(&walked.name), EntryId(self.next_entry));
@@ -151,7 +155,8 @@ impl Lister<'_> {
                 continue;
             }
             let name = if group { self.names.group_name(id) } else { self.names.user_name(id) };
-            if let Some(name) = name {
+            let sendable = |name: &Vec<u8>| (1..=MAX_ID_NAME).contains(&name.len()) && !name.contains(&0);
+            if let Some(name) = name.filter(sendable) {
                 self.shared.session.control.send(&ControlMessage::IdName(IdName { group, id, name }))?;
             }
         }
@@ -190,7 +195,8 @@ fn part_len(entries: &[WalkedEntry]) -> usize {
         .min(entries.len())
 }
 
-/// The wire's form of a walked entry; `None` for a type that cannot be sent.
+/// The wire's form of a walked entry; `None` for one that it cannot express, such as a time that is
+/// further off than the sun's end.
 fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
     let metadata = &walked.metadata;
     let kind = match metadata.kind {
@@ -203,6 +209,9 @@ fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
         Kind::BlockDevice => EntryKind::BlockDevice { device: device_number(metadata.rdev) },
     };
     let name = Name::try_from(walked.name.as_bytes()).ok()?;
+    if !timestamp(metadata.mtime).is_valid() {
+        return None;
+    }
     Some(Entry { name, kind, attributes: attributes(metadata) })
 }
 

@@ -28,6 +28,9 @@ pub(super) fn whole(listed: &Listed) -> Result<Whole, Cause> {
     for _ in 0..READ_ATTEMPTS {
         let file = open(listed)?;
         let stamp = file.stamp();
+        if !timestamp(stamp.mtime).is_valid() {
+            return Err(Cause::Unrepresentable);
+        }
         let Ok(size) = usize::try_from(stamp.size) else { return Err(Cause::Changed) };
         if size > MAX_WHOLE_BYTES {
             return Err(Cause::Changed);
