@@ -12,6 +12,26 @@
 //! destination  Token* --Applier--> Step* (write, copy, zero) + SegmentHasher --> the same FileRoot
 //! ```
 //!
+//! With everything in memory it is a few lines; `examples/streaming.rs` does the same with files.
+//!
+//! ```
+//! use dsync_delta::{BlockLen, IndexedSignature, Key, Layout, MemoryDelta, SignatureBuilder};
+//!
+//! let basis = b"the old file, some kilobytes of it".repeat(1000);
+//! let new = [b"a new line\n".as_slice(), &basis].concat();
+//!
+//! let key = Key::derive(&[b"random bytes of the source", b"random bytes of the destination"]);
+//! let len = basis.len() as u64;
+//! let mut builder = SignatureBuilder::new(&key, Layout::new(len, BlockLen::for_file(len, None)));
+//! builder.update(&basis);
+//! let index = IndexedSignature::new(builder.finish()?, &key);
+//!
+//! let delta = MemoryDelta::new(&index, &new)?;
+//! assert!(delta.literal_bytes() < 3000);
+//! assert_eq!(delta.rebuild(&key, &basis)?, new);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Laws: the tokens of a segment tile it exactly; applying what a search found rebuilds the new file
 //! to the byte; a root built from segments equals [`file_root`] of the whole; nothing that a peer
 //! sends panics, allocates without bound or takes more than linear time.
@@ -28,6 +48,7 @@ mod emit;
 pub mod in_place;
 pub mod index;
 pub mod key;
+pub mod memory;
 mod num;
 mod read;
 pub mod refine;
@@ -46,6 +67,7 @@ pub use crate::{
     in_place::{BasisCopy, InPlaceError, InPlaceOrder, InPlaceStep},
     index::IndexedSignature,
     key::Key,
+    memory::{DeltaError, MemoryDelta, RebuildError},
     read::ReadAt,
     refine::{RefineError, RefineRequest, SegmentPlan, plan_segment, refine_parallel},
     root::{ContentHasher, FileRoot, file_root},
