@@ -135,7 +135,7 @@ fn failures_of_ssh_itself_are_told_in_its_own_words() {
     let config = sshd.config();
     let config = config.display();
     expect(run(&format!("ssh -F {config} -p 1")), 5, &["Connection refused"]);
-    expect(run(&format!("ssh -F {config} -o IdentityFile=none")), 5, &["Permission denied"]);
+    expect(run(&format!("ssh -F {config} -o PubkeyAuthentication=no")), 5, &["Permission denied"]);
     let known = scratch.at("known_hosts");
     let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJuZ3Vw3Jrr0pCTwvRW8CCpYtVwZb6yGq3V9a9k0m0m0";
     fs::write(&known, format!("[127.0.0.1]:{} {other}\n", sshd.port())).unwrap();
