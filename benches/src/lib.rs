@@ -1,1 +1,3 @@
-//! Benches only.
+//! Benches, and what they share.
+
+pub mod delta_cases;
