@@ -62,6 +62,8 @@ kinds! { CONTROL,
     ALIVE = 18, "Alive";
     /// [`ControlMessage::Bye`]
     BYE = 19, "Bye";
+    /// [`ControlMessage::Refine`]
+    REFINE = 20, "Refine";
 }
 
 kinds! { DATA,
@@ -130,6 +132,7 @@ impl ControlMessage {
             Self::Report(_) => Kind::REPORT,
             Self::Alive => Kind::ALIVE,
             Self::Bye => Kind::BYE,
+            Self::Refine(_) => Kind::REFINE,
         }
     }
 

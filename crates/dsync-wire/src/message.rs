@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
-//! source                Tops, IdName*, Listing*, Problem*, ListingEnd
+//! source                Tops, IdName*, Listing*, Problem*, ListingEnd, Refine*
 //! destination           (Need | NeedDelta Sums*)*, ListingDone*, NeedsEnd, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
@@ -49,6 +49,9 @@ pub enum ControlMessage {
     ListingEnd(ListingEnd),
     /// Something at the source could not be read.
     Problem(Problem),
+    /// The source wants shorter blocks' sums of the blocks of a basis that it did not find; the
+    /// destination answers with another [`ControlMessage::NeedDelta`] of the same attempt, and sums.
+    Refine(Refine),
     /// The destination wants this file whole.
     Need {
         /// The file.
@@ -369,6 +372,19 @@ pub struct NeedDelta {
     pub basis_len: u64,
     /// Block length of the signature.
     pub block_len: BlockLen,
+}
+
+/// A request for the sums of shorter blocks where a basis is dirty: the second round of a delta.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refine {
+    /// The file.
+    pub entry: EntryId,
+    /// The attempt of the request that was searched.
+    pub attempt: u8,
+    /// The shorter block length.
+    pub block_len: BlockLen,
+    /// Runs of the long blocks, in `dsync_delta` encoding, at most [`crate::limits::MAX_SUMS`] bytes.
+    pub runs: Vec<u8>,
 }
 
 /// A part of a signature: weak and strong sums of consecutive blocks, from the first block on.

@@ -219,6 +219,7 @@ impl DestinationInbox {
             (state, M::Alive) if !matches!(state, S::Hello | S::Over) => state,
             (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
+            (state @ (S::Listing | S::ListingPart | S::Files), M::Refine(_)) => state,
             (S::Tops, M::Tops(tops)) => {
                 self.listing = ListingOrder::new(tops.root.is_some());
                 S::Listing

@@ -8,7 +8,7 @@ use crate::{
     error::{DecodeError, EncodeError},
     kind::Kind,
     limits::{MAX_FATAL_TEXT, MAX_ID_NAME, MAX_SUMS},
-    message::{ControlMessage, EntryId, Fatal, Hello, IdName, ListingEnd, NeedDelta, Sums, Tops},
+    message::{ControlMessage, EntryId, Fatal, Hello, IdName, ListingEnd, NeedDelta, Refine, Sums, Tops},
 };
 
 pub(super) fn encode(
@@ -59,6 +59,13 @@ pub(super) fn encode(
             w.check(sums.bytes.len() as u64, MAX_SUMS as u64, "size of sums")?;
             w.raw(&sums.bytes);
         }
+        ControlMessage::Refine(refine) => {
+            w.entry(refine.entry);
+            w.byte(refine.attempt);
+            w.u32(refine.block_len.get());
+            w.check(refine.runs.len() as u64, MAX_SUMS as u64, "size of runs")?;
+            w.raw(&refine.runs);
+        }
         ControlMessage::ListingDone { part } => w.u64(*part),
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
@@ -107,6 +114,7 @@ pub(super) fn decode(
         Kind::REPORT => ControlMessage::Report(Box::new(account::decode_report(r)?)),
         Kind::ALIVE => ControlMessage::Alive,
         Kind::BYE => ControlMessage::Bye,
+        Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
         _ => return Ok(None),
     }))
 }
@@ -141,28 +149,37 @@ fn decode_need_delta(r: &mut Reader<'_>) -> Result<NeedDelta, DecodeError> {
     let entry = r.entry()?;
     let attempt = r.byte("attempt")?;
     let basis_len = r.file_len("basis length")?;
+    Ok(NeedDelta { entry, attempt, basis_len, block_len: decode_block_len(r)? })
+}
+
+fn decode_block_len(r: &mut Reader<'_>) -> Result<BlockLen, DecodeError> {
     let block_len = r.u64("block length")?;
-    let block_len = u32::try_from(block_len)
+    u32::try_from(block_len)
         .ok()
         .and_then(|len| BlockLen::new(len).ok())
-        .ok_or(DecodeError::BlockLen { block_len })?;
-    Ok(NeedDelta { entry, attempt, basis_len, block_len })
+        .ok_or(DecodeError::BlockLen { block_len })
+}
+
+fn decode_refine(r: &mut Reader<'_>) -> Result<Refine, DecodeError> {
+    let entry = r.entry()?;
+    let attempt = r.byte("attempt")?;
+    let block_len = decode_block_len(r)?;
+    let runs = take_sums(r, Kind::REFINE, "size of runs")?.to_vec();
+    Ok(Refine { entry, attempt, block_len, runs })
+}
+
+/// The rest of the message, at most `MAX_SUMS` bytes.
+fn take_sums<'a>(r: &mut Reader<'a>, kind: Kind, field: &'static str) -> Result<&'a [u8], DecodeError> {
+    let offset = r.offset();
+    let bytes = r.take_rest();
+    let (value, limit) = (bytes.len() as u64, MAX_SUMS as u64);
+    if value > limit { Err(DecodeError::Limit { kind, field, value, limit, offset }) } else { Ok(bytes) }
 }
 
 fn decode_sums(r: &mut Reader<'_>) -> Result<Sums, DecodeError> {
     let entry = r.entry()?;
     let last = r.bool("flag")?;
-    let offset = r.offset();
-    let bytes = r.take_rest();
-    if bytes.len() > MAX_SUMS {
-        return Err(DecodeError::Limit {
-            kind: Kind::SUMS,
-            field: "size of sums",
-            value: bytes.len() as u64,
-            limit: MAX_SUMS as u64,
-            offset,
-        });
-    }
+    let bytes = take_sums(r, Kind::SUMS, "size of sums")?;
     Ok(Sums { entry, bytes: bytes.to_vec(), last })
 }
 

@@ -12,7 +12,7 @@ use dsync_wire::{
     message::{
         Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
         FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
-        Record, Segment, Start, Sums, Timestamp, Tops,
+        Record, Refine, Segment, Start, Sums, Timestamp, Tops,
     },
     name::Name,
     options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
@@ -52,6 +52,15 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("report", M::Report(Box::new(report()))),
         ("alive", M::Alive),
         ("bye", M::Bye),
+        (
+            "refine",
+            M::Refine(Refine {
+                entry: EntryId(128),
+                attempt: 0,
+                block_len: BlockLen::new(4096).unwrap(),
+                runs: vec![2, 7, 1],
+            }),
+        ),
     ];
     all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
     all

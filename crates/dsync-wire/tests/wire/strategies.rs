@@ -11,7 +11,7 @@ use dsync_wire::{
     message::{
         Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
         FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
-        Record, Segment, Start, Sums, Timestamp, Tops,
+        Record, Refine, Segment, Start, Sums, Timestamp, Tops,
     },
     name::Name,
     options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
@@ -47,6 +47,11 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
         number().prop_map(|part| M::ListingDone { part }),
+        (entry_id(), any::<u8>(), 10..=22u32, vec(any::<u8>(), 0..100)).prop_map(
+            |(entry, attempt, log2, runs)| {
+                M::Refine(Refine { entry, attempt, block_len: BlockLen::new(1 << log2).unwrap(), runs })
+            }
+        ),
         event().prop_map(M::Event),
         (vec(number(), 6), any::<bool>()).prop_map(|(counts, totals_final)| {
             M::Progress(Progress {
