@@ -18,6 +18,13 @@ pub trait ReadAt {
     /// # Errors
     /// The reader's own.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error>;
+
+    /// The whole file, when it is in memory and stays there: it is then used in place, not copied.
+    ///
+    /// Not for mapped files: they may shrink under the reader.
+    fn as_slice(&self) -> Option<&[u8]> {
+        None
+    }
 }
 
 impl ReadAt for [u8] {
@@ -29,13 +36,21 @@ impl ReadAt for [u8] {
         buf[..len].copy_from_slice(&rest[..len]);
         Ok(len)
     }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
+    }
 }
 
 impl ReadAt for Vec<u8> {
     type Error = Infallible;
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Infallible> {
-        self.as_slice().read_at(offset, buf)
+        self[..].read_at(offset, buf)
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        Some(self)
     }
 }
 
@@ -44,6 +59,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error> {
         (**self).read_at(offset, buf)
+    }
+
+    fn as_slice(&self) -> Option<&[u8]> {
+        (**self).as_slice()
     }
 }
 
@@ -75,6 +94,8 @@ pub(crate) struct Window<'r, R: ?Sized> {
     buffer: Vec<u8>,
     /// How much is read at a time.
     stride: usize,
+    /// The whole file, when it needs no reading.
+    file: Option<&'r [u8]>,
 }
 
 /// Why a window could not be moved.
@@ -90,13 +111,18 @@ pub(crate) enum WindowError<E> {
 impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
     /// A window at `start`, holding nothing yet.
     pub(crate) fn new(reader: &'r R, file_len: u64, start: u64, stride: usize) -> Self {
-        Self { reader, file_len, base: start, buffer: Vec::new(), stride }
+        let file = reader.as_slice();
+        Self { reader, file_len, base: start, buffer: Vec::new(), stride, file }
     }
 
     /// Sees to it that the window holds everything from `low` to `high` (or the file's end), and forgets
     /// what lies before `low`. `low` never falls.
     pub(crate) fn fill(&mut self, low: u64, high: u64) -> Result<(), WindowError<R::Error>> {
         let high = high.min(self.file_len);
+        if let Some(file) = self.file {
+            let actual = len_u64(file.len());
+            return if high <= actual { Ok(()) } else { Err(WindowError::Short { actual }) };
+        }
         let end = self.base + len_u64(self.buffer.len());
         if high <= end {
             return Ok(());
@@ -119,8 +145,10 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
 
     /// The bytes from `start` to `end`, as far as the window holds them.
     pub(crate) fn bytes(&self, start: u64, end: u64) -> &[u8] {
-        let from = saturating_usize(start.saturating_sub(self.base)).min(self.buffer.len());
-        let to = saturating_usize(end.saturating_sub(self.base)).min(self.buffer.len());
-        self.buffer.get(from..to).unwrap_or_default()
+        let (buffer, base) = self.file.map_or((self.buffer.as_slice(), self.base), |file| (file, 0));
+        let (start, end) = (start.min(self.file_len), end.min(self.file_len));
+        let from = saturating_usize(start.saturating_sub(base)).min(buffer.len());
+        let to = saturating_usize(end.saturating_sub(base)).min(buffer.len());
+        buffer.get(from..to).unwrap_or_default()
     }
 }

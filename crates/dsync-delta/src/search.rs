@@ -882,10 +882,10 @@ mod tests {
             block[at + 10] += 1;
         };
         let mut basis = Vec::new();
-        for block in 0..4000_usize {
+        for block in 0..40_000_usize {
             let mut bytes = vec![100_u8; 1024];
             twist(&mut bytes, block % 1000);
-            twist(&mut bytes, block / 1000 * 11);
+            twist(&mut bytes, block / 1000 * 17);
             basis.extend(bytes);
         }
         let new: Vec<u8> = {
@@ -901,6 +901,23 @@ mod tests {
         let counters = outcomes[0].counters;
         assert!(counters.false_matches <= 4 * 1024 + 64, "{counters:?}");
         assert!(counters.compared_bytes <= 10 << 20, "{counters:?}");
+    }
+
+    #[test]
+    fn rolling_gives_up_where_all_is_new() {
+        const LEN: u64 = 96 << 20;
+        let basis = noise(10, 1 << 20);
+        let new = noise(11, LEN.try_into().unwrap());
+        let segments = Segments::new(LEN, 24).unwrap();
+        let index = index(&basis, 8 << 10);
+        let mut rolled = 0;
+        for segment in 0..segments.count() {
+            let outcome = search_segment(&index, &new, &segments, segment, &mut Encoded::default()).unwrap();
+            assert_eq!(outcome.literal_bytes, 16 << 20);
+            rolled += outcome.counters.rolled_bytes;
+        }
+        let sampled = (LEN - GIVE_UP_AFTER) / SAMPLE_PERIOD;
+        assert!((GIVE_UP_AFTER..GIVE_UP_AFTER + sampled + (1 << 20)).contains(&rolled), "{rolled}");
     }
 
     #[test]

@@ -149,14 +149,24 @@ impl BlockSummer {
         let Some(range) = self.layout.run_range(run) else {
             return Ok(Vec::new());
         };
+        let first = run.first().0;
+        let place = saturating_usize(range.start)..saturating_usize(range.end);
+        if let Some(bytes) = basis.as_slice().and_then(|file| file.get(place)) {
+            return Ok(self.sum_blocks(first, bytes));
+        }
         buffer.resize(saturating_usize(range.end - range.start), 0);
         let got = read_full(basis, range.start, buffer).map_err(SignatureError::Read)?;
         if got < buffer.len() {
             let got = range.start.saturating_add(len_u64(got));
             return Err(SignatureError::WrongLength { expected: self.layout.file_len(), got });
         }
-        let blocks = buffer.chunks(self.layout.block_len().size());
-        Ok((run.first().0..).zip(blocks).map(|(block, bytes)| self.sum(BlockIndex(block), bytes)).collect())
+        Ok(self.sum_blocks(first, buffer))
+    }
+
+    /// Sums whole blocks, of which the last one may be short.
+    fn sum_blocks(&self, first: u64, bytes: &[u8]) -> Vec<(StrongSum, WeakSum)> {
+        let blocks = bytes.chunks(self.layout.block_len().size());
+        (first..).zip(blocks).map(|(block, bytes)| self.sum(BlockIndex(block), bytes)).collect()
     }
 }
 
@@ -442,7 +452,7 @@ mod tests {
     use super::*;
     use crate::{
         block::BlockLen,
-        testing::{key, noise, signature},
+        testing::{OnDisk, key, noise, signature},
     };
 
     const FORMATS: [SumsFormat; 2] = [SumsFormat::StrongOnly, SumsFormat::StrongAndWeak];
@@ -471,6 +481,8 @@ mod tests {
                 prop_assert_eq!(&builder.finish().unwrap(), &whole);
                 let parallel = signature_parallel(&key(), whole.layout(), format, &basis).unwrap();
                 prop_assert_eq!(&parallel, &whole);
+                let read = signature_parallel(&key(), whole.layout(), format, &OnDisk(&basis)).unwrap();
+                prop_assert_eq!(&read, &whole);
             }
         }
 

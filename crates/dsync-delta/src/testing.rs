@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use crate::{
-    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, RootBuilder, SegmentOutcome, Segments,
-    Signature, SignatureBuilder, Step, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
+    Applier, BlockLen, FileRoot, IndexedSignature, Key, Layout, ReadAt, RootBuilder, SegmentOutcome,
+    Segments, Signature, SignatureBuilder, Step, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
 };
 
 /// A fixed key.
@@ -286,6 +286,17 @@ pub(crate) fn apply_segment(
     assert_eq!(at, segments.range(index).end);
 }
 
+/// A file that has to be read.
+pub(crate) struct OnDisk<'f>(pub(crate) &'f [u8]);
+
+impl ReadAt for OnDisk<'_> {
+    type Error = std::convert::Infallible;
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error> {
+        self.0.read_at(offset, buf)
+    }
+}
+
 /// Searches, applies, checks that the new file comes out, and returns the outcome of each segment.
 pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> Vec<SegmentOutcome> {
     let segments = Segments::new(new.len() as u64, 20).unwrap();
@@ -294,7 +305,10 @@ pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> 
     let mut outcomes = Vec::new();
     for segment in 0..segments.count() {
         let mut encoded = Encoded::default();
-        let outcome = search_segment(index, new, &segments, segment, &mut encoded).unwrap();
+        let outcome = search_segment(index, &OnDisk(new), &segments, segment, &mut encoded).unwrap();
+        let mut again = Encoded::default();
+        let in_memory = search_segment(index, new, &segments, segment, &mut again).unwrap();
+        assert_eq!((in_memory, again.lead), (outcome, encoded.lead));
         let range = segments.range(segment);
         assert_eq!(
             outcome.literal_bytes + outcome.matched_bytes + outcome.zero_bytes,
