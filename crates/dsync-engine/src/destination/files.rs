@@ -43,6 +43,8 @@ struct Transfer {
     attempt: u8,
     basis: Option<Arc<Basis>>,
     stage: Option<Arc<Stage>>,
+    /// The layout that the tokens count in after a second round of sums.
+    fine: Option<Layout>,
     /// The outcome, when it arrived before the first segment.
     early: Option<FileOutcome>,
 }
@@ -82,6 +84,19 @@ impl Pending {
         lock(&self.transfer).basis = Some(Arc::new(basis));
     }
 
+    /// The old file that the delta is made from.
+    pub(super) fn basis(&self) -> Option<Arc<Basis>> {
+        lock(&self.transfer).basis.clone()
+    }
+
+    /// Notes that the tokens will count in shorter blocks; false when they do so already or have begun.
+    pub(super) fn refine(&self, fine: Layout) -> bool {
+        let mut transfer = lock(&self.transfer);
+        let first = transfer.fine.is_none() && transfer.stage.is_none();
+        transfer.fine = Some(fine);
+        first
+    }
+
     /// The state of the old file that the delta was made from.
     pub(super) fn basis_stamp(&self) -> Option<Stamp> {
         lock(&self.transfer).basis.as_ref().map(|basis| basis.file.stamp())
@@ -108,7 +123,7 @@ impl Pending {
             stage.check_header(header)?;
             return Ok(Some(Arc::clone(stage)));
         }
-        let stage = Arc::new(Stage::create(site, self, header, transfer.basis.clone())?);
+        let stage = Arc::new(Stage::create(site, self, header, transfer.basis.clone(), transfer.fine)?);
         if let Some(outcome) = transfer.early.take() {
             stage.set_outcome(outcome);
         }
@@ -168,6 +183,7 @@ impl Pending {
             let mut transfer = lock(&self.transfer);
             transfer.stage = None;
             transfer.early = None;
+            transfer.fine = None;
             let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
             let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
             if again {

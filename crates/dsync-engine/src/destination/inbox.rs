@@ -3,7 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use crossbeam_channel::Sender;
-use dsync_wire::{limits::MAX_LISTING_ENTRIES, message::ControlMessage};
+use dsync_wire::{
+    limits::MAX_LISTING_ENTRIES,
+    message::{ControlMessage, Refine},
+};
 
 use super::{Site, planner::Listed};
 use crate::{
@@ -13,7 +16,12 @@ use crate::{
 };
 
 /// Receives until the source says goodbye.
-pub(super) fn run(site: &Site<'_>, mail: DestinationMail, planner: &Sender<Listed>) -> Result<(), SyncError> {
+pub(super) fn run(
+    site: &Site<'_>,
+    mail: DestinationMail,
+    planner: &Sender<Listed>,
+    refinements: &Sender<Refine>,
+) -> Result<(), SyncError> {
     let DestinationMail { mut receiver, mut order } = mail;
     loop {
         let message = site.session.hear(&mut receiver)?;
@@ -24,6 +32,12 @@ pub(super) fn run(site: &Site<'_>, mail: DestinationMail, planner: &Sender<Liste
         let listed = match message {
             ControlMessage::Alive => continue,
             ControlMessage::Bye => return Ok(()),
+            ControlMessage::Refine(refine) => {
+                if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(refine).is_err() {
+                    return Err(SyncError::Protocol { detail: "more refinements than requests".to_owned() });
+                }
+                continue;
+            }
             ControlMessage::Tops(tops) => Listed::Tops(tops),
             ControlMessage::IdName(name) => Listed::IdName(name),
             ControlMessage::Listing(listing) => {
@@ -59,6 +73,8 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Re
     Ok(())
 }
 
+/// Bound on second rounds that wait for a signer; each answers one of at most so many open requests.
+const MAX_QUEUED_REFINEMENTS: usize = 4096;
 /// Bound on messages between inbox and planner: each entry of the credit in a listing of its own, and
 /// names and problems besides.
 const MAX_QUEUED_MESSAGES: usize = 4 * MAX_UNRELEASED_ENTRIES;

@@ -107,20 +107,22 @@ pub(crate) fn run(
             let pulse_over = over.clone();
             let (signers_tx, signers) = bounded(QUEUED_SIGNATURES);
             let (listed_tx, listed) = unbounded();
+            let (refinements_tx, refinements) = unbounded();
             let (done_tx, commits_over) = bounded::<()>(0);
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
             halt.spawn(scope, "pulse", move || {
                 site.session.beat(&pulse_over, || site.account.tell_progress())
             });
-            let inbox = halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx));
+            let inbox =
+                halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx, &refinements_tx));
             let planner = halt.spawn(scope, "plan", move || {
                 let plan = planner::run(site, terms.operand, &Arc::new(terms.filter), signers_tx, &listed)?;
                 *lock(leftover) = plan;
                 Ok(())
             });
             for _ in 0..SIGNERS {
-                let signers = signers.clone();
-                halt.spawn(scope, "sign", move || sign::run(site, &signers));
+                let (signers, refinements) = (signers.clone(), refinements.clone());
+                halt.spawn(scope, "sign", move || sign::run(site, &signers, &refinements));
             }
             drop(signers);
             let lanes: Vec<_> = (0..session.data_lanes)

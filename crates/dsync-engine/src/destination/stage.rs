@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use dsync_delta::{Applier, RootBuilder, SegmentHasher, Segments, Step, StepError};
+use dsync_delta::{Applier, Layout, RootBuilder, SegmentHasher, Segments, Step, StepError};
 use dsync_fs::StagedFile;
 use dsync_wire::message::{Cause, FileOutcome, Operation, Segment, Timestamp};
 
@@ -29,6 +29,8 @@ pub(super) struct Stage {
     broken: Mutex<Option<(Operation, Cause)>>,
     segments: Segments,
     basis: Option<Arc<Basis>>,
+    /// What copies count in.
+    layout: Option<Layout>,
     root: Mutex<Option<RootBuilder>>,
     left: AtomicU64,
     outcome: Mutex<Option<FileOutcome>>,
@@ -65,6 +67,7 @@ impl Stage {
         file: &Pending,
         header: &Segment,
         basis: Option<Arc<Basis>>,
+        fine: Option<Layout>,
     ) -> Result<Self, SyncError> {
         let segments = Segments::new(header.file_len, header.length_log2).map_err(protocol)?;
         let mut broken = None;
@@ -82,6 +85,7 @@ impl Stage {
         Ok(Self {
             file: RwLock::new(staged),
             broken: Mutex::new(broken),
+            layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
             root: Mutex::new(Some(RootBuilder::new(&site.session.key, &segments))),
             left: AtomicU64::new(segments.count()),
@@ -107,8 +111,8 @@ impl Stage {
 
     /// Starts one segment.
     pub(super) fn begin(self: &Arc<Self>, site: &Site<'_>, header: &Segment) -> Result<Incoming, SyncError> {
-        let layout = self.basis.as_ref().map(|basis| basis.layout);
-        let applier = Applier::new(layout, &self.segments, header.index, header.lead).map_err(protocol)?;
+        let applier =
+            Applier::new(self.layout, &self.segments, header.index, header.lead).map_err(protocol)?;
         let hasher = SegmentHasher::new(&site.session.key, &self.segments, header.index).map_err(protocol)?;
         Ok(Incoming { stage: Arc::clone(self), applier, hasher, index: header.index, buffer: Vec::new() })
     }

@@ -8,10 +8,11 @@ use dsync_wire::{
     message::{ControlMessage, EntryId, NeedDelta, Sums},
 };
 
-use super::{Shared, queue::Request};
+use super::{MAX_FINE_BLOCKS, Refining, Shared, large::LargeFile, queue::Request};
 use crate::{
     SyncError,
     destination::{FORMAT, MAX_SIGNATURE_BLOCKS},
+    halt::lock,
     session::{self, SourceMail},
 };
 
@@ -19,6 +20,8 @@ use crate::{
 struct Arriving {
     need: NeedDelta,
     decoder: SignatureDecoder,
+    /// The file whose second round this is.
+    refines: Option<Arc<LargeFile>>,
 }
 
 /// Receives until the report; then answers it.
@@ -29,11 +32,15 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
         let message = shared.session.hear(&mut receiver)?;
         order.check(&message)?;
         match message {
-            ControlMessage::Need { entry, attempt } => push(shared, entry, attempt, None)?,
-            ControlMessage::NeedDelta(need) => begin_signature(&mut arriving, need)?,
+            ControlMessage::Need { entry, attempt } => {
+                // Asked for again: a second round that is under way is void.
+                lock(&shared.refining).remove(&entry);
+                push(shared, entry, attempt, None)?;
+            }
+            ControlMessage::NeedDelta(need) => begin_signature(shared, &mut arriving, need)?,
             ControlMessage::Sums(sums) => {
-                if let Some((need, signature)) = take_sums(shared, &mut arriving, &sums)? {
-                    push(shared, need.entry, need.attempt, Some(signature))?;
+                if let Some(arrived) = take_sums(&mut arriving, &sums)? {
+                    use_signature(shared, arrived)?;
                 }
             }
             ControlMessage::ListingDone { part } => {
@@ -77,29 +84,52 @@ fn push(
     Ok(())
 }
 
-fn begin_signature(arriving: &mut HashMap<EntryId, Arriving>, need: NeedDelta) -> Result<(), SyncError> {
-    let layout = Layout::new(need.basis_len, need.block_len);
-    let decoder =
-        SignatureDecoder::new(layout, FORMAT, MAX_SIGNATURE_BLOCKS).map_err(|e| protocol(e.to_string()))?;
-    arriving.insert(need.entry, Arriving { need, decoder });
+fn begin_signature(
+    shared: &Shared<'_>,
+    arriving: &mut HashMap<EntryId, Arriving>,
+    need: NeedDelta,
+) -> Result<(), SyncError> {
+    let refining = lock(&shared.refining).remove(&need.entry);
+    let (decoder, refines) = match refining {
+        Some(Refining { file, request }) => {
+            let asked = request.fine_layout();
+            if need.block_len != asked.block_len() || need.basis_len != asked.file_len() {
+                return Err(protocol(format!("entry {}: not the sums that were asked for", need.entry.0)));
+            }
+            (request.decoder(FORMAT, MAX_FINE_BLOCKS), Some(file))
+        }
+        None => {
+            let layout = Layout::new(need.basis_len, need.block_len);
+            (SignatureDecoder::new(layout, FORMAT, MAX_SIGNATURE_BLOCKS), None)
+        }
+    };
+    let decoder = decoder.map_err(|error| protocol(error.to_string()))?;
+    arriving.insert(need.entry, Arriving { need, decoder, refines });
     Ok(())
 }
 
-fn take_sums(
-    shared: &Shared<'_>,
-    arriving: &mut HashMap<EntryId, Arriving>,
-    sums: &Sums,
-) -> Result<Option<(NeedDelta, Arc<IndexedSignature>)>, SyncError> {
+/// Takes a part of a signature; gives the whole when it was the last.
+fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<Option<Arriving>, SyncError> {
     let Some(entry) = arriving.get_mut(&sums.entry) else {
         return Err(protocol(format!("sums for entry {}, which has no request", sums.entry.0)));
     };
-    entry.decoder.push(&sums.bytes).map_err(|e| protocol(e.to_string()))?;
-    if !sums.last {
-        return Ok(None);
+    entry.decoder.push(&sums.bytes).map_err(|error| protocol(error.to_string()))?;
+    Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
+}
+
+/// Queues the file that a signature is for, or goes on with its second round.
+fn use_signature(shared: &Shared<'_>, arrived: Arriving) -> Result<(), SyncError> {
+    let Arriving { need, decoder, refines } = arrived;
+    let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
+    let signature = IndexedSignature::new(signature, &shared.session.key);
+    match refines {
+        Some(file) => {
+            file.refined(signature);
+            shared.queue.push_again(file);
+            Ok(())
+        }
+        None => push(shared, need.entry, need.attempt, Some(Arc::new(signature))),
     }
-    let Some(Arriving { need, decoder }) = arriving.remove(&sums.entry) else { return Ok(None) };
-    let signature = decoder.finish().map_err(|e| protocol(e.to_string()))?;
-    Ok(Some((need, Arc::new(IndexedSignature::new(signature, &shared.session.key)))))
 }
 
 fn protocol(detail: String) -> SyncError {

@@ -1,9 +1,9 @@
 //! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use dsync_delta::{ReadAt, SearchError, SegmentOutcome, SegmentValue, Token, TokenEncoder, TokenSink};
+use dsync_delta::{ReadAt, SearchError, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_fs::SourceFile;
 use dsync_wire::{
     codec::encode_records,
@@ -15,7 +15,7 @@ use dsync_wire::{
 
 use super::{
     Shared,
-    large::{Claim, LargeFile, Opened},
+    large::{AfterPlan, Claim, LargeFile, Opened, Planned},
     queue::{Request, Work},
     read,
 };
@@ -91,7 +91,7 @@ impl Lane<'_> {
     }
 
     /// Sends the next segment of a large file, or its outcome.
-    fn large(&mut self, file: &std::sync::Arc<LargeFile>) -> Result<(), SyncError> {
+    fn large(&mut self, file: &Arc<LargeFile>) -> Result<(), SyncError> {
         match file.claim(&self.shared.session.key) {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
@@ -99,8 +99,9 @@ impl Lane<'_> {
                 self.send_records(&[record])?;
             }
             Claim::Failed(cause) => self.end(&file.request, FileOutcome::Failed { cause })?,
-            Claim::Segment(opened, index) => {
-                let result = self.out.segment(&file.request, opened, index)?;
+            Claim::Plan(opened, index) => self.plan(file, opened, index)?,
+            Claim::Segment(opened, index, planned) => {
+                let result = self.out.segment(&file.request, opened, index, planned)?;
                 self.out.sender.send(&DataMessage::SegmentEnd { complete: result.is_ok() })?;
                 if let Some(outcome) = file.finish(opened, index, result) {
                     self.end(&file.request, outcome)?;
@@ -108,6 +109,26 @@ impl Lane<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Searches a segment in the first round of a delta.
+    fn plan(&mut self, file: &Arc<LargeFile>, opened: &Opened, index: u64) -> Result<(), SyncError> {
+        let Some(signature) = &file.request.signature else { return Ok(()) };
+        let plan = dsync_delta::plan_segment(signature, &Positional(&opened.file), &opened.segments, index);
+        let plan = plan.map_err(|error| match error {
+            SearchError::Read(error) => read::cause(&error),
+            _ => Cause::Changed,
+        });
+        match file.planned(opened, index, plan) {
+            AfterPlan::Wait => Ok(()),
+            AfterPlan::End(outcome) => self.end(&file.request, outcome),
+            AfterPlan::Send => {
+                self.shared.queue.retire(file);
+                self.shared.queue.push_again(Arc::clone(file));
+                Ok(())
+            }
+            AfterPlan::Refine(request) => self.shared.refine(file, request),
+        }
     }
 
     fn end(&mut self, request: &Request, outcome: FileOutcome) -> Result<(), SyncError> {
@@ -123,7 +144,8 @@ impl Out<'_> {
         request: &Request,
         opened: &Opened,
         index: u64,
-    ) -> Result<Result<SegmentValue, Cause>, SyncError> {
+        planned: Option<Planned>,
+    ) -> Result<Result<Option<SegmentValue>, Cause>, SyncError> {
         let header = Segment {
             entry: request.entry,
             attempt: request.attempt,
@@ -135,15 +157,21 @@ impl Out<'_> {
         let new = Positional(&opened.file);
         let key = &self.shared.session.key;
         let mut sink = SegmentSink { out: self, header, encoder: TokenEncoder::new(), started: false };
-        let outcome = match &request.signature {
-            Some(signature) => {
-                dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
+        let outcome = match (planned, &request.signature) {
+            (Some(Planned { plan, fine: Some(fine) }), _) => {
+                plan.emit_refined(&fine, &new, &mut sink).map(|_| None)
             }
-            None => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink),
+            (Some(Planned { plan, fine: None }), _) => plan.emit(&new, &mut sink).map(|()| None),
+            (None, Some(signature)) => {
+                dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
+                    .map(|outcome| Some(outcome.value))
+            }
+            (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink)
+                .map(|outcome| Some(outcome.value)),
         };
         sink.flush()?;
         match outcome {
-            Ok(SegmentOutcome { value, .. }) => Ok(Ok(value)),
+            Ok(value) => Ok(Ok(value)),
             Err(SearchError::Read(error)) => Ok(Err(read::cause(&error))),
             Err(SearchError::Sink(error)) => Err(error),
             Err(_) => Ok(Err(Cause::Changed)),

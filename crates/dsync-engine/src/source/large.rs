@@ -3,12 +3,19 @@
 //! The first worker opens it; each worker claims the next segment; the worker that finishes the last one
 //! checks that the file did not change meanwhile and reports its outcome (invariant D7). After a failed
 //! read no further segment is claimed.
+//!
+//! A delta whose basis is long takes two rounds: first every segment is searched and only its plan is
+//! kept; then the destination is asked for shorter blocks' sums where the plans found nothing, and the
+//! segments are sent with those. Without anything to refine the second round starts at once.
 
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use dsync_delta::{Key, RootBuilder, SegmentValue, Segments};
+use dsync_delta::{IndexedSignature, Key, RefineRequest, RootBuilder, SegmentPlan, SegmentValue, Segments};
 use dsync_fs::{SourceFile, Stamp};
-use dsync_wire::message::{Cause, FileOutcome};
+use dsync_wire::{
+    limits::MAX_SUMS,
+    message::{Cause, FileOutcome},
+};
 
 use super::{queue::Request, read};
 use crate::{halt::lock, plan::timestamp};
@@ -28,18 +35,33 @@ pub(super) struct Opened {
     root: Mutex<Option<RootBuilder>>,
 }
 
-#[derive(Default)]
 struct Claims {
+    round: Round,
     next: u64,
     in_flight: u64,
     failed: Option<Cause>,
     ended: bool,
+    plans: Vec<Option<Arc<SegmentPlan>>>,
+    fine: Option<Arc<IndexedSignature>>,
+}
+
+/// What is done with each segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// Search it and keep the plan.
+    Plan,
+    /// Nothing, until the shorter blocks' sums are here.
+    Refine,
+    /// Send it.
+    Send,
 }
 
 /// What a worker may do with a large file.
 pub(super) enum Claim<'a> {
-    /// Send this segment.
-    Segment(&'a Opened, u64),
+    /// Search this segment and hand in its plan.
+    Plan(&'a Opened, u64),
+    /// Send this segment, planned or not.
+    Segment(&'a Opened, u64, Option<Planned>),
     /// It is empty now: it goes as a record.
     Empty,
     /// Report this failure: it could not be opened.
@@ -48,9 +70,37 @@ pub(super) enum Claim<'a> {
     Exhausted,
 }
 
+/// A segment that was searched in the first round.
+pub(super) struct Planned {
+    pub(super) plan: Arc<SegmentPlan>,
+    pub(super) fine: Option<Arc<IndexedSignature>>,
+}
+
+/// What follows the first round.
+pub(super) enum AfterPlan {
+    /// Other segments are still being searched.
+    Wait,
+    /// Ask for the sums of shorter blocks.
+    Refine(RefineRequest),
+    /// Send the segments.
+    Send,
+    /// Report this outcome.
+    End(FileOutcome),
+}
+
 impl LargeFile {
     pub(super) fn new(request: Request) -> Self {
-        Self { request, opened: OnceLock::new(), claims: Mutex::default() }
+        let round = if request.is_refinable() { Round::Plan } else { Round::Send };
+        let claims = Claims {
+            round,
+            next: 0,
+            in_flight: 0,
+            failed: None,
+            ended: false,
+            plans: Vec::new(),
+            fine: None,
+        };
+        Self { request, opened: OnceLock::new(), claims: Mutex::new(claims) }
     }
 
     /// Claims the next segment.
@@ -69,38 +119,77 @@ impl LargeFile {
                 claims.ended = true;
                 Claim::Empty
             }
-            Ok(opened) => {
-                if claims.failed.is_some() || claims.next >= opened.segments.count() {
-                    return Claim::Exhausted;
+            Ok(opened) => claims.claim(opened),
+        }
+    }
+
+    /// Takes the plan of a claimed segment.
+    pub(super) fn planned(
+        &self,
+        opened: &Opened,
+        index: u64,
+        result: Result<SegmentPlan, Cause>,
+    ) -> AfterPlan {
+        let result = result.and_then(|plan| {
+            opened.set_value(index, plan.outcome().value)?;
+            Ok(plan)
+        });
+        let mut claims = lock(&self.claims);
+        claims.in_flight -= 1;
+        match (result, usize::try_from(index)) {
+            (Ok(plan), Ok(index)) => {
+                if claims.plans.len() <= index {
+                    claims.plans.resize(index + 1, None);
                 }
-                let index = claims.next;
-                claims.next += 1;
-                claims.in_flight += 1;
-                Claim::Segment(opened, index)
+                claims.plans[index] = Some(Arc::new(plan));
+            }
+            (Err(cause), _) => {
+                claims.failed.get_or_insert(cause);
+            }
+            (Ok(_), Err(_)) => {}
+        }
+        if !claims.round_is_over(opened) {
+            return AfterPlan::Wait;
+        }
+        if let Some(cause) = claims.failed {
+            claims.ended = true;
+            return AfterPlan::End(FileOutcome::Failed { cause });
+        }
+        claims.next = 0;
+        match self.refinement(&claims.plans) {
+            Some(request) => {
+                claims.round = Round::Refine;
+                AfterPlan::Refine(request)
+            }
+            None => {
+                claims.round = Round::Send;
+                AfterPlan::Send
             }
         }
     }
 
-    /// Takes the result of a claimed segment; gives the file's outcome when it was the last one out.
+    /// Takes the sums of shorter blocks: the segments may be sent.
+    pub(super) fn refined(&self, fine: IndexedSignature) {
+        let mut claims = lock(&self.claims);
+        claims.fine = Some(Arc::new(fine));
+        claims.round = Round::Send;
+    }
+
+    /// Takes the result of a sent segment; gives the file's outcome when it was the last one out.
     pub(super) fn finish(
         &self,
         opened: &Opened,
         index: u64,
-        result: Result<SegmentValue, Cause>,
+        result: Result<Option<SegmentValue>, Cause>,
     ) -> Option<FileOutcome> {
-        let result = result.and_then(|value| {
-            lock(&opened.root)
-                .as_mut()
-                .map_or(Ok(()), |root| root.set(index, value))
-                .map_err(|_| Cause::Changed)
-        });
+        // A planned segment's value is known since the first round.
+        let result = result.and_then(|value| value.map_or(Ok(()), |value| opened.set_value(index, value)));
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;
         if let Err(cause) = result {
             claims.failed.get_or_insert(cause);
         }
-        let all_claimed = claims.failed.is_some() || claims.next >= opened.segments.count();
-        if claims.ended || claims.in_flight > 0 || !all_claimed {
+        if claims.ended || !claims.round_is_over(opened) {
             return None;
         }
         claims.ended = true;
@@ -108,6 +197,16 @@ impl LargeFile {
             Some(cause) => FileOutcome::Failed { cause },
             None => opened.outcome(),
         })
+    }
+
+    /// What to ask for after the first round; `None` when nothing is dirty, or so much that the request
+    /// itself would not fit in a message.
+    fn refinement(&self, plans: &[Option<Arc<SegmentPlan>>]) -> Option<RefineRequest> {
+        let (layout, fine) = self.request.refinement()?;
+        let plans = plans.iter().flatten().map(Arc::as_ref);
+        RefineRequest::collect(layout, fine, plans)
+            .filter(|request| request.fine_block_count() <= super::MAX_FINE_BLOCKS)
+            .filter(|request| request.encode().len() <= MAX_SUMS)
     }
 
     fn open(&self, key: &Key) -> Result<Opened, Cause> {
@@ -123,7 +222,32 @@ impl LargeFile {
     }
 }
 
+impl Claims {
+    fn claim<'a>(&mut self, opened: &'a Opened) -> Claim<'a> {
+        if self.failed.is_some() || self.next >= opened.segments.count() || self.round == Round::Refine {
+            return Claim::Exhausted;
+        }
+        let index = self.next;
+        self.next += 1;
+        self.in_flight += 1;
+        if self.round == Round::Plan {
+            return Claim::Plan(opened, index);
+        }
+        let plan = usize::try_from(index).ok().and_then(|index| self.plans.get_mut(index)?.take());
+        Claim::Segment(opened, index, plan.map(|plan| Planned { plan, fine: self.fine.clone() }))
+    }
+
+    /// True when every segment was claimed and none is being worked on.
+    fn round_is_over(&self, opened: &Opened) -> bool {
+        self.in_flight == 0 && (self.failed.is_some() || self.next >= opened.segments.count())
+    }
+}
+
 impl Opened {
+    fn set_value(&self, index: u64, value: SegmentValue) -> Result<(), Cause> {
+        lock(&self.root).as_mut().map_or(Ok(()), |root| root.set(index, value)).map_err(|_| Cause::Changed)
+    }
+
     /// The outcome after all segments were read.
     fn outcome(&self) -> FileOutcome {
         match self.file.restamp() {

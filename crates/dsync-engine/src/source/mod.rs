@@ -13,16 +13,30 @@ mod listing;
 mod queue;
 mod read;
 
-use std::path::PathBuf;
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use crossbeam_channel::bounded;
+use dsync_delta::RefineRequest;
 use dsync_fs::Walk;
-use dsync_wire::{event::Report, message::ControlMessage};
+use dsync_wire::{
+    event::Report,
+    message::{ControlMessage, EntryId, Refine},
+};
 
 pub(crate) use self::catalogue::MAX_UNRELEASED_ENTRIES;
-use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue};
+use self::{
+    catalogue::Catalogue,
+    effort::EffortGauge,
+    large::LargeFile,
+    queue::{Queue, Request},
+};
 use crate::{
     CancelToken, Observer, SyncError,
+    halt::lock,
     session::{Session, SourceMail},
 };
 
@@ -32,9 +46,32 @@ struct Shared<'a> {
     catalogue: Catalogue,
     queue: Queue,
     effort: EffortGauge,
+    /// Files whose second round of sums is awaited.
+    refining: Mutex<HashMap<EntryId, Refining>>,
     /// Present when this end is the controller.
     observer: Option<&'a dyn Observer>,
 }
+
+/// A file whose second round of sums is awaited.
+struct Refining {
+    file: Arc<LargeFile>,
+    request: RefineRequest,
+}
+
+impl Shared<'_> {
+    /// Asks for the sums of shorter blocks.
+    fn refine(&self, file: &Arc<LargeFile>, request: RefineRequest) -> Result<(), SyncError> {
+        let Request { entry, attempt, .. } = file.request;
+        let block_len = request.fine_layout().block_len();
+        let message = ControlMessage::Refine(Refine { entry, attempt, block_len, runs: request.encode() });
+        // First noted, then asked: the answer may be fast.
+        lock(&self.refining).insert(entry, Refining { file: Arc::clone(file), request });
+        self.session.control.send(&message)
+    }
+}
+
+/// Blocks of one second round: a larger one is not asked for, nor answered.
+pub(crate) const MAX_FINE_BLOCKS: u64 = 512 << 10;
 
 /// What a source serves.
 pub(crate) struct Tree {
@@ -58,6 +95,7 @@ pub(crate) fn run(
             session: &session,
             catalogue: Catalogue::default(),
             queue: Queue::default(),
+            refining: Mutex::default(),
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),
             observer,
         };

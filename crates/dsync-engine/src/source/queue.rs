@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use dsync_delta::IndexedSignature;
+use dsync_delta::{BlockLen, IndexedSignature, Layout, tuning::refined_block_lens};
 use dsync_wire::message::EntryId;
 
 use super::{catalogue::Listed, large::LargeFile};
@@ -22,6 +22,20 @@ pub(super) struct Request {
     pub(super) listed: Listed,
     /// The basis' signature, when a delta was asked for.
     pub(super) signature: Option<Arc<IndexedSignature>>,
+}
+
+impl Request {
+    /// True when a second round of sums may pay.
+    pub(super) fn is_refinable(&self) -> bool {
+        self.refinement().is_some()
+    }
+
+    /// The basis' layout in the signature, and the shorter block length of a second round.
+    pub(super) fn refinement(&self) -> Option<(Layout, BlockLen)> {
+        let layout = self.signature.as_ref()?.layout();
+        let (_, fine) = refined_block_lens(layout.file_len(), None);
+        (fine < layout.block_len()).then_some((layout, fine))
+    }
 }
 
 /// What a lane worker does next.
@@ -59,6 +73,12 @@ impl Queue {
         if small { self.changed.notify_one() } else { self.changed.notify_all() }
     }
 
+    /// Puts a file back whose segments can be claimed again; it goes first, being the oldest.
+    pub(super) fn push_again(&self, file: Arc<LargeFile>) {
+        lock(&self.state).items.push_front(Item::Large(file));
+        self.changed.notify_all();
+    }
+
     /// No more requests will come: workers end when the queue is empty.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
@@ -84,9 +104,7 @@ impl Queue {
     /// Removes a large file whose segments are all claimed.
     pub(super) fn retire(&self, file: &Arc<LargeFile>) {
         let mut state = lock(&self.state);
-        if matches!(state.items.front(), Some(Item::Large(front)) if Arc::ptr_eq(front, file)) {
-            state.items.pop_front();
-        }
+        state.items.retain(|item| !matches!(item, Item::Large(other) if Arc::ptr_eq(other, file)));
         drop(state);
         self.changed.notify_all();
     }
