@@ -7,6 +7,8 @@ use std::{
     thread,
 };
 
+use cargo_metadata::MetadataCommand;
+
 use crate::{
     error::TaskError,
     step::{cargo, line, root, run as run_command},
@@ -58,17 +60,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if failed.is_empty() { Ok(()) } else { Err(TaskError::Steps { names: failed }) }
 }
 
-/// The targets: one file each.
+/// The targets: the binaries of the fuzz package.
 fn targets() -> Result<Vec<String>, TaskError> {
-    let dir = root().join("fuzz/fuzz_targets");
-    let entries =
-        fs::read_dir(&dir).map_err(|source| TaskError::Read { path: dir.display().to_string(), source })?;
-    let mut found: Vec<String> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-        .collect();
+    let metadata = MetadataCommand::new().manifest_path(root().join("fuzz/Cargo.toml")).no_deps().exec()?;
+    let all = metadata.packages.iter().flat_map(|package| &package.targets);
+    let mut found: Vec<String> =
+        all.filter(|target| target.is_bin()).map(|target| target.name.clone()).collect();
     found.sort();
     Ok(found)
 }
