@@ -91,7 +91,9 @@ pub(crate) struct Window<'r, R: ?Sized> {
     file_len: u64,
     /// Offset in the file of the buffer's first byte.
     base: u64,
+    /// Its first `held` bytes are the window; the rest is room that need not be cleared again.
     buffer: Vec<u8>,
+    held: usize,
     /// How much is read at a time.
     stride: usize,
     /// The whole file, when it needs no reading.
@@ -112,7 +114,14 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
     /// A window at `start`, holding nothing yet.
     pub(crate) fn new(reader: &'r R, file_len: u64, start: u64, stride: usize) -> Self {
         let file = reader.as_slice();
-        Self { reader, file_len, base: start, buffer: Vec::new(), stride, file }
+        Self { reader, file_len, base: start, buffer: Vec::new(), held: 0, stride, file }
+    }
+
+    /// Moves an empty window.
+    pub(crate) fn move_to(&mut self, start: u64) {
+        if self.held == 0 {
+            self.base = start;
+        }
     }
 
     /// Sees to it that the window holds everything from `low` to `high` (or the file's end), and forgets
@@ -123,20 +132,23 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
             let actual = len_u64(file.len());
             return if high <= actual { Ok(()) } else { Err(WindowError::Short { actual }) };
         }
-        let end = self.base + len_u64(self.buffer.len());
+        let end = self.base + len_u64(self.held);
         if high <= end {
             return Ok(());
         }
-        let forget = saturating_usize(low.saturating_sub(self.base)).min(self.buffer.len());
-        self.buffer.drain(..forget);
+        let forget = saturating_usize(low.saturating_sub(self.base)).min(self.held);
+        self.buffer.copy_within(forget..self.held, 0);
         self.base += len_u64(forget);
-        let kept = self.buffer.len();
+        self.held -= forget;
         let want = saturating_usize(high - end).max(self.stride);
         let want = want.min(saturating_usize(self.file_len - end));
-        self.buffer.resize(kept + want, 0);
-        let got = read_full(self.reader, end, &mut self.buffer[kept..]);
-        self.buffer.truncate(kept + *got.as_ref().unwrap_or(&0));
+        let full = self.held + want;
+        if self.buffer.len() < full {
+            self.buffer.resize(full, 0);
+        }
+        let got = read_full(self.reader, end, &mut self.buffer[self.held..full]);
         let got = got.map_err(WindowError::Read)?;
+        self.held += got;
         if got < want {
             return Err(WindowError::Short { actual: end + len_u64(got) });
         }
@@ -145,7 +157,7 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
 
     /// The bytes from `start` to `end`, as far as the window holds them.
     pub(crate) fn bytes(&self, start: u64, end: u64) -> &[u8] {
-        let (buffer, base) = self.file.map_or((self.buffer.as_slice(), self.base), |file| (file, 0));
+        let (buffer, base) = self.file.map_or((&self.buffer[..self.held], self.base), |file| (file, 0));
         let (start, end) = (start.min(self.file_len), end.min(self.file_len));
         let from = saturating_usize(start.saturating_sub(base)).min(buffer.len());
         let to = saturating_usize(end.saturating_sub(base)).min(buffer.len());

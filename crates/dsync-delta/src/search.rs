@@ -147,7 +147,7 @@ where
     let mut search = Search::new(index, new, file_len, &segment, file_len, &mut emitter);
     // The window begins a block earlier: the search may have to look for a straddling match.
     let low = segment.start.saturating_sub(search.block_len - 1);
-    search.window = Window::new(new, file_len, low, READ_LEN);
+    search.window.move_to(low);
     search.tree = Some(tree);
     search.begin()?;
     search.run()?;
@@ -270,7 +270,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Self {
             index,
             weak: index.weak(),
-            window: Window::new(new, limit, stretch.start, READ_LEN),
+            window: Window::new(new, limit, stretch.start, READ_LEN.max(index.layout().block_len().size())),
             file_len,
             limit,
             start: stretch.start,
@@ -296,7 +296,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             }
             self.cross_gap()?;
         }
-        if let Some((at, block)) = self.final_tail(self.literal).filter(|_| self.literal < self.end) {
+        if let Some((at, block)) = self.final_tail(self.literal, self.end) {
             self.at = at;
             self.take(block)?;
         }
@@ -334,7 +334,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             Some((at, Hit::Block(block))) => Some((at, block)),
             // Zeros are no match: they are found again from the segment's start on.
             Some((_, Hit::Zeros)) => None,
-            None => self.final_tail(low).filter(|&(at, _)| at < self.start),
+            None => self.final_tail(low, self.start),
         };
         let Some((at, block)) = straddler else {
             return self.emitter.start(0).map_err(SearchError::Sink);
@@ -508,13 +508,13 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         (is_last && end <= self.limit && self.compare(self.at, self.predicted)).then_some(end)
     }
 
-    /// The basis' short last block at the end of the new file, if it begins at `low` or later.
-    fn final_tail(&mut self, low: u64) -> Option<(u64, BlockIndex)> {
+    /// The basis' short last block at the end of the new file, if it begins from `low` to before `high`.
+    fn final_tail(&mut self, low: u64, high: u64) -> Option<(u64, BlockIndex)> {
         let layout = self.index.layout();
         let len = layout.short_tail_len().map(u64::from)?;
         let at = self.limit.checked_sub(len)?;
         let block = BlockIndex(layout.full_block_count());
-        (at >= low && at < self.end && self.compare(at, block)).then_some((at, block))
+        ((low..high).contains(&at) && self.compare(at, block)).then_some((at, block))
     }
 
     /// Moves to the next aligned block without rolling.
