@@ -1,6 +1,6 @@
 //! Harness of the end-to-end tests.
 //!
-//! A test plants a source [`tree`], runs the [`program`] through [`run`], here or against a throwaway
+//! A test plants a source [`tree`], runs the [`program()`] through [`run`], here or against a throwaway
 //! [`sshd`], possibly inside a network [`namespace`], and judges the result twice: with [`compare`], a
 //! walker that shares no code with dsync, and with [`oracle`], what rsync itself says and makes.
 //!
@@ -12,6 +12,7 @@
 //! `tests/skips.txt` does not allow.
 
 pub mod compare;
+pub mod hostile;
 pub mod namespace;
 pub mod oracle;
 pub mod power;

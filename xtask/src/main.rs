@@ -8,6 +8,8 @@ mod ci;
 mod error;
 mod fuzz;
 mod layers;
+#[cfg(test)]
+mod names;
 mod rivals;
 mod step;
 mod suite;

@@ -1,0 +1,60 @@
+//! ARCHITECTURE.md names files and what is in them; this keeps the names true.
+
+use std::fs;
+
+use crate::step::root;
+
+/// The code spans of a line: what stands between backticks.
+fn spans(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// Wrapped lines belong together: a name may stand on the line after its file.
+fn paragraphs(text: &str) -> Vec<String> {
+    let starts = |line: &str| line.is_empty() || line.starts_with(['|', '#', '-']) || line.contains(". **");
+    let mut found = vec![String::new()];
+    for line in text.lines() {
+        match found.last_mut() {
+            Some(last) if !starts(line) => *last = format!("{last} {line}"),
+            _ => found.push(line.to_owned()),
+        }
+    }
+    found
+}
+
+/// What is wrong with the names in a text: each `crates/...rs` must exist, and hold the names that
+/// stand in the brackets after it or after a comma.
+fn wrong_names(text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for paragraph in paragraphs(text) {
+        let mut file = None;
+        for span in spans(&paragraph) {
+            if span.starts_with("crates/") && span.ends_with(".rs") {
+                file = fs::read_to_string(root().join(span)).ok();
+                if file.is_none() {
+                    wrong.push(format!("{span} does not exist"));
+                }
+            } else if let (Some(content), Some(name)) = (&file, span.rsplit("::").next()) {
+                let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+                if is_name && !content.contains(name) {
+                    wrong.push(format!("`{span}` is not in the file named before it: {paragraph}"));
+                }
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn architecture_names_what_the_code_has() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap_or_default();
+    assert!(text.contains("| 8 commit |"), "ARCHITECTURE.md has no table of stages");
+    assert_eq!(wrong_names(&text), Vec::<String>::new());
+}
+
+#[test]
+fn stale_names_are_caught() {
+    assert_eq!(wrong_names("`crates/none/src/none.rs`").len(), 1);
+    assert_eq!(wrong_names("`crates/dsync-fs/src/walk.rs` (`NoSuchThing`)").len(), 1);
+    assert_eq!(wrong_names("`crates/dsync-fs/src/walk.rs`\n(`Walk`)"), Vec::<String>::new());
+}
