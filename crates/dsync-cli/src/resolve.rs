@@ -335,18 +335,7 @@ mod tests {
 
     #[test]
     fn archive_sets_exactly_its_options() {
-        let expected = SyncOptions {
-            recursive: true,
-            links: true,
-            perms: true,
-            times: true,
-            owner: true,
-            group: true,
-            devices: true,
-            specials: true,
-            ..SyncOptions::default()
-        };
-        assert_eq!(options("-a"), expected);
+        assert_eq!(options("-a"), SyncOptions::archive());
         assert_eq!(options(""), SyncOptions::default());
         assert!(!options("-a --no-g").group);
     }

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     // A slash at the end stands for what is in the directory, as on the command line.
     let source = Source::Local { paths: vec![source.join("")] };
     let destination = Destination::Local { path: destination };
-    let options = SyncOptions { delete: true, events: EventLevel::Problems, ..archive() };
+    let options = SyncOptions { delete: true, events: EventLevel::Problems, ..SyncOptions::archive() };
 
     let observer = Terminal { stderr: Mutex::new(std::io::stderr()) };
     match Job::new(source, destination).options(options).run(&observer, &CancelToken::new()) {
@@ -64,20 +64,5 @@ fn main() -> ExitCode {
             eprintln!("\rcannot mirror: {error}");
             ExitCode::from(error.exit_code())
         }
-    }
-}
-
-/// What `-a` means.
-fn archive() -> SyncOptions {
-    SyncOptions {
-        recursive: true,
-        links: true,
-        perms: true,
-        times: true,
-        owner: true,
-        group: true,
-        devices: true,
-        specials: true,
-        ..SyncOptions::default()
     }
 }

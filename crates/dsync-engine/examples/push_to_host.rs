@@ -61,18 +61,12 @@ fn job(directory: OsString, target: &OsString) -> Result<Job, String> {
         return Err(format!("'{}' names no host", target.display()));
     };
     let options = SyncOptions {
-        recursive: true,
-        links: true,
-        perms: true,
-        times: true,
-        owner: true,
-        group: true,
         delete: true,
         // A backup that reports success must be on the disk.
         durability: Durability::Batch,
         // A wrong source directory must not empty the backup.
         max_delete: Some(10_000),
-        ..SyncOptions::default()
+        ..SyncOptions::archive()
     };
     let mut connect = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };
     if let Ok(shell) = env::var("DSYNC_SHELL") {

@@ -1,8 +1,9 @@
-//! Content comparison for `checksum`: the unkeyed BLAKE3 hash of a file, read in one pass.
+//! Reading a file's content: whole, for the unkeyed hash that `checksum` compares, and by position, for
+//! the delta core.
 
 use std::io;
 
-use dsync_delta::ContentHasher;
+use dsync_delta::{ContentHasher, ReadAt};
 use dsync_fs::SourceFile;
 
 /// Hashes a file from its start to its end.
@@ -18,6 +19,17 @@ pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
                 offset += n as u64;
             }
         }
+    }
+}
+
+/// A file as the delta core reads it.
+pub(crate) struct Positional<'a>(pub(crate) &'a SourceFile);
+
+impl ReadAt for Positional<'_> {
+    type Error = io::Error;
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read_at(offset, buffer)
     }
 }
 

@@ -267,10 +267,6 @@ mod tests {
         Policy { options, privileged: true, umask: 0o022 }
     }
 
-    fn archive() -> SyncOptions {
-        SyncOptions { recursive: true, links: true, perms: true, times: true, ..SyncOptions::default() }
-    }
-
     fn file(size: u64, mode: u16, seconds: i64, nanoseconds: u32) -> Entry {
         Entry {
             name: Name::try_from(b"f".as_slice()).unwrap(),
@@ -309,10 +305,10 @@ mod tests {
     #[test]
     fn a_missing_file_is_created_unless_only_existing_ones_are_wanted() {
         let entry = file(5, 0o640, 100, 5);
-        let verdict = decide(&policy(archive()), &entry, None);
+        let verdict = decide(&policy(SyncOptions::archive()), &entry, None);
         assert_eq!(verdict.action, Action::Create);
         assert_eq!(verdict.wanted.mode, Some(0o640));
-        let only_existing = SyncOptions { existing: true, ..archive() };
+        let only_existing = SyncOptions { existing: true, ..SyncOptions::archive() };
         assert_eq!(decide(&policy(only_existing), &entry, None).action, Action::Keep);
     }
 
@@ -330,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_newer_file_is_left_alone_under_update() {
-        let newer = policy(SyncOptions { update: true, ..archive() });
+        let newer = policy(SyncOptions { update: true, ..SyncOptions::archive() });
         let entry = file(5, 0o600, 100, 0);
         let mut old = as_made(&entry, &decide(&newer, &entry, None).wanted);
         old.size = 9;
@@ -345,7 +341,7 @@ mod tests {
         let entry = file(5, 0o600, 100, 0);
         let mut old = as_made(&entry, &Wanted::default());
         old.kind = Kind::Dir;
-        let verdict = decide(&policy(archive()), &entry, Some(&old));
+        let verdict = decide(&policy(SyncOptions::archive()), &entry, Some(&old));
         assert_eq!((verdict.action, verdict.in_the_way), (Action::Create, Some(Kind::Dir)));
     }
 

@@ -65,6 +65,24 @@ pub struct SyncOptions {
     pub events: EventLevel,
 }
 
+impl SyncOptions {
+    /// What `-a` (`--archive`) means: recursion, links, permissions, times, owner, group, devices and
+    /// specials; not hard links, ACLs or extended attributes.
+    pub fn archive() -> Self {
+        Self {
+            recursive: true,
+            links: true,
+            perms: true,
+            times: true,
+            owner: true,
+            group: true,
+            devices: true,
+            specials: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// When the destination makes data durable. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]

@@ -1,13 +1,11 @@
 //! Stage 3: signatures of the old files that deltas are asked against.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
-    Layout, ReadAt, RefineRequest, SumsFormat, refine_parallel, signature_parallel,
-    tuning::refined_block_lens,
+    Layout, RefineRequest, SumsFormat, refine_parallel, signature_parallel, tuning::refined_block_lens,
 };
-use dsync_fs::SourceFile;
 use dsync_wire::{
     limits::MAX_SUMS,
     message::{Cause, ControlMessage, NeedDelta, Refine, Sums},
@@ -17,7 +15,7 @@ use super::{
     Site,
     files::{Basis, Pending},
 };
-use crate::{SyncError, source::MAX_FINE_BLOCKS};
+use crate::{SyncError, content::Positional, source::MAX_FINE_BLOCKS};
 
 /// Signs old files until no more come.
 pub(super) fn run(
@@ -110,17 +108,6 @@ fn send_sums(site: &Site<'_>, file: &Pending, sums: &[u8]) -> Result<(), SyncErr
         site.session.control.send(&ControlMessage::Sums(sums))?;
     }
     Ok(())
-}
-
-/// An old file as the delta core reads it.
-struct Positional<'a>(&'a SourceFile);
-
-impl ReadAt for Positional<'_> {
-    type Error = io::Error;
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buffer)
-    }
 }
 
 /// Both sums of each block.

@@ -1,10 +1,9 @@
 //! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use dsync_delta::{ReadAt, SearchError, SegmentValue, Token, TokenEncoder, TokenSink};
-use dsync_fs::SourceFile;
+use dsync_delta::{SearchError, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_wire::{
     codec::encode_records,
     compress::Packer,
@@ -19,7 +18,7 @@ use super::{
     queue::{Request, Work},
     read,
 };
-use crate::SyncError;
+use crate::{SyncError, content::Positional};
 
 /// The state of one lane's worker.
 pub(super) struct Lane<'a> {
@@ -239,17 +238,6 @@ impl SegmentSink<'_, '_> {
             self.start(0)?;
         }
         if self.encoder.is_empty() { Ok(()) } else { self.send_tokens() }
-    }
-}
-
-/// A source file as the delta core reads it.
-struct Positional<'a>(&'a SourceFile);
-
-impl ReadAt for Positional<'_> {
-    type Error = io::Error;
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buffer)
     }
 }
 
