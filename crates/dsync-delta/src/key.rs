@@ -66,6 +66,18 @@ mod tests {
         assert_eq!(one.0, Key::derive(&[b"ab", b"c"]).0);
     }
 
+    /// Another key here is another protocol version.
+    #[test]
+    fn golden_key_of_version_1() {
+        let key = Key::derive(&[&[1; 32], &[2; 32]]);
+        let hex = |bytes: [u8; 32]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(hex(key.0), "abb028c19f3d4d9615637ea3f9628274da2b0712d47d671b0b07d51f2e4a76b3");
+        assert_eq!(
+            hex(key.weak_secret()),
+            "1b81d406c4971e9ace09a9390d4e6ac32863f318f832d71eb82b1e61d297b5c3"
+        );
+    }
+
     #[test]
     fn debug_hides_the_key() {
         assert_eq!(format!("{:?}", Key::derive(&[b"a"])), "Key(..)");

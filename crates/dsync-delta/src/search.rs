@@ -844,6 +844,13 @@ mod tests {
     }
 
     #[test]
+    fn zeros_in_a_gap_crossed_by_look_ahead_are_no_literals() {
+        let mut new = noise(7, 10_753);
+        new.extend(vec![0; 452_586]);
+        assert_eq!(literal_bytes(&vec![0; 452_586], &new, 16 << 10), 10_753);
+    }
+
+    #[test]
     fn truncated_new_file_is_a_short_read() {
         let basis = noise(6, 100_000);
         let segments = Segments::new(100_000, 20).unwrap();

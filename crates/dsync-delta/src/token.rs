@@ -388,6 +388,34 @@ mod tests {
     }
 
     #[test]
+    fn zero_runs_too_long_for_a_header_are_split() {
+        let mut encoder = TokenEncoder::new();
+        encoder.push(Token::Zero(u64::MAX));
+        encoder.push(Token::Zero(5));
+        let bound = encoder.len();
+        let payload = encoder.take();
+        assert!(payload.len() <= bound);
+        let zeros = TokenDecoder::new(&payload).map(|token| match token.unwrap() {
+            Token::Zero(len) => u128::from(len),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(zeros.sum::<u128>(), u128::from(u64::MAX) + 5);
+    }
+
+    /// Version 1 of the encoding: other bytes here are another protocol version.
+    #[test]
+    fn golden_tokens_of_version_1() {
+        let mut encoder = TokenEncoder::new();
+        let run = |first, count| Token::Copy(BlockRun::new(BlockIndex(first), count).unwrap());
+        for token in [run(0, 1), Token::Literal(b"new"), run(1, 300), Token::Zero(1 << 20), run(7, 2)] {
+            encoder.push(token);
+        }
+        let expected =
+            [0x05, 0, 0x0c, b'n', b'e', b'w', 0xb1, 0x09, 0, 0x82, 0x80, 0x80, 0x02, 0x09, 0xcb, 0x04];
+        assert_eq!(encoder.take(), expected);
+    }
+
+    #[test]
     fn malformed_payloads_are_rejected() {
         let error = |bytes: &[u8]| TokenDecoder::new(bytes).last().unwrap().unwrap_err();
         assert_eq!(error(&[0b1100]), DecodeError::Truncated);
