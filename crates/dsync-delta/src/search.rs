@@ -691,7 +691,7 @@ const SAMPLE_PERIOD: u64 = 16;
 const FALSE_MATCHES_PER_BLOCK: u64 = 4;
 
 /// The same for the shortest segment.
-const MIN_FALSE_MATCHES: u64 = 64;
+const MIN_FALSE_MATCHES: u64 = 16;
 
 /// Bytes read at a time: page-cache reads are fastest from 256 KiB on, and the window should stay in
 /// the second-level cache.
