@@ -3,7 +3,10 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use dsync_transport::{AcceptError, ConnectError};
-use dsync_wire::{link::LinkError, message::Operation};
+use dsync_wire::{
+    link::{Carrier, LinkError},
+    message::Operation,
+};
 
 use crate::exit_code;
 
@@ -169,7 +172,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
 impl SyncError {
     /// The exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
-        match self {
+        let code = match self {
             Self::InvalidOption { .. } | Self::BothRemote | Self::BadPattern { .. } => exit_code::USAGE,
             Self::SourceMissing { .. }
             | Self::SourceUnreadable { .. }
@@ -181,11 +184,15 @@ impl SyncError {
             Self::Connect(error) => error.exit_code(),
             Self::Accept(error) => error.exit_code(),
             Self::Link(LinkError::TimedOut) | Self::Timeout { .. } => exit_code::TIMEOUT,
+            // Over the pipe the carrier's bytes are the peer's own.
+            Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
             Self::Link(_) => exit_code::SOCKET,
             Self::Protocol { .. } | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } => *exit_code,
             Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
             Self::Cancelled => exit_code::INTERRUPTED,
-        }
+        };
+        // A peer may ask for any code, but an error is never a success.
+        if code == exit_code::OK { exit_code::STREAM } else { code }
     }
 }

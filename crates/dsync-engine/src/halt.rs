@@ -34,7 +34,7 @@ pub(crate) struct Halt {
     control: Arc<ControlOut>,
     stopped: AtomicBool,
     end: Mutex<End>,
-    peer_gone: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -51,42 +51,59 @@ impl Halt {
             control,
             stopped: AtomicBool::new(false),
             end: Mutex::default(),
-            peer_gone: Condvar::new(),
+            changed: Condvar::new(),
         }
     }
 
-    /// Ends the run with `error`, unless it has ended already.
+    /// Ends the run with `error`, unless a cause is known already.
+    ///
+    /// A broken lane or link is a symptom: the peer hangs up a lane when it fails, and its reason is then
+    /// on the way over the control lane. So a symptom waits a moment for a cause to take its place.
     pub(crate) fn fail(&self, error: SyncError) {
-        let reason = match &error {
+        self.stopped.store(true, Ordering::Release);
+        match error {
+            // What this end's own closing looks like from another thread.
+            SyncError::Link(LinkError::Closed) => {
+                lock(&self.end).first.get_or_insert(error);
+            }
+            SyncError::Link(_) => self.suffer(error),
+            cause => self.end_with(cause),
+        }
+    }
+
+    /// Takes a symptom.
+    fn suffer(&self, symptom: SyncError) {
+        let mut end = lock(&self.end);
+        end.peer_gone = true;
+        if end.first.as_ref().is_none_or(|first| matches!(first, SyncError::Link(LinkError::Closed))) {
+            tracing::debug!(error = %symptom, "the connection broke");
+            end.first = Some(symptom);
+        }
+        self.changed.notify_all();
+        drop(self.changed.wait_timeout_while(end, FAREWELL, |end| is_symptom(end.first.as_ref())));
+        self.link.close(CloseReason::Failed);
+    }
+
+    /// Takes a cause; the first one stays.
+    fn end_with(&self, cause: SyncError) {
+        let reason = match &cause {
             SyncError::Cancelled => CloseReason::Cancelled,
             SyncError::Protocol { .. } => CloseReason::Protocol,
             _ => CloseReason::Failed,
         };
+        let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });
+        let fatal = (!silent).then(|| crate::session::fatal(&cause));
         {
             let mut end = lock(&self.end);
-            if matches!(error, SyncError::Link(_) | SyncError::Peer { .. }) {
-                end.peer_gone = true;
-                self.peer_gone.notify_all();
-            }
-            // A closed link or queue is what a failure elsewhere looks like from here: its own error follows.
-            let is_echo = matches!(error, SyncError::Link(LinkError::Closed));
-            if is_echo {
-                self.stopped.store(true, Ordering::Release);
-                end.first.get_or_insert(error);
+            if !is_symptom(end.first.as_ref()) {
                 return;
             }
-            if end.first.as_ref().is_some_and(|first| !matches!(first, SyncError::Link(LinkError::Closed))) {
-                return;
-            }
-            tracing::debug!(%error, "the run ends");
-            self.stopped.store(true, Ordering::Release);
-            let silent = end.peer_gone || matches!(error, SyncError::Timeout { .. });
-            let fatal = (!silent).then(|| crate::session::fatal(&error));
-            end.first = Some(error);
-            drop(end);
-            if let Some(fatal) = fatal {
-                self.farewell(fatal);
-            }
+            tracing::debug!(error = %cause, "the run ends");
+            end.first = Some(cause);
+            self.changed.notify_all();
+        }
+        if let Some(fatal) = fatal {
+            self.farewell(fatal);
         }
         self.link.close(reason);
     }
@@ -97,14 +114,15 @@ impl Halt {
         let control = Arc::clone(&self.control);
         // On its own thread: the control lane may be blocked by the very trouble that ends the run.
         std::thread::spawn(move || {
-            control.try_send(&fatal);
+            // Behind what other threads are sending; nothing follows it.
+            let _ = control.send_last(&fatal);
             let _ = told_tx.send(());
         });
         if told.recv_timeout(FAREWELL).is_err() {
             return;
         }
         let end = lock(&self.end);
-        drop(self.peer_gone.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
+        drop(self.changed.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
     }
 
     /// True once a thread failed.
@@ -146,6 +164,11 @@ impl Halt {
             }
         }
     }
+}
+
+/// True when no cause is known.
+fn is_symptom(first: Option<&SyncError>) -> bool {
+    first.is_none_or(|first| matches!(first, SyncError::Link(_)))
 }
 
 /// The text of a panic.
@@ -199,6 +222,20 @@ mod tests {
         halt.fail(SyncError::Link(LinkError::Closed));
         halt.fail(SyncError::BothRemote);
         assert!(matches!(halt.into_result(), Err(SyncError::BothRemote)));
+    }
+
+    #[test]
+    fn a_symptom_waits_for_its_cause() {
+        let (halt, _there) = halt();
+        std::thread::scope(|scope| {
+            let halt = &halt;
+            scope.spawn(|| halt.fail(SyncError::Link(LinkError::Lost)));
+            while !halt.stopped() {
+                std::thread::yield_now();
+            }
+            halt.fail(SyncError::Peer { exit_code: 11, text: "the disk is full".to_owned() });
+        });
+        assert!(matches!(halt.into_result(), Err(SyncError::Peer { exit_code: 11, .. })));
     }
 
     #[test]

@@ -8,12 +8,12 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use dsync_delta::Key;
 use dsync_wire::{
     error::DecodeError,
@@ -67,15 +67,6 @@ impl ControlOut {
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.flush()?),
             None => Ok(()),
-        }
-    }
-
-    /// Sends one message unless another thread is sending; failures are ignored.
-    pub(crate) fn try_send(&self, message: &ControlMessage) {
-        if let Ok(mut sender) = self.sender.try_lock()
-            && let Some(sender) = sender.as_mut()
-        {
-            let _ = sender.send(message);
         }
     }
 
@@ -177,18 +168,20 @@ impl Session {
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send(&ControlMessage::Start(start))?;
         let mut key = None;
-        loop {
-            let message = next(&mut receiver)?;
-            check(&message)?;
-            match message {
-                ControlMessage::Hello(theirs) => {
-                    check_version(&theirs)?;
-                    key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
+        within(&link, terms.timeout, || {
+            loop {
+                let message = next(&mut receiver)?;
+                check(&message)?;
+                match message {
+                    ControlMessage::Hello(theirs) => {
+                        check_version(&theirs)?;
+                        key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
+                    }
+                    ControlMessage::Ready => return Ok(()),
+                    _ => {}
                 }
-                ControlMessage::Ready => break,
-                _ => {}
             }
-        }
+        })?;
         // The order of messages has no Ready without a Hello.
         let Some(key) = key else { return Err(unexpected(&ControlMessage::Ready)) };
         let session = Self::assemble(link, key, terms.options, data_lanes, sender, terms.timeout);
@@ -197,24 +190,15 @@ impl Session {
 
     /// Hears as the peer what is to be done.
     pub(crate) fn accept(link: Arc<dyn Link>, timeout: Duration) -> Result<Invitation, SyncError> {
-        let lane = link.accept_lane()?;
-        let mut sender = ControlSender::new(lane.tx);
-        let mut receiver = ControlReceiver::new(lane.rx);
-        let mut order = PeerInbox::new();
-        let mut theirs = None;
-        let start = loop {
-            let message = next(&mut receiver)?;
-            order.check(&message)?;
-            match message {
-                ControlMessage::Hello(hello) => {
-                    check_version(&hello)?;
-                    theirs = Some(hello);
-                }
-                ControlMessage::Start(start) => break start,
-                other => return Err(unexpected(&other)),
+        let opening = || {
+            let lane = link.accept_lane()?;
+            let mut receiver = ControlReceiver::new(lane.rx);
+            match hear_start(&mut receiver) {
+                Ok((theirs, start)) => Ok((ControlSender::new(lane.tx), receiver, theirs, start)),
+                Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
             }
         };
-        let Some(theirs) = theirs else { return Err(unexpected(&ControlMessage::Ready)) };
+        let (mut sender, receiver, theirs, start) = within(&link, timeout, opening)?;
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
@@ -320,22 +304,88 @@ pub(crate) fn fatal(error: &SyncError) -> ControlMessage {
 
 /// An error and its causes in one line.
 pub(crate) fn error_text(error: &SyncError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
+    let text = with_causes(error);
     match text.char_indices().nth(MAX_FATAL_CHARS) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
     }
 }
 
+/// An error's sentence and those of its causes.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        let cause_text = cause.to_string();
+        // The standard library's decoration of system errors says nothing to a person.
+        text.push_str(cause_text.split(" (os error ").next().unwrap_or(&cause_text));
+        source = cause.source();
+    }
+    text
+}
+
 /// The error of a message that does not belong here.
 pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
     SyncError::Protocol { detail: format!("unexpected message {}", message.name()) }
+}
+
+/// Hears the controller's hello and what is to be done.
+fn hear_start(receiver: &mut ControlReceiver) -> Result<(Hello, Start), SyncError> {
+    let mut order = PeerInbox::new();
+    let mut theirs = None;
+    loop {
+        let message = next(receiver)?;
+        order.check(&message)?;
+        match (message, theirs.take()) {
+            (ControlMessage::Hello(hello), _) => {
+                check_version(&hello)?;
+                theirs = Some(hello);
+            }
+            (ControlMessage::Start(start), Some(theirs)) => return Ok((theirs, start)),
+            (other, _) => return Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Ends a link whose session has not begun, and tells the peer why.
+fn tell(link: &Arc<dyn Link>, sender: ControlSender, error: SyncError) -> SyncError {
+    let halt = Halt::new(Arc::clone(link), Arc::new(ControlOut::new(sender)));
+    halt.fail(error);
+    match halt.into_result() {
+        Err(error) => error,
+        Ok(()) => SyncError::Link(LinkError::Closed),
+    }
+}
+
+/// Carries out the opening of a session; closes the link, which ends it, when it takes too long. Until
+/// the watch begins nothing else would notice a peer whose carrier lives and who says nothing.
+fn within<T>(
+    link: &Arc<dyn Link>,
+    limit: Duration,
+    opening: impl FnOnce() -> Result<T, SyncError>,
+) -> Result<T, SyncError> {
+    let late = AtomicBool::new(false);
+    let (over_tx, over) = bounded::<()>(0);
+    std::thread::scope(|scope| {
+        std::thread::Builder::new()
+            .name("opening".into())
+            .spawn_scoped(scope, || {
+                if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                    late.store(true, Ordering::Release);
+                    link.close(CloseReason::Failed);
+                }
+            })
+            .map_err(|source| SyncError::Thread { source })?;
+        let result = opening();
+        drop(over_tx);
+        match result {
+            Err(SyncError::Link(_)) if late.load(Ordering::Acquire) => {
+                Err(SyncError::Timeout { after: limit })
+            }
+            result => result,
+        }
+    })
 }
 
 /// Receives the next control message; the end of the lane and a fatal message are errors.
@@ -367,7 +417,7 @@ fn new_hello() -> Result<Hello, SyncError> {
 
 impl From<DecodeError> for SyncError {
     fn from(error: DecodeError) -> Self {
-        Self::Protocol { detail: error.to_string() }
+        Self::Protocol { detail: with_causes(&error) }
     }
 }
 
@@ -375,7 +425,7 @@ impl From<RecvError> for SyncError {
     fn from(error: RecvError) -> Self {
         match error {
             RecvError::Link(error) => Self::Link(error),
-            other => Self::Protocol { detail: other.to_string() },
+            other => Self::Protocol { detail: with_causes(&other) },
         }
     }
 }

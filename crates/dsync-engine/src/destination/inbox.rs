@@ -39,12 +39,19 @@ pub(super) fn run(
                 continue;
             }
             ControlMessage::Tops(tops) => Listed::Tops(tops),
-            ControlMessage::IdName(name) => Listed::IdName(name),
+            ControlMessage::IdName(name) => {
+                check_queue(planner)?;
+                Listed::IdName(name)
+            }
             ControlMessage::Listing(listing) => {
                 check_credit(site, planner, listing.entries.len())?;
                 Listed::Listing(listing)
             }
-            ControlMessage::Problem(problem) => Listed::Problem(problem),
+            // Not behind the planner, which may wait for files: a flood of problems meets this end's own lane.
+            ControlMessage::Problem(problem) => {
+                site.account.problem(problem)?;
+                continue;
+            }
             ControlMessage::ListingEnd(end) => {
                 site.account.amend(|report| report.total_bytes = end.bytes);
                 Listed::End
@@ -64,10 +71,20 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Re
     let entries = entries as u64;
     let listed = progress.entries_listed.fetch_add(entries, Ordering::AcqRel) + entries;
     let ahead = listed.saturating_sub(progress.entries_checked.load(Ordering::Acquire));
-    let messages = planner.len();
-    if ahead > (MAX_UNRELEASED_ENTRIES + MAX_LISTING_ENTRIES) as u64 || messages > MAX_QUEUED_MESSAGES {
+    if ahead > (MAX_UNRELEASED_ENTRIES + MAX_LISTING_ENTRIES) as u64 {
         return Err(SyncError::Protocol {
             detail: format!("the source is {ahead} entries ahead of its credit"),
+        });
+    }
+    check_queue(planner)
+}
+
+/// What the planner has not come to yet is bounded whatever it is.
+fn check_queue(planner: &Sender<Listed>) -> Result<(), SyncError> {
+    let messages = planner.len();
+    if messages > MAX_QUEUED_MESSAGES {
+        return Err(SyncError::Protocol {
+            detail: format!("the source is {messages} messages ahead of the destination"),
         });
     }
     Ok(())

@@ -67,6 +67,8 @@ pub(super) struct Site<'a> {
     signatures: Credit,
     listed: AtomicU64,
     root: OnceLock<PathBuf>,
+    /// Set just before the source is told that nothing more is needed.
+    needs_ended: AtomicBool,
     /// Set just before the report is sent.
     reporting: AtomicBool,
     /// One directory of each filesystem that was changed other than by a commit.
@@ -183,6 +185,7 @@ impl<'a> Site<'a> {
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
             root: OnceLock::new(),
+            needs_ended: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
             touched: Mutex::default(),
         }

@@ -89,7 +89,6 @@ pub(super) enum Listed {
     Tops(Tops),
     IdName(dsync_wire::message::IdName),
     Listing(Listing),
-    Problem(Problem),
     End,
 }
 
@@ -129,7 +128,6 @@ pub(super) fn run(
             Listed::Tops(tops) => planner.tops(&tops)?,
             Listed::IdName(name) => planner.owners.learn(&name),
             Listed::Listing(listing) => planner.listing(&listing)?,
-            Listed::Problem(problem) => site.account.problem(problem)?,
             Listed::End => return planner.end(),
         }
     }
@@ -626,6 +624,7 @@ impl Planner<'_> {
         if !self.site.awaited.drained(&self.site.session.halt) {
             return Ok(None);
         }
+        self.site.needs_ended.store(true, Ordering::Release);
         self.site.session.control.send(&ControlMessage::NeedsEnd)?;
         let Some(target) = self.target else {
             return Err(SyncError::Protocol { detail: "listing without operands".to_owned() });

@@ -1,6 +1,9 @@
 //! One data lane at the destination: decompresses, writes, verifies, hands on to the committer.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use dsync_fs::{PreparedFile, StagedFile};
@@ -42,6 +45,10 @@ pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
         order.check(&message)?;
         site.session.note_alive();
         lane.message(message)?;
+    }
+    // The source ends its lanes when it has heard that nothing more is needed, never before.
+    if order.is_over() && !site.needs_ended.load(Ordering::Acquire) {
+        return Err(SyncError::Protocol { detail: "a data lane ended without all files".to_owned() });
     }
     if order.is_over() {
         return Ok(());

@@ -250,6 +250,6 @@ fn copy(
 }
 
 /// An error of the delta core about what the peer sent.
-pub(super) fn protocol(error: impl std::fmt::Display) -> SyncError {
-    SyncError::Protocol { detail: error.to_string() }
+pub(super) fn protocol(error: impl std::error::Error) -> SyncError {
+    SyncError::Protocol { detail: crate::session::with_causes(&error) }
 }

@@ -80,8 +80,10 @@ fn push(
     let Some(listed) = shared.catalogue.find(entry) else {
         return Err(protocol(format!("request for entry {}, which is not listed", entry.0)));
     };
-    shared.queue.push(Request { entry, attempt, listed, signature });
-    Ok(())
+    if shared.queue.push(Request { entry, attempt, listed, signature }) {
+        return Ok(());
+    }
+    Err(protocol("more requests than there are entries".to_owned()))
 }
 
 fn begin_signature(

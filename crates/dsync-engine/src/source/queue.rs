@@ -12,7 +12,10 @@ use std::{
 use dsync_delta::{BlockLen, IndexedSignature, Layout, tuning::refined_block_lens};
 use dsync_wire::message::EntryId;
 
-use super::{catalogue::Listed, large::LargeFile};
+use super::{
+    catalogue::{Listed, MAX_UNRELEASED_ENTRIES},
+    large::LargeFile,
+};
 use crate::halt::{Halt, lock, wait};
 
 /// One requested file.
@@ -65,12 +68,22 @@ enum Item {
 }
 
 impl Queue {
-    /// Appends a request.
-    pub(super) fn push(&self, request: Request) {
+    /// Appends a request; false when there are more than the destination can have a use for.
+    pub(super) fn push(&self, request: Request) -> bool {
         let small = request.signature.is_none() && request.listed.size() <= SMALL_FILE_BYTES;
         let item = if small { Item::Small(request) } else { Item::Large(Arc::new(LargeFile::new(request))) };
-        lock(&self.state).items.push_back(item);
-        if small { self.changed.notify_one() } else { self.changed.notify_all() }
+        let mut state = lock(&self.state);
+        if state.items.len() >= MAX_QUEUED_REQUESTS {
+            return false;
+        }
+        state.items.push_back(item);
+        drop(state);
+        if small {
+            self.changed.notify_one()
+        } else {
+            self.changed.notify_all()
+        }
+        true
     }
 
     /// Puts a file back whose segments can be claimed again; it goes first, being the oldest.
@@ -131,6 +144,9 @@ fn take_batch(items: &mut VecDeque<Item>, lanes: usize) -> Vec<Request> {
     batch
 }
 
+/// Requests that wait. An entry is asked for again only when its last content has arrived, and released
+/// entries not at all, so an honest destination stays below what may be unreleased.
+const MAX_QUEUED_REQUESTS: usize = 2 * MAX_UNRELEASED_ENTRIES;
 /// Files up to this size go whole in batches; larger ones in segments, whose setup would cost a small
 /// file more than its content.
 pub(super) const SMALL_FILE_BYTES: u64 = 128 << 10;
