@@ -52,7 +52,7 @@ fn second_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
         return Ok(());
     };
     let Some(basis) = file.basis() else {
-        return Err(super::stage::protocol(format!("entry {}: nothing to refine", refine.entry.0)));
+        return Err(SyncError::Protocol { detail: format!("entry {}: nothing to refine", refine.entry.0) });
     };
     let request = RefineRequest::decode(basis.layout, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
         .map_err(super::stage::protocol)?;
@@ -61,7 +61,7 @@ fn second_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
         return file.give_up_or_retry(site, Cause::ContentMismatch);
     };
     if !file.refine(request.fine_layout()) {
-        return Err(super::stage::protocol(format!("entry {}: refined twice", refine.entry.0)));
+        return Err(SyncError::Protocol { detail: format!("entry {}: refined twice", refine.entry.0) });
     }
     let (basis_len, block_len) = (basis.file.len(), refine.block_len);
     let need = NeedDelta { entry: file.entry, attempt: refine.attempt, basis_len, block_len };
