@@ -27,7 +27,7 @@ fn delta(criterion: &mut Criterion) {
             group.bench_function(BenchmarkId::new(format!("search {case}"), name), |bench| {
                 let make = || pool.install(|| index(&basis, SumsFormat::StrongAndWeak));
                 let search = |index: Option<IndexedSignature>| {
-                    pool.install(|| black_box(search(index.as_ref(), &new)))
+                    pool.install(|| black_box(search(index.as_ref(), &new, new.len())))
                 };
                 bench.iter_batched(make, search, BatchSize::PerIteration);
             });

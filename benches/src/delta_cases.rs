@@ -3,7 +3,7 @@
 use std::{convert::Infallible, hint::black_box};
 
 use dsync_delta::{
-    BlockLen, IndexedSignature, Key, Layout, RootBuilder, Segments, SumsFormat, Token, TokenSink,
+    BlockLen, IndexedSignature, Key, Layout, ReadAt, RootBuilder, Segments, SumsFormat, Token, TokenSink,
     search_segment, signature_parallel,
 };
 use rayon::prelude::*;
@@ -44,9 +44,12 @@ pub fn index(basis: &[u8], format: SumsFormat) -> Option<IndexedSignature> {
 }
 
 /// Searches all segments on the current rayon pool, merges the root, and returns the literal bytes.
-pub fn search(index: Option<&IndexedSignature>, new: &[u8]) -> Option<u64> {
+pub fn search<R>(index: Option<&IndexedSignature>, new: &R, len: usize) -> Option<u64>
+where
+    R: ReadAt + Sync + ?Sized,
+{
     let index = index?;
-    let segments = Segments::for_file(new.len() as u64).ok()?;
+    let segments = Segments::for_file(len as u64).ok()?;
     let outcomes: Option<Vec<_>> = (0..segments.count())
         .into_par_iter()
         .map(|segment| search_segment(index, new, &segments, segment, &mut Nowhere).ok())
@@ -59,6 +62,17 @@ pub fn search(index: Option<&IndexedSignature>, new: &[u8]) -> Option<u64> {
     }
     black_box(root.finish().ok()?);
     Some(literal_bytes)
+}
+
+/// A file that has to be read, as from a disk's cache.
+pub struct Cached<'f>(pub &'f [u8]);
+
+impl ReadAt for Cached<'_> {
+    type Error = Infallible;
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Infallible> {
+        self.0.read_at(offset, buf)
+    }
 }
 
 struct Nowhere;
