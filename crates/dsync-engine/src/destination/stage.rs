@@ -19,7 +19,7 @@ use super::{
     Site,
     files::{Basis, Pending},
 };
-use crate::{SyncError, halt::lock};
+use crate::{SyncError, halt::lock, session};
 
 /// A file under construction.
 pub(super) struct Stage {
@@ -201,7 +201,7 @@ impl Incoming {
                 lock(&self.stage.broken).get_or_insert((Operation::WriteFile, cause));
                 Ok(())
             }
-            Err(error) => Err(protocol(error)),
+            Err(error) => Err(protocol(session::with_causes(&error))),
         }
     }
 
@@ -250,6 +250,6 @@ fn copy(
 }
 
 /// An error of the delta core about what the peer sent.
-pub(super) fn protocol(error: impl std::error::Error) -> SyncError {
-    SyncError::Protocol { detail: crate::session::with_causes(&error) }
+pub(super) fn protocol(error: impl std::fmt::Display) -> SyncError {
+    SyncError::Protocol { detail: error.to_string() }
 }
