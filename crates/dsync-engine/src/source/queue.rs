@@ -79,9 +79,9 @@ impl Queue {
         state.items.push_back(item);
         drop(state);
         if small {
-            self.changed.notify_one()
+            self.changed.notify_one();
         } else {
-            self.changed.notify_all()
+            self.changed.notify_all();
         }
         true
     }
