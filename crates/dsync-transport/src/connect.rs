@@ -377,9 +377,12 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
     let last_line = process.last_lines().pop().unwrap_or_default();
     let missing = status == ShellStatus::Exited(COMMAND_NOT_FOUND)
         || (matches!(status, ShellStatus::Exited(_)) && last_line.contains("command not found"));
+    let program = || printable(shell.remote_program.as_bytes(), NOISE_CHARACTERS);
     if missing {
-        let program = printable(shell.remote_program.as_bytes(), NOISE_CHARACTERS);
-        return ConnectError::RemoteProgramMissing { program, host: shell.host_text() };
+        return ConnectError::RemoteProgramMissing { program: program(), host: shell.host_text() };
+    }
+    if status == ShellStatus::Exited(0) {
+        return ConnectError::NoGreeting { program: program(), host: shell.host_text() };
     }
     ConnectError::ShellFailed { program: shell.program(), status, last_line }
 }

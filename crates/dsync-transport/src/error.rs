@@ -58,6 +58,14 @@ pub enum ConnectError {
         /// The host.
         host: String,
     },
+    /// The remote command ended well, but was no dsync: it said nothing.
+    #[error("'{program}' on {host} ended without a greeting; it is not dsync (see --dsync-path)")]
+    NoGreeting {
+        /// The remote command.
+        program: String,
+        /// The host.
+        host: String,
+    },
     /// Something wrote to the standard output before dsync did.
     #[error("unexpected text from {host} before the greeting: '{text}' (check shell start-up files)")]
     Noise {
@@ -185,6 +193,7 @@ impl ConnectError {
             | Self::ShellNotStarted { .. }
             | Self::ShellFailed { .. }
             | Self::RemoteProgramMissing { .. }
+            | Self::NoGreeting { .. }
             | Self::Noise { .. } => 5,
             Self::NotDsync { .. } => 12,
             Self::Incompatible { .. } => 2,
