@@ -1,0 +1,219 @@
+//! What must come to no harm: a tree, what is around it, and the process that a deed is aimed at.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    process::{Child, ChildStderr, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    lanes::Pipe,
+    session::{Order, Session},
+    shell::Shell,
+};
+use crate::{
+    Facts, Outcome, Scope, Scratch, compare, program,
+    run::{Running, peak_memory},
+    survey,
+};
+
+/// Largest resident size of dsync under any deed, in bytes. A debug build of an idle end takes 15 MB;
+/// the rest is frames, windows and tables.
+pub const MEMORY: u64 = 100 << 20;
+/// Longest time from a deed to the end of the process.
+pub const SOON: Duration = Duration::from_secs(8);
+
+/// Two directories: `tree`, which dsync works in, and `outside`, which it must not touch.
+#[derive(Debug)]
+pub struct Arena {
+    scratch: Scratch,
+    before: BTreeMap<Vec<u8>, Facts>,
+}
+
+/// Length of the file `kept`: enough that a delta is worth it.
+pub const KEPT: usize = 256 << 10;
+
+impl Arena {
+    /// Plants `tree/{kept,sub/inner,out,pipe}` and `outside/canary`; `out` leads outside.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn new() -> Self {
+        let scratch = Scratch::new();
+        let tree = scratch.at("tree");
+        for dir in ["tree/sub", "outside"] {
+            fs::create_dir_all(scratch.at(dir)).expect("a directory");
+        }
+        let old: Vec<u8> = (0..KEPT).map(|at| at.to_le_bytes()[0] ^ at.to_le_bytes()[1]).collect();
+        fs::write(tree.join("kept"), old).expect("a file");
+        fs::write(tree.join("sub/inner"), "inner").expect("a file");
+        fs::write(scratch.at("outside/canary"), "secret of the canary").expect("a file");
+        symlink("../outside", tree.join("out")).expect("a link");
+        symlink("../outside/canary", tree.join("peek")).expect("a link");
+        rustix::fs::mkfifoat(rustix::fs::CWD, tree.join("pipe"), rustix::fs::Mode::RUSR).expect("a fifo");
+        let before = survey(scratch.path());
+        Self { scratch, before }
+    }
+
+    /// The tree with a slash at its end.
+    pub fn tree(&self) -> Vec<u8> {
+        use std::os::unix::ffi::OsStringExt;
+        crate::scratch::slash(&self.scratch.at("tree")).into_vec()
+    }
+
+    /// The directory of the test.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Starts `dsync --server`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn server(&self) -> (Server, Pipe) {
+        let mut command = Command::new(program());
+        command.arg("--server").current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("dsync --server");
+        let writer = Box::new(child.stdin.take().expect("its stdin"));
+        let reader = Box::new(child.stdout.take().expect("its stdout"));
+        let stderr = child.stderr.take().expect("its stderr");
+        (Server { child, stderr: Some(stderr), memory: MEMORY }, Pipe { reader, writer })
+    }
+
+    /// Starts `dsync --server` and a session in which it is the destination of the tree.
+    pub fn destination(&self, switches: u64) -> (Server, Session) {
+        let (server, pipe) = self.server();
+        (server, Session::greet(pipe).start(Order::Destination(&self.tree()), switches))
+    }
+
+    /// Starts `dsync --server` and a session in which it is the source of the tree.
+    pub fn source(&self, switches: u64) -> (Server, Session) {
+        let (server, pipe) = self.server();
+        (server, Session::greet(pipe).start(Order::Source(&self.tree()), switches))
+    }
+
+    /// Starts the client, which pulls into the tree, and the shell that it starts in turn.
+    pub fn pull(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
+        let shell = Shell::new(self.scratch.path(), relay);
+        let run = shell.client().args(["-a", "--delete"]).args(flags).arg("host:x/");
+        let running = run.arg(self.scratch.at("tree")).start();
+        let pipe = shell.accept();
+        (running, pipe)
+    }
+
+    /// Starts the client, which pushes from the tree.
+    pub fn push(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
+        let shell = Shell::new(self.scratch.path(), relay);
+        let mut tree = self.scratch.at("tree").into_os_string();
+        tree.push("/");
+        let running = shell.client().args(["-a", "--delete"]).args(flags).arg(tree).arg("host:x").start();
+        let pipe = shell.accept();
+        (running, pipe)
+    }
+
+    /// True when `tree/kept` is what it was.
+    pub fn has_old_kept(&self) -> bool {
+        let path = b"tree/kept".as_slice();
+        survey(self.scratch.path()).get(path).map(|now| &now.content)
+            == self.before.get(path).map(|before| &before.content)
+    }
+
+    /// Asserts that nothing has changed but what `made` names, below the tree, which may have been made.
+    ///
+    /// # Panics
+    /// When something has.
+    pub fn assert_unharmed(&self, made: &[&str]) {
+        let _ = fs::remove_file(self.scratch.at("shell.socket"));
+        let mut now = survey(self.scratch.path());
+        for name in made {
+            now.remove(format!("tree/{name}").as_bytes());
+        }
+        let found = compare::compare(&self.before, &now, Scope::CONTENT);
+        assert!(found.is_empty(), "changed:\n{}", found.join("\n"));
+    }
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A running `dsync --server`, killed when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    stderr: Option<ChildStderr>,
+    memory: u64,
+}
+
+impl Server {
+    /// Asserts that its memory has stayed in its bounds so far.
+    ///
+    /// # Panics
+    /// When it has not.
+    pub fn assert_lean(&self) {
+        let peak = peak_memory(self.child.id());
+        assert!(peak <= self.memory, "{} MiB resident", peak >> 20);
+    }
+
+    /// Hangs up, waits for the end of the process, and gives its exit code.
+    ///
+    /// # Panics
+    /// When it does not end soon, or says anything on stderr.
+    pub fn end(mut self, session: Session) -> i32 {
+        self.assert_lean();
+        drop(session);
+        self.wait()
+    }
+
+    /// Waits for the end of the process and gives its exit code.
+    ///
+    /// # Panics
+    /// When it does not end soon, or says anything on stderr.
+    pub fn wait(&mut self) -> i32 {
+        let deadline = Instant::now() + SOON;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("the state of a child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the server does not end");
+            thread::sleep(Duration::from_millis(2));
+        };
+        let mut said = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+        }
+        assert!(said.is_empty(), "the server says: {said}");
+        status.code().unwrap_or_else(|| panic!("the server was ended by {status:?}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asserts what a client says at its end: the exit code, one line with `text`, and nothing of a panic.
+///
+/// # Panics
+/// When it is otherwise.
+pub fn assert_ends(outcome: Outcome, code: i32, text: &str) -> Outcome {
+    let outcome = outcome.expect_code(code);
+    let said = outcome.stderr_text();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(text)).collect();
+    assert!(lines.len() == 1, "'{text}' in {} lines\n{}", lines.len(), outcome.account());
+    for word in ["panicked", "Err(", "Os {", "this is an error in dsync"] {
+        assert!(!said.contains(word), "'{word}' on stderr\n{}", outcome.account());
+    }
+    let all = outcome.all_text();
+    assert!(!all.chars().any(|c| c.is_control() && c != '\n'), "control characters\n{}", outcome.account());
+    assert!(outcome.peak_memory <= MEMORY, "{} MiB resident", outcome.peak_memory >> 20);
+    outcome
+}

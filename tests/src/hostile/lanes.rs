@@ -1,0 +1,248 @@
+//! Lanes over one pipe, as `docs/wire.md` has them in 3.2, for a peer that need not keep to them.
+//!
+//! What arrives is collected and credited at once. A write that fails is no error: the other end may
+//! hang up on a hostile peer whenever it likes.
+
+use std::{
+    collections::HashMap,
+    io::{Read, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long anything is waited for: far longer than dsync needs, so that only a hang ends there.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Both directions of a pipe to dsync.
+pub struct Pipe {
+    /// What dsync writes.
+    pub reader: Box<dyn Read + Send>,
+    /// What dsync reads.
+    pub writer: Box<dyn Write + Send>,
+}
+
+impl std::fmt::Debug for Pipe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipe").finish_non_exhaustive()
+    }
+}
+
+/// The lanes of one pipe.
+pub struct Lanes {
+    writer: Writer,
+    shared: Arc<Shared>,
+}
+
+/// `None` once this end has hung up.
+type Writer = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lanes").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<u32, Lane>,
+    over: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    bytes: Vec<u8>,
+    finished: bool,
+    /// Bytes sent less bytes credited.
+    owed: usize,
+}
+
+impl Lanes {
+    /// Starts to listen.
+    pub fn over(pipe: Pipe) -> Self {
+        let writer: Writer = Arc::new(Mutex::new(Some(pipe.writer)));
+        let shared = Arc::new(Shared::default());
+        let (out, state, mut reader) = (Arc::clone(&writer), Arc::clone(&shared), pipe.reader);
+        thread::spawn(move || {
+            while let Some((lane, kind, payload)) = next_frame(&mut reader) {
+                state.take(lane, kind, &payload, &out);
+            }
+            lock(&state.state).over = true;
+            state.changed.notify_all();
+        });
+        Self { writer, shared }
+    }
+
+    /// Writes any frame.
+    pub fn write(&self, lane: u32, kind: u8, payload: &[u8]) {
+        write_frame(&self.writer, lane, kind, payload);
+    }
+
+    /// Writes any bytes between frames.
+    pub fn write_raw(&self, bytes: &[u8]) {
+        write_all(&self.writer, bytes);
+    }
+
+    /// Ends the stream to the other end, wherever it is.
+    pub fn hang_up(&self) {
+        *lock(&self.writer) = None;
+    }
+
+    /// Opens a lane.
+    pub fn open(&self, lane: u32) {
+        self.write(lane, kind::OPEN, &[]);
+    }
+
+    /// Sends bytes over a lane, within its credit.
+    ///
+    /// # Panics
+    /// When no credit comes.
+    pub fn send(&self, lane: u32, bytes: &[u8]) {
+        for piece in bytes.chunks(65_536) {
+            let waited = self.wait(|state| {
+                let owed = &mut state.lanes.entry(lane).or_default().owed;
+                let room = *owed + piece.len() <= WINDOW;
+                *owed += if room { piece.len() } else { 0 };
+                (room || state.over).then_some(())
+            });
+            assert!(waited.is_some(), "no credit for lane {lane}");
+            self.write(lane, kind::DATA, piece);
+        }
+    }
+
+    /// Ends this direction of a lane.
+    pub fn finish(&self, lane: u32) {
+        self.write(lane, kind::FINISH, &[]);
+    }
+
+    /// The next session frame of a lane, its number and payload; `None` at the end of lane or link.
+    ///
+    /// # Panics
+    /// When nothing comes for long.
+    pub fn receive(&self, lane: u32) -> Option<(u8, Vec<u8>)> {
+        let found = self.wait(|state| {
+            let over = state.over;
+            let lane = state.lanes.entry(lane).or_default();
+            let whole = lane.bytes.first_chunk::<4>().map(|len| 4 + u32::from_le_bytes(*len) as usize);
+            match whole.filter(|&len| len <= lane.bytes.len()) {
+                Some(len) => {
+                    let frame: Vec<u8> = lane.bytes.drain(..len).collect();
+                    Some(Some((frame[4], frame[5..].to_vec())))
+                }
+                None if over || lane.finished => Some(None),
+                None => None,
+            }
+        });
+        found.unwrap_or_else(|| panic!("nothing came on lane {lane}"))
+    }
+
+    /// Waits until the other end has opened a lane.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn wait_for_lane(&self, lane: u32) {
+        let opened = self.wait(|state| (state.over || state.lanes.contains_key(&lane)).then_some(()));
+        assert!(opened.is_some(), "lane {lane} is not opened");
+    }
+
+    /// Waits until the other end has hung up.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn wait_for_end(&self) {
+        assert!(self.wait(|state| state.over.then_some(())).is_some(), "the other end does not hang up");
+    }
+
+    fn wait<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut state = lock(&self.shared.state);
+        loop {
+            if let Some(found) = look(&mut state) {
+                return Some(found);
+            }
+            let left = deadline.checked_duration_since(Instant::now())?;
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+impl Shared {
+    fn take(&self, lane: u32, kind: u8, payload: &[u8], writer: &Writer) {
+        let mut state = lock(&self.state);
+        match kind {
+            kind::OPEN => {
+                state.lanes.entry(lane).or_default();
+            }
+            kind::DATA => state.lanes.entry(lane).or_default().bytes.extend_from_slice(payload),
+            kind::FINISH | kind::RESET => state.lanes.entry(lane).or_default().finished = true,
+            kind::CREDIT => {
+                let credit = payload.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
+                let lane = state.lanes.entry(lane).or_default();
+                lane.owed = lane.owed.saturating_sub(credit);
+            }
+            _ => {}
+        }
+        drop(state);
+        self.changed.notify_all();
+        if kind == kind::DATA {
+            let credit = u32::try_from(payload.len()).expect("the length of a payload");
+            write_frame(writer, lane, kind::CREDIT, &credit.to_le_bytes());
+        }
+    }
+}
+
+/// Numbers of the kinds of frames.
+pub mod kind {
+    /// The sender will use this lane.
+    pub const OPEN: u8 = 1;
+    /// The next bytes of the lane.
+    pub const DATA: u8 = 2;
+    /// Clean end of the sender's direction.
+    pub const FINISH: u8 = 3;
+    /// End of the sender's direction without having said everything.
+    pub const RESET: u8 = 4;
+    /// This many more bytes may come.
+    pub const CREDIT: u8 = 6;
+    /// There was nothing else to send.
+    pub const ALIVE: u8 = 7;
+}
+
+fn write_frame(writer: &Writer, lane: u32, kind: u8, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).expect("the length of a payload").to_le_bytes();
+    let header = [&lane.to_le_bytes()[..], &[kind], &length[..3]].concat();
+    write_all(writer, &[&header, payload].concat());
+}
+
+fn write_all(writer: &Writer, bytes: &[u8]) {
+    if let Some(writer) = lock(writer).as_mut() {
+        let _ = writer.write_all(bytes).and_then(|()| writer.flush());
+    }
+}
+
+fn next_frame(reader: &mut impl Read) -> Option<(u32, u8, Vec<u8>)> {
+    let mut header = [0; 8];
+    reader.read_exact(&mut header).ok()?;
+    let [a, b, c, d, kind, x, y, z] = header;
+    let mut payload = vec![0; u32::from_le_bytes([x, y, z, 0]) as usize];
+    reader.read_exact(&mut payload).ok()?;
+    Some((u32::from_le_bytes([a, b, c, d]), kind, payload))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Credit that each direction of a lane starts with.
+const WINDOW: usize = 2 << 20;

@@ -1,0 +1,16 @@
+//! A peer that breaks the rules: writes any bytes, in any state, in any role.
+//!
+//! It knows the wire from `docs/wire.md` alone and shares no code with dsync: [`bytes`] writes messages
+//! by hand, [`lanes`] carries them over a pipe, [`session`] plays the opening of either side, [`arena`]
+//! holds what must come to no harm. Against `dsync --server` it is the client; against the client, which
+//! starts [`shell`] as its remote shell, it is the server.
+
+pub mod arena;
+pub mod bytes;
+pub mod lanes;
+pub mod session;
+pub mod shell;
+
+pub use arena::Arena;
+pub use bytes::{Item, Message, frame, listing, raw_listing};
+pub use session::{Fatal, Session};

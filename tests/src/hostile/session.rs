@@ -1,0 +1,255 @@
+//! The opening of a session from either side, and the calls that deeds are made of.
+
+use super::{
+    bytes::{MAGIC, Message, put_int, take_int},
+    lanes::{Lanes, Pipe, kind},
+};
+
+/// A session whose other end is dsync.
+#[derive(Debug)]
+pub struct Session {
+    /// The lanes, for what is wrong below the messages.
+    pub lanes: Lanes,
+    /// The session key, once both ends have said hello.
+    key: [u8; 32],
+    next_lane: u32,
+}
+
+/// What dsync said as its last word.
+#[derive(Debug)]
+pub struct Fatal {
+    /// The exit code that it asks for.
+    pub code: u8,
+    /// Its message.
+    pub text: String,
+}
+
+/// What a run is to do, when this end is the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order<'a> {
+    /// dsync is the source of this operand.
+    Source(&'a [u8]),
+    /// dsync is the destination at this operand.
+    Destination(&'a [u8]),
+}
+
+/// The control lane: the client's first, which is the controller.
+const CONTROL: u32 = 1;
+
+impl Session {
+    /// Greets as the client and opens the control lane; nothing is said on it.
+    pub fn greet(mut pipe: Pipe) -> Self {
+        let client = [&[1, 0, 1, 0][..], &[0; 16], &[2], &[7; 32], &[9; 32]].concat();
+        let both = [bootstrap(1, &client), bootstrap(4, &[2])].concat();
+        let _ = pipe.writer.write_all(&both).and_then(|()| pipe.writer.flush());
+        assert_eq!(read_bootstrap(&mut pipe).0, 2, "the server's greeting");
+        assert_eq!(read_bootstrap(&mut pipe).0, 5, "the server's go");
+        let session = Self { lanes: Lanes::over(pipe), key: [0; 32], next_lane: 3 };
+        session.lanes.open(CONTROL);
+        session
+    }
+
+    /// Answers a client's greeting; nothing is said on the control lane.
+    pub fn serve(mut pipe: Pipe) -> Self {
+        assert_eq!(read_bootstrap(&mut pipe).0, 1, "the client's greeting");
+        let server = [&[1, 0][..], &[0; 8], &[7; 32], &[0, 0], &[0]].concat();
+        let _ = pipe.writer.write_all(&bootstrap(2, &server)).and_then(|()| pipe.writer.flush());
+        assert_eq!(read_bootstrap(&mut pipe), (4, vec![2]), "the client's choice");
+        let _ = pipe.writer.write_all(&bootstrap(5, &[])).and_then(|()| pipe.writer.flush());
+        let session = Self { lanes: Lanes::over(pipe), key: [0; 32], next_lane: 2 };
+        session.lanes.wait_for_lane(CONTROL);
+        session
+    }
+
+    /// Says hello and what is to be done, and waits until dsync is ready.
+    ///
+    /// # Panics
+    /// When it does not get there.
+    #[must_use]
+    pub fn start(mut self, order: Order<'_>, switches: u64) -> Self {
+        self.control(&hello(1));
+        self.control(&start(order, switches));
+        let theirs = self.expect(1);
+        self.key = derive(&SHARE, &theirs[theirs.len() - 32..]);
+        self.expect(3);
+        self
+    }
+
+    /// Hears the controller out and says ready.
+    ///
+    /// # Panics
+    /// When it says something else.
+    #[must_use]
+    pub fn answer(mut self) -> Self {
+        let theirs = self.expect(1);
+        self.expect(2);
+        self.key = derive(&theirs[theirs.len() - 32..], &SHARE);
+        self.control(&hello(1));
+        self.control(&Message::new(3).frame());
+        self
+    }
+
+    /// Sends bytes on the control lane.
+    pub fn control(&self, bytes: &[u8]) {
+        self.lanes.send(CONTROL, bytes);
+    }
+
+    /// Ends the control lane.
+    pub fn finish_control(&self) {
+        self.lanes.finish(CONTROL);
+    }
+
+    /// Says, as the source, that one operand names one entry, and nothing of the root.
+    pub fn tops(&self) {
+        self.control(&Message::new(5).byte(0).int(1).frame());
+    }
+
+    /// Opens a data lane with the number `number`.
+    pub fn lane(&mut self, number: u8) -> u32 {
+        let lane = self.bare_lane();
+        self.lanes.send(lane, &Message::new(64).byte(number).frame());
+        lane
+    }
+
+    /// Opens a data lane without a word.
+    pub fn bare_lane(&mut self) -> u32 {
+        let lane = self.next_lane;
+        self.next_lane += 2;
+        self.lanes.open(lane);
+        lane
+    }
+
+    /// The next control message but signs of life, progress and events.
+    ///
+    /// # Panics
+    /// When the lane or the link ends.
+    pub fn hear(&self) -> (u8, Vec<u8>) {
+        loop {
+            let heard = self.lanes.receive(CONTROL).expect("a control message before the end");
+            if !matches!(heard.0, 15 | 16 | 18) {
+                return heard;
+            }
+        }
+    }
+
+    /// The payload of the next control message of this number; tops, names and credit are passed over.
+    ///
+    /// # Panics
+    /// When another comes first.
+    pub fn expect(&self, number: u8) -> Vec<u8> {
+        loop {
+            match self.hear() {
+                (found, payload) if found == number => return payload,
+                (5 | 6 | 13, _) => {}
+                (4, payload) => panic!("dsync gave up: {}", String::from_utf8_lossy(&payload)),
+                (other, _) => panic!("message {other} instead of {number}"),
+            }
+        }
+    }
+
+    /// The payload of the next `ListingDone`.
+    ///
+    /// # Panics
+    /// When another message comes first that is no request.
+    pub fn expect_credit(&self) -> Vec<u8> {
+        loop {
+            match self.hear() {
+                (13, payload) => return payload,
+                (10..=12, _) => {}
+                (other, payload) => panic!("message {other}: {}", String::from_utf8_lossy(&payload)),
+            }
+        }
+    }
+
+    /// dsync's last word; what it says before is passed over.
+    ///
+    /// # Panics
+    /// When the link ends without one.
+    pub fn fatal(&self) -> Fatal {
+        loop {
+            let (number, payload) = self.hear();
+            if number == 4 {
+                let (&code, mut rest) = payload.split_first().expect("an exit code");
+                let len = take_int(&mut rest);
+                assert_eq!(len, rest.len() as u64, "length of the text");
+                return Fatal { code, text: String::from_utf8_lossy(rest).into_owned() };
+            }
+        }
+    }
+
+    /// The keyed root of a content under the session's key.
+    pub fn root(&self, content: &[u8]) -> [u8; 32] {
+        *blake3::keyed_hash(&self.key, content).as_bytes()
+    }
+
+    /// A `Batch` of one record with the given root.
+    pub fn batch(entry: u64, attempt: u8, root: &[u8; 32], content: &[u8]) -> Vec<u8> {
+        let mut record = Vec::new();
+        put_int(&mut record, entry);
+        record.extend_from_slice(&[attempt, 0]);
+        // Time: 1,000,000,000 s.
+        put_int(&mut record, 2_000_000_000);
+        put_int(&mut record, 0);
+        record.extend_from_slice(root);
+        put_int(&mut record, content.len() as u64);
+        record.extend_from_slice(content);
+        Message::new(65).raw(&record).frame()
+    }
+
+    /// A `FileEnd` with a root.
+    pub fn file_end(entry: u64, attempt: u8, root: &[u8; 32]) -> Vec<u8> {
+        Message::new(69).int(entry).byte(attempt).byte(0).sint(1_000_000_000).int(0).bytes(root).frame()
+    }
+
+    /// Sends a sign of life below the messages.
+    pub fn breathe(&self) {
+        self.lanes.write(0, kind::ALIVE, &[]);
+    }
+}
+
+/// A bootstrap message.
+pub fn bootstrap(number: u8, payload: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(payload.len()).expect("the length of a payload");
+    [MAGIC, &[number][..], &len.to_le_bytes(), payload].concat()
+}
+
+/// `Hello` of a version.
+pub fn hello(version: u64) -> Vec<u8> {
+    Message::new(1).int(version).bytes(&[0; 8]).bytes(&SHARE).frame()
+}
+
+/// `Start` with four data lanes, no compression, and switches as in 6.1.
+pub fn start(order: Order<'_>, switches: u64) -> Vec<u8> {
+    let message = match order {
+        Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
+        Order::Destination(path) => Message::new(2).byte(1).text(path),
+    };
+    // Lanes, switches, no deletion limit, no syncs, no compression, all events, no filters.
+    message.int(4).int(switches).byte(0).byte(2).byte(1).byte(2).int(0).frame()
+}
+
+/// Switches of `-a --delete`: recursive, links, perms, times, owner, group, devices, specials, delete.
+pub const ARCHIVE_DELETE: u64 = 0b1111 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 17;
+/// Switch of a dry run.
+pub const DRY_RUN: u64 = 1 << 20;
+
+fn read_bootstrap(pipe: &mut Pipe) -> (u8, Vec<u8>) {
+    let mut header = [0; 13];
+    pipe.reader.read_exact(&mut header).expect("a bootstrap message");
+    assert_eq!(header[..10], MAGIC[..], "its magic");
+    let mut payload = vec![0; usize::from(u16::from_le_bytes([header[11], header[12]]))];
+    pipe.reader.read_exact(&mut payload).expect("its payload");
+    (header[10], payload)
+}
+
+/// The session key of both shares, the controller's first.
+fn derive(controller: &[u8], peer: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("dsync session key v1");
+    for share in [controller, peer] {
+        hasher.update(&(share.len() as u64).to_le_bytes()).update(share);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// This end's key share.
+const SHARE: [u8; 32] = [5; 32];
