@@ -95,7 +95,8 @@ impl<'a> Account<'a> {
             let transfers = matches!(planned.action, Action::Create | Action::Update);
             if transfers && planned.kind == FileType::File {
                 report.files_transferred += 1;
-                report.transferred_bytes += planned.size;
+                // Listed sizes may add up to more than there is.
+                report.transferred_bytes = report.transferred_bytes.saturating_add(planned.size);
             }
         }
         let heard = match planned.action {

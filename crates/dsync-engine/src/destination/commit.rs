@@ -30,7 +30,7 @@ pub(super) fn run(
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
     let mut group = CommitGroup::new(site.durability);
     let mut opened = Instant::now();
-    let mut bytes = 0;
+    let mut bytes = 0_u64;
     let mut idle = MIN_IDLE;
     loop {
         let mut ended = false;
@@ -49,7 +49,7 @@ pub(super) fn run(
             if group.is_empty() {
                 opened = Instant::now();
             }
-            bytes += commit.file.size;
+            bytes = bytes.saturating_add(commit.file.size);
             group.add(commit.prepared, commit.file);
         }
         let full = group.len() >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;

@@ -23,7 +23,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -67,6 +67,8 @@ pub(super) struct Site<'a> {
     signatures: Credit,
     listed: AtomicU64,
     root: OnceLock<PathBuf>,
+    /// Data lanes that the source has not ended.
+    live_lanes: AtomicUsize,
     /// Set just before the source is told that nothing more is needed.
     needs_ended: AtomicBool,
     /// Set just before the report is sent.
@@ -185,6 +187,7 @@ impl<'a> Site<'a> {
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
             root: OnceLock::new(),
+            live_lanes: AtomicUsize::new(session.data_lanes),
             needs_ended: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
             touched: Mutex::default(),

@@ -340,6 +340,10 @@ impl Planner<'_> {
         name: Component,
     ) -> Result<(), SyncError> {
         let name = match self.target.as_ref().and_then(|target| target.rename.clone()) {
+            // A second entry would get the same name as the first.
+            Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
+                return Err(SyncError::Protocol { detail: format!("entry {}: not a single file", id.0) });
+            }
             Some(renamed) => renamed,
             None => name,
         };

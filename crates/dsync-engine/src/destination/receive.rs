@@ -46,14 +46,22 @@ pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
         site.session.note_alive();
         lane.message(message)?;
     }
-    // The source ends its lanes when it has heard that nothing more is needed, never before.
-    if order.is_over() && !site.needs_ended.load(Ordering::Acquire) {
-        return Err(SyncError::Protocol { detail: "a data lane ended without all files".to_owned() });
-    }
     if order.is_over() {
-        return Ok(());
+        return lane_over(site);
     }
     Err(SyncError::Protocol { detail: "a data lane ended without its last message".to_owned() })
+}
+
+/// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is needed;
+/// before that, what was asked for would be waited for without end.
+fn lane_over(site: &Site<'_>) -> Result<(), SyncError> {
+    let was_last = site.live_lanes.fetch_sub(1, Ordering::AcqRel) == 1;
+    if was_last && !site.needs_ended.load(Ordering::Acquire) {
+        return Err(SyncError::Protocol {
+            detail: "the last data lane ended before all files came".to_owned(),
+        });
+    }
+    Ok(())
 }
 
 impl Lane<'_> {

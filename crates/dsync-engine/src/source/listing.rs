@@ -116,7 +116,9 @@ impl Lister<'_> {
                 self.directories.insert(dir.path.join(&walked.name), EntryId(self.next_entry));
             }
             let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
-            self.bytes += size + walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
+            let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
+            // Sparse files may add up to more than 64 bits hold.
+            self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
             kept.push((walked.name.clone(), size));
             entries.push(entry);
             self.next_entry += 1;
