@@ -187,7 +187,8 @@ fn a_shell_that_fails_is_quoted() {
     let error = FakeSsh::fails("kill -9 $$");
     assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Killed(9), .. }), "{error}");
     let error = FakeSsh::fails("exit 0");
-    assert!(matches!(error, ConnectError::ShellFailed { status: ShellStatus::Exited(0), .. }), "{error}");
+    assert!(matches!(error, ConnectError::NoGreeting { .. }), "{error}");
+    assert_eq!(error.exit_code(), 5);
 }
 
 #[test]
