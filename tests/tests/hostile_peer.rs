@@ -515,6 +515,13 @@ fn content_that_does_not_fit_ends_the_run() {
             s.lanes.send(lane, &Message::new(68).byte(0).frame());
             s.lanes.send(lane, &segment(1, 6));
         }),
+    ]);
+}
+
+#[test]
+fn tokens_that_do_not_make_the_file_end_the_run() {
+    needs_dsync!();
+    source_breaks(&[
         // B49: fewer and more bytes than declared.
         ("tokens end at 3, the segment at 5", |s| {
             list_new(s);
@@ -612,7 +619,7 @@ fn compressed_content_is_held_to_its_bounds() {
     source_breaks(&[
         // 2^31 bytes of window: exponent 21.
         ("asks for a window of 2048 MiB (limit 8)", |s| {
-            in_lane(s, 3, 131_072, &zstd(Some(0xa8), 131_072, 1))
+            in_lane(s, 3, 131_072, &zstd(Some(0xa8), 131_072, 1));
         }),
         ("asks for a window of 2048 MiB (limit 8)", |s| {
             in_listing(s, 3, 131_072, &zstd(Some(0xa8), 131_072, 1));
@@ -826,8 +833,9 @@ fn requests_for_links_fifos_and_directories_give_no_content() {
 #[test]
 fn requests_without_end_stay_in_memory_bounds() {
     needs_dsync!();
-    destination_breaks(&[("requests", |s| {
+    destination_breaks(&[("more requests than there are entries", |s| {
         s.expect(7);
+        s.lanes.stop_listening();
         let one = Message::new(10).int(1).byte(0).frame();
         // Nothing that comes is read: the lanes fill, and the queue behind them.
         let many = one.repeat(10_000);
@@ -835,6 +843,27 @@ fn requests_without_end_stay_in_memory_bounds() {
             s.control(&many);
         }
     })]);
+}
+
+#[test]
+fn signatures_cost_no_more_than_their_bytes() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (server, session) = arena.source(ARCHIVE_DELETE);
+    session.expect(7);
+    session.lanes.stop_listening();
+    // Signatures of 65,536 blocks, complete, whose deltas cannot be sent: the source may hold what it
+    // got (law S7), and nothing for what was only announced.
+    let part = vec![0x5a; 196_608];
+    for _ in 0..100 {
+        session.control(&need_delta(1, 64 << 20, 1024));
+        for last in [0, 0, 0, 1] {
+            session.control(&sums(1, last, &part));
+        }
+    }
+    let sent = 100 * 4 * part.len() as u64;
+    let _ = server.allow(sent * 3 / 2).end(session);
+    arena.assert_unharmed(&[]);
 }
 
 // ---- the opening and the end ---------------------------------------------------------------------------

@@ -53,6 +53,8 @@ struct Shared {
 struct State {
     lanes: HashMap<u32, Lane>,
     over: bool,
+    /// No credit is given any more.
+    deaf: bool,
 }
 
 #[derive(Default)]
@@ -92,6 +94,11 @@ impl Lanes {
     /// Ends the stream to the other end, wherever it is.
     pub fn hang_up(&self) {
         *lock(&self.writer) = None;
+    }
+
+    /// Gives no credit from now on: what dsync sends fills its lanes and then waits.
+    pub fn stop_listening(&self) {
+        lock(&self.shared.state).deaf = true;
     }
 
     /// Opens a lane.
@@ -194,9 +201,10 @@ impl Shared {
             }
             _ => {}
         }
+        let credits = kind == kind::DATA && !state.deaf;
         drop(state);
         self.changed.notify_all();
-        if kind == kind::DATA {
+        if credits {
             let credit = u32::try_from(payload.len()).expect("the length of a payload");
             write_frame(writer, lane, kind::CREDIT, &credit.to_le_bytes());
         }
