@@ -34,6 +34,7 @@ use super::{
 use crate::{
     SyncError,
     plan::{Verdict, file_type},
+    source::MAX_UNRELEASED_ENTRIES,
 };
 
 /// The planner's state.
@@ -517,7 +518,12 @@ impl Planner<'_> {
             verdict.wanted,
             size,
         ));
-        site.files.insert(&file);
+        // Each of them keeps its listing message unreleased, of which the source may have so many.
+        if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
+            return Err(SyncError::Protocol {
+                detail: "the source lists files beyond its credit".to_owned(),
+            });
+        }
         site.awaited.take(1, &site.session.halt);
         let has_basis = existing.is_some_and(|old| {
             old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && self.sends_deltas()
