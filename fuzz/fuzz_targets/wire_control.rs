@@ -21,7 +21,10 @@ fuzz_target!(|data: &[u8]| {
             let mut frame = Vec::new();
             encode_control(&message, &mut Packer::new(), &mut frame).expect("a decoded message can be sent");
             assert_eq!(frame[4], number);
-            assert_eq!(decode(Kind(number), &frame[FRAME_HEADER..]).expect("an encoded message decodes"), message);
+            assert_eq!(
+                decode(Kind(number), &frame[FRAME_HEADER..]).expect("an encoded message decodes"),
+                message
+            );
         }
         Err(error) => assert!(error.to_string().bytes().all(|byte| (b' '..=b'~').contains(&byte))),
     }
