@@ -2,10 +2,9 @@
 //! ssh, each lane one bidirectional stream of it (RFC 9000).
 //!
 //! [`identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
-//! find each other; here is the link.
-//!
-//! Congestion control is quinn's CUBIC: right on clean paths, slow where packets are lost at random.
+//! find each other, [`congestion`] how much may be on its way; here is the link.
 
+mod congestion;
 pub(crate) mod handshake;
 pub(crate) mod identity;
 mod settings;

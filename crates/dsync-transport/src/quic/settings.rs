@@ -13,6 +13,8 @@ use quinn::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use super::congestion::BulkControl;
+
 /// What both sides use. `peer` is where packets will go, as far as known: it decides how large they may be.
 pub(crate) fn transport(idle_timeout: Duration, peer: Option<IpAddr>) -> Arc<TransportConfig> {
     let idle_timeout = idle_timeout.clamp(SHORTEST_IDLE, LONGEST_IDLE);
@@ -26,6 +28,7 @@ pub(crate) fn transport(idle_timeout: Duration, peer: Option<IpAddr>) -> Arc<Tra
         .receive_window(RECEIVE_WINDOW.into())
         .send_window(SEND_WINDOW)
         .datagram_receive_buffer_size(None)
+        .congestion_controller_factory(Arc::new(BulkControl))
         .mtu_discovery_config(Some(mtu))
         // The clamp keeps it far inside a VarInt, so the fallback is never used.
         .max_idle_timeout(IdleTimeout::try_from(idle_timeout).ok())

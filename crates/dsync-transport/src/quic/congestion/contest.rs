@@ -1,0 +1,129 @@
+//! The window beside someone who keeps the queue full.
+//!
+//! A sender that holds no more than the path's own capacity in flight is starved by one that fills the
+//! queue until it drops. While such a one is there, the window follows the curve of CUBIC (RFC 9438), so
+//! that the two share as two CUBIC flows would, with one difference: a loss counts as congestion only
+//! when the queue is near the fullest seen, because other losses say nothing about the queue.
+
+use std::time::{Duration, Instant};
+
+/// The window of CUBIC, and what it needs to tell a full queue from bad luck.
+#[derive(Debug, Clone)]
+pub(super) struct Contest {
+    window: u64,
+    /// Where the curve is flat: the window before the last cut.
+    plateau: u64,
+    /// When the curve began, and how long it takes to the plateau.
+    epoch: Instant,
+    rise: Duration,
+    /// The window of a Reno flow with the same average (RFC 9438, section 4.3).
+    reno: u64,
+    /// The longest round trip of late.
+    longest: Duration,
+    last_cut: Instant,
+    /// Of the path, as looks have shown it, in per cent.
+    share: u64,
+}
+
+impl Contest {
+    /// Starts from `window` bytes as if it were on the plateau.
+    pub(super) fn new(now: Instant, window: u64, rtt: Duration) -> Self {
+        Self {
+            window,
+            plateau: window,
+            epoch: now,
+            rise: Duration::ZERO,
+            reno: window,
+            longest: rtt,
+            last_cut: now,
+            share: EVEN,
+        }
+    }
+
+    pub(super) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// `bytes` were acknowledged, the newest after `rtt`.
+    pub(super) fn on_ack(&mut self, now: Instant, bytes: u64, rtt: Duration, mss: u64) {
+        self.longest = self.longest.max(rtt);
+        // RFC 9438, section 4.3: alpha = 3 * (1 - beta) / (1 + beta) = 0.53 packets a round.
+        self.reno = self.reno.saturating_add(53 * mss * bytes / (100 * self.window.max(1)));
+        let curve = self.curve(now + rtt, mss).max(self.reno);
+        if curve > self.window {
+            // Section 4.4: never faster than half the acknowledged bytes.
+            self.window = curve.min(self.window.saturating_add(bytes / 2));
+        }
+    }
+
+    /// A round is over: what the queue looked like long ago matters less.
+    pub(super) fn on_round(&mut self, floor: Duration) {
+        let above = self.longest.saturating_sub(floor);
+        self.longest = floor + above * 63 / 64;
+    }
+
+    /// A look has shown that this flow has `percent` of the path.
+    pub(super) fn on_share(&mut self, percent: u64) {
+        self.share = (self.share + percent) / 2;
+    }
+
+    /// The time while the window was not used is no time of growth.
+    pub(super) fn pause(&mut self, time: Duration) {
+        self.epoch += time;
+    }
+
+    /// Something sent at `sent` was lost. Answers whether the window was cut.
+    pub(super) fn on_loss(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        rtt: Duration,
+        floor: Duration,
+        mss: u64,
+    ) -> bool {
+        let full = floor + self.longest.saturating_sub(floor) * FULL_PERCENT / 100;
+        if sent <= self.last_cut || rtt < full {
+            return false;
+        }
+        self.cut(now, mss);
+        true
+    }
+
+    /// The path is congested beyond doubt.
+    pub(super) fn cut(&mut self, now: Instant, mss: u64) {
+        self.last_cut = now;
+        // Section 4.7: one that shrinks leaves room for one that comes.
+        self.plateau = if self.window < self.plateau { self.window * 85 / 100 } else { self.window };
+        // Section 4.6 has 0.7 for all. Which of two flows loses a packet of a full queue is chance, and a
+        // flow that was unlucky a few times would stay behind for minutes.
+        let keep = match self.share {
+            0..LITTLE => 85,
+            LITTLE..=MUCH => 70,
+            _ => 60,
+        };
+        self.window = (self.window * keep / 100).max(4 * mss);
+        self.reno = self.window;
+        self.epoch = now;
+        // Section 4.2: K = cbrt((W_max - cwnd) / C), in packets and seconds.
+        let packets = self.plateau.saturating_sub(self.window) / mss.max(1);
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
+        self.rise = Duration::try_from_secs_f64((f64::from(packets) / 0.4).cbrt()).unwrap_or_default();
+    }
+
+    /// Section 4.2: W(t) = C * (t - K)^3 + W_max, C = 0.4 packets per cubic second.
+    fn curve(&self, at: Instant, mss: u64) -> u64 {
+        let time = at.saturating_duration_since(self.epoch).as_millis();
+        let rise = self.rise.as_millis();
+        // Past a minute the bound on growth decides.
+        let cube = |ms: u128| ms.min(60_000).pow(3) * u128::from(mss) * 4 / 10 / 1_000_000_000;
+        let away = u64::try_from(cube(time.abs_diff(rise))).unwrap_or(u64::MAX);
+        if time >= rise { self.plateau.saturating_add(away) } else { self.plateau.saturating_sub(away) }
+    }
+}
+
+/// The queue counts as full from here on, in per cent of the longest queueing time seen.
+const FULL_PERCENT: u32 = 60;
+/// Shares in per cent.
+const EVEN: u64 = 50;
+const LITTLE: u64 = 42;
+const MUCH: u64 = 60;

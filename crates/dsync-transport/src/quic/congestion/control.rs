@@ -1,0 +1,588 @@
+//! The control law: what may be in flight, from what was delivered, how late, and what was lost.
+//!
+//! Pure: a clock reading comes with each call, and the one answer is [`Control::window`]. See the module
+//! above for the idea and `docs/design/congestion.md` for reasons and figures.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    contest::Contest,
+    delivery::{DeliveryLog, Sample},
+    filter::{RoundMax, RttFloor, Rtts},
+    loss::{HEAVY_LOSS, UsualLoss},
+};
+
+/// One connection's controller.
+#[derive(Debug, Clone)]
+pub(super) struct Control {
+    mss: u64,
+    window: u64,
+    log: DeliveryLog,
+    bandwidth: RoundMax,
+    floor: RttFloor,
+    /// How much longer than the shortest a round trip is on average without a queue of this flow's.
+    jitter: Duration,
+    phase: Phase,
+    /// Rounds since the phase began, and when it did.
+    phase_rounds: u64,
+    phase_start: Instant,
+    phase_acked: u64,
+    round: Round,
+    last_round: Round,
+    usual: UsualLoss,
+    /// What may be in flight whatever the rate says, since more was seen to be lost.
+    cap: Option<u64>,
+    /// Rounds until the next probe.
+    spacing: u64,
+    dice: u64,
+    contest: Option<Contest>,
+    /// Losses of what was sent until then are dealt with.
+    forgiven: Instant,
+    in_flight: u64,
+    batch: u64,
+    heard: Instant,
+}
+
+/// What the window is for at the moment.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// Doubles each round until the path is seen to be full.
+    StartUp(StartUp),
+    /// Keeps the path full for so many rounds.
+    Cruise { rounds: u64 },
+    /// Looks for a higher rate; `best` is the rate so far.
+    Up { best: u64, lost: u64 },
+    /// Empties what the probe queued, and looks whether the queue is empty then.
+    Down(Look),
+    /// Empties the queue for a moment to see the path's own round trip.
+    Floor(Look),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct StartUp {
+    /// The highest rate, and rounds since it last rose by a quarter.
+    best: u64,
+    flat: u32,
+    /// Samples in a row that show a queue.
+    queued: u32,
+}
+
+/// A look at the round trip with little in flight.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    window: u64,
+    /// The rate and the shortest round trip of the round before.
+    rate: u64,
+    before: Duration,
+    began: Instant,
+    /// When no more than the window was in flight.
+    settled: Option<Instant>,
+    /// The round trips of what was sent since.
+    rtts: Rtts,
+}
+
+/// What happened within one round trip.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    acked: u64,
+    lost: u64,
+    best: u64,
+    rtts: Rtts,
+}
+
+impl Round {
+    /// Lost bytes, in parts per million of all.
+    fn loss(&self) -> u64 {
+        self.lost * 1_000_000 / (self.acked + self.lost).max(1)
+    }
+}
+
+impl Control {
+    /// A controller for packets of up to `mss` bytes.
+    pub(super) fn new(now: Instant, mss: u64) -> Self {
+        Self {
+            mss,
+            window: initial_window(mss),
+            log: DeliveryLog::new(now),
+            bandwidth: RoundMax::default(),
+            floor: RttFloor::default(),
+            jitter: Duration::ZERO,
+            phase: Phase::StartUp(StartUp::default()),
+            phase_rounds: 0,
+            phase_start: now,
+            phase_acked: 0,
+            round: Round::default(),
+            last_round: Round::default(),
+            usual: UsualLoss::default(),
+            cap: None,
+            spacing: CRUISE_ROUNDS,
+            dice: 1,
+            contest: None,
+            forgiven: now,
+            in_flight: 0,
+            batch: 0,
+            heard: now,
+        }
+    }
+
+    /// Bytes that may be in flight; never 0.
+    pub(super) fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// `bytes` were sent with one system call.
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
+        let idle = self.in_flight == 0;
+        if idle && now.saturating_duration_since(self.heard) > STALE_AFTER && self.bandwidth.get() > 0 {
+            // The path may be another by now: half of what it took, and doubling from there.
+            self.start_again(now, self.bdp(self.bandwidth.get()) / 2);
+            self.heard = now;
+        }
+        self.in_flight = self.in_flight.saturating_add(bytes);
+        self.log.on_sent(now, idle);
+    }
+
+    /// A packet of `bytes` that was sent at `sent` was acknowledged.
+    pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.batch = self.batch.saturating_add(bytes);
+        self.usual.acked(sent, bytes);
+        if matches!(self.phase, Phase::Up { .. }) && sent >= self.phase_start {
+            self.phase_acked = self.phase_acked.saturating_add(bytes);
+        }
+        self.log.on_ack(now, sent, bytes);
+    }
+
+    /// The batch of acknowledgements is complete and leaves `in_flight` bytes on their way, which is all
+    /// there is to send if `limited`.
+    pub(super) fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool) {
+        self.in_flight = in_flight;
+        self.heard = now;
+        let bytes = std::mem::take(&mut self.batch);
+        self.round.acked = self.round.acked.saturating_add(bytes);
+        let sample = self.log.end_batch(now, self.floor.get());
+        if limited {
+            self.log.mark_limited(in_flight);
+        }
+        let Some(sample) = sample else { return };
+        self.floor.update(now, sample.rtt);
+        self.round.rtts.add(sample.rtt);
+        if let Some(rate) = sample.rate.filter(|&rate| !sample.limited || rate > self.bandwidth.get()) {
+            self.bandwidth.update(self.log.rounds(), rate);
+            self.round.best = self.round.best.max(rate);
+        }
+        if sample.round_start {
+            self.end_round(now);
+        }
+        if let (Some(contest), Phase::Cruise { .. }, false) = (&mut self.contest, &self.phase, limited) {
+            contest.on_ack(now, bytes, sample.rtt, self.mss);
+        }
+        self.advance(now, &sample, bytes, limited);
+        self.set_window();
+    }
+
+    /// `lost` bytes, the last of them sent at `sent`, were lost; 0 for a mark of congestion (ECN).
+    pub(super) fn on_loss(&mut self, now: Instant, sent: Instant, persistent: bool, lost: u64) {
+        self.in_flight = self.in_flight.saturating_sub(lost);
+        if persistent {
+            // RFC 9002, section 7.6: nothing came through for several timeouts.
+            self.start_again(now, MIN_PACKETS * self.mss);
+            return;
+        }
+        if sent <= self.forgiven {
+            return;
+        }
+        if lost == 0 {
+            self.back_off(now, 0);
+            self.set_window();
+            return;
+        }
+        self.round.lost = self.round.lost.saturating_add(lost);
+        self.usual.lost(sent, lost);
+        if let Some(contest) = &mut self.contest {
+            let rtt = self.round.rtts.least.or(self.last_round.rtts.least).unwrap_or_default();
+            contest.on_loss(now, sent, rtt, self.floor.get(), self.mss);
+        }
+        let tolerated = self.tolerated(PROBE_LOSS);
+        match &mut self.phase {
+            Phase::StartUp(_) if self.round.lost > self.window * HEAVY_LOSS / 1_000_000 + 4 * self.mss => {
+                self.leave_start_up(now);
+            }
+            Phase::Up { lost: so_far, .. } if sent >= self.phase_start => {
+                *so_far += lost;
+                if *so_far > tolerated {
+                    self.cap = Some(self.window * 93 / 100);
+                    self.spacing = (self.spacing * 2).min(LONGEST_SPACING);
+                    self.look_down(now, self.last_probe());
+                }
+            }
+            Phase::Cruise { .. }
+                if self.contest.is_none() && self.usual.is_known() && self.round.lost > tolerated =>
+            {
+                // Even what keeps the path just full is too much for its queue.
+                self.cap = Some(self.window * 95 / 100);
+                self.forgiven = now;
+            }
+            _ => {}
+        }
+        self.set_window();
+    }
+
+    /// Bytes of a window that may be lost before it means something: the usual, `extra` parts in a
+    /// million, and what chance may add (three standard deviations).
+    fn tolerated(&self, extra: u64) -> u64 {
+        let window = self.window.max(self.phase_acked);
+        let usual = window.saturating_mul(self.usual.ppm()) / 1_000_000;
+        let chance = 3 * (usual / self.mss).isqrt() * self.mss;
+        usual + window.saturating_mul(extra) / 1_000_000 + chance + 2 * self.mss
+    }
+
+    /// The size of packets changed.
+    pub(super) fn on_mss(&mut self, mss: u64) {
+        self.mss = mss;
+        self.window = self.window.max(MIN_PACKETS * mss);
+    }
+
+    /// What a round showed.
+    fn end_round(&mut self, now: Instant) {
+        let round = std::mem::take(&mut self.round);
+        let before = std::mem::replace(&mut self.last_round, round);
+        if matches!(self.phase, Phase::StartUp(_)) {
+            self.learn_jitter(round.rtts);
+        }
+        if round.best == 0 {
+            self.last_round.best = before.best;
+        }
+        self.phase_rounds += 1;
+        if let Some(contest) = &mut self.contest {
+            contest.on_round(self.floor.get());
+        }
+        let heavy = round.loss() > HEAVY_LOSS && round.lost > 4 * self.mss;
+        match &mut self.phase {
+            Phase::StartUp(start) => {
+                if self.bandwidth.get() >= start.best + start.best / 4 {
+                    start.best = self.bandwidth.get();
+                    start.flat = 0;
+                } else if round.best > 0 {
+                    start.flat += 1;
+                }
+                if heavy || start.flat >= FLAT_ROUNDS {
+                    self.leave_start_up(now);
+                }
+                return;
+            }
+            Phase::Up { best, lost } => {
+                let (best, lost) = (*best, *lost);
+                self.judge_probe(now, best, lost, round);
+            }
+            Phase::Cruise { .. } | Phase::Down(_) | Phase::Floor(_) => {}
+        }
+        if heavy {
+            self.back_off(now, round.loss());
+            if matches!(self.phase, Phase::Up { .. }) {
+                self.spacing = (self.spacing * 2).min(LONGEST_SPACING);
+                self.look_down(now, self.last_probe());
+            }
+        }
+    }
+
+    /// Whether a probe goes on, after each of its rounds.
+    fn judge_probe(&mut self, now: Instant, best: u64, lost: u64, round: Round) {
+        // The first round still shows what was sent before the probe.
+        if self.phase_rounds < 2 {
+            return;
+        }
+        let clean = lost <= self.tolerated(0);
+        let room = clean && round.rtts.least.is_some_and(|least| least <= self.floor_rtt() + self.noise());
+        let capped = self.cap.is_some_and(|cap| cap < self.probe_window());
+        if let Some(cap) = self.cap.as_mut().filter(|_| clean) {
+            // Up to here nothing was lost: look further, faster with each round.
+            *cap += *cap >> 7_u64.saturating_sub(self.phase_rounds).max(2);
+        }
+        if round.best < best + best / 20 && !(capped && room) {
+            if clean && !capped {
+                self.cap = None;
+                self.spacing = CRUISE_ROUNDS;
+            }
+            self.look_down(now, self.last_probe());
+        } else if self.phase_rounds >= RISING_ROUNDS && self.cap.is_none() {
+            // Far below what the path takes: no need to find it a quarter at a time.
+            let window = self.window;
+            self.enter(now, Phase::StartUp(StartUp { best: round.best, ..StartUp::default() }));
+            self.window = window;
+        } else if let Phase::Up { best, .. } = &mut self.phase {
+            *best = round.best;
+        }
+    }
+
+    /// Moves on within a round where that cannot wait.
+    fn advance(&mut self, now: Instant, sample: &Sample, bytes: u64, limited: bool) {
+        let floor = self.floor_rtt();
+        match &mut self.phase {
+            Phase::StartUp(start) => {
+                let queue = (floor / 8).clamp(LEAST_QUEUE, MOST_QUEUE) + 2 * self.jitter;
+                start.queued = if sample.rtt > floor + queue { start.queued + 1 } else { 0 };
+                if start.queued >= QUEUED_SAMPLES && !limited {
+                    self.leave_start_up(now);
+                } else if !limited {
+                    self.window = self.window.saturating_add(bytes);
+                }
+            }
+            Phase::Cruise { rounds } => {
+                let long = self.phase_rounds >= CRUISE_ROUNDS
+                    && now.saturating_duration_since(self.phase_start) > LONGEST_CRUISE;
+                let over = self.phase_rounds >= *rounds || long;
+                if self.floor.is_stale(now) {
+                    let rate = self.bandwidth.get();
+                    self.look(now, rate, self.bdp(rate) / 2, Phase::Floor);
+                } else if over && self.contest.is_some() {
+                    self.look_aside(now);
+                } else if over {
+                    self.enter(now, Phase::Up { best: self.last_round.best, lost: 0 });
+                }
+            }
+            Phase::Up { .. } => {}
+            Phase::Down(look) => {
+                if look.take(now, sample, self.in_flight, self.phase_rounds)
+                    && look.rtts.count >= LOOK_SAMPLES
+                {
+                    let look = *look;
+                    self.judge_queue(now, look);
+                }
+            }
+            Phase::Floor(look) => {
+                if look.take(now, sample, self.in_flight, self.phase_rounds)
+                    && look.settled.is_some_and(|at| now.saturating_duration_since(at) > FLOOR_TIME)
+                {
+                    let look = *look;
+                    self.floor.reset(now, look.rtts.least.unwrap_or(floor));
+                    self.resume(now, look.began);
+                }
+            }
+        }
+    }
+
+    /// After a look down: is the queue empty now that nothing of this flow should be in it?
+    fn judge_queue(&mut self, now: Instant, look: Look) {
+        let floor = self.floor_rtt();
+        let empty = floor + self.noise();
+        let least = look.rtts.least.unwrap_or(floor);
+        if let Some(contest) = &mut self.contest {
+            // Alone, the queue shrinks by what is missing in it, or is empty.
+            let alone = time_of(look.window, look.rate).max(floor);
+            let expected = look.before.saturating_sub(alone).as_nanos().max(1);
+            let seen = look.before.saturating_sub(least).as_nanos();
+            let share = u64::try_from(seen * 100 / expected).unwrap_or(100);
+            contest.on_share(share.min(100));
+            if share >= WHOLE_SHARE || look.before <= empty {
+                self.contest = None;
+            }
+        } else if least <= empty {
+            self.learn_jitter(look.rtts);
+            if least <= floor + floor / 32 {
+                self.floor.confirm(now);
+            }
+            // The path was this flow's own: what it showed in the probe is all it has.
+            if look.rate < self.bandwidth.get() * 8 / 10 {
+                self.bandwidth.reset(self.log.rounds(), look.rate);
+            }
+        } else if look.before.saturating_sub(least) <= least / 32 {
+            // A third less in flight and the round trip did not care: it is the path that is longer.
+            self.floor.reset(now, least);
+        } else {
+            let window = volume(self.bandwidth.get(), look.before).max(MIN_PACKETS * self.mss);
+            self.contest = Some(Contest::new(now, window, look.before));
+            self.cap = None;
+        }
+        self.resume(now, look.began);
+    }
+
+    /// Back to work after a look.
+    fn resume(&mut self, now: Instant, began: Instant) {
+        let rounds = if let Some(contest) = &mut self.contest {
+            contest.pause(now.saturating_duration_since(began));
+            CONTEST_ROUNDS
+        } else {
+            // Not in step with other flows of this kind, whose probes would hide this one's.
+            self.dice = self.dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.log.delivered() | 1);
+            self.spacing + (self.dice >> 60) % 5
+        };
+        self.enter(now, Phase::Cruise { rounds });
+    }
+
+    fn leave_start_up(&mut self, now: Instant) {
+        // What the last doubling lost says nothing about the path.
+        self.forgiven = now;
+        self.round.lost = 0;
+        self.look_down(now, self.bandwidth.get());
+    }
+
+    fn start_again(&mut self, now: Instant, window: u64) {
+        self.bandwidth = RoundMax::default();
+        self.contest = None;
+        self.cap = None;
+        self.forgiven = now;
+        self.round = Round::default();
+        self.enter(now, Phase::StartUp(StartUp::default()));
+        self.window = window.max(MIN_PACKETS * self.mss);
+    }
+
+    /// The path is congested: a fifth less, or what passed if that was less still, once a round.
+    fn back_off(&mut self, now: Instant, loss: u64) {
+        self.forgiven = now;
+        if let Some(contest) = &mut self.contest {
+            contest.cut(now, self.mss);
+        }
+        let keep = 1_000_000_u64.saturating_sub(loss).min(800_000);
+        self.cap = Some((self.window * keep / 1_000_000).max(MIN_PACKETS * self.mss));
+    }
+
+    /// Steps back behind the `rate` that the path has.
+    fn look_down(&mut self, now: Instant, rate: u64) {
+        self.look(now, rate, self.bdp(rate) * 9 / 10, Phase::Down);
+    }
+
+    /// A smaller step back beside a competitor.
+    fn look_aside(&mut self, now: Instant) {
+        let rate = self.last_probe();
+        let window = (self.window * 3 / 4).max(self.bdp(rate) * 9 / 10);
+        self.look(now, rate, window, Phase::Down);
+    }
+
+    fn look(&mut self, now: Instant, rate: u64, window: u64, phase: fn(Look) -> Phase) {
+        let before = self.last_round.rtts.least.unwrap_or_else(|| self.floor.get());
+        let window = window.min(self.window).max(MIN_PACKETS * self.mss);
+        self.enter(
+            now,
+            phase(Look { window, rate, before, began: now, settled: None, rtts: Rtts::default() }),
+        );
+    }
+
+    fn enter(&mut self, now: Instant, phase: Phase) {
+        if let Phase::Down(Look { settled: Some(from), .. }) = self.phase {
+            self.usual.watch(from, now);
+        }
+        self.phase = phase;
+        self.phase_rounds = 0;
+        self.phase_start = now;
+        self.phase_acked = 0;
+    }
+
+    /// The rate of the round that ended last.
+    fn last_probe(&self) -> u64 {
+        if self.last_round.best == 0 { self.bandwidth.get() } else { self.last_round.best }
+    }
+
+    fn set_window(&mut self) {
+        let full = self.bdp(self.bandwidth.get());
+        let window = match &self.phase {
+            Phase::StartUp(_) => return,
+            Phase::Cruise { .. } => match &self.contest {
+                Some(contest) => contest.window(),
+                // Where probes are dropped the queue is short: what there is of it is left to others.
+                None if self.cap.is_some() => full + 4 * self.mss,
+                None => full.saturating_mul(105) / 100 + self.slack(full),
+            },
+            Phase::Up { .. } => self.probe_window(),
+            Phase::Down(look) | Phase::Floor(look) => look.window,
+        };
+        let window =
+            if self.contest.is_some() { window } else { self.cap.map_or(window, |cap| cap.min(window)) };
+        self.window = window.max(MIN_PACKETS * self.mss);
+    }
+
+    fn probe_window(&self) -> u64 {
+        let full = self.bdp(self.bandwidth.get());
+        full.saturating_mul(5) / 4 + self.slack(full)
+    }
+
+    /// For acknowledgements that come in pairs and packets that leave in tens.
+    fn slack(&self, full: u64) -> u64 {
+        (full / 4).clamp(4 * self.mss, 12 * self.mss)
+    }
+
+    /// What the path holds at `rate`.
+    fn bdp(&self, rate: u64) -> u64 {
+        volume(rate, self.floor_rtt() + self.jitter)
+    }
+
+    /// The path's shortest round trip, never below [`RTT_FLOOR`].
+    fn floor_rtt(&self) -> Duration {
+        self.floor.get().max(RTT_FLOOR)
+    }
+
+    /// How much longer the shortest of a few round trips may be without a queue.
+    fn noise(&self) -> Duration {
+        (self.floor_rtt() / 8).max(LOOK_NOISE) + self.jitter
+    }
+
+    /// Takes in round trips of a time without a queue. A queue of others is in all of them and not seen.
+    fn learn_jitter(&mut self, rtts: Rtts) {
+        let spread = rtts.spread().min(self.floor_rtt());
+        self.jitter = (3 * self.jitter + spread) / 4;
+    }
+}
+
+impl Look {
+    /// Takes in one sample; answers whether a round trip has been seen since the window was reached.
+    fn take(&mut self, now: Instant, sample: &Sample, in_flight: u64, rounds: u64) -> bool {
+        let Some(settled) = self.settled else {
+            if in_flight <= self.window || rounds >= 4 {
+                self.settled = Some(now);
+            }
+            return false;
+        };
+        if sample.sent < settled {
+            return false;
+        }
+        self.rtts.add(sample.rtt);
+        true
+    }
+}
+
+/// RFC 9002, section 7.2.
+fn initial_window(mss: u64) -> u64 {
+    (10 * mss).min((2 * mss).max(14_720))
+}
+
+/// Bytes that pass in `time` at `rate` bytes per second.
+fn volume(rate: u64, time: Duration) -> u64 {
+    u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// The time in which `bytes` pass at `rate`.
+fn time_of(bytes: u64, rate: u64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
+}
+
+/// The shortest round trip that the window is computed for. Below it the scheduling of the two processes
+/// and not the path decides how long a round trip takes: without it loopback fell from 8 to 1.6 Gbit/s.
+const RTT_FLOOR: Duration = Duration::from_millis(2);
+/// The least window, in packets: enough for acknowledgements of pairs to keep coming.
+const MIN_PACKETS: u64 = 4;
+/// Loss above the usual that ends a probe, in parts per million of a window (BBRv3: 2 %).
+const PROBE_LOSS: u64 = 20_000;
+/// Rounds without a quarter's growth that end the start (BBR: 3).
+const FLAT_ROUNDS: u32 = 3;
+/// Samples in a row with a queue that end the start.
+const QUEUED_SAMPLES: u32 = 16;
+/// Bounds of what counts as a queue then (HyStart++, RFC 9406: an eighth of a round trip, 4 to 16 ms).
+const LEAST_QUEUE: Duration = Duration::from_millis(4);
+const MOST_QUEUE: Duration = Duration::from_millis(16);
+/// Rounds of a probe that all found more, after which the start's doubling takes over.
+const RISING_ROUNDS: u64 = 5;
+/// Rounds between probes, and between looks beside a competitor.
+const CRUISE_ROUNDS: u64 = 6;
+const LONGEST_SPACING: u64 = 96;
+const LONGEST_CRUISE: Duration = Duration::from_secs(5);
+/// Per cent of the path that count as all of it.
+const WHOLE_SHARE: u64 = 80;
+const CONTEST_ROUNDS: u64 = 24;
+/// Samples that a look needs.
+const LOOK_SAMPLES: u32 = 8;
+/// What a queue that counts as empty may hold at least, whatever the path's round trip.
+const LOOK_NOISE: Duration = Duration::from_millis(2);
+/// How long the queue is kept empty to see the path's own round trip (BBRv3: 200 ms).
+const FLOOR_TIME: Duration = Duration::from_millis(150);
+/// Silence after which a rate is not believed any more.
+const STALE_AFTER: Duration = super::filter::RTT_LIFETIME;

@@ -1,0 +1,143 @@
+//! What the path has shown lately: its best rate over the last rounds, its shortest round trip over the
+//! last seconds.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// The highest of the values of the last [`ROUNDS`] rounds. At most one value per round is kept.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RoundMax {
+    /// (round, value), rounds rising and values falling: the front is the maximum.
+    values: VecDeque<(u64, u64)>,
+}
+
+impl RoundMax {
+    /// Takes in one value, and forgets what is too old for `round`.
+    pub(super) fn update(&mut self, round: u64, value: u64) {
+        while self.values.back().is_some_and(|&(_, last)| last <= value) {
+            self.values.pop_back();
+        }
+        if self.values.back().is_none_or(|&(last, _)| last != round) {
+            self.values.push_back((round, value));
+        }
+        while self.values.len() > 1 && self.values.front().is_some_and(|&(first, _)| first + ROUNDS <= round)
+        {
+            self.values.pop_front();
+        }
+    }
+
+    /// Forgets all but `value`.
+    pub(super) fn reset(&mut self, round: u64, value: u64) {
+        self.values.clear();
+        self.values.push_back((round, value));
+    }
+
+    /// The maximum; 0 when there is none.
+    pub(super) fn get(&self) -> u64 {
+        self.values.front().map_or(0, |&(_, value)| value)
+    }
+}
+
+/// The shortest round trip seen, until it is too old to be believed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RttFloor {
+    seen: Option<(Duration, Instant)>,
+}
+
+impl RttFloor {
+    /// Takes in one sample.
+    pub(super) fn update(&mut self, now: Instant, rtt: Duration) {
+        if self.seen.is_none_or(|(least, _)| rtt <= least) {
+            self.seen = Some((rtt, now));
+        }
+    }
+
+    /// Takes `rtt` for the truth from now on.
+    pub(super) fn reset(&mut self, now: Instant, rtt: Duration) {
+        self.seen = Some((rtt, now));
+    }
+
+    /// The value was met again, but for noise.
+    pub(super) fn confirm(&mut self, now: Instant) {
+        if let Some((_, at)) = &mut self.seen {
+            *at = now;
+        }
+    }
+
+    /// The shortest round trip; [`INITIAL_RTT`] before the first sample.
+    pub(super) fn get(&self) -> Duration {
+        self.seen.map_or(INITIAL_RTT, |(rtt, _)| rtt)
+    }
+
+    /// Whether it was not met for [`RTT_LIFETIME`].
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        self.seen.is_some_and(|(_, at)| now.saturating_duration_since(at) > RTT_LIFETIME)
+    }
+}
+
+/// Round trips, in short.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rtts {
+    pub(super) least: Option<Duration>,
+    sum: Duration,
+    pub(super) count: u32,
+}
+
+impl Rtts {
+    pub(super) fn add(&mut self, rtt: Duration) {
+        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
+        self.sum += rtt;
+        self.count += 1;
+    }
+
+    /// How much longer than the shortest they are on average.
+    pub(super) fn spread(&self) -> Duration {
+        self.sum.checked_div(self.count).unwrap_or_default().saturating_sub(self.least.unwrap_or_default())
+    }
+}
+
+/// Rounds that a delivery rate stays believed: one probing cycle, so that each probe is remembered until
+/// the next (BBR: 6 to 10 rounds).
+pub(super) const ROUNDS: u64 = 10;
+/// Time that a shortest round trip stays believed without being met again (BBR: 10 s).
+pub(super) const RTT_LIFETIME: Duration = Duration::from_secs(10);
+/// RFC 9002, section 6.2.2: the round trip assumed before there is a sample.
+const INITIAL_RTT: Duration = Duration::from_millis(333);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_of_the_last_rounds_is_kept() {
+        let mut max = RoundMax::default();
+        assert_eq!(max.get(), 0);
+        for (round, value) in [(1, 5), (2, 9), (3, 7), (3, 8), (4, 1)] {
+            max.update(round, value);
+        }
+        assert_eq!(max.get(), 9);
+        max.update(11, 2);
+        assert_eq!(max.get(), 9);
+        max.update(12, 2);
+        assert_eq!(max.get(), 8);
+        max.update(40, 1);
+        assert_eq!(max.get(), 1);
+        max.reset(40, 3);
+        assert_eq!(max.get(), 3);
+    }
+
+    #[test]
+    fn a_shortest_round_trip_goes_stale_unless_it_is_met_again() {
+        let t = Instant::now();
+        let mut floor = RttFloor::default();
+        assert!(!floor.is_stale(t));
+        floor.update(t, Duration::from_millis(20));
+        floor.update(t + RTT_LIFETIME, Duration::from_millis(30));
+        assert_eq!(floor.get(), Duration::from_millis(20));
+        assert!(floor.is_stale(t + RTT_LIFETIME * 2));
+        floor.confirm(t + RTT_LIFETIME);
+        assert!(!floor.is_stale(t + RTT_LIFETIME * 2));
+    }
+}
