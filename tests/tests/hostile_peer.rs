@@ -462,7 +462,8 @@ fn source_ahead_of_its_credit_ends_the_run() {
             (0..4096).map(|at| Item::file(format!("{:08}", part * 4096 + at), 1)).collect();
         session.control(&listing_part(0, 2, &items));
     }
-    server_gives_up(server, session, "the source lists files beyond its credit");
+    // Which bound it meets first is a race: entries listed, or files asked for.
+    server_gives_up(server, session, "its credit");
     arena.assert_unharmed(&[]);
 }
 

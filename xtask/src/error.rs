@@ -50,12 +50,6 @@ pub(crate) enum TaskError {
         /// Reason and name of each.
         tests: Vec<String>,
     },
-    /// Tests marked as ignored.
-    #[error("{count} tests are marked as ignored; a test runs or is listed in tests/skips.txt")]
-    Ignored {
-        /// How many.
-        count: usize,
-    },
     /// Steps that failed.
     #[error("failed steps: {}", names.join(", "))]
     Steps {
