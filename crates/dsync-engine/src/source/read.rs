@@ -6,11 +6,10 @@
 use std::io;
 
 use dsync_fs::SourceFile;
-use dsync_wire::message::Cause;
+use dsync_wire::message::{Cause, Timestamp};
 
 use super::catalogue::Listed;
 use crate::plan::timestamp;
-use dsync_wire::message::Timestamp;
 
 /// A small file as it was read.
 pub(super) struct Whole {
