@@ -320,9 +320,21 @@ async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: D
             () = farewell_over(shared) => return,
         };
         if let Err(error) = written {
+            peer_heard_out(shared).await;
             shared.end(pipe_error(error), None);
         }
     }
+}
+
+/// Resolves when the reader has found the end of the link, after [`FAREWELL_TIME`] at the latest: where a
+/// write fails, the peer's own reason may still lie unread in the other pipe.
+async fn peer_heard_out(shared: &Shared) {
+    let over = async {
+        while shared.lock().check().is_ok() {
+            sleep(FAREWELL_TIME / 50).await;
+        }
+    };
+    let _ = timeout(FAREWELL_TIME, over).await;
 }
 
 /// Resolves when the link has been over for [`FAREWELL_TIME`].
