@@ -5,7 +5,7 @@
 use dsync_fs::FilterSet;
 use libfuzzer_sys::fuzz_target;
 
-/// The pattern, a NUL byte, the path: neither can contain NUL.
+// The pattern, a NUL byte, the path: neither can contain NUL.
 fuzz_target!(|data: &[u8]| {
     let Some(split) = data.iter().position(|&byte| byte == 0) else { return };
     let (pattern, path) = (&data[..split], &data[split + 1..]);
