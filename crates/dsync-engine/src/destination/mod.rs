@@ -143,15 +143,7 @@ pub(crate) fn run(
             if let Some(committer) = committer {
                 let _ = committer.join();
             }
-            let finished = (lock(leftover).take(), lock(group).take());
-            if let (Some(leftover), Some(group)) = finished
-                && !halt.stopped()
-            {
-                match site.finish(leftover, group) {
-                    Ok(done) => *report = Some(done),
-                    Err(error) => halt.fail(error),
-                }
-            }
+            *report = site.finish_if_whole(lock(leftover).take(), lock(group).take());
             // The source says goodbye, or hangs up.
             if let Some(inbox) = inbox {
                 let _ = inbox.join();
@@ -239,6 +231,19 @@ impl<'a> Site<'a> {
             return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
         }
         Ok(directory::cause(&error))
+    }
+
+    /// Finishes a run in which nothing failed; `None` otherwise.
+    fn finish_if_whole(
+        &self,
+        leftover: Option<Leftover>,
+        group: Option<CommitGroup<Arc<Pending>>>,
+    ) -> Option<Report> {
+        let (leftover, group) = (leftover?, group?);
+        if self.session.halt.stopped() {
+            return None;
+        }
+        self.finish(leftover, group).map_err(|error| self.session.halt.fail(error)).ok()
     }
 
     /// Everything has its name: deletes, makes durable, reports.

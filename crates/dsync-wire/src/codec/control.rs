@@ -21,11 +21,7 @@ pub(super) fn encode(
     }
     let w = &mut Writer::new(message.kind(), out);
     match message {
-        ControlMessage::Hello(hello) => {
-            w.u16(hello.version);
-            w.raw(&hello.features.to_le_bytes());
-            w.raw(&hello.key_share);
-        }
+        ControlMessage::Hello(hello) => encode_hello(hello, w),
         ControlMessage::Start(start) => start::encode(start, w)?,
         ControlMessage::Fatal(fatal) => {
             w.byte(fatal.exit_code);
@@ -117,6 +113,12 @@ pub(super) fn decode(
         Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
         _ => return Ok(None),
     }))
+}
+
+fn encode_hello(hello: &Hello, w: &mut Writer<'_>) {
+    w.u16(hello.version);
+    w.raw(&hello.features.to_le_bytes());
+    w.raw(&hello.key_share);
 }
 
 fn encode_tops(tops: &Tops, w: &mut Writer<'_>) -> Result<(), EncodeError> {

@@ -1,7 +1,7 @@
 //! What the congestion controller costs where there is no congestion: bytes per second through loopback,
 //! beside quinn's CUBIC, in turns. Both ends share the machine.
 //!
-//! 2-core x86-64 virtual machine (Zen 5), Linux 6.18, busy with other work, MTU of the loopback route, dev
+//! 2-core x86-64 virtual machine (Intel Xeon), Linux 6.18, busy with other work, MTU of the loopback route, dev
 //! profile (this crate at opt-level 1, quinn at 3), 1 GiB over 16 lanes, 7 turns: ours 9.8 to 14.7 Gbit/s,
 //! median 11.9, 0 to 515 packets lost per turn; CUBIC 10.0 to 12.7, median 11.4, 1,374 to 4,173 lost. The
 //! difference is within the noise; the losses are socket buffers, which CUBIC fills and ours does not.
