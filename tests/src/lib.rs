@@ -13,6 +13,7 @@
 
 pub mod compare;
 pub mod hostile;
+pub mod mount;
 pub mod namespace;
 pub mod oracle;
 pub mod power;

@@ -1,7 +1,5 @@
 //! Deleting: never more than asked for, never from what was not seen whole.
 
-use std::path::Path;
-
 use dsync_tests::{
     Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, needs_dsync,
     scratch::slash, survey,
@@ -57,6 +55,10 @@ fn deletes_what_rsync_deletes() {
         &["--delete", "--include=both/", "--include=both/**", "--exclude=*"],
         &["--delete", "--existing"],
         &["--delete", "--ignore-existing"],
+        &["--del"],
+        &["--delete-during", "--exclude=*.o"],
+        &["--delete-delay"],
+        &["--delete-after", "--delete-excluded", "--exclude=*.o"],
         &["--exclude=*.o"],
     ] {
         let scratch = Scratch::new();
@@ -107,6 +109,7 @@ fn links_are_deleted_not_followed() {
     .plant(&scratch.dst());
     let _ = Run::dsync()
         .args(["-a", "--delete"])
+        .args((!is_stand_in()).then_some("--allow-empty-source"))
         .arg(slash(&scratch.src()))
         .arg(scratch.dst())
         .run()
@@ -128,8 +131,75 @@ fn deletes_nothing_over_the_limit() {
     assert!(outcome.stderr_text().contains("nothing was deleted"), "{}", outcome.account());
     assert!(scratch.dst().join("both/gone").exists());
     assert!(scratch.dst().join("new").exists(), "the rest of the run was not carried out");
+    // With the 3 files that came there are 15 entries, and 9 are to go.
+    let _ = run("59%").expect_code(25);
+    let outcome = run("0%").expect_code(25);
+    assert!(
+        outcome.stderr_text().contains("exceed the limit 0%; nothing was deleted"),
+        "{}",
+        outcome.account()
+    );
+    assert!(scratch.dst().join("both/gone").exists());
     let _ = run("100").expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn share_of_the_destination_is_a_limit() {
+    needs_dsync!();
+    for (removed, limit, code) in
+        [(30, "30%", 0), (31, "30%", 25), (30, "29%", 25), (1, "1%", 0), (1, "0%", 25)]
+    {
+        let scratch = Scratch::new();
+        let files =
+            |count: u64| Tree::of((0..count).map(|index| Node::file(format!("d/f{index:03}"), index, 5)));
+        Tree::of([Node::dir("d")]).plant(&scratch.src());
+        Tree::of([Node::dir("d")]).plant(&scratch.dst());
+        files(99 - removed).plant(&scratch.src());
+        files(99).plant(&scratch.dst());
+        let run = Run::dsync().args(["-a", "--delete-during"]).arg(format!("--max-delete={limit}"));
+        let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(code);
+        let left = std::fs::read_dir(scratch.dst().join("d")).unwrap().count() as u64;
+        assert_eq!(left, if code == 0 { 99 - removed } else { 99 }, "{}", outcome.account());
+    }
+}
+
+#[test]
+fn errors_are_ignored_on_demand_but_not_where_they_were_met() {
+    needs_dsync!();
+    for options in [&["--delete"][..], &["--delete", "--ignore-errors"], &["--del", "--ignore-errors"]] {
+        let scratch = Scratch::new();
+        plant(&scratch, &["dst"]);
+        let run = Run::dsync().arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.at("no such"));
+        let outcome = run.arg(scratch.dst()).run().expect_code(23);
+        let ignores = options.len() > 1;
+        assert_eq!(!scratch.dst().join("both/gone").exists(), ignores, "{}", outcome.account());
+        // What the missing operand would have brought to the root is not known.
+        assert!(scratch.dst().join("excluded.o").exists(), "{}", outcome.account());
+    }
+}
+
+#[test]
+fn directory_gives_way_by_force_as_with_rsync() {
+    for options in [&["-a", "--force"][..], &["-ai", "--force", "--exclude=kept"]] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("file", 1, 10), Node::symlink("link", "file"), Node::file("other", 1, 1)])
+            .plant(&scratch.src());
+        let results =
+            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
+                let destination = scratch.at(destination);
+                for dir in ["file", "link", "extra"] {
+                    Tree::of([Node::dir(dir), Node::file(format!("{dir}/full"), 2, 2)]).plant(&destination);
+                }
+                Tree::of([Node::dir("file/sub"), Node::file("file/sub/kept", 2, 2)]).plant(&destination);
+                program.args(options).arg(slash(&scratch.src())).arg(destination).run()
+            });
+        let scope = Scope { dir_times: false, ..Scope::full() };
+        let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
+        let accounts = (results[0].account(), results[1].account());
+        assert!(found.is_empty(), "{options:?}: {found:?}\n{}\n{}", accounts.0, accounts.1);
+        assert_eq!(results[0].code(), results[1].code(), "{options:?}\n{}\n{}", accounts.0, accounts.1);
+    }
 }
 
 #[test]
@@ -164,21 +234,5 @@ fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
             results[1].account()
         );
         assert_eq!(results[0].code(), results[1].code(), "{options:?}\n{}", results[0].account());
-    }
-}
-
-#[test]
-fn empty_source_is_no_reason_to_spare_the_destination_from_rsyncs_rule() {
-    // rsync empties the destination; whether dsync should ask first is a later decision, so both must agree.
-    let scratch = Scratch::new();
-    plant(&scratch, &["dst"]);
-    let empty = scratch.at("empty");
-    Tree::default().plant(&empty);
-    let outcome = Run::dsync().args(["-a", "--delete"]).arg(slash(&empty)).arg(scratch.dst()).run();
-    if is_stand_in() || outcome.code() == Some(0) {
-        assert_same(&empty, &scratch.dst(), Scope::full());
-    } else {
-        let _ = outcome.expect_code(42);
-        assert!(Path::new(&scratch.dst()).join("both/kept").exists());
     }
 }

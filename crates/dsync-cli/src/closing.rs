@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dsync_engine::{Carrier, Durability, Report, Traffic, exit_code};
+use dsync_engine::{Carrier, DeleteLimit, Durability, Report, Traffic, exit_code};
 
 use crate::{
     escape::escape_text,
@@ -38,7 +38,7 @@ impl Closing<'_> {
     }
 
     /// What could not be done, with the exit code; `None` when everything was.
-    pub(crate) fn problems(&self, max_delete: Option<u64>) -> Option<String> {
+    pub(crate) fn problems(&self, max_delete: Option<DeleteLimit>) -> Option<String> {
         let report = self.report;
         if self.exit_code == exit_code::OK {
             return None;
@@ -56,6 +56,11 @@ impl Closing<'_> {
         }
         if let (true, Some(limit)) = (report.deletions_over_limit > 0, max_delete) {
             let deletions = counted(report.deletions_over_limit, "deletion", "deletions");
+            let limit = match limit {
+                DeleteLimit::Percent(percent) => format!("{percent}%"),
+                DeleteLimit::Entries(entries) => entries.to_string(),
+                _ => "given".to_owned(),
+            };
             parts.push(format!("{deletions} exceed the limit {limit}; nothing was deleted"));
         }
         if parts.is_empty() {
@@ -185,7 +190,7 @@ mod tests {
         let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None);
         assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
         let over = Report { deletions_over_limit: 7, ..report() };
-        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(5));
+        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)));
         assert_eq!(line.unwrap(), "7 deletions exceed the limit 5; nothing was deleted (exit code 25)");
     }
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Compression, ConnectOptions, Destination, Durability, EventLevel, Job, Operand, RemoteHost, Source,
-    SyncOptions, TransportChoice,
+    Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability, EventLevel, Job,
+    Operand, RemoteHost, Source, SyncOptions, TransportChoice,
 };
 
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) struct Reporting {
     /// `--progress`, `--no-progress` or neither.
     pub(crate) progress: Option<bool>,
     pub(crate) durability: Durability,
-    pub(crate) max_delete: Option<u64>,
+    pub(crate) max_delete: Option<DeleteLimit>,
 }
 
 impl Reporting {
@@ -68,6 +68,15 @@ pub(crate) fn order(
 }
 
 fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
+    let times = [
+        (flags.deletion.delete_during, "--delete-during"),
+        (flags.deletion.delete_delay, "--delete-delay"),
+        (flags.deletion.delete_after, "--delete-after"),
+    ];
+    let mut chosen = times.iter().filter(|(on, _)| *on).map(|&(_, option)| option);
+    if let (Some(one), Some(other)) = (chosen.next(), chosen.next()) {
+        return Err(UsageError::Conflict { one, other });
+    }
     if flags.deletion.delete && !flags.attributes.recursive {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
     }
@@ -187,6 +196,14 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         delete: deletion.delete,
         delete_excluded: deletion.delete_excluded,
         max_delete: deletion.max_delete,
+        delete_timing: match deletion.delete_during {
+            true => DeleteTiming::During,
+            false => DeleteTiming::After,
+        },
+        ignore_errors: deletion.ignore_errors,
+        force: deletion.force,
+        allow_empty_source: deletion.allow_empty_source,
+        force_root: deletion.force_root,
         mkpath: writing.mkpath,
         dry_run: writing.dry_run,
         one_file_system: selection.one_file_system > 0,
@@ -344,12 +361,15 @@ mod tests {
     fn every_option_reaches_the_engine() {
         let all = options(
             "-rc --numeric-ids -O -I --size-only -u --existing --ignore-existing -W --delete-excluded --max-delete=5 \
+             --del --ignore-errors --force --allow-empty-source --force-root \
              --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii",
         );
         assert!(all.checksum && all.numeric_ids && all.omit_dir_times && all.ignore_times && all.size_only);
         assert!(all.update && all.existing && all.ignore_existing && all.whole_file && all.delete);
         assert!(all.delete_excluded && all.mkpath && all.dry_run && all.one_file_system);
-        assert_eq!(all.max_delete, Some(5));
+        assert_eq!(all.max_delete, Some(DeleteLimit::Entries(5)));
+        assert!(all.ignore_errors && all.force && all.allow_empty_source && all.force_root);
+        assert_eq!(all.delete_timing, DeleteTiming::During);
         assert_eq!(all.durability, Durability::File);
         assert_eq!(all.compression, Compression::Zstd(9));
         assert_eq!(all.filters.len(), 2);

@@ -218,7 +218,7 @@ mod tests {
             refusal(&["a", "b", "--backup-dir=x"]),
             (4, "--backup-dir is not supported by dsync".into())
         );
-        assert_eq!(refusal(&["--del"]), (4, "--del is not supported by dsync; use --delete".into()));
+        assert_eq!(refusal(&["--qsort"]), (4, "--qsort is not supported by dsync; leave it out".into()));
         assert_eq!(
             refusal(&["-f", "- x"]),
             (4, "--filter (-f) is not supported by dsync; use --exclude and --include".into())
@@ -233,7 +233,9 @@ mod tests {
     fn numbers_are_whole_and_in_range() {
         let max = u64::MAX;
         for value in ["abc", "-1", "99999999999999999999", "+5", "", "1.5"] {
-            let text = format!("--max-delete: '{value}' is not a whole number from 0 to {max}");
+            let text = format!(
+                "--max-delete: '{value}' is not a whole number from 0 to {max}, nor a share from 0% to 100%"
+            );
             assert_eq!(refusal(&[&format!("--max-delete={value}")]), (1, text.clone()));
         }
         assert_eq!(refusal(&["--max-delete", "-1"]).0, 1);

@@ -15,8 +15,8 @@ use std::{
 };
 
 use dsync_engine::{
-    CancelToken, Cause, ConnectOptions, Connection, Destination, Durability, Event, Job, Observer, Operand,
-    Problem, Source, Summary, SyncError, SyncOptions,
+    CancelToken, Cause, ConnectOptions, Connection, DeleteLimit, Destination, Durability, Event, Job,
+    Observer, Operand, Problem, Source, Summary, SyncError, SyncOptions,
 };
 
 /// The backup window: what is not done by then is cancelled, and goes on the next night.
@@ -65,7 +65,7 @@ fn job(directory: OsString, target: &OsString) -> Result<Job, String> {
         // A backup that reports success must be on the disk.
         durability: Durability::Batch,
         // A wrong source directory must not empty the backup.
-        max_delete: Some(10_000),
+        max_delete: Some(DeleteLimit::Entries(10_000)),
         ..SyncOptions::archive()
     };
     let mut connect = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };

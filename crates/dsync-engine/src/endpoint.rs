@@ -174,7 +174,7 @@ fn local(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let filter = compile(&options)?;
-    guard::refuse_self_copy(paths, &path, &filter)?;
+    guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
     let (here, there) = dsync_transport::memory::pair();
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();

@@ -68,6 +68,25 @@ pub enum SyncError {
         /// The destination.
         path: PathBuf,
     },
+    /// A source operand has no entry, and with `delete` the destination would lose all of its own.
+    #[error("the source of '{}' is empty but the destination has {entries} {}; nothing was deleted \
+             (is the source mounted? use --allow-empty-source to delete)", path.display(),
+            if *entries == 1 { "entry" } else { "entries" })]
+    EmptySource {
+        /// The directory at the destination.
+        path: PathBuf,
+        /// How many entries of it would have been removed, without what is in them.
+        entries: u64,
+    },
+    /// With `delete` the destination is a directory that nobody means to empty.
+    #[error("refusing --delete on {}'{}' without --force-root",
+            if *home { "your home directory " } else { "" }, path.display())]
+    DestinationPrecious {
+        /// The destination.
+        path: PathBuf,
+        /// It is the user's home directory, not the root.
+        home: bool,
+    },
     /// Another run is writing to the destination.
     #[error("destination '{}' is in use by another dsync run", path.display())]
     Locked {
@@ -179,7 +198,9 @@ impl SyncError {
             | Self::DestinationParentMissing { .. }
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
-            Self::DestinationInsideSource { .. } => exit_code::POLICY,
+            Self::DestinationInsideSource { .. }
+            | Self::EmptySource { .. }
+            | Self::DestinationPrecious { .. } => exit_code::POLICY,
             Self::Locked { .. } => exit_code::LOCKED,
             Self::Connect(error) => error.exit_code(),
             Self::Accept(error) => error.exit_code(),

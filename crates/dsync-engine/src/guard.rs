@@ -1,25 +1,37 @@
-//! Refusals that need both ends: a tree is never copied into itself.
+//! Refusals of what nobody means: a tree copied into itself, a home directory or `/` that is emptied.
 //!
-//! Only a local run can do that. A destination inside the source is fine when the filters exclude it,
-//! the usual way to keep backups within the tree that they are of.
+//! Only a local run can copy a tree into itself. A destination inside the source is fine when the filters
+//! exclude it, the usual way to keep backups within the tree that they are of, or when it is on another
+//! filesystem that the walk does not enter.
 
 use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm};
+use dsync_fs::{Dir, FilterSet, OperandForm, ids::home_directory};
 
 use crate::SyncError;
+
+/// Refuses to delete in `/` or the user's home directory.
+pub(crate) fn refuse_precious(path: &Path, root: &Dir) -> Result<(), SyncError> {
+    let is = |other: &Path| Dir::open_operand(other).and_then(|other| root.is_same(&other)).unwrap_or(false);
+    let home = home_directory().is_some_and(|home| is(&home));
+    if home || is(Path::new("/")) {
+        return Err(SyncError::DestinationPrecious { path: path.to_owned(), home });
+    }
+    Ok(())
+}
 
 /// Refuses a local run whose destination is, or lies inside, one of its sources.
 pub(crate) fn refuse_self_copy(
     sources: &[PathBuf],
     destination: &Path,
     filter: &FilterSet,
+    one_file_system: bool,
 ) -> Result<(), SyncError> {
     // What cannot be opened or located fails, or is made, later.
-    let Some(landing) = landing(destination) else { return Ok(()) };
+    let Some(landing) = Landing::of(destination) else { return Ok(()) };
     for source in sources {
         let Ok(form) = OperandForm::of(source) else { continue };
         let (tree, name) = match &form {
@@ -29,8 +41,8 @@ pub(crate) fn refuse_self_copy(
                 (Dir::open_operand(parent).and_then(|parent| parent.open_child(name)), Some(name))
             }
         };
-        let Ok(tree) = tree.and_then(|tree| tree.real_path()) else { continue };
-        let Ok(inside) = landing.strip_prefix(&tree) else { continue };
+        let Ok(tree) = tree else { continue };
+        let Some(inside) = landing.inside(&tree, one_file_system) else { continue };
         let mut path = name.map_or_else(Vec::new, |name| name.as_bytes().to_vec());
         let mut excluded = false;
         for step in inside.components() {
@@ -47,17 +59,42 @@ pub(crate) fn refuse_self_copy(
     Ok(())
 }
 
-/// Where the destination is, or will be: its nearest existing directory with the missing rest.
-fn landing(destination: &Path) -> Option<PathBuf> {
-    if let Ok(dir) = Dir::open_operand(destination) {
-        return dir.real_path().ok();
+/// Where the destination is, or will be.
+struct Landing {
+    /// The nearest directory that exists.
+    dir: Dir,
+    /// What is missing below it.
+    rest: PathBuf,
+}
+
+impl Landing {
+    fn of(destination: &Path) -> Option<Self> {
+        if let Ok(dir) = Dir::open_operand(destination) {
+            return Some(Self { dir, rest: PathBuf::new() });
+        }
+        let parent = match destination.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let above = if parent == destination { return None } else { Self::of(parent)? };
+        Some(Self { rest: above.rest.join(destination.file_name()?), dir: above.dir })
     }
-    let parent = match destination.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let above = if parent == destination { return None } else { landing(parent)? };
-    Some(above.join(destination.file_name()?))
+
+    /// The landing's path below a tree that it lies in, as the tree's walk would come to it or as the
+    /// filesystem has it: a tree that is mounted twice holds itself.
+    fn inside(&self, tree: &Dir, one_file_system: bool) -> Option<PathBuf> {
+        let entered = !one_file_system || self.dir.device().ok() == tree.device().ok();
+        let visible = || {
+            let (landing, tree) = (self.dir.real_path().ok()?, tree.real_path().ok()?);
+            Some(landing.strip_prefix(tree).ok()?.join(&self.rest))
+        };
+        let physical = || {
+            let (landing, tree) = (self.dir.location().ok()?, tree.location().ok()?);
+            let same = landing.filesystem == tree.filesystem;
+            same.then_some(landing.path.strip_prefix(tree.path).ok()?.join(&self.rest))
+        };
+        visible().filter(|_| entered).or_else(physical)
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +110,7 @@ mod tests {
         std::fs::create_dir_all(at("src-2")).unwrap();
         let none = FilterSet::default();
         let refused = |source: &str, destination: &str, filter: &FilterSet| {
-            refuse_self_copy(&[at(source)], &at(destination), filter).is_err()
+            refuse_self_copy(&[at(source)], &at(destination), filter, false).is_err()
         };
         assert!(refused("src/", "src", &none));
         assert!(refused("src/", "src/sub", &none));

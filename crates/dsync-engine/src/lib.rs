@@ -25,7 +25,7 @@ pub use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},
-    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
     version::VERSION as PROTOCOL_VERSION,
 };
 

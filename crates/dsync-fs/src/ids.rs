@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     hash::Hash,
+    path::PathBuf,
     sync::{Mutex, PoisonError},
 };
 
@@ -43,6 +44,11 @@ impl Names {
     pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
         cached(&self.gids, name.to_vec(), |name| Some(Group::from_name(as_name(name)?).ok()??.gid.as_raw()))
     }
+}
+
+/// The home directory of the user that this process acts for, as the name service has it.
+pub fn home_directory() -> Option<PathBuf> {
+    Some(User::from_uid(Uid::effective()).ok()??.dir)
 }
 
 /// A name as the C library takes it; an empty one must not be looked up (some services answer root).

@@ -26,25 +26,38 @@ pub struct RemoveError {
     pub source: io::Error,
 }
 
+/// What stays of a tree that is removed, with the directories that it is in. That something was spared is
+/// no error.
+#[derive(Clone, Copy)]
+pub struct Spare<'a> {
+    /// True for an entry that stays, with everything in it.
+    pub entries: &'a dyn Fn(&RelPath, Kind) -> bool,
+    /// Directories on another filesystem stay. Without this they stay as well, but as a failure.
+    pub mounts: bool,
+}
+
+impl Spare<'_> {
+    /// Spares nothing.
+    pub const NOTHING: Spare<'static> = Spare { entries: &|_, _| false, mounts: false };
+}
+
 impl Dir {
-    /// Removes an entry and everything below it. Goes on after an entry that cannot be removed.
-    ///
-    /// What `keeps` is true for stays, with everything in it and the directories that it is in; that is
-    /// no error.
+    /// Removes an entry and everything below it, except what `spare` names. Goes on after an entry that
+    /// cannot be removed.
     ///
     /// `visitor` hears of each removed entry, by its path relative to this directory: in byte order of
     /// names, the entries of a directory before the directory.
     ///
     /// # Errors
     /// [`RemoveError`] for the first entry that stayed. An entry that was gone already is no error.
-    /// A directory on another filesystem stays with `EXDEV`.
+    /// A directory on another filesystem stays with `EXDEV`, unless it is spared.
     pub fn remove_tree(
         &self,
         name: &Component,
-        keeps: &dyn Fn(&RelPath, Kind) -> bool,
+        spare: Spare<'_>,
         visitor: &mut dyn FnMut(&RelPath, Kind),
     ) -> Result<(), RemoveError> {
-        Removal::new(self, name, keeps, visitor, false).run()
+        Removal::new(self, name, spare, visitor, false).run()
     }
 
     /// Visits what [`Dir::remove_tree`] would remove, in the same order, and removes nothing.
@@ -54,16 +67,16 @@ impl Dir {
     pub fn list_tree(
         &self,
         name: &Component,
-        keeps: &dyn Fn(&RelPath, Kind) -> bool,
+        spare: Spare<'_>,
         visitor: &mut dyn FnMut(&RelPath, Kind),
     ) -> Result<(), RemoveError> {
-        Removal::new(self, name, keeps, visitor, true).run()
+        Removal::new(self, name, spare, visitor, true).run()
     }
 }
 
 struct Removal<'a> {
     base: &'a Dir,
-    keeps: &'a dyn Fn(&RelPath, Kind) -> bool,
+    spare: Spare<'a>,
     visitor: &'a mut dyn FnMut(&RelPath, Kind),
     dry_run: bool,
     /// Path of the last level.
@@ -90,13 +103,13 @@ impl<'a> Removal<'a> {
     fn new(
         base: &'a Dir,
         name: &Component,
-        keeps: &'a dyn Fn(&RelPath, Kind) -> bool,
+        spare: Spare<'a>,
         visitor: &'a mut dyn FnMut(&RelPath, Kind),
         dry_run: bool,
     ) -> Self {
         let pending = vec![(name.clone(), None)].into_iter();
         let first = Level { dir: None, identity: (0, 0), pending, stays: false, listed: 1 };
-        Self { base, keeps, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
+        Self { base, spare, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
     }
 
     fn run(mut self) -> Result<(), RemoveError> {
@@ -124,10 +137,8 @@ impl<'a> Removal<'a> {
                 stat => stat?.kind,
             },
         };
-        if (self.keeps)(&self.path.join(name), kind) {
-            if let Some(level) = self.levels.last_mut() {
-                level.stays = true;
-            }
+        if (self.spare.entries)(&self.path.join(name), kind) {
+            self.keep_level();
             return Ok(());
         }
         let parent = self.last_dir()?;
@@ -140,6 +151,10 @@ impl<'a> Removal<'a> {
                 // It became something else, which is removed like anything else.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if self.spare.mounts && error.kind() == io::ErrorKind::CrossesDevices => {
+                    self.keep_level();
+                    return Ok(());
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -169,10 +184,7 @@ impl<'a> Removal<'a> {
         let path = self.path.clone();
         self.path.pop();
         if level.stays {
-            if let Some(parent) = self.levels.last_mut() {
-                parent.stays = true;
-            }
-            return;
+            return self.keep_level();
         }
         match self.remove_emptied(&name) {
             Ok(()) => (self.visitor)(&path, Kind::Dir),
@@ -213,10 +225,15 @@ impl<'a> Removal<'a> {
         }
     }
 
-    fn fail(&mut self, path: RelPath, source: io::Error) {
+    /// Something in the last level stays, and so must its directory.
+    fn keep_level(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.stays = true;
         }
+    }
+
+    fn fail(&mut self, path: RelPath, source: io::Error) {
+        self.keep_level();
         self.failure.get_or_insert(RemoveError { path, source });
     }
 }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use dsync_fs::{
-    CommitError, CommitGroup, Component, Dir, Durability, Kind, RelPath, Special, StagedFile, Timestamp,
-    Wanted, is_temp_name,
+    CommitError, CommitGroup, Component, Dir, Durability, Kind, RelPath, Spare, Special, StagedFile,
+    Timestamp, Wanted, is_temp_name,
 };
 
 fn name(text: &str) -> Component {
@@ -285,16 +285,17 @@ fn removed_entries_are_visited_children_first_and_as_the_dry_run_said() {
     }
     let dir = open(scratch.path());
     let (mut planned, mut removed) = (Vec::new(), Vec::new());
-    dir.list_tree(&name("t"), &|_, _| false, &mut |path, kind| planned.push((path.clone(), kind))).unwrap();
-    dir.remove_tree(&name("t"), &|_, _| false, &mut |path, kind| removed.push((path.clone(), kind))).unwrap();
+    dir.list_tree(&name("t"), Spare::NOTHING, &mut |path, kind| planned.push((path.clone(), kind))).unwrap();
+    dir.remove_tree(&name("t"), Spare::NOTHING, &mut |path, kind| removed.push((path.clone(), kind)))
+        .unwrap();
     assert_eq!(planned, removed);
     let paths: Vec<_> =
         removed.iter().map(|(path, _)| std::str::from_utf8(path.as_bytes()).unwrap()).collect();
     assert_eq!(paths, ["t/a/b/1", "t/a/b", "t/a/c", "t/a", "t/a-", "t/z/2", "t/z", "t"]);
     assert_eq!(names(scratch.path()), ["keep"]);
     let mut visited = 0;
-    dir.remove_tree(&name("keep"), &|_, _| false, &mut |_, _| visited += 1).unwrap();
-    dir.remove_tree(&name("keep"), &|_, _| false, &mut |_, _| visited += 1).unwrap();
+    dir.remove_tree(&name("keep"), Spare::NOTHING, &mut |_, _| visited += 1).unwrap();
+    dir.remove_tree(&name("keep"), Spare::NOTHING, &mut |_, _| visited += 1).unwrap();
     assert_eq!(visited, 1);
 }
 
@@ -307,14 +308,15 @@ fn what_is_kept_keeps_its_directories() {
     fs::create_dir_all(at("tree/other")).unwrap();
     fs::write(at("tree/full/deep/kept.o"), "").unwrap();
     fs::write(at("tree/full/gone"), "").unwrap();
-    let keeps = |path: &RelPath, _: Kind| path.as_bytes().ends_with(b".o");
+    let entries = |path: &RelPath, _: Kind| path.as_bytes().ends_with(b".o");
+    let spare = Spare { entries: &entries, mounts: false };
     for dry_run in [true, false] {
         let mut removed = Vec::new();
         let mut visit = |path: &RelPath, _: Kind| removed.push(path.as_bytes().to_vec());
         if dry_run {
-            base.list_tree(&name("tree"), &keeps, &mut visit).unwrap();
+            base.list_tree(&name("tree"), spare, &mut visit).unwrap();
         } else {
-            base.remove_tree(&name("tree"), &keeps, &mut visit).unwrap();
+            base.remove_tree(&name("tree"), spare, &mut visit).unwrap();
         }
         assert_eq!(removed, [b"tree/full/gone".to_vec(), b"tree/other".to_vec()]);
     }

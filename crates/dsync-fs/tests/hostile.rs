@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, Durability, Kind, RelPath, StagedFile, Timestamp, Walk, WalkOptions, Wanted};
+use dsync_fs::{
+    Component, Dir, Durability, Kind, RelPath, Spare, StagedFile, Timestamp, Walk, WalkOptions, Wanted,
+};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 fn name(text: &str) -> Component {
@@ -143,7 +145,7 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
         let _ = symlink("../../outside", tree.join("p/link"));
         thread::sleep(Duration::from_micros(200));
         for _ in 0..10 {
-            match root.remove_tree(&name("tree"), &|_, _| false, &mut |_, _| {}) {
+            match root.remove_tree(&name("tree"), Spare::NOTHING, &mut |_, _| {}) {
                 Ok(()) => break,
                 // Whoever moves entries about can make some of them be missed, not more.
                 Err(error) => assert!(error.path.as_bytes().starts_with(b"tree"), "{error:?}"),
@@ -155,7 +157,7 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
     let flips = attacker.join().unwrap();
     canary.check();
     assert!(rounds > 20 && flips > 20, "no race: {rounds} rounds, {flips} flips");
-    root.remove_tree(&name("tree"), &|_, _| false, &mut |_, _| {}).unwrap();
+    root.remove_tree(&name("tree"), Spare::NOTHING, &mut |_, _| {}).unwrap();
     assert!(!tree.exists());
 }
 
@@ -223,7 +225,7 @@ fn planted_links_are_refused_by_every_step() {
     assert!(dsync_fs::dir::is_wrong_type(&root.open_source(&name("f")).unwrap_err()));
     assert!(root.set_attributes(&name("f"), Kind::File, &wanted).is_err());
     assert_eq!(root.stat(&name("f")).unwrap().kind, Kind::Symlink);
-    root.remove_tree(&name("real"), &|_, _| false, &mut |_, _| {}).unwrap();
+    root.remove_tree(&name("real"), Spare::NOTHING, &mut |_, _| {}).unwrap();
     let staged = StagedFile::create(&root, name("f")).unwrap();
     staged.write_all_at(0, b"mine").unwrap();
     staged.prepare(&wanted, None, Durability::File).unwrap().commit().unwrap();

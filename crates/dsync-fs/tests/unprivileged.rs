@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Component, Dir, Kind, RelPath, Walk, WalkOperation, WalkOptions, Wanted};
+use dsync_fs::{Component, Dir, Kind, RelPath, Spare, Walk, WalkOperation, WalkOptions, Wanted};
 use rustix::{process::Uid, thread::set_thread_res_uid};
 
 const USER: u32 = 65534;
@@ -108,7 +108,7 @@ fn own_directories_get_any_mode_and_read_only_ones_can_be_removed_from_above() {
             d.make_dir(&name("e"), 0o755).unwrap();
             d.set_own_attributes(&Wanted { mode: Some(0o700), ..Wanted::default() }).unwrap();
             d.set_own_attributes(&wanted).unwrap();
-            let failed = root.remove_tree(&name("d"), &|_, _| false, &mut |_, _| {}).unwrap_err();
+            let failed = root.remove_tree(&name("d"), Spare::NOTHING, &mut |_, _| {}).unwrap_err();
             assert_eq!(failed.path.as_bytes(), b"d");
             assert_eq!(failed.source.kind(), io::ErrorKind::PermissionDenied);
         },
@@ -132,7 +132,9 @@ fn removal_goes_on_after_what_stays() {
             let root = Dir::open_operand(&home).unwrap();
             let mut removed = Vec::new();
             let failed = root
-                .remove_tree(&name("t"), &|_, _| false, &mut |path, _| removed.push(path.as_bytes().to_vec()))
+                .remove_tree(&name("t"), Spare::NOTHING, &mut |path, _| {
+                    removed.push(path.as_bytes().to_vec());
+                })
                 .unwrap_err();
             assert_eq!(failed.path.as_bytes(), b"t/foreign/f");
             assert_eq!(removed, [&b"t/a/f"[..], b"t/a", b"t/z"]);

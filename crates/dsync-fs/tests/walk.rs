@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, Walk, WalkOptions, WalkedDir};
+use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, Spare, Walk, WalkOptions, WalkedDir};
 
 fn recursive() -> WalkOptions {
     WalkOptions { recursive: true, ..WalkOptions::default() }
@@ -278,10 +278,10 @@ fn a_very_deep_tree_is_walked_and_its_files_reached_again() {
     let open_files = fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(open_files < 500, "{open_files} descriptors");
     let mut visited = 0;
-    root.list_tree(&name, &|_, _| false, &mut |_, _| visited += 1).unwrap();
+    root.list_tree(&name, Spare::NOTHING, &mut |_, _| visited += 1).unwrap();
     assert_eq!(visited, 2001);
     let mut removed = Vec::new();
-    root.remove_tree(&name, &|_, _| false, &mut |path, _| removed.push(path.clone())).unwrap();
+    root.remove_tree(&name, Spare::NOTHING, &mut |path, _| removed.push(path.clone())).unwrap();
     assert_eq!(removed.len(), 2001);
     assert_eq!(removed[0], path.join(&leaf));
     assert!(root.list().entries.is_empty());

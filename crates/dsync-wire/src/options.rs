@@ -47,13 +47,25 @@ pub struct SyncOptions {
     pub delete: bool,
     /// With `delete`: also remove what the filters exclude (`--delete-excluded`).
     pub delete_excluded: bool,
-    /// Remove at most this many entries; with more, remove none (`--max-delete`).
-    pub max_delete: Option<u64>,
+    /// Remove nothing when more than this would be removed (`--max-delete`).
+    pub max_delete: Option<DeleteLimit>,
+    /// With `delete`: when the removals are made.
+    pub delete_timing: DeleteTiming,
+    /// With `delete`: remove even though the source could not be read completely (`--ignore-errors`);
+    /// still never in a directory that could not be.
+    pub ignore_errors: bool,
+    /// A directory that is not empty gives way to what is none, even without `delete` (`--force`).
+    pub force: bool,
+    /// With `delete`: an operand without any entry may empty the destination.
+    pub allow_empty_source: bool,
+    /// With `delete`: the destination may be `/` or the user's home directory.
+    pub force_root: bool,
     /// Create missing parents of the destination (`--mkpath`).
     pub mkpath: bool,
     /// Plan and report only; change nothing (`-n`).
     pub dry_run: bool,
-    /// Do not cross filesystem boundaries in the source (`-x`).
+    /// Do not cross filesystem boundaries in the source, and leave mount points at the destination alone
+    /// when deleting (`-x`).
     pub one_file_system: bool,
     /// When is data on the disk.
     pub durability: Durability,
@@ -97,6 +109,30 @@ pub enum Durability {
     File = 1,
     /// The operating system decides. A power cut may lose or empty files.
     None = 2,
+}
+
+/// How much may be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeleteLimit {
+    /// This many entries.
+    Entries(u64),
+    /// This part of the entries that the destination has where the source has been compared with it, in
+    /// percent, 0 to 100.
+    Percent(u8),
+}
+
+/// When entries are removed. Wire values are the discriminants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum DeleteTiming {
+    /// When everything has arrived, and only then.
+    #[default]
+    After = 0,
+    /// In each directory as soon as it has been compared. With a limit as for `After`: only at the end
+    /// is it known how many they are.
+    During = 1,
 }
 
 /// How data frames are compressed.

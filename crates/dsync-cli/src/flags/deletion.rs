@@ -1,34 +1,103 @@
 //! What is removed at the destination.
 
+use std::{error::Error, fmt};
+
 use clap::Args;
+use dsync_engine::DeleteLimit;
 
-use super::{Group, NotInRange, whole_number};
+use super::{Group, whole_number};
 
-/// `--delete` and its limits.
+/// `--delete`, its times and its limits.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Deletion")]
+#[expect(clippy::struct_excessive_bools, reason = "one switch per option")]
 pub(crate) struct Deletion {
     /// Remove what the source does not have
     ///
-    /// Nothing is removed in a directory that could not be read completely at the source. Needs -r.
+    /// Nothing is removed when something of the source could not be read, in a directory that was not listed
+    /// completely, or where the source is empty. Needs -r. By default entries go when everything has arrived.
     #[arg(long)]
     pub(crate) delete: bool,
+    /// Remove in each directory as soon as it has been compared (implies --delete)
+    ///
+    /// Together with --max-delete the removals still come at the end, when their number is known.
+    #[arg(long, visible_alias = "del")]
+    pub(crate) delete_during: bool,
+    /// Remove when everything has arrived: the default (implies --delete)
+    #[arg(long)]
+    pub(crate) delete_after: bool,
+    /// Find what is to go while comparing, remove it at the end: the default (implies --delete)
+    #[arg(long)]
+    pub(crate) delete_delay: bool,
     /// Also remove what the exclude rules leave out (implies --delete)
     #[arg(long)]
     pub(crate) delete_excluded: bool,
-    /// Remove at most N entries; with more, remove none and end with exit code 25
+    /// Remove at most N entries, or N% of those at the destination
     ///
-    /// A whole number from 0 on; no limit by default.
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = any_number)]
-    pub(crate) max_delete: Option<u64>,
+    /// With more, none is removed and the exit code is 25. A whole number from 0 on, or from 0% to 100%; no
+    /// limit by default.
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = limit)]
+    pub(crate) max_delete: Option<DeleteLimit>,
+    /// Remove even though something of the source could not be read
+    ///
+    /// Still nothing in a directory that was not listed completely.
+    #[arg(long)]
+    pub(crate) ignore_errors: bool,
+    /// Replace a directory that is not empty by what is no directory, even without --delete
+    #[arg(long, alias = "force-delete")]
+    pub(crate) force: bool,
+    /// Empty a destination whose source has nothing in it
+    ///
+    /// Otherwise such a run is refused with exit code 42: more often the source is not mounted.
+    #[arg(long)]
+    pub(crate) allow_empty_source: bool,
+    /// Remove also in '/' and in the home directory themselves
+    #[arg(long)]
+    pub(crate) force_root: bool,
 }
 
-fn any_number(value: &str) -> Result<u64, NotInRange> {
-    whole_number(value, 0, u64::MAX)
+/// A value of `--max-delete` that is no limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NoLimit {
+    value: String,
+}
+
+impl fmt::Display for NoLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is not a whole number from 0 to {}, nor a share from 0% to 100%",
+            self.value,
+            u64::MAX
+        )
+    }
+}
+
+impl Error for NoLimit {}
+
+fn limit(value: &str) -> Result<DeleteLimit, NoLimit> {
+    let refuse = |_| NoLimit { value: value.to_owned() };
+    match value.strip_suffix('%') {
+        Some(share) => {
+            let share = whole_number(share, 0, 100).map_err(refuse)?;
+            Ok(DeleteLimit::Percent(u8::try_from(share).unwrap_or(100)))
+        }
+        None => whole_number(value, 0, u64::MAX).map(DeleteLimit::Entries).map_err(refuse),
+    }
 }
 
 impl Group for Deletion {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![("delete", &mut self.delete), ("delete_excluded", &mut self.delete_excluded)]
+        vec![
+            ("delete", &mut self.delete),
+            ("delete_during", &mut self.delete_during),
+            ("delete_after", &mut self.delete_after),
+            ("delete_delay", &mut self.delete_delay),
+            ("delete_excluded", &mut self.delete_excluded),
+            ("ignore_errors", &mut self.ignore_errors),
+            ("force", &mut self.force),
+            ("allow_empty_source", &mut self.allow_empty_source),
+            ("force_root", &mut self.force_root),
+        ]
     }
 }

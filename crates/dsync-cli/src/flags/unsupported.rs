@@ -87,7 +87,6 @@ impl Foreign {
     }
 }
 
-const USE_DELETE: &str = "use --delete";
 const LEAVE_OUT: &str = "leave it out";
 const ALWAYS_IN_BAND: &str = "leave it out: dsync never shows paths to the remote shell";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
@@ -128,12 +127,8 @@ static TABLE: &[Foreign] = &[
     option("cvs-exclude").letter('C').advice("use --exclude-from"),
     option("daemon").advice(NO_DAEMON),
     option("debug").advice("set DSYNC_LOG=debug in the environment instead"),
-    option("del").advice(USE_DELETE),
     option("delay-updates").negatable(),
-    option("delete-after").advice(USE_DELETE),
-    option("delete-before").advice(USE_DELETE),
-    option("delete-delay").advice(USE_DELETE),
-    option("delete-during").advice(USE_DELETE),
+    option("delete-before").advice("use --delete-during, which frees space as it goes"),
     option("delete-missing-args"),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dirs").letter('d').negatable().advice("use -r, with --exclude='/*/*' for the top level only"),
@@ -144,14 +139,12 @@ static TABLE: &[Foreign] = &[
     option("fake-super"),
     option("files-from"),
     option("filter").letter('f').advice("use --exclude and --include"),
-    option("force").or(&["force-delete"]).negatable().advice(USE_DELETE),
     option("from0").letter('0'),
     option("fsync").advice("dsync syncs by default; --durability=file syncs each file on its own"),
     option("fuzzy").letter('y').negatable(),
     option("groupmap"),
     option("hard-links").letter('H').negatable(),
     option("iconv").or(&["no-iconv"]).advice("leave it out: names are copied byte for byte"),
-    option("ignore-errors").negatable().advice("dsync never deletes where it could not read the source"),
     option("ignore-missing-args"),
     option("implied-dirs").or(&["i-d", "no-implied-dirs", "no-i-d"]),
     option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),

@@ -1,14 +1,20 @@
-//! Deletions: noted while planning, carried out when all content has arrived.
+//! Deletions: noted while planning, carried out when all content has arrived or, if so wished, with each
+//! directory.
 //!
-//! Nothing is removed when the source could not list everything, when the run did not come to its end,
-//! or when there are more deletions than allowed (invariants S5, D13). The list is kept out of memory.
+//! Nothing is removed when the source could not list everything (unless `ignore_errors`), when the run did
+//! not come to its end, or when there are more deletions than allowed (invariants S5, D13). With
+//! [`DeleteTiming::During`] this holds for what was known when the directory was compared. The list is kept
+//! out of memory.
 
 use std::sync::Arc;
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spool, SpoolError, Timestamp, Wanted};
+use dsync_fs::{
+    Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError, Timestamp, Wanted,
+};
 use dsync_wire::{
     event::{Action, Planned},
     message::Operation,
+    options::{DeleteLimit, DeleteTiming, SyncOptions},
 };
 
 use super::{
@@ -20,24 +26,47 @@ use crate::{SyncError, plan::file_type_of};
 /// Deletions by directory.
 pub(super) struct Deletions {
     spool: Spool,
+    /// Extraneous entries noted, without what is in them.
     entries: u64,
-    filter: Protection,
+    /// Entries of the destination that were compared.
+    compared: u64,
+    protection: Protection,
 }
 
 /// What is never removed, in a directory that is removed as well.
 #[derive(Clone)]
-pub(super) struct Protection(Option<Arc<FilterSet>>);
+pub(super) struct Protection {
+    filter: Option<Arc<FilterSet>>,
+    mounts: bool,
+}
 
 impl Protection {
-    /// The excluded entries, unless they are to be removed as well.
-    pub(super) fn new(filter: &Arc<FilterSet>, delete_excluded: bool) -> Self {
-        Self((!delete_excluded).then(|| Arc::clone(filter)))
+    /// The excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
+    /// mounted.
+    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions) -> Self {
+        let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
+        Self { filter, mounts: options.one_file_system }
     }
 
-    /// True when the entry stays.
-    pub(super) fn covers(&self, path: &RelPath, kind: Kind) -> bool {
-        self.0.as_ref().is_some_and(|filter| filter.excludes(path.as_bytes(), kind == Kind::Dir))
+    /// True when the entry of the directory stays.
+    pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
+        let mounted = || {
+            let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
+            found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
+        };
+        self.filters_out(&directory.path.join(name), found.kind) || self.mounts && mounted()
     }
+
+    fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.excludes(path.as_bytes(), kind == Kind::Dir))
+    }
+}
+
+/// What is known of an extraneous entry.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) device: u64,
 }
 
 /// The extraneous entries of one directory.
@@ -48,18 +77,30 @@ struct Record {
 }
 
 impl Deletions {
-    pub(super) fn new(filter: Protection) -> Result<Self, SyncError> {
-        Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0, filter })
+    pub(super) fn new(protection: Protection) -> Result<Self, SyncError> {
+        Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0, compared: 0, protection })
     }
 
-    /// Notes the extraneous entries of a directory, whose attributes are then set after the deletions.
+    /// Counts entries of the destination that are compared with the source's.
+    pub(super) fn compare(&mut self, entries: usize) {
+        self.compared += entries as u64;
+    }
+
+    /// Removes the extraneous entries of a directory that was compared to its end, now or, as a rule,
+    /// later; then its attributes are set after that.
     pub(super) fn note(
         &mut self,
+        site: &Site<'_>,
         directory: &Directory,
         entries: Vec<(Component, Kind)>,
     ) -> Result<(), SyncError> {
         if entries.is_empty() {
             return Ok(());
+        }
+        if at_once(&site.policy.options)
+            && let Some(dir) = &directory.dir
+        {
+            return self.remove_at_once(site, directory, dir, &entries);
         }
         directory.defer();
         self.entries += entries.len() as u64;
@@ -67,11 +108,38 @@ impl Deletions {
         self.spool.push(&record.encode()).map_err(spool_error)
     }
 
+    fn remove_at_once(
+        &self,
+        site: &Site<'_>,
+        directory: &Directory,
+        dir: &Arc<Dir>,
+        entries: &[(Component, Kind)],
+    ) -> Result<(), SyncError> {
+        if withheld(site) {
+            site.account.amend(|report| report.deletions_withheld += entries.len() as u64);
+            return Ok(());
+        }
+        site.touched(dir);
+        directory.touch();
+        for (name, kind) in entries {
+            remove(site, dir, &directory.path, (name, *kind), &self.protection)?;
+        }
+        Ok(())
+    }
+
     /// Carries the deletions out (in a dry run: reports them) and sets the directories' attributes.
     pub(super) fn carry_out(self, site: &Site<'_>, root: Option<&Arc<Dir>>) -> Result<(), SyncError> {
         let Some(root) = root else { return Ok(()) };
-        let spool = self.spool.seal().map_err(spool_error)?;
-        let allowed = allowed(site, root, &spool, self.entries, &self.filter)?;
+        let Self { spool, entries, compared, protection } = self;
+        let spool = spool.seal().map_err(spool_error)?;
+        let allowed = if entries == 0 {
+            true
+        } else if withheld(site) {
+            site.account.amend(|report| report.deletions_withheld += entries);
+            false
+        } else {
+            within_limit(site, root, &spool, compared, &protection)?
+        };
         for record in spool.iter() {
             if site.session.halt.stopped() {
                 return Ok(());
@@ -79,47 +147,62 @@ impl Deletions {
             let Some(record) = Record::decode(record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
-            directory(site, root, &record, allowed, &self.filter)?;
+            directory(site, root, &record, allowed, &protection)?;
         }
         Ok(())
     }
 }
 
-/// Whether the deletions may be made; counts them where they may not.
-fn allowed(
+/// True when a directory's deletions are made as soon as it was compared: only at the end is it known
+/// whether they are within a limit.
+fn at_once(options: &SyncOptions) -> bool {
+    options.delete_timing == DeleteTiming::During && options.max_delete.is_none()
+}
+
+/// True when the source could not be read completely and nothing may be removed.
+fn withheld(site: &Site<'_>) -> bool {
+    site.account.listing_damaged() && !site.policy.options.ignore_errors
+}
+
+/// Whether there are no more deletions than the limit allows; counts them where there are.
+fn within_limit(
     site: &Site<'_>,
     root: &Dir,
     spool: &SealedSpool,
-    entries: u64,
-    filter: &Protection,
+    compared: u64,
+    protection: &Protection,
 ) -> Result<bool, SyncError> {
-    if entries == 0 {
-        return Ok(true);
-    }
-    if site.account.listing_damaged() {
-        site.account.amend(|report| report.deletions_withheld = entries);
-        return Ok(false);
-    }
     let Some(limit) = site.policy.options.max_delete else { return Ok(true) };
-    let mut count = 0;
+    // Below what is removed there are entries that were not compared.
+    let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
         let Some(record) = Record::decode(record.map_err(spool_error)?) else { continue };
         let Ok(dir) = root.open_beneath(&record.path) else { continue };
         for (name, kind) in &record.entries {
-            if *kind == Kind::Dir {
-                let keeps = |below: &RelPath, kind| filter.covers(&under(&record.path, below), kind);
-                // A directory that cannot be listed fails when it is removed.
-                let _ = dir.list_tree(name, &keeps, &mut |_, _| count += 1);
-            } else {
+            if *kind != Kind::Dir {
                 count += 1;
+                continue;
             }
+            let mut within = 0_u64;
+            let entries = |below: &RelPath, kind| protection.filters_out(&under(&record.path, below), kind);
+            let spare = Spare { entries: &entries, mounts: protection.mounts };
+            // A directory that cannot be listed fails when it is removed.
+            let _ = dir.list_tree(name, spare, &mut |_, _| within += 1);
+            count += within;
+            known += within.saturating_sub(1);
         }
     }
-    if count > limit {
+    let most = match limit {
+        DeleteLimit::Entries(most) => most,
+        DeleteLimit::Percent(percent) => {
+            u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+        }
+        _ => 0,
+    };
+    if count > most {
         site.account.amend(|report| report.deletions_over_limit = count);
-        return Ok(false);
     }
-    Ok(true)
+    Ok(count <= most)
 }
 
 /// Removes the extraneous entries of one directory, then sets its attributes.
@@ -128,7 +211,7 @@ fn directory(
     root: &Dir,
     record: &Record,
     allowed: bool,
-    filter: &Protection,
+    protection: &Protection,
 ) -> Result<(), SyncError> {
     let dir = match root.open_beneath(&record.path) {
         Ok(dir) => Arc::new(dir),
@@ -139,7 +222,7 @@ fn directory(
     };
     if allowed {
         for (name, kind) in &record.entries {
-            remove(site, &dir, &record.path, (name, *kind), filter)?;
+            remove(site, &dir, &record.path, (name, *kind), protection)?;
         }
         site.touched(&dir);
     }
@@ -155,9 +238,10 @@ pub(super) fn remove(
     dir: &Dir,
     parent: &RelPath,
     (name, kind): (&Component, Kind),
-    filter: &Protection,
+    protection: &Protection,
 ) -> Result<(), SyncError> {
-    let keeps = |below: &RelPath, kind| filter.covers(&under(parent, below), kind);
+    let entries = |below: &RelPath, kind| protection.filters_out(&under(parent, below), kind);
+    let spare = Spare { entries: &entries, mounts: protection.mounts };
     let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
@@ -167,9 +251,9 @@ pub(super) fn remove(
     };
     let result = match kind {
         Kind::Dir if dry_run => {
-            dir.list_tree(name, &keeps, &mut tell).map_err(|error| (error.path, error.source))
+            dir.list_tree(name, spare, &mut tell).map_err(|error| (error.path, error.source))
         }
-        Kind::Dir => dir.remove_tree(name, &keeps, &mut tell).map_err(|error| (error.path, error.source)),
+        Kind::Dir => dir.remove_tree(name, spare, &mut tell).map_err(|error| (error.path, error.source)),
         _ => {
             let result = if dry_run { Ok(()) } else { dir.remove_file(name) };
             if result.is_ok() {

@@ -25,7 +25,7 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
-    delete::{Deletions, Protection},
+    delete::{Deletions, Found, Protection},
     directory::{Directory, settle},
     files::Pending,
     owners::Owners,
@@ -45,6 +45,8 @@ pub(super) struct Planner<'a> {
     signers: Sender<Arc<Pending>>,
     owners: Owners,
     target: Option<Target>,
+    /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
+    root_is_contents: bool,
     next_part: u64,
     /// Directories that were listed as entries and whose own listing has not begun.
     announced: HashMap<EntryId, Announced>,
@@ -108,7 +110,7 @@ pub(super) fn run(
     signers: Sender<Arc<Pending>>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
-    let protection = Protection::new(filter, site.policy.options.delete_excluded);
+    let protection = Protection::new(filter, &site.policy.options);
     let mut planner = Planner {
         site,
         operand,
@@ -116,6 +118,7 @@ pub(super) fn run(
         signers,
         owners: Owners::new(&site.policy.options),
         target: None,
+        root_is_contents: false,
         next_part: 0,
         announced: HashMap::new(),
         current: None,
@@ -140,6 +143,7 @@ impl Planner<'_> {
     fn tops(&mut self, tops: &Tops) -> Result<(), SyncError> {
         let target = Target::open(&self.operand, tops, &self.site.policy.options)?;
         self.site.set_root(&target);
+        self.root_is_contents = tops.root.is_some();
         let state = match (&target.root, target.created) {
             (None, _) => Presence::Imagined,
             (Some(_), true) => Presence::New,
@@ -261,6 +265,7 @@ impl Planner<'_> {
             self.site.problem(Operation::ReadDestination, &directory.path, cause)?;
         }
         let mut merge = empty(Some(directory));
+        self.deletions.compare(listing.entries.len());
         merge.local = listing.entries.into_iter().peekable();
         merge.local_complete = listing.complete;
         Ok(merge)
@@ -283,7 +288,7 @@ impl Planner<'_> {
                 if found == *name {
                     return metadata.ok();
                 }
-                self.extraneous(merge, directory, found, kind_if_known(&metadata));
+                self.extraneous(merge, directory, found, known(&metadata));
             }
             return None;
         }
@@ -291,14 +296,14 @@ impl Planner<'_> {
             if found == *name {
                 return metadata.ok();
             }
-            self.extraneous(merge, directory, found, kind_if_known(&metadata));
+            self.extraneous(merge, directory, found, known(&metadata));
         }
         None
     }
 
     /// Notes a destination entry that the source does not have; removes leftovers of killed runs.
-    fn extraneous(&self, merge: &mut Merge, directory: &Directory, name: Component, kind: Option<Kind>) {
-        let Some(kind) = kind else { return };
+    fn extraneous(&self, merge: &mut Merge, directory: &Directory, name: Component, found: Option<Found>) {
+        let Some(found) = found else { return };
         let options = &self.site.policy.options;
         if is_temp_name(name.as_bytes()) {
             // This run holds the lock, and its own temporaries are younger than this listing.
@@ -312,9 +317,8 @@ impl Planner<'_> {
         if !options.delete {
             return;
         }
-        let path = directory.path.join(&name);
-        if !self.protection.covers(&path, kind) {
-            merge.extraneous.push((name, kind));
+        if !self.protection.covers(directory, &name, found) {
+            merge.extraneous.push((name, found.kind));
         }
     }
 
@@ -322,12 +326,29 @@ impl Planner<'_> {
     fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
         let Some(directory) = merge.directory.take() else { return Ok(()) };
         while let Some((name, metadata)) = merge.local.next() {
-            self.extraneous(&mut merge, &directory, name, kind_if_known(&metadata));
+            self.extraneous(&mut merge, &directory, name, known(&metadata));
         }
         if complete && merge.local_complete {
-            self.deletions.note(&directory, std::mem::take(&mut merge.extraneous))?;
+            self.guard_empty_source(&merge, &directory)?;
+            self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
         }
         directory.release(self.site)
+    }
+
+    /// An operand without any entry is more often a disk that is not mounted than a tree that was emptied.
+    fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
+        let is_operand = match self.root_is_contents {
+            true => directory.path.is_root(),
+            false => directory.path.depth() == 1,
+        };
+        let empties = merge.last_name.is_none() && !merge.extraneous.is_empty();
+        if !is_operand || !empties || self.site.policy.options.allow_empty_source {
+            return Ok(());
+        }
+        Err(SyncError::EmptySource {
+            path: self.site.display_path(&directory.path),
+            entries: merge.extraneous.len() as u64,
+        })
     }
 
     /// Plans one entry and carries the plan out.
@@ -435,7 +456,7 @@ impl Planner<'_> {
             }
             return Ok(true);
         }
-        if self.site.policy.options.delete {
+        if self.site.policy.options.delete || self.site.policy.options.force {
             super::delete::remove(
                 self.site,
                 dir,
@@ -660,9 +681,10 @@ fn listed_path(directory: &Directory, entry: &Entry) -> Vec<u8> {
     path
 }
 
-/// The type of a listed entry; `None` when it vanished or could not be looked at.
-fn kind_if_known(metadata: &std::io::Result<Metadata>) -> Option<Kind> {
-    metadata.as_ref().ok().map(|metadata| metadata.kind)
+/// What a listed entry is; `None` when it vanished or could not be looked at.
+fn known(metadata: &std::io::Result<Metadata>) -> Option<Found> {
+    let metadata = metadata.as_ref().ok()?;
+    Some(Found { kind: metadata.kind, device: metadata.dev })
 }
 
 /// Names of one directory ascend strictly, so none comes twice.

@@ -14,7 +14,7 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use crate::SyncError;
+use crate::{SyncError, guard};
 
 /// Where the source's root lands.
 pub(super) struct Target {
@@ -36,7 +36,12 @@ impl Target {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         match Dir::open_operand(operand) {
-            Ok(root) => return Self::with_root(operand, root, None, false, options),
+            Ok(root) => {
+                if options.delete && tops.root.is_some() && !options.force_root {
+                    guard::refuse_precious(operand, &root)?;
+                }
+                return Self::with_root(operand, root, None, false, options);
+            }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
             }

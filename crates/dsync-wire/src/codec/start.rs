@@ -8,7 +8,7 @@ use crate::{
         MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
     message::{PeerRole, Start},
-    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
 };
 
 pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -94,10 +94,19 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
     let switches = options.switches();
     let bits = switches.iter().rev().fold(0, |bits, &on| bits << 1 | u64::from(on));
     w.u64(bits);
-    w.bool(options.max_delete.is_some());
-    if let Some(max_delete) = options.max_delete {
-        w.u64(max_delete);
+    match options.max_delete {
+        None => w.byte(0),
+        Some(DeleteLimit::Entries(entries)) => {
+            w.byte(1);
+            w.u64(entries);
+        }
+        Some(DeleteLimit::Percent(percent)) => {
+            w.valid(percent <= 100, "deletion limit")?;
+            w.byte(2);
+            w.byte(percent);
+        }
     }
+    w.byte(options.delete_timing as u8);
     w.byte(options.durability as u8);
     match options.compression {
         Compression::Auto => w.byte(0),
@@ -132,7 +141,12 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
     if rest != 0 {
         return Err(r.value(bits, offset, "options"));
     }
-    options.max_delete = if r.bool("deletion limit")? { Some(r.u64("deletion limit")?) } else { None };
+    options.max_delete = decode_delete_limit(r)?;
+    options.delete_timing = r.choice("deletion timing", |code| match code {
+        0 => Some(DeleteTiming::After),
+        1 => Some(DeleteTiming::During),
+        _ => None,
+    })?;
     options.durability = r.choice("durability", |code| match code {
         0 => Some(Durability::Batch),
         1 => Some(Durability::File),
@@ -148,6 +162,19 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
     })?;
     options.filters = decode_filters(r)?;
     Ok(options)
+}
+
+fn decode_delete_limit(r: &mut Reader<'_>) -> Result<Option<DeleteLimit>, DecodeError> {
+    let offset = r.offset();
+    Ok(match r.byte("deletion limit")? {
+        0 => None,
+        1 => Some(DeleteLimit::Entries(r.u64("deletion limit")?)),
+        2 => {
+            let percent = r.choice("deletion limit", |percent| (percent <= 100).then_some(percent))?;
+            Some(DeleteLimit::Percent(percent))
+        }
+        other => return Err(r.value(u64::from(other), offset, "deletion limit")),
+    })
 }
 
 fn decode_compression(r: &mut Reader<'_>) -> Result<Compression, DecodeError> {
@@ -209,6 +236,11 @@ impl SyncOptions {
             delete,
             delete_excluded,
             max_delete: _,
+            delete_timing: _,
+            ignore_errors,
+            force,
+            allow_empty_source,
+            force_root,
             mkpath,
             dry_run,
             one_file_system,
@@ -240,9 +272,13 @@ impl SyncOptions {
             mkpath,
             dry_run,
             one_file_system,
+            ignore_errors,
+            force,
+            allow_empty_source,
+            force_root,
         ]
     }
 }
 
 /// Number of switches among the options.
-const SWITCHES: usize = 22;
+const SWITCHES: usize = 26;

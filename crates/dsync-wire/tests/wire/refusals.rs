@@ -183,15 +183,15 @@ fn unknown_values_are_refused() {
 
 #[test]
 fn unknown_options_are_refused() {
-    let message = samples::control().into_iter().find(|(name, _)| *name == "start-destination").unwrap().1;
-    let bytes = encode_control(&message);
+    let bytes = start_without_filters();
     // Role, length, path of 12 bytes, lanes, then the options.
     let options = 5 + 1 + 1 + 12 + 1;
     for (at, value, field) in [
         (options - 1, 0, "number of data lanes"),
-        (options + 2, 3, "durability"),
-        (options + 3, 4, "compression"),
-        (options + 4, 3, "event level"),
+        (bytes.len() - 5, 2, "deletion timing"),
+        (bytes.len() - 4, 3, "durability"),
+        (bytes.len() - 3, 4, "compression"),
+        (bytes.len() - 2, 3, "event level"),
     ] {
         let mut bytes = bytes.clone();
         bytes[at] = value;
@@ -199,10 +199,23 @@ fn unknown_options_are_refused() {
         assert_eq!(decode_control(&bytes).unwrap_err().to_string(), sentence);
     }
     let mut unknown = bytes[..options].to_vec();
-    unknown.extend(leb(1 << 22));
+    unknown.extend(leb(1 << 63));
     unknown.extend(&bytes[options + 1..]);
     let error = decode_control(&unknown).unwrap_err().to_string();
-    assert_eq!(error, "message Start: options has no meaning for value 4194304 (offset 20)");
+    assert_eq!(error, "message Start: options has no meaning for value 9223372036854775808 (offset 20)");
+}
+
+/// A message whose last byte is the number of its filters, none.
+fn start_without_filters() -> Vec<u8> {
+    let message = samples::control().into_iter().find(|(name, _)| *name == "start-destination").unwrap().1;
+    encode_control(&message)
+}
+
+/// The same without its header and that number.
+fn up_to_the_filters() -> Vec<u8> {
+    let mut bytes = start_without_filters().split_off(codec::FRAME_HEADER);
+    bytes.pop();
+    bytes
 }
 
 #[test]
@@ -267,7 +280,7 @@ fn counts_and_lengths_are_checked_before_memory_is_taken() {
     for (kind, prefix, count) in [
         (Kind::START, &[0][..], MAX_OPERANDS),
         (Kind::START, &[1], MAX_OPERAND),
-        (Kind::START, &[1, 0, 1, 0, 0, 0, 0, 0], MAX_FILTERS),
+        (Kind::START, &up_to_the_filters(), MAX_FILTERS),
         (Kind::EVENT, &[0, 0, 0, 0], MAX_PATH),
     ] {
         let error = refuse(kind, &[prefix, &leb(count as u64)].concat());
@@ -289,7 +302,7 @@ fn sums_of_lengths_are_bounded() {
     let error = refuse(Kind::START, &payload);
     assert!(error.contains("size of operands 528000 exceeds the limit 524288"), "{error}");
     let filter = [&[1][..], &leb(4000), &vec![b'*'; 4000]].concat();
-    let payload = [&[1, 0, 1, 0, 0, 0, 0, 0][..], &leb(100), &filter.repeat(100)].concat();
+    let payload = [&up_to_the_filters()[..], &leb(100), &filter.repeat(100)].concat();
     let error = refuse(Kind::START, &payload);
     assert!(error.contains("size of filters 264000 exceeds the limit 262144"), "{error}");
 }

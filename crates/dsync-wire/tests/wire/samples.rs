@@ -15,7 +15,7 @@ use dsync_wire::{
         Record, Refine, Segment, Start, Sums, Timestamp, Tops,
     },
     name::Name,
-    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
 };
 
 pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
@@ -191,7 +191,8 @@ fn start_source() -> Start {
         options: SyncOptions {
             recursive: true,
             one_file_system: true,
-            max_delete: Some(0),
+            max_delete: Some(DeleteLimit::Percent(100)),
+            delete_timing: DeleteTiming::During,
             durability: Durability::None,
             compression: Compression::Zstd(19),
             filters: vec![
@@ -208,7 +209,7 @@ fn start_source() -> Start {
 fn start_destination() -> Start {
     Start {
         role: PeerRole::Destination { path: b"/srv/mirror/".to_vec() },
-        options: SyncOptions::default(),
+        options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },
         data_lanes: 1,
     }
 }

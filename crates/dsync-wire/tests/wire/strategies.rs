@@ -14,7 +14,7 @@ use dsync_wire::{
         Record, Refine, Segment, Start, Sums, Timestamp, Tops,
     },
     name::Name,
-    options::{Compression, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -160,6 +160,10 @@ fn start() -> impl Strategy<Value = Start> {
     (role, options(), 1..=64u8).prop_map(|(role, options, data_lanes)| Start { role, options, data_lanes })
 }
 
+fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
+    prop_oneof![number().prop_map(DeleteLimit::Entries), (0..=100u8).prop_map(DeleteLimit::Percent)]
+}
+
 fn options() -> impl Strategy<Value = SyncOptions> {
     let filter = (any::<bool>(), text()).prop_map(|(include, pattern)| FilterRule { include, pattern });
     let compression = prop_oneof![
@@ -167,41 +171,49 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     (
-        any::<[bool; 22]>(),
-        option::of(number()),
+        any::<[bool; 26]>(),
+        option::of(delete_limit()),
+        select(vec![DeleteTiming::After, DeleteTiming::During]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         compression,
         vec(filter, 0..5),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
     )
-        .prop_map(|(on, max_delete, durability, compression, filters, events)| SyncOptions {
-            recursive: on[0],
-            links: on[1],
-            perms: on[2],
-            times: on[3],
-            omit_dir_times: on[4],
-            owner: on[5],
-            group: on[6],
-            numeric_ids: on[7],
-            devices: on[8],
-            specials: on[9],
-            checksum: on[10],
-            ignore_times: on[11],
-            size_only: on[12],
-            update: on[13],
-            existing: on[14],
-            ignore_existing: on[15],
-            whole_file: on[16],
-            delete: on[17],
-            delete_excluded: on[18],
-            max_delete,
-            mkpath: on[19],
-            dry_run: on[20],
-            one_file_system: on[21],
-            durability,
-            compression,
-            filters,
-            events,
+        .prop_map(|(on, max_delete, delete_timing, durability, compression, filters, events)| {
+            SyncOptions {
+                recursive: on[0],
+                links: on[1],
+                perms: on[2],
+                times: on[3],
+                omit_dir_times: on[4],
+                owner: on[5],
+                group: on[6],
+                numeric_ids: on[7],
+                devices: on[8],
+                specials: on[9],
+                checksum: on[10],
+                ignore_times: on[11],
+                size_only: on[12],
+                update: on[13],
+                existing: on[14],
+                ignore_existing: on[15],
+                whole_file: on[16],
+                delete: on[17],
+                delete_excluded: on[18],
+                max_delete,
+                delete_timing,
+                ignore_errors: on[22],
+                force: on[23],
+                allow_empty_source: on[24],
+                force_root: on[25],
+                mkpath: on[19],
+                dry_run: on[20],
+                one_file_system: on[21],
+                durability,
+                compression,
+                filters,
+                events,
+            }
         })
 }
 

@@ -1,0 +1,185 @@
+//! Runs that are refused because nobody means them, each with its twin: the nearest run that must work.
+
+use std::{fs, path::Path};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, mount::Mount, needs_dsync, needs_root,
+    scratch::slash, skip,
+};
+
+fn run(scratch: &Scratch, options: &[&str], source: &str, destination: &Path) -> Outcome {
+    // Not `Path::join`, which a slash at the end must survive.
+    let source = format!("{}/{source}", scratch.path().display());
+    Run::dsync().args(options).arg(source).arg(destination).run()
+}
+
+fn refused(outcome: Outcome, part: &str) {
+    let outcome = outcome.expect_code(42);
+    assert!(outcome.stderr_text().contains(part), "no '{part}'\n{}", outcome.account());
+}
+
+fn full(path: &Path) {
+    Tree::of([Node::dir("d"), Node::file("d/f", 1, 10), Node::file("g", 2, 20)]).plant(path);
+}
+
+fn empty(scratch: &Scratch) {
+    for dir in ["empty", "other"] {
+        fs::create_dir(scratch.at(dir)).unwrap();
+    }
+    full(&scratch.src());
+}
+
+#[test]
+fn empty_source_does_not_empty_the_destination() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    empty(&scratch);
+    for options in
+        [&["-a", "--delete"][..], &["-an", "--delete"], &["-a", "--del"], &["-a", "--delete-excluded"]]
+    {
+        if !scratch.dst().exists() {
+            full(&scratch.dst());
+        }
+        refused(
+            run(&scratch, options, "empty/", &scratch.dst()),
+            "is empty but the destination has 2 entries",
+        );
+        assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+    }
+    // A tree that is named, not its contents, and the one of two that is not mounted.
+    full(&scratch.at("dst/empty"));
+    refused(run(&scratch, &["-a", "--delete"], "empty", &scratch.dst()), "/dst/empty' is empty");
+    assert_same(&scratch.src(), &scratch.at("dst/empty"), Scope::CONTENT);
+}
+
+#[test]
+fn empty_source_is_copied_where_nothing_is_lost() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    empty(&scratch);
+    for destination in ["new", "other"] {
+        let _ = run(&scratch, &["-a", "--delete"], "empty/", &scratch.at(destination)).expect_quiet_success();
+    }
+    full(&scratch.dst());
+    let _ = run(&scratch, &["-a"], "empty/", &scratch.dst()).expect_quiet_success();
+    let spared = &["-a", "--delete", "--exclude=*"];
+    let _ = run(&scratch, spared, "empty/", &scratch.dst()).expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+    let _ = run(&scratch, &["-a", "--delete", "--allow-empty-source"], "empty/", &scratch.dst())
+        .expect_quiet_success();
+    assert_same(&scratch.at("empty"), &scratch.dst(), Scope::full());
+    // Deeper directories may be emptied.
+    fs::create_dir(scratch.at("other/d")).unwrap();
+    full(&scratch.dst());
+    let _ = run(&scratch, &["-a", "--delete"], "other/", &scratch.dst()).expect_quiet_success();
+    assert_same(&scratch.at("other"), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn empty_source_is_refused_over_the_wire_in_both_directions() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    empty(&scratch);
+    full(&scratch.dst());
+    let run = || sshd.run(Via::Auto).args(["-a", "--delete"]);
+    let part = "is the source mounted? use --allow-empty-source";
+    refused(run().arg(slash(&scratch.at("empty"))).arg(sshd.operand(scratch.dst())).run(), part);
+    refused(run().arg(sshd.operand(slash(&scratch.at("empty")))).arg(scratch.dst()).run(), part);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+}
+
+#[test]
+fn root_and_home_are_not_deleted_in() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    full(&scratch.src());
+    // Dry runs: were one not refused, it would harm nothing.
+    let dry = &["-an", "--delete", "--exclude=/proc/", "--exclude=/sys/", "--exclude=/*/*/"];
+    refused(run(&scratch, dry, "src/", Path::new("/")), "refusing --delete on '/' without --force-root");
+    refused(run(&scratch, dry, "src/", Path::new("/tmp/..")), "without --force-root");
+    let home = Run::of("sh").args(["-c", "getent passwd \"$(id -u)\" | cut -d: -f6"]).run().stdout_text();
+    let home = Path::new(home.trim());
+    if home.is_dir() && home != Path::new("/") {
+        refused(run(&scratch, dry, "src/", home), "refusing --delete on your home directory '");
+        // A tree of its own in there is nobody's worry, nor is a copy that deletes nothing.
+        let _ = run(&scratch, &["-an", "--delete"], "src", home).expect_quiet_success();
+        let _ = run(&scratch, &["-an"], "src/", home).expect_quiet_success();
+    }
+    let forced = [dry, &["--force-root", "--max-delete=0"][..]].concat();
+    let _ = run(&scratch, &forced, "src/", Path::new("/")).expect_code(25);
+}
+
+/// Mounts one of the scratch's directories at another; `None` with the test recorded as skipped.
+fn bind(scratch: &Scratch, from: &str, to: &str) -> Option<Mount> {
+    let mount = Mount::bind(&scratch.at(from), &scratch.at(to));
+    if mount.is_none() {
+        skip::record(skip::Reason::NeedsLoop);
+    }
+    mount
+}
+
+#[test]
+fn tree_is_not_copied_into_itself_through_a_second_mount() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    full(&scratch.src());
+    for dir in ["again", "part"] {
+        fs::create_dir(scratch.at(dir)).unwrap();
+    }
+    let Some(_again) = bind(&scratch, "src", "again") else { return };
+    let Some(_part) = bind(&scratch, "src/d", "part") else { return };
+    for destination in ["again", "again/d", "again/new", "part", "part/new"] {
+        for options in [&["-a"][..], &["-ax"]] {
+            refused(run(&scratch, options, "src/", &scratch.at(destination)), "inside the source");
+        }
+    }
+    // Upwards is no circle, and an exclude breaks one.
+    let _ = run(&scratch, &["-a"], "part/", &scratch.at("src")).expect_quiet_success();
+    let _ = run(&scratch, &["-a", "--exclude=/d/"], "src/", &scratch.at("part/new")).expect_quiet_success();
+}
+
+#[test]
+fn disk_mounted_in_the_source_is_a_destination_under_x() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    full(&scratch.src());
+    fs::create_dir(scratch.src().join("backup")).unwrap();
+    let Some(mount) = Mount::tmpfs(&scratch.src().join("backup"), "size=1m") else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    refused(run(&scratch, &["-a"], "src/", mount.path()), "inside the source");
+    let _ = run(&scratch, &["-ax"], "src/", mount.path()).expect_quiet_success();
+    assert!(mount.path().join("d/f").exists() && !mount.path().join("backup/d").exists());
+}
+
+#[test]
+fn what_is_mounted_at_the_destination_is_not_deleted() {
+    needs_dsync!();
+    needs_root!();
+    for (options, code) in [(&["-ax", "--delete"][..], 0), (&["-ax", "--del"], 0), (&["-a", "--delete"], 23)]
+    {
+        let scratch = Scratch::new();
+        full(&scratch.src());
+        full(&scratch.dst());
+        fs::create_dir_all(scratch.at("dst/mounted")).unwrap();
+        fs::create_dir_all(scratch.at("dst/gone/deep/mounted")).unwrap();
+        fs::write(scratch.at("dst/gone/file"), "").unwrap();
+        let mounts =
+            ["dst/mounted", "dst/gone/deep/mounted"].map(|at| Mount::tmpfs(&scratch.at(at), "size=1m"));
+        let [Some(first), Some(second)] = &mounts else {
+            skip::record(skip::Reason::NeedsLoop);
+            return;
+        };
+        for mount in [first, second] {
+            fs::write(mount.path().join("precious"), "data").unwrap();
+        }
+        let outcome = run(&scratch, options, "src/", &scratch.dst()).expect_code(code);
+        for mount in [first, second] {
+            assert!(mount.path().join("precious").exists(), "{}", outcome.account());
+        }
+        assert!(!scratch.at("dst/gone/file").exists(), "{}", outcome.account());
+    }
+}
