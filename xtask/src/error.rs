@@ -27,6 +27,12 @@ pub(crate) enum TaskError {
         /// Programs with the package that brings them.
         list: Vec<String>,
     },
+    /// A tool that only the registry has, and no registry: the check is left out, by name.
+    #[error("{package} is not installed and the registry does not answer")]
+    Unreachable {
+        /// What cargo was asked to install.
+        package: String,
+    },
     /// A file of the checkout could not be read.
     #[error("cannot read '{path}': {source}")]
     Read {

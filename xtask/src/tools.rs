@@ -41,26 +41,36 @@ pub(crate) fn provide(tools: &[Tool]) -> Result<(), TaskError> {
     packages.dedup();
     if !packages.is_empty() && is_root() && is_there("apt-get") {
         println!("installing {}", packages.join(" "));
-        run(command("apt-get", &["update", "-q"]).env("DEBIAN_FRONTEND", "noninteractive"))?;
-        let install = ["install", "-q", "-y", "--no-install-recommends"];
-        let args: Vec<&str> = install.into_iter().chain(packages).collect();
-        run(command("apt-get", &args).env("DEBIAN_FRONTEND", "noninteractive"))?;
+        let bounded = ["-q", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20"];
+        let apt = |verb: &[&str]| {
+            let args: Vec<&str> = bounded.iter().chain(verb).copied().collect();
+            run(command("apt-get", &args).env("DEBIAN_FRONTEND", "noninteractive"))
+        };
+        apt(&["update"])?;
+        apt(&[&["install", "-y", "--no-install-recommends"], &packages[..]].concat())?;
     }
     let list: Vec<String> =
         missing().map(|tool| format!("{} (Debian package {})", tool.program, tool.package)).collect();
     if list.is_empty() { Ok(()) } else { Err(TaskError::Missing { list }) }
 }
 
-/// Makes sure that a cargo subcommand is there, built without optimisation: it runs for seconds.
+/// Makes sure that a cargo subcommand is there, built without optimisation and debug information: it runs for
+/// seconds.
 ///
 /// # Errors
-/// Those of [`run`].
+/// Those of [`run`], or [`TaskError::Unreachable`] where it is the registry that is missing.
 pub(crate) fn provide_subcommand(name: &str, version: &str) -> Result<(), TaskError> {
     if succeeds(&env::var("CARGO").unwrap_or_else(|_| "cargo".into()), &[name, "--version"]) {
         return Ok(());
     }
-    println!("installing cargo-{name} {version}");
-    run(&mut cargo(&["install", "--locked", "--debug", "--quiet", &format!("cargo-{name}@{version}")]))
+    let package = format!("cargo-{name}@{version}");
+    println!("installing {package}");
+    let mut install = cargo(&["install", "--locked", "--debug", "--quiet", &package]);
+    install.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_NET_RETRY", "1");
+    run(&mut install).map_err(|error| {
+        let registry_answers = succeeds("cargo", &["info", "--quiet", &package]);
+        if registry_answers { error } else { TaskError::Unreachable { package } }
+    })
 }
 
 /// Makes sure that a component of the toolchain is there.
