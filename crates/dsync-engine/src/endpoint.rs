@@ -342,6 +342,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions) -> Result<Tree, SyncError
         recursive: options.recursive,
         one_file_system: options.one_file_system,
         filter: compile(options)?,
+        readers: dsync_fs::walk::default_readers(),
     };
     let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let walk = Walk::open(&operands, walk_options).map_err(|error| match error {

@@ -1,14 +1,22 @@
-//! Walks the given operands and prints how many entries per second one thread lists.
+//! `walk_rate READERS OPERAND...`: walks the operands, with so many threads besides the main one that read
+//! ahead, and prints how long that took.
 
 use std::{env, path::PathBuf, process::ExitCode, time::Instant};
 
 use dsync_fs::{Walk, WalkOptions};
 
 fn main() -> ExitCode {
-    let operands: Vec<PathBuf> = env::args_os().skip(1).map(PathBuf::from).collect();
+    let mut arguments = env::args_os().skip(1);
+    let readers = arguments.next().and_then(|readers| readers.to_str()?.parse().ok());
+    let Some(readers) = readers else {
+        eprintln!("usage: walk_rate READERS OPERAND...");
+        return ExitCode::FAILURE;
+    };
+    let operands: Vec<PathBuf> = arguments.map(PathBuf::from).collect();
     let operands: Vec<_> = operands.iter().map(PathBuf::as_path).collect();
     let start = Instant::now();
-    let walk = match Walk::open(&operands, WalkOptions { recursive: true, ..WalkOptions::default() }) {
+    let walk = match Walk::open(&operands, WalkOptions { recursive: true, readers, ..WalkOptions::default() })
+    {
         Ok(walk) => walk,
         Err(error) => {
             eprintln!("error: {error}");
@@ -17,7 +25,7 @@ fn main() -> ExitCode {
     };
     let (mut directories, mut entries, mut problems) = (0u64, 0u64, walk.operand_problems().len());
     for dir in walk {
-        directories += 1;
+        directories += u64::from(dir.last);
         entries += dir.entries.len() as u64;
         problems += dir.problems.len();
     }

@@ -30,6 +30,7 @@ use crate::{
     attributes::{self, Handle, Wanted},
     component::{Component, RelPath},
     metadata::{DeviceNumber, Kind, Metadata},
+    names::{Name, stat_in_disk_order},
     source_file::{SourceFile, stat_fd},
     staged::temp_name,
 };
@@ -222,17 +223,14 @@ impl Dir {
     pub(crate) fn list_once(&self) -> Listing {
         let mut names = Vec::new();
         let mut complete = true;
-        let error = self.for_each_name_once(&mut complete, |name, ino, _| names.push((ino, name)));
-        names.sort_unstable_by_key(|&(ino, _)| ino);
-        let mut entries: Vec<_> = names
-            .into_iter()
-            .map(|(_, name)| (self.stat(&name), name))
-            .map(|(stat, name)| (name, stat))
-            .collect();
-        entries.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        let error =
+            self.for_each_name_once(&mut complete, |name, ino, _| names.push(Name { name, layer: 0, ino }));
+        names.sort_unstable();
         // Network filesystems can list a name twice when a directory changes meanwhile.
-        entries.dedup_by(|(a, _), (b, _)| a == b);
-        Listing { entries, complete: complete && error.is_none(), error }
+        names.dedup_by(|a, b| a.name == b.name);
+        let stats = stat_in_disk_order(&names, |_| Some(self));
+        let entries = names.into_iter().zip(stats).filter_map(|(name, stat)| Some((name.name, stat?)));
+        Listing { entries: entries.collect(), complete: complete && error.is_none(), error }
     }
 
     /// Calls `each` with every name, its inode number and, where the filesystem tells, its type; clears

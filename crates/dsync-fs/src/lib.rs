@@ -12,7 +12,7 @@
 //! and visible.
 //!
 //! # What it does not do
-//! No network, no threads of its own, no policy: which entries are copied or removed is decided by the
+//! No network, no policy, no threads but those that read directories ahead of a walk: which entries are copied or removed is decided by the
 //! engine. Linux only.
 
 pub mod attributes;
@@ -22,8 +22,10 @@ pub mod dir;
 pub mod filter;
 pub mod ids;
 pub mod metadata;
+mod names;
 pub mod operand;
 mod place;
+mod read_ahead;
 pub mod remove;
 pub mod source_file;
 pub mod spool;
@@ -43,7 +45,7 @@ pub use crate::{
     place::Location,
     remove::{RemoveError, Spare},
     source_file::SourceFile,
-    spool::{SealedSpool, Spool, SpoolError},
+    spool::{RecordAt, SealedSpool, Spool, SpoolError},
     staged::{PreparedFile, StagedFile, is_temp_name},
     walk::{
         DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,

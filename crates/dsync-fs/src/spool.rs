@@ -26,7 +26,16 @@ use crate::{
 pub struct Spool {
     place: Place,
     buffer: Vec<u8>,
+    /// Bytes that were written out of the buffer.
+    written: u64,
     count: u64,
+}
+
+/// Where a record is, for reading it out of its turn.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordAt {
+    offset: u64,
+    index: u64,
 }
 
 /// Where the records go that outgrow memory.
@@ -88,23 +97,24 @@ impl Spool {
     /// What the system says about opening `dir` once more.
     pub fn new(dir: Option<&Dir>) -> Result<Self, SpoolError> {
         let dir = dir.map(Dir::reopen).transpose()?;
-        Ok(Self { place: Place::Memory(dir), buffer: Vec::new(), count: 0 })
+        Ok(Self { place: Place::Memory(dir), buffer: Vec::new(), written: 0, count: 0 })
     }
 
-    /// Appends a record.
+    /// Appends a record; tells where it will be.
     ///
     /// # Errors
     /// [`SpoolError::Io`], e.g. when the disk is full; [`SpoolError::TooLong`].
-    pub fn push(&mut self, record: &[u8]) -> Result<(), SpoolError> {
+    pub fn push(&mut self, record: &[u8]) -> Result<RecordAt, SpoolError> {
         let len = u32::try_from(record.len()).map_err(|_| SpoolError::TooLong { len: record.len() })?;
         if !self.buffer.is_empty() && self.buffer.len() + HEADER_LEN + record.len() > MAX_IN_MEMORY {
             self.write_out()?;
         }
+        let at = RecordAt { offset: self.written + self.buffer.len() as u64, index: self.count };
         self.buffer.extend_from_slice(&len.to_le_bytes());
         self.buffer.extend_from_slice(&xxh3_64_with_seed(record, self.count).to_le_bytes());
         self.buffer.extend_from_slice(record);
         self.count += 1;
-        Ok(())
+        Ok(at)
     }
 
     /// Ends writing.
@@ -135,6 +145,7 @@ impl Spool {
             }
             rest = rest.get(written..).unwrap_or_default();
         }
+        self.written += self.buffer.len() as u64;
         let mut emptied = mem::take(&mut self.buffer);
         emptied.clear();
         emptied.shrink_to(MAX_IN_MEMORY);
@@ -158,10 +169,7 @@ impl SealedSpool {
     ///
     /// Each item fails with [`SpoolError::Damaged`] when the record is not what was written.
     pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], SpoolError>> {
-        let mut rest = match &self.bytes {
-            Bytes::Memory(bytes) => bytes.as_slice(),
-            Bytes::Mapped(map) => map,
-        };
+        let mut rest = self.bytes();
         let mut index = 0;
         std::iter::from_fn(move || {
             if index >= self.count {
@@ -171,6 +179,23 @@ impl SealedSpool {
             index = if record.is_ok() { index + 1 } else { self.count };
             Some(record)
         })
+    }
+
+    /// One record.
+    ///
+    /// # Errors
+    /// [`SpoolError::Damaged`] when it is not what was written there.
+    pub fn get(&self, at: &RecordAt) -> Result<&[u8], SpoolError> {
+        let offset = usize::try_from(at.offset).ok();
+        let mut rest = offset.and_then(|offset| self.bytes().get(offset..)).unwrap_or_default();
+        take_record(&mut rest, at.index).ok_or(SpoolError::Damaged { index: at.index })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Memory(bytes) => bytes,
+            Bytes::Mapped(map) => map,
+        }
     }
 }
 
@@ -225,11 +250,26 @@ mod tests {
     }
 
     fn filled(dir: Option<&Dir>, count: u64) -> Spool {
+        with_places(dir, count).0
+    }
+
+    fn with_places(dir: Option<&Dir>, count: u64) -> (Spool, Vec<RecordAt>) {
         let mut spool = Spool::new(dir).unwrap();
-        for index in 0..count {
-            spool.push(&record(index)).unwrap();
+        let places = (0..count).map(|index| spool.push(&record(index)).unwrap()).collect();
+        (spool, places)
+    }
+
+    #[test]
+    fn records_are_found_out_of_their_turn() {
+        for count in [10, 2000] {
+            let (spool, places) = with_places(None, count);
+            let sealed = spool.seal().unwrap();
+            for index in (0..count).rev() {
+                assert_eq!(sealed.get(&places[index as usize]).unwrap(), record(index));
+            }
+            let nowhere = RecordAt { offset: 1 << 40, index: 0 };
+            assert!(matches!(sealed.get(&nowhere), Err(SpoolError::Damaged { index: 0 })));
         }
-        spool
     }
 
     #[test]

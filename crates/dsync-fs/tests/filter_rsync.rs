@@ -245,7 +245,7 @@ fn by_walk(root: &Path, rules: &[(bool, Vec<u8>)]) -> Option<BTreeSet<Vec<u8>>> 
     let filter = FilterSet::compile(&rules).ok()?;
     let mut operand = root.as_os_str().to_owned();
     operand.push("/");
-    let options = WalkOptions { recursive: true, one_file_system: false, filter };
+    let options = WalkOptions { recursive: true, filter, ..WalkOptions::default() };
     let mut found = BTreeSet::new();
     for dir in Walk::open(&[Path::new(&operand)], options).unwrap() {
         assert!(dir.problems.is_empty() && dir.complete);

@@ -137,8 +137,65 @@ fn operands_merge_as_rsync_merges_them() {
             Command::new("rsync").current_dir(root).arg("-a").args(*case).arg(&out).status().unwrap();
         assert!(status.success(), "{case:?}");
         let expected = contents(open(&[&format!("out{number}/")], root, recursive()));
-        assert_eq!(contents(open(case, root, recursive())), expected, "{case:?}");
+        for readers in [0, 3] {
+            let options = WalkOptions { readers, ..recursive() };
+            assert_eq!(contents(open(case, root, options)), expected, "{case:?}");
+        }
     }
+}
+
+/// What a walk gives: the path of each directory, its entries' names, its completeness. Parts are joined.
+fn given(walk: Walk) -> Vec<(RelPath, Vec<Component>, bool)> {
+    let mut dirs: Vec<(RelPath, Vec<Component>, bool)> = Vec::new();
+    let mut goes_on = false;
+    for dir in walk {
+        assert!(dir.problems.is_empty(), "{:?}", dir.problems);
+        let names = dir.entries.into_iter().map(|entry| entry.name);
+        if goes_on {
+            let current = dirs.last_mut().unwrap();
+            assert_eq!(current.0, dir.path);
+            current.1.extend(names);
+            current.2 = dir.complete;
+        } else {
+            dirs.push((dir.path, names.collect(), dir.complete));
+        }
+        goes_on = !dir.last;
+    }
+    assert!(!goes_on);
+    dirs
+}
+
+/// Directories of very many names come in parts; what is in them is walked after the last part.
+#[test]
+fn any_number_of_readers_gives_the_same_walk() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    for number in 0..5000 {
+        let text = number.to_string();
+        make(root, &[(&format!("one/wide/{number:x}"), &text), (&format!("two/wide/n{number}"), &text)]);
+        if number % 250 == 0 {
+            make(
+                root,
+                &[
+                    (&format!("one/wide/dir{number}/in/deep"), ""),
+                    (&format!("two/wide/dir{number}/in/too"), ""),
+                ],
+            );
+        }
+        if number < 300 {
+            make(root, &[(&format!("two/{}/{}/f{number}", number % 7, number % 11), &text)]);
+        }
+    }
+    let walked = |readers| given(open(&["one/", "two/"], root, WalkOptions { readers, ..recursive() }));
+    let alone = walked(0);
+    assert!(alone.iter().all(|(_, names, complete)| *complete && names.is_sorted()));
+    assert!(alone.iter().any(|(path, names, _)| path.as_bytes() == b"wide" && names.len() > 9500));
+    assert!(alone.iter().any(|(path, names, _)| path.as_bytes() == b"wide/dir250/in" && names.len() == 2));
+    for readers in [1, 4] {
+        assert!(walked(readers) == alone, "{readers} readers");
+    }
+    let mut half = open(&["one/", "two/"], root, WalkOptions { readers: 2, ..recursive() });
+    half.next();
 }
 
 #[test]

@@ -105,7 +105,8 @@ impl Deletions {
         directory.defer();
         self.entries += entries.len() as u64;
         let record = Record { path: directory.path.clone(), wanted: directory.wanted().copied(), entries };
-        self.spool.push(&record.encode()).map_err(spool_error)
+        self.spool.push(&record.encode()).map_err(spool_error)?;
+        Ok(())
     }
 
     fn remove_at_once(

@@ -1,10 +1,6 @@
 //! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
 
-use std::{
-    collections::{HashMap, HashSet},
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
-};
+use std::{collections::HashSet, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
 use dsync_wire::{
@@ -28,8 +24,13 @@ struct Lister<'a> {
     shared: &'a Shared<'a>,
     names: dsync_fs::Names,
     known_ids: HashSet<(bool, u32)>,
-    /// Numbers of directories that were listed as entries and not walked yet.
-    directories: HashMap<RelPath, EntryId>,
+    /// Numbers of directories that are still to be walked, the last one next; `None` for one that was not
+    /// listed as an entry.
+    directories: Vec<Option<EntryId>>,
+    /// Those of the current directory.
+    children: Vec<Option<EntryId>>,
+    /// The current directory, while parts of it are to come.
+    current: Option<Option<EntryId>>,
     next_entry: u64,
     bytes: u64,
 }
@@ -40,7 +41,9 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         shared,
         names: dsync_fs::Names::new(),
         known_ids: HashSet::new(),
-        directories: HashMap::from([(RelPath::root(), EntryId(0))]),
+        directories: vec![Some(EntryId(0))],
+        children: Vec::new(),
+        current: None,
         next_entry: 1,
         bytes: 0,
     };
@@ -70,21 +73,28 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
 }
 
 impl Lister<'_> {
-    /// Sends one directory's entries in parts.
+    /// Sends the entries of one directory, or of a part of it.
     fn directory(&mut self, dir: &WalkedDir) -> Result<(), SyncError> {
         for problem in &dir.problems {
             self.problem(problem.operation, problem.path.as_bytes(), &problem.error)?;
         }
-        let Some(number) = self.directories.remove(&dir.path) else { return Ok(()) };
+        // The walk goes depth first: what it gives is always the directory that was noted last.
+        let number = self.current.take().unwrap_or_else(|| self.directories.pop().flatten());
         let mut rest = dir.entries.as_slice();
-        loop {
+        while let Some(number) = number {
             let (part, tail) = rest.split_at(part_len(rest));
             rest = tail;
-            self.part(number, dir, part, rest.is_empty())?;
+            self.part(number, dir, part, dir.last && rest.is_empty())?;
             if rest.is_empty() {
-                return Ok(());
+                break;
             }
         }
+        if dir.last {
+            self.directories.extend(self.children.drain(..).rev());
+        } else {
+            self.current = Some(number);
+        }
+        Ok(())
     }
 
     fn part(
@@ -109,12 +119,11 @@ impl Lister<'_> {
             let Some(entry) = entry(walked, content) else {
                 let path = dir.path.join(&walked.name);
                 self.send_problem(Operation::Stat, &path, Cause::Unrepresentable)?;
+                self.note_directory(walked, None);
                 continue;
             };
             self.announce_ids(&walked.metadata)?;
-            if walked.metadata.kind == Kind::Dir {
-                self.directories.insert(dir.path.join(&walked.name), EntryId(self.next_entry));
-            }
+            self.note_directory(walked, Some(EntryId(self.next_entry)));
             let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
             let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
             // Sparse files may add up to more than 64 bits hold.
@@ -129,6 +138,13 @@ impl Lister<'_> {
         }
         let listing = Listing { dir: number, last, complete: dir.complete, entries };
         self.shared.session.control.send(&ControlMessage::Listing(listing))
+    }
+
+    /// Notes a directory that the walk will come to.
+    fn note_directory(&mut self, walked: &WalkedEntry, number: Option<EntryId>) {
+        if walked.metadata.kind == Kind::Dir && self.shared.session.options.recursive {
+            self.children.push(number);
+        }
     }
 
     /// Content hashes of the regular files of a part, with `checksum` only.

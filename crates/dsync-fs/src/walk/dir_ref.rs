@@ -7,7 +7,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    sync::{Arc, Mutex, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
 };
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     dir::Dir,
     metadata::Metadata,
     source_file::SourceFile,
+    walk::WalkOptions,
 };
 
 /// A directory of the walk that can be reached again later; cheap to clone and to keep. Valid after
@@ -35,9 +36,10 @@ pub(super) struct Layer {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) layers: Vec<Layer>,
+    pub(super) options: WalkOptions,
     recent: Mutex<VecDeque<Arc<Dir>>>,
     /// Which layer an entry of the root comes from, where an operand names the entry itself.
-    pub(super) named: OnceLock<HashMap<Component, u32>>,
+    named: RwLock<HashMap<Component, u32>>,
 }
 
 struct Node {
@@ -107,13 +109,10 @@ impl DirRef {
 
     /// Asks the layers in their order of precedence.
     fn first_found<T>(&self, name: &Component, ask: impl Fn(&Dir) -> io::Result<T>) -> io::Result<T> {
-        let named = match self.0.place {
-            None => self.0.shared.named.get().and_then(|named| named.get(name)),
-            Some(_) => None,
-        };
-        if let Some(&layer) = named {
-            let layer = usize::try_from(layer).ok().and_then(|layer| self.0.shared.layers.get(layer));
-            return layer.map_or_else(not_found, |layer| ask(&layer.base));
+        if self.0.place.is_none()
+            && let Some(layer) = self.0.shared.layer_of_named(name)
+        {
+            return self.0.shared.layer(layer).map_or_else(not_found, |layer| ask(&layer.base));
         }
         for index in 0..self.0.layers.len() {
             match self.open(index).and_then(|dir| ask(&dir)) {
@@ -122,6 +121,15 @@ impl DirRef {
             }
         }
         not_found()
+    }
+
+    /// The directory in a layer, by the layer's number; for the root also in a layer of which an operand
+    /// names entries.
+    pub(super) fn open_layer(&self, layer: u32) -> io::Result<Arc<Dir>> {
+        match self.0.layers.iter().position(|&at| at == layer) {
+            Some(index) => self.open(index),
+            None => self.0.shared.layer(layer).map_or_else(not_found, |layer| Ok(Arc::clone(&layer.base))),
+        }
     }
 
     /// The directory in its `index`-th layer.
@@ -142,8 +150,7 @@ impl DirRef {
     }
 
     fn layer(&self, index: usize) -> Option<&Layer> {
-        let id = usize::try_from(*self.0.layers.get(index)?).ok()?;
-        self.0.shared.layers.get(id)
+        self.0.shared.layer(*self.0.layers.get(index)?)
     }
 
     fn opened_or_base(&self, index: usize) -> Option<Arc<Dir>> {
@@ -172,8 +179,21 @@ impl DirRef {
 }
 
 impl Shared {
-    pub(super) fn new(layers: Vec<Layer>) -> Self {
-        Self { layers, recent: Mutex::default(), named: OnceLock::new() }
+    pub(super) fn new(layers: Vec<Layer>, options: WalkOptions) -> Self {
+        Self { layers, options, recent: Mutex::default(), named: RwLock::default() }
+    }
+
+    pub(super) fn layer(&self, number: u32) -> Option<&Layer> {
+        self.layers.get(usize::try_from(number).ok()?)
+    }
+
+    /// Notes where an entry of the root comes from.
+    pub(super) fn note_named(&self, name: Component, layer: u32) {
+        self.named.write().unwrap_or_else(PoisonError::into_inner).insert(name, layer);
+    }
+
+    fn layer_of_named(&self, name: &Component) -> Option<u32> {
+        self.named.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     /// Keeps a directory open until `MAX_RECENT` others have been opened.

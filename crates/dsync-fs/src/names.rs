@@ -1,0 +1,378 @@
+//! The names of one directory in byte order, however many there are.
+//!
+//! Takes names as the kernel lists them, from all layers of a merged directory. Up to [`MAX_FEW`] are
+//! simply sorted. More are sorted in runs that go to a [`Spool`] and are merged from there into chunks of
+//! some [`CHUNK`] names, which are given back in any order and to any thread. So a directory of ten
+//! million names takes the memory of one run ([`RUN_BYTES`]) and a few bytes for each name on the spool.
+//!
+//! Law: the chunks, one after the other, are all names in order of (name, layer); names that are equal
+//! but for their layer are in one chunk.
+
+use std::{cmp::Reverse, collections::BinaryHeap, io, mem};
+
+use crate::{
+    component::Component,
+    dir::Dir,
+    metadata::Metadata,
+    spool::{RecordAt, SealedSpool, Spool, SpoolError},
+};
+
+/// A listed name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    pub(crate) name: Component,
+    /// Where it was listed, of the layers of a merged directory.
+    pub(crate) layer: u32,
+    /// Its inode number; 0 where there are many names, whose order on the disk is not kept.
+    pub(crate) ino: u64,
+}
+
+/// All names of a directory.
+#[derive(Debug)]
+pub(crate) enum Names {
+    /// In order.
+    Few(Vec<Name>),
+    Many(SpooledNames),
+}
+
+/// Names that are too many to be kept at hand.
+#[derive(Debug)]
+pub(crate) struct SpooledNames {
+    spool: SealedSpool,
+    chunks: Vec<RecordAt>,
+}
+
+/// Collects and sorts.
+#[derive(Debug, Default)]
+pub(crate) struct NameSorter {
+    few: Vec<Name>,
+    run: Run,
+    runs: Vec<SpooledNames>,
+}
+
+impl NameSorter {
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// [`SpoolError`] when there are many names and they cannot be kept.
+    pub(crate) fn push(&mut self, name: Name) -> Result<(), SpoolError> {
+        if self.few.len() < MAX_FEW && self.run.is_empty() && self.runs.is_empty() {
+            self.few.push(name);
+            return Ok(());
+        }
+        for few in mem::take(&mut self.few) {
+            self.run.push(few.name.as_bytes(), few.layer);
+        }
+        self.run.push(name.name.as_bytes(), name.layer);
+        if self.run.records.len() >= RUN_BYTES {
+            let run = mem::take(&mut self.run).spool()?;
+            self.runs.push(run);
+        }
+        Ok(())
+    }
+
+    /// Sorts what is left.
+    ///
+    /// # Errors
+    /// [`SpoolError`] when there are many names and they cannot be kept.
+    pub(crate) fn finish(mut self) -> Result<Names, SpoolError> {
+        if self.run.is_empty() && self.runs.is_empty() {
+            self.few.sort_unstable();
+            return Ok(Names::Few(self.few));
+        }
+        let last = self.run.spool()?;
+        if self.runs.is_empty() {
+            return Ok(Names::Many(last));
+        }
+        self.runs.push(last);
+        merge(&self.runs).map(Names::Many)
+    }
+}
+
+impl SpooledNames {
+    /// Number of chunks.
+    pub(crate) fn chunk_count(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// The names of a chunk.
+    ///
+    /// # Errors
+    /// [`SpoolError::Damaged`] when they are not what was written.
+    pub(crate) fn chunk(&self, index: usize) -> Result<Vec<Name>, SpoolError> {
+        let damaged = || SpoolError::Damaged { index: index as u64 };
+        let place = self.chunks.get(index).ok_or_else(damaged)?;
+        let mut rest = self.spool.get(place)?;
+        let mut names = Vec::with_capacity(CHUNK);
+        let mut name = Vec::new();
+        while !rest.is_empty() {
+            let layer = decode(&mut rest, &mut name).ok_or_else(damaged)?;
+            let name = Component::new(&name).map_err(|_| damaged())?;
+            names.push(Name { name, layer, ino: 0 });
+        }
+        Ok(names)
+    }
+}
+
+/// Attributes of names in their order, read in the order of the inodes, which spares a disk with a cold
+/// cache most of its seeks. `None` where there is no directory to ask.
+pub(crate) fn stat_in_disk_order<'a>(
+    names: &[Name],
+    dir_of: impl Fn(&Name) -> Option<&'a Dir>,
+) -> Vec<Option<io::Result<Metadata>>> {
+    let mut stats: Vec<_> = names.iter().map(|_| None).collect();
+    let mut order: Vec<_> = names.iter().zip(&mut stats).collect();
+    order.sort_by_key(|(name, _)| name.ino);
+    for (name, stat) in order {
+        *stat = dir_of(name).map(|dir| dir.stat(&name.name));
+    }
+    stats
+}
+
+/// Names that are sorted together: one record after the other, and where each begins.
+#[derive(Debug, Default)]
+struct Run {
+    records: Vec<u8>,
+    starts: Vec<u32>,
+}
+
+impl Run {
+    fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    fn push(&mut self, name: &[u8], layer: u32) {
+        // A run ends at RUN_BYTES, far below 4 GiB; a name has at most 255 bytes.
+        self.starts.push(u32::try_from(self.records.len()).unwrap_or(u32::MAX));
+        self.records.extend_from_slice(&layer.to_le_bytes());
+        self.records.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+        self.records.extend_from_slice(name);
+    }
+
+    fn spool(mut self) -> Result<SpooledNames, SpoolError> {
+        let records = mem::take(&mut self.records);
+        self.starts.sort_unstable_by_key(|&start| record(&records, start));
+        let mut writer = ChunkWriter::new()?;
+        for &start in &self.starts {
+            let (name, layer) = record(&records, start);
+            writer.push(name, layer)?;
+        }
+        writer.finish()
+    }
+}
+
+/// The record that begins at `start`; the order of the pair is the order of a directory.
+fn record(records: &[u8], start: u32) -> (&[u8], u32) {
+    let rest = usize::try_from(start).ok().and_then(|start| records.get(start..)).unwrap_or_default();
+    match rest {
+        [a, b, c, d, len, tail @ ..] => {
+            let name = tail.get(..usize::from(*len)).unwrap_or_default();
+            (name, u32::from_le_bytes([*a, *b, *c, *d]))
+        }
+        _ => (&[], 0),
+    }
+}
+
+/// Merges sorted runs.
+fn merge(runs: &[SpooledNames]) -> Result<SpooledNames, SpoolError> {
+    let mut heads = BinaryHeap::with_capacity(runs.len());
+    for run in runs {
+        let mut cursor = Cursor { run, chunk: 0, rest: &[] };
+        let mut name = Vec::new();
+        if let Some(layer) = cursor.next(&mut name)? {
+            heads.push(Reverse(Head { name, layer, cursor }));
+        }
+    }
+    let mut writer = ChunkWriter::new()?;
+    while let Some(Reverse(mut head)) = heads.pop() {
+        writer.push(&head.name, head.layer)?;
+        if let Some(layer) = head.cursor.next(&mut head.name)? {
+            head.layer = layer;
+            heads.push(Reverse(head));
+        }
+    }
+    writer.finish()
+}
+
+/// The next name of a run.
+struct Head<'a> {
+    name: Vec<u8>,
+    layer: u32,
+    cursor: Cursor<'a>,
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (&self.name, self.layer).cmp(&(&other.name, other.layer))
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Head<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Head<'_> {}
+
+/// A place in a run.
+struct Cursor<'a> {
+    run: &'a SpooledNames,
+    chunk: usize,
+    rest: &'a [u8],
+}
+
+impl Cursor<'_> {
+    /// Goes on to the next name; gives its layer. `name` holds the one before.
+    fn next(&mut self, name: &mut Vec<u8>) -> Result<Option<u32>, SpoolError> {
+        if self.rest.is_empty() {
+            let Some(place) = self.run.chunks.get(self.chunk) else { return Ok(None) };
+            self.rest = self.run.spool.get(place)?;
+            self.chunk += 1;
+            name.clear();
+        }
+        let damaged = SpoolError::Damaged { index: self.chunk as u64 };
+        decode(&mut self.rest, name).ok_or(damaged).map(Some)
+    }
+}
+
+/// Writes sorted names in chunks.
+struct ChunkWriter {
+    spool: Spool,
+    chunks: Vec<RecordAt>,
+    chunk: Vec<u8>,
+    count: usize,
+    last: Vec<u8>,
+}
+
+impl ChunkWriter {
+    fn new() -> Result<Self, SpoolError> {
+        let (chunks, chunk, last) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { spool: Spool::new(None)?, chunks, chunk, count: 0, last })
+    }
+
+    fn push(&mut self, name: &[u8], layer: u32) -> Result<(), SpoolError> {
+        if self.count >= CHUNK && name != self.last {
+            self.end_chunk()?;
+        }
+        // The length of what is shared with the name before, that of the rest, the rest, the layer.
+        let shared = name.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
+        let rest = name.get(shared..).unwrap_or_default();
+        self.chunk.push(u8::try_from(shared).unwrap_or(u8::MAX));
+        self.chunk.push(u8::try_from(rest.len()).unwrap_or(u8::MAX));
+        self.chunk.extend_from_slice(rest);
+        let mut layer = layer;
+        while let low @ 0x80.. = layer {
+            self.chunk.push((low & 0x7f) as u8 | 0x80);
+            layer >>= 7;
+        }
+        self.chunk.push((layer & 0x7f) as u8);
+        self.last.truncate(shared);
+        self.last.extend_from_slice(rest);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn end_chunk(&mut self) -> Result<(), SpoolError> {
+        self.chunks.push(self.spool.push(&self.chunk)?);
+        self.chunk.clear();
+        self.last.clear();
+        self.count = 0;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<SpooledNames, SpoolError> {
+        if self.count > 0 {
+            self.end_chunk()?;
+        }
+        Ok(SpooledNames { spool: self.spool.seal()?, chunks: self.chunks })
+    }
+}
+
+/// Reads one name of a chunk after the one before it; gives its layer.
+fn decode(rest: &mut &[u8], name: &mut Vec<u8>) -> Option<u32> {
+    let [shared, len, tail @ ..] = *rest else { return None };
+    let (new, mut tail) = tail.split_at_checked(usize::from(*len))?;
+    name.truncate(usize::from(*shared));
+    name.extend_from_slice(new);
+    let mut layer = 0;
+    for shift in (0..32).step_by(7) {
+        let (byte, after) = tail.split_first()?;
+        tail = after;
+        layer |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    *rest = tail;
+    Some(layer)
+}
+
+/// Names that are kept as they are: nearly every directory there is.
+const MAX_FEW: usize = 8192;
+
+/// Names of a chunk: one unit of work for a thread, one or two messages on the wire.
+pub(crate) const CHUNK: usize = 4096;
+
+/// Bytes of names that are sorted at once: with 20 bytes each, some three million.
+#[cfg(not(test))]
+const RUN_BYTES: usize = 64 << 20;
+#[cfg(test)]
+const RUN_BYTES: usize = 64 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn sorted(names: &[Name]) -> (Vec<Name>, usize) {
+        let mut sorter = NameSorter::default();
+        for name in names {
+            sorter.push(name.clone()).unwrap();
+        }
+        match sorter.finish().unwrap() {
+            Names::Few(names) => (names, 0),
+            Names::Many(many) => {
+                let chunks: Vec<_> = (0..many.chunk_count()).map(|at| many.chunk(at).unwrap()).collect();
+                for pair in chunks.windows(2) {
+                    assert_ne!(pair[0].last().unwrap().name, pair[1][0].name, "equal names are together");
+                }
+                (chunks.concat(), chunks.len())
+            }
+        }
+    }
+
+    /// Law: whatever their number, all names come back in order. Names like those that people have, and
+    /// long random ones.
+    #[test]
+    fn names_come_back_in_order_from_every_form() {
+        let mut state = 88_172_645_463_325_252_u64;
+        for (count, chunks) in [(0, 0..1), (1, 0..1), (8192, 0..1), (8193, 2..4), (60_000, 10..20)] {
+            let mut names: Vec<Name> = (0..count)
+                .map(|number| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    let name = match state % 3 {
+                        0 => format!("IMG_{:05}.jpg", state % 100_000),
+                        1 => format!("{state:016x}").repeat((state % 15) as usize + 1),
+                        _ => format!("{number}"),
+                    };
+                    let layer = if number % 5 == 0 { 300_000 } else { number % 3 };
+                    Name { name: Component::new(name.as_bytes()).unwrap(), layer, ino: 0 }
+                })
+                .collect();
+            let (found, found_chunks) = sorted(&names);
+            names.sort();
+            assert_eq!(count > 8192, found_chunks > 0);
+            assert!(found == names, "{count} names");
+            assert!(chunks.contains(&found_chunks), "{count} names in {found_chunks} chunks");
+        }
+    }
+}

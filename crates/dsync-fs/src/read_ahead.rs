@@ -1,0 +1,374 @@
+//! Work that is done before its results are wanted, in the order in which they will be.
+//!
+//! The order is that of a stack: the top is wanted next, and a job that is done leaves its result in its
+//! place, with the jobs that follow from it right below. So a depth-first walk is read ahead by any number
+//! of threads, and its results still come as one thread would give them.
+//!
+//! Laws: results come in stack order whatever the threads do; the one who wants them never waits for a job
+//! that nobody has begun, because it does that one itself (so there may be no threads at all); threads
+//! begin nothing more while [`MAX_READY`] results or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
+
+use std::{
+    panic::resume_unwind,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{Builder, JoinHandle},
+};
+
+/// A piece of work.
+pub(crate) trait Job: Send + Sized + 'static {
+    /// What comes of it.
+    type Output: Send;
+
+    /// Does it.
+    fn run(self) -> Done<Self>;
+}
+
+/// What comes of a job.
+pub(crate) struct Done<J: Job> {
+    /// The result; `None` when others take the job's place.
+    pub(crate) output: Option<J::Output>,
+    /// How much memory the result stands for, in the unit of [`MAX_WEIGHT`].
+    pub(crate) weight: usize,
+    /// What is wanted right after it, the next first.
+    pub(crate) then: Vec<J>,
+}
+
+/// A stack of jobs and the threads that work on it.
+pub(crate) struct ReadAhead<J: Job> {
+    shared: Arc<Shared<J>>,
+    threads: Vec<JoinHandle<()>>,
+    wanted_threads: usize,
+}
+
+struct Shared<J: Job> {
+    state: Mutex<State<J>>,
+    /// For the threads: there is something to do, or nothing any more.
+    work: Condvar,
+    /// For the one who wants results: a job is done.
+    done: Condvar,
+}
+
+struct State<J: Job> {
+    /// The last is wanted next.
+    stack: Vec<Slot<J>>,
+    tickets: u64,
+    /// Jobs on the stack that nobody has begun.
+    waiting: usize,
+    /// Results on the stack, and what they weigh.
+    ready: usize,
+    weight: usize,
+    /// Threads that wait for work.
+    idle: usize,
+    /// The one who wants results waits for one that a thread has begun.
+    awaited: bool,
+    over: bool,
+    /// A thread ended without its result.
+    broken: bool,
+}
+
+enum Slot<J: Job> {
+    Waiting(J),
+    Begun(u64),
+    Ready(J::Output, usize),
+}
+
+impl<J: Job> ReadAhead<J> {
+    /// An empty stack; at most `threads` threads start when there is work for them.
+    pub(crate) fn new(threads: usize) -> Self {
+        let state = State {
+            stack: Vec::new(),
+            tickets: 0,
+            waiting: 0,
+            ready: 0,
+            weight: 0,
+            idle: 0,
+            awaited: false,
+            over: false,
+            broken: false,
+        };
+        let shared = Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() };
+        Self { shared: Arc::new(shared), threads: Vec::new(), wanted_threads: threads }
+    }
+
+    /// Puts jobs on the stack, the first on top.
+    pub(crate) fn push(&mut self, jobs: impl DoubleEndedIterator<Item = J>) {
+        let mut state = self.shared.lock();
+        let before = state.stack.len();
+        state.stack.extend(jobs.rev().map(Slot::Waiting));
+        state.waiting += state.stack.len() - before;
+        self.shared.wake(&state);
+    }
+
+    /// Takes the top: waits for it, or does it here. `None` when the stack is empty.
+    pub(crate) fn next(&mut self) -> Option<J::Output> {
+        self.start_threads();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            if state.broken {
+                drop(state);
+                self.pass_on_panic();
+                return None;
+            }
+            match state.stack.pop()? {
+                Slot::Ready(output, weight) => {
+                    state.ready -= 1;
+                    state.weight -= weight;
+                    // Not for each: a thread that wakes should find more than one job allowed.
+                    if state.ready <= MAX_READY / 2 && state.weight <= MAX_WEIGHT / 2 {
+                        shared.wake(&state);
+                    }
+                    return Some(output);
+                }
+                Slot::Waiting(job) => {
+                    let ticket = state.begin();
+                    state.stack.push(Slot::Begun(ticket));
+                    drop(state);
+                    let done = job.run();
+                    state = shared.lock();
+                    state.place(ticket, done);
+                    shared.wake(&state);
+                }
+                begun @ Slot::Begun(_) => {
+                    state.stack.push(begun);
+                    state.awaited = true;
+                    state = shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.awaited = false;
+                }
+            }
+        }
+    }
+
+    /// Starts threads once there is more to do than what is wanted now.
+    fn start_threads(&mut self) {
+        if self.threads.len() >= self.wanted_threads || self.shared.lock().stack.len() < 2 {
+            return;
+        }
+        while self.threads.len() < self.wanted_threads {
+            let shared = Arc::clone(&self.shared);
+            match Builder::new().name("read-ahead".into()).spawn(move || shared.work_ahead()) {
+                Ok(thread) => self.threads.push(thread),
+                // All the same without them, only slower.
+                Err(_) => self.wanted_threads = self.threads.len(),
+            }
+        }
+    }
+
+    fn stop(&mut self) -> Vec<JoinHandle<()>> {
+        self.shared.lock().over = true;
+        self.shared.work.notify_all();
+        std::mem::take(&mut self.threads)
+    }
+
+    fn pass_on_panic(&mut self) {
+        self.wanted_threads = 0;
+        for thread in self.stop() {
+            if let Err(panic) = thread.join() {
+                resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl<J: Job> Drop for ReadAhead<J> {
+    fn drop(&mut self) {
+        for thread in self.stop() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<J: Job> Shared<J> {
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, state: &State<J>) {
+        if state.idle > 0 && state.waiting > 0 {
+            self.work.notify_all();
+        }
+    }
+
+    /// A thread's life.
+    fn work_ahead(&self) {
+        let mut state = self.lock();
+        while !state.over {
+            let Some((ticket, job)) = state.take_ahead() else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            let guard = Unfinished(self);
+            let done = job.run();
+            std::mem::forget(guard);
+            state = self.lock();
+            state.place(ticket, done);
+            self.wake(&state);
+            if state.awaited {
+                self.done.notify_one();
+            }
+        }
+    }
+}
+
+impl<J: Job> State<J> {
+    /// Notes that a waiting job is begun.
+    fn begin(&mut self) -> u64 {
+        self.waiting -= 1;
+        self.tickets += 1;
+        self.tickets
+    }
+
+    /// The waiting job nearest to the top, unless enough lies ready.
+    fn take_ahead(&mut self) -> Option<(u64, J)> {
+        if self.waiting == 0 || self.ready >= MAX_READY || self.weight >= MAX_WEIGHT {
+            return None;
+        }
+        let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Waiting(_)))?;
+        let ticket = self.begin();
+        match std::mem::replace(self.stack.get_mut(at)?, Slot::Begun(ticket)) {
+            Slot::Waiting(job) => Some((ticket, job)),
+            _ => None,
+        }
+    }
+
+    /// Puts what came of a job in its place.
+    fn place(&mut self, ticket: u64, done: Done<J>) {
+        // Near the top: only results and what follows from them can have come above it.
+        let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Begun(begun) if *begun == ticket));
+        let Some(at) = at else { return };
+        let Done { output, weight, then } = done;
+        self.waiting += then.len();
+        let above = output.map(|output| {
+            self.ready += 1;
+            self.weight += weight;
+            Slot::Ready(output, weight)
+        });
+        self.stack.splice(at..=at, then.into_iter().rev().map(Slot::Waiting).chain(above));
+    }
+}
+
+/// Tells the one who waits when a job ends in a panic.
+struct Unfinished<'a, J: Job>(&'a Shared<J>);
+
+impl<J: Job> Drop for Unfinished<'_, J> {
+    fn drop(&mut self) {
+        self.0.lock().broken = true;
+        self.0.done.notify_all();
+    }
+}
+
+/// Results that lie ready. Enough that a slow consumer never finds a fast disk's thread asleep for long;
+/// each may hold a directory open.
+const MAX_READY: usize = 256;
+
+/// What they weigh, in directory entries of some 200 bytes: 3 MB.
+const MAX_WEIGHT: usize = 16 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A node of a generated tree: gives its number, then its children's.
+    #[derive(Debug, Clone)]
+    struct Node {
+        number: u32,
+        children: Vec<Self>,
+        /// Gives no result of its own.
+        split: bool,
+    }
+
+    impl Job for Node {
+        type Output = u32;
+
+        fn run(self) -> Done<Self> {
+            if self.number.is_multiple_of(7) {
+                std::thread::yield_now();
+            }
+            let output = (!self.split).then_some(self.number);
+            Done { output, weight: 1, then: self.children }
+        }
+    }
+
+    fn numbers_of(node: &Node, into: &mut Vec<u32>) {
+        if !node.split {
+            into.push(node.number);
+        }
+        node.children.iter().for_each(|child| numbers_of(child, into));
+    }
+
+    fn tree() -> impl Strategy<Value = Node> {
+        let leaf =
+            any::<(u32, bool)>().prop_map(|(number, split)| Node { number, children: Vec::new(), split });
+        leaf.prop_recursive(5, 400, 12, |inner| {
+            (any::<(u32, bool)>(), prop::collection::vec(inner, 0..12))
+                .prop_map(|((number, split), children)| Node { number, children, split })
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+        /// Law: any number of threads gives what one gives, in the same order.
+        #[test]
+        fn results_come_in_stack_order(roots in prop::collection::vec(tree(), 0..4), threads in 0..4_usize) {
+            let mut expected = Vec::new();
+            roots.iter().for_each(|root| numbers_of(root, &mut expected));
+            let mut ahead = ReadAhead::new(threads);
+            ahead.push(roots.into_iter());
+            let found: Vec<u32> = std::iter::from_fn(|| ahead.next()).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    /// One of a thousand jobs that count how many were begun.
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Job for Counted {
+        type Output = ();
+
+        fn run(self) -> Done<Self> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Done { output: Some(()), weight: 1, then: Vec::new() }
+        }
+    }
+
+    #[test]
+    fn threads_do_not_run_away_from_the_one_who_wants_the_results() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let mut ahead = ReadAhead::new(3);
+        ahead.push((0..4 * MAX_READY).map(|_| Counted(Arc::clone(&begun))));
+        for taken in 1..=4 * MAX_READY {
+            ahead.next().unwrap();
+            assert!(begun.load(Ordering::SeqCst) <= taken + MAX_READY + 3);
+        }
+        assert!(ahead.next().is_none());
+    }
+
+    struct Fails(bool);
+
+    impl Job for Fails {
+        type Output = ();
+
+        fn run(self) -> Done<Self> {
+            assert!(!self.0, "this job panics");
+            std::thread::yield_now();
+            Done { output: Some(()), weight: 1, then: Vec::new() }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "this job panics")]
+    fn a_panic_reaches_the_one_who_wants_the_results() {
+        let mut ahead = ReadAhead::new(2);
+        ahead.push((0..10_000).map(|number| Fails(number == 5_000)));
+        while ahead.next().is_some() {}
+    }
+}

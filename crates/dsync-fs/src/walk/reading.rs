@@ -1,0 +1,339 @@
+//! One directory of a walk while it is read, in all its layers.
+
+use std::{io, sync::Arc};
+
+use super::{DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry};
+use crate::{
+    component::{Component, RelPath},
+    dir::Dir,
+    metadata::{Kind, Metadata},
+    names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
+    read_ahead::{Done, Job},
+    staged::is_temp_name,
+};
+
+/// What a walk still has to read.
+pub(super) enum WalkJob {
+    Root(Root),
+    Child(Child),
+    Chunk(Chunk),
+}
+
+/// The root, once.
+pub(super) struct Root {
+    pub(super) handle: DirRef,
+    /// What operands name themselves, with the layer of each.
+    pub(super) named: Vec<(Component, u32)>,
+    pub(super) complete: bool,
+}
+
+/// A directory below the root.
+pub(super) struct Child {
+    parent: DirRef,
+    name: Component,
+    layers: Arc<[u32]>,
+    /// Some layer's directory is not descended into.
+    partly: bool,
+    depth: u32,
+}
+
+/// Some names of a directory that has very many.
+pub(super) struct Chunk {
+    handle: DirRef,
+    names: Arc<SpooledNames>,
+    index: usize,
+    depth: u32,
+    /// What the reading of the names came to, told with the last chunk.
+    ending: Option<Ending>,
+}
+
+/// How the reading of a directory's names went.
+struct Ending {
+    complete: bool,
+    problems: Vec<WalkProblem>,
+}
+
+/// A directory or a part of one.
+pub(super) struct Part {
+    pub(super) walked: WalkedDir,
+    /// Directories in it that are walked when all its parts have been given.
+    pub(super) children: Vec<Child>,
+}
+
+impl Job for WalkJob {
+    type Output = Part;
+
+    fn run(self) -> Done<Self> {
+        match self {
+            Self::Root(Root { handle, named, complete }) => {
+                let mut reading = Reading::new(handle, 0, true);
+                reading.complete = complete;
+                reading.names_of_directory(named)
+            }
+            Self::Child(child) => {
+                let handle = child.parent.child(child.name, child.layers);
+                let mut reading = Reading::new(handle, child.depth, true);
+                reading.complete = !child.partly;
+                if child.depth > MAX_DEPTH {
+                    reading.problem(
+                        None,
+                        WalkOperation::ReadDirectory,
+                        rustix::io::Errno::NAMETOOLONG.into(),
+                    );
+                    return reading.done(true);
+                }
+                reading.names_of_directory(Vec::new())
+            }
+            Self::Chunk(Chunk { handle, names, index, depth, ending }) => {
+                let mut reading = Reading::new(handle, depth, false);
+                match names.chunk(index) {
+                    Ok(names) => reading.entries_of(names),
+                    Err(error) => {
+                        reading.problem(None, WalkOperation::ReadDirectory, io::Error::other(error));
+                    }
+                }
+                let last = ending.is_some();
+                if let Some(ending) = ending {
+                    reading.complete &= ending.complete;
+                    reading.problems.extend(ending.problems);
+                }
+                reading.done(last)
+            }
+        }
+    }
+}
+
+/// A directory, or a part of it, while it is read.
+struct Reading {
+    handle: DirRef,
+    depth: u32,
+    path: RelPath,
+    /// Path of an entry for the filters; the first `prefix` bytes are the directory's.
+    entry_path: Vec<u8>,
+    prefix: usize,
+    entries: Vec<WalkedEntry>,
+    children: Vec<Child>,
+    complete: bool,
+    /// All of a directory is read here, not a part.
+    whole: bool,
+    problems: Vec<WalkProblem>,
+}
+
+impl Reading {
+    fn new(handle: DirRef, depth: u32, whole: bool) -> Self {
+        let path = handle.path();
+        let mut entry_path = Vec::new();
+        if !handle.shared().options.filter.is_empty() && !path.is_root() {
+            entry_path.extend_from_slice(path.as_bytes());
+            entry_path.push(b'/');
+        }
+        let prefix = entry_path.len();
+        let (entries, children, problems) = (Vec::new(), Vec::new(), Vec::new());
+        Self { handle, depth, path, entry_path, prefix, entries, children, complete: true, whole, problems }
+    }
+
+    /// Reads the names of all layers; then the entries, or leaves them to jobs of their own.
+    fn names_of_directory(mut self, named: Vec<(Component, u32)>) -> Done<WalkJob> {
+        let mut sorter = NameSorter::default();
+        for layer in self.handle.layers().to_vec() {
+            match self.handle.open_layer(layer) {
+                Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
+                Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
+            }
+        }
+        let mut named = named.into_iter().map(|(name, layer)| Name { name, layer, ino: 0 });
+        let kept = named.try_for_each(|name| sorter.push(name));
+        match kept.and_then(|()| sorter.finish()) {
+            Ok(Names::Few(names)) => self.entries_of(names),
+            Ok(Names::Many(names)) => return self.split(names),
+            Err(error) => self.problem(None, WalkOperation::ReadDirectory, io::Error::other(error)),
+        }
+        self.done(true)
+    }
+
+    fn names_of_layer(&mut self, dir: &Dir, layer: u32, sorter: &mut NameSorter) {
+        let mut complete = true;
+        let mut kept = Ok(());
+        // Opened for this walk and not handed out yet: nobody else lists it.
+        let error = dir.for_each_name_once(&mut complete, |name, ino, _| {
+            if kept.is_ok() && !is_temp_name(name.as_bytes()) {
+                kept = sorter.push(Name { name, layer, ino });
+            }
+        });
+        if let Some(error) = error {
+            self.problem(None, WalkOperation::ReadDirectory, error);
+        } else if let Err(error) = kept {
+            self.problem(None, WalkOperation::ReadDirectory, io::Error::other(error));
+        } else if !complete {
+            let error = io::Error::from(rustix::io::Errno::ILSEQ);
+            self.problem(None, WalkOperation::ReadDirectory, error);
+        }
+    }
+
+    /// Leaves the entries to a job for each chunk of names.
+    fn split(self, names: SpooledNames) -> Done<WalkJob> {
+        let names = Arc::new(names);
+        let chunks = (0..names.chunk_count()).map(|index| Chunk {
+            handle: self.handle.clone(),
+            names: Arc::clone(&names),
+            index,
+            depth: self.depth,
+            ending: None,
+        });
+        let mut chunks: Vec<_> = chunks.collect();
+        if let Some(last) = chunks.last_mut() {
+            last.ending = Some(Ending { complete: self.complete, problems: self.problems });
+        }
+        Done { output: None, weight: 0, then: chunks.into_iter().map(WalkJob::Chunk).collect() }
+    }
+
+    /// Reads the entries of these names, which are in order.
+    fn entries_of(&mut self, mut names: Vec<Name>) {
+        // Network filesystems can list a name twice when a directory changes meanwhile.
+        names.dedup_by(|a, b| a.name == b.name && a.layer == b.layer);
+        let mut candidates = Vec::with_capacity(names.len());
+        let mut dirs: Vec<(u32, Arc<Dir>)> = Vec::new();
+        let mut lost = Vec::new();
+        for name in &names {
+            if dirs.iter().any(|&(layer, _)| layer == name.layer) || lost.contains(&name.layer) {
+                continue;
+            }
+            match self.handle.open_layer(name.layer) {
+                Ok(dir) => dirs.push((name.layer, dir)),
+                Err(error) => {
+                    lost.push(name.layer);
+                    self.problem(None, WalkOperation::ReadDirectory, error);
+                }
+            }
+        }
+        let dir_of =
+            |name: &Name| dirs.iter().find(|&&(layer, _)| layer == name.layer).map(|(_, dir)| &**dir);
+        let stats = stat_in_disk_order(&names, dir_of);
+        for (name, stat) in names.into_iter().zip(stats) {
+            let Some((dir, stat)) = dir_of(&name).zip(stat) else { continue };
+            match stat {
+                Ok(metadata) => {
+                    if let Some(entry) = self.take(dir, name.name, metadata) {
+                        candidates.push((entry, name.layer));
+                    }
+                }
+                Err(_) if self.excludes(&name.name, false) && self.excludes(&name.name, true) => {}
+                Err(error) => self.problem(Some(&name.name), WalkOperation::Stat, error),
+            }
+        }
+        self.merge(candidates);
+    }
+
+    fn take(&mut self, dir: &Dir, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
+        if self.excludes(&name, metadata.kind == Kind::Dir) {
+            return None;
+        }
+        let link_target = match metadata.kind {
+            Kind::Symlink => match dir.read_link(&name) {
+                Ok(target) => Some(target),
+                Err(error) => {
+                    self.problem(Some(&name), WalkOperation::ReadLink, error);
+                    return None;
+                }
+            },
+            _ => None,
+        };
+        Some(WalkedEntry { name, metadata, link_target })
+    }
+
+    fn excludes(&mut self, name: &Component, is_dir: bool) -> bool {
+        let filter = &self.handle.shared().options.filter;
+        if filter.is_empty() {
+            return false;
+        }
+        self.entry_path.truncate(self.prefix);
+        self.entry_path.extend_from_slice(name.as_bytes());
+        filter.excludes(&self.entry_path, is_dir)
+    }
+
+    /// Merges runs of equal names: of the layers, which are numbered in the order of the operands, the
+    /// first wins, except that directories are joined and beat what is none.
+    fn merge(&mut self, candidates: Vec<(WalkedEntry, u32)>) {
+        self.entries.reserve(candidates.len());
+        let mut directories = Vec::new();
+        let mut rest = candidates.into_iter().peekable();
+        while let Some((mut winner, mut layer)) = rest.next() {
+            directories.clear();
+            if winner.metadata.kind == Kind::Dir {
+                directories.push((layer, winner.metadata));
+            }
+            while let Some((next, of)) = rest.next_if(|(next, _)| next.name == winner.name) {
+                if next.metadata.kind != Kind::Dir {
+                    continue;
+                }
+                directories.push((of, next.metadata));
+                if winner.metadata.kind != Kind::Dir {
+                    (winner, layer) = (next, of);
+                }
+            }
+            if !directories.is_empty() {
+                self.child(&winner.name, &directories);
+            } else if !self.handle.layers().contains(&layer) {
+                self.handle.shared().note_named(winner.name.clone(), layer);
+            }
+            self.entries.push(winner);
+        }
+    }
+
+    /// Notes a directory to be walked, in all its layers.
+    fn child(&mut self, name: &Component, found: &[(u32, Metadata)]) {
+        let shared = self.handle.shared();
+        if !shared.options.recursive {
+            return;
+        }
+        let mut layers: Vec<u32> = Vec::with_capacity(found.len());
+        let mut seen: Vec<(u64, u64)> = Vec::with_capacity(found.len());
+        let mut partly = false;
+        for &(layer, metadata) in found {
+            let device = shared.layer(layer).map(|layer| layer.device);
+            if shared.options.one_file_system && device != Some(metadata.dev) {
+                partly = true;
+                continue;
+            }
+            // The same operand given twice is one directory, not two.
+            let identity = (metadata.dev, metadata.ino);
+            if !seen.contains(&identity) {
+                seen.push(identity);
+                layers.push(layer);
+            }
+        }
+        let inherited = self.handle.layers();
+        let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
+        let (parent, depth) = (self.handle.clone(), self.depth + 1);
+        self.children.push(Child { parent, name: name.clone(), layers, partly, depth });
+    }
+
+    fn problem(&mut self, name: Option<&Component>, operation: WalkOperation, error: io::Error) {
+        // A name that is gone is known to be absent; anything else leaves a gap.
+        if name.is_none() || error.kind() != io::ErrorKind::NotFound {
+            self.complete = false;
+        }
+        let path = name.map_or_else(|| self.path.clone(), |name| self.path.join(name));
+        self.problems.push(WalkProblem { path, operation, error });
+    }
+
+    fn done(self, last: bool) -> Done<WalkJob> {
+        // Of a whole directory the next to be wanted are known; those of a part come after its last part.
+        let weight = self.entries.len() + 1;
+        let walked = WalkedDir {
+            path: self.path,
+            dir: self.handle,
+            entries: self.entries,
+            last,
+            complete: self.complete,
+            problems: self.problems,
+        };
+        let (children, then) =
+            if self.whole { (Vec::new(), self.children) } else { (self.children, Vec::new()) };
+        let then = then.into_iter().map(WalkJob::Child).collect();
+        Done { output: Some(Part { walked, children }), weight, then }
+    }
+}
+
+/// Deepest directory that is walked: bounds the memory of a walk through a tree made to exhaust it.
+const MAX_DEPTH: u32 = 4096;
