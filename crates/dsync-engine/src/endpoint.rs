@@ -28,7 +28,7 @@ use crate::{
     halt::POLL,
     observe::Connection,
     session::{self, DestinationMail, Invitation, Session, SourceMail},
-    source::{self, Tree},
+    source::{self, ListedFiles, Tree},
 };
 
 /// Where the new files are.
@@ -179,10 +179,13 @@ fn local(
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
     let terms = session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT };
+    let files = ListedFiles::default();
+    let theirs = files.clone();
     let (result, peer) = std::thread::scope(|scope| {
-        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel));
+        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
-            let terms = destination::Terms { operand: path, filter, observer: Some(observer) };
+            let terms =
+                destination::Terms { operand: path, filter, observer: Some(observer), files: Some(files) };
             destination::run(session, mail, terms, cancel)
         });
         here.close(CloseReason::Done);
@@ -207,7 +210,7 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let tree = open_tree(paths, &options)?;
+    let tree = open_tree(paths, &options, ListedFiles::default())?;
     let role = PeerRole::Destination { path: path.into_vec() };
     with_remote(host, connect, observer, cancel, |link| {
         let terms = session::Terms { role, options, timeout: connect.timeout };
@@ -231,7 +234,7 @@ fn pull(
     with_remote(host, connect, observer, cancel, |link| {
         let terms = session::Terms { role, options, timeout: connect.timeout };
         let (session, mail) = Session::start_destination(link, terms)?;
-        let terms = destination::Terms { operand: path, filter, observer: Some(observer) };
+        let terms = destination::Terms { operand: path, filter, observer: Some(observer), files: None };
         destination::run(session, mail, terms, cancel)
     })
 }
@@ -303,17 +306,22 @@ pub fn serve(input: OwnedFd, output: OwnedFd, ssh_connection: Option<&str>) -> R
     let timeout = ConnectOptions::default().timeout;
     let options = AcceptOptions { ssh_connection: ssh_connection.map(str::to_owned), idle_timeout: timeout };
     let link = dsync_transport::accept(input, output, &options)?;
-    serve_link(link.into(), timeout, &CancelToken::new())
+    serve_link(link.into(), timeout, &CancelToken::new(), ListedFiles::default())
 }
 
-/// Serves one session over a link, in whatever role the controller gives.
-fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> Result<(), SyncError> {
+/// Serves one session over a link, in whatever role the controller gives; as a source it lists into `files`.
+fn serve_link(
+    link: Arc<dyn Link>,
+    timeout: Duration,
+    cancel: &CancelToken,
+    files: ListedFiles,
+) -> Result<(), SyncError> {
     let Invitation { session, receiver, role } = Session::accept(link, timeout)?;
     match role {
         PeerRole::Source { paths } => {
             let paths: Vec<_> =
                 paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-            let tree = match open_tree(&paths, &session.options) {
+            let tree = match open_tree(&paths, &session.options, files) {
                 Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
@@ -328,7 +336,7 @@ fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> R
             };
             session.control.send(&ControlMessage::Ready)?;
             let operand = PathBuf::from(OsString::from_vec(path));
-            let terms = destination::Terms { operand, filter, observer: None };
+            let terms = destination::Terms { operand, filter, observer: None, files: None };
             let mail = DestinationMail { receiver, order: DestinationInbox::peer() };
             destination::run(session, mail, terms, cancel)?;
         }
@@ -337,7 +345,7 @@ fn serve_link(link: Arc<dyn Link>, timeout: Duration, cancel: &CancelToken) -> R
 }
 
 /// Opens the source operands; a missing one is an error when it is the only one.
-fn open_tree(paths: &[PathBuf], options: &SyncOptions) -> Result<Tree, SyncError> {
+fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
         one_file_system: options.one_file_system,
@@ -363,7 +371,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions) -> Result<Tree, SyncError
                 _ => SyncError::SourceMissing { path },
             })
         }
-        _ => Ok(Tree { operands: paths.to_vec(), walk }),
+        _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod attributes;
 pub mod commit;
 pub mod component;
 pub mod dir;
+pub mod extents;
 pub mod filter;
 pub mod ids;
 pub mod metadata;
@@ -38,6 +39,7 @@ pub use crate::{
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{Dir, DirLock, Listing, Special},
+    extents::{CopyError, Patched, Sharing},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},

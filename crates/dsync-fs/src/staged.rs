@@ -6,7 +6,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -105,6 +105,14 @@ impl StagedFile {
         read_full_at(self.fd.as_fd(), offset, buf)
     }
 
+    /// The number of the filesystem that the file is on.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn device(&self) -> io::Result<u64> {
+        self.temp.dir.device()
+    }
+
     /// Sets the length; a part that was never written is a hole.
     ///
     /// # Errors
@@ -155,6 +163,12 @@ impl StagedFile {
             retry(|| fdatasync(&self.fd))?;
         }
         Ok(PreparedFile { temp: self.temp, target: self.target, basis })
+    }
+}
+
+impl AsFd for StagedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

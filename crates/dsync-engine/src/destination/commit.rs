@@ -5,21 +5,50 @@
 //! not wait long for their names, and the source's credit returns only with them.
 
 use std::{
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, select};
-use dsync_fs::{CommitError, CommitGroup, PreparedFile};
-use dsync_wire::message::{Cause, Operation};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
+use dsync_wire::{
+    link::LinkError,
+    message::{Cause, Operation, Timestamp},
+};
 
 use super::{Site, directory::cause, files::Pending};
-use crate::SyncError;
+use crate::{SyncError, plan::fs_timestamp};
 
 /// A finished file on its way to its name.
 pub(super) struct Commit {
-    pub(super) prepared: PreparedFile,
-    pub(super) file: Arc<Pending>,
+    prepared: PreparedFile,
+    file: Arc<Pending>,
+}
+
+/// Sets the attributes of a written temporary and hands it to the committer; `mtime` is the time of the
+/// content that was read, which may be newer than the listing.
+pub(super) fn submit(
+    site: &Site<'_>,
+    file: &Arc<Pending>,
+    staged: io::Result<StagedFile>,
+    mtime: Timestamp,
+) -> Result<(), SyncError> {
+    let staged = match staged {
+        Ok(staged) => staged,
+        Err(error) => return file.broke(site, Operation::WriteFile, error),
+    };
+    let mut wanted = file.wanted;
+    wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
+    match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
+        Ok(prepared) => {
+            file.arrived(site);
+            let commit = Commit { prepared, file: Arc::clone(file) };
+            // The committer ends early only when the run has failed.
+            site.commits.send(commit).map_err(|_| SyncError::Link(LinkError::Closed))
+        }
+        Err(error) => file.broke(site, Operation::SetAttributes, error),
+    }
 }
 
 /// Commits until no more files come; gives the group for the final sync.
@@ -82,7 +111,7 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
                     CommitError::BasisChanged => Cause::Changed,
                     CommitError::Sync { source } => {
                         // Final for the whole group, and the next group's sync would prove nothing.
-                        let source = std::io::Error::new(source.kind(), source);
+                        let source = io::Error::new(source.kind(), source);
                         return Err(SyncError::Filesystem {
                             operation: Operation::Commit,
                             path: site.display_path(&path),

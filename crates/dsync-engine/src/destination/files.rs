@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     sync::{Arc, Mutex},
 };
 
@@ -195,7 +196,10 @@ impl Pending {
             site.signatures.give(basis.signature_bytes);
         }
         if again {
-            return site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt });
+            return match &site.local {
+                Some(local) => local.again(self),
+                None => site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt }),
+            };
         }
         site.account.transfer_failed(self.action, self.size);
         let operation = match cause {
@@ -204,6 +208,17 @@ impl Pending {
         };
         site.problem(operation, &self.directory.path.join(&self.name), cause)?;
         self.done(site)
+    }
+
+    /// Records what the system said at the destination; what every other file would meet ends the run.
+    pub(super) fn broke(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        operation: Operation,
+        error: io::Error,
+    ) -> Result<(), SyncError> {
+        let cause = site.cause_or_fatal(operation, &self.directory.path.join(&self.name), error)?;
+        self.fail(site, operation, cause)
     }
 
     /// Records a failure at the destination.

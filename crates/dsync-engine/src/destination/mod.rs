@@ -10,6 +10,7 @@ mod delete;
 mod directory;
 mod files;
 mod inbox;
+mod local;
 mod owners;
 mod planner;
 mod receive;
@@ -40,6 +41,7 @@ use self::{
     commit::Commit,
     credit::Credit,
     files::{Files, Pending},
+    local::Local,
     planner::Leftover,
     target::Target,
 };
@@ -49,6 +51,7 @@ use crate::{
     halt::lock,
     plan::Policy,
     session::{DestinationMail, Session},
+    source::ListedFiles,
 };
 
 /// What the destination's threads share.
@@ -59,6 +62,8 @@ pub(super) struct Site<'a> {
     account: Account<'a>,
     files: Files,
     commits: Sender<Commit>,
+    /// Present in a local run: content is read here, not asked for.
+    local: Option<Local>,
     /// Files asked for that have neither arrived nor failed.
     awaited: Credit,
     /// Directories held open.
@@ -85,6 +90,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) filter: FilterSet,
     /// Who hears of events: `None` when the source is the controller.
     pub(crate) observer: Option<&'a dyn crate::Observer>,
+    /// The source's files, when it is in this process.
+    pub(crate) files: Option<ListedFiles>,
 }
 
 /// Makes the destination like the source; gives the account of it.
@@ -99,7 +106,7 @@ pub(crate) fn run(
     {
         let control = Arc::clone(&session.control);
         let audience = terms.observer.map_or(Audience::Wire(&control), Audience::Observer);
-        let site = Site::new(&session, audience, commits_tx);
+        let site = Site::new(&session, audience, commits_tx, terms.files.map(Local::new));
         let site = &site;
         let halt = &session.halt;
         let report = &mut report;
@@ -109,7 +116,7 @@ pub(crate) fn run(
         std::thread::scope(|scope| {
             let (over_tx, over) = bounded::<()>(0);
             let pulse_over = over.clone();
-            let (signers_tx, signers) = bounded(QUEUED_SIGNATURES);
+            let (readers_tx, readers) = bounded(QUEUED_FILES);
             let (listed_tx, listed) = unbounded();
             let (refinements_tx, refinements) = unbounded();
             let (done_tx, commits_over) = bounded::<()>(0);
@@ -120,23 +127,29 @@ pub(crate) fn run(
             let inbox =
                 halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx, &refinements_tx));
             let planner = halt.spawn(scope, "plan", move || {
-                let plan = planner::run(site, terms.operand, &Arc::new(terms.filter), signers_tx, &listed)?;
+                let plan = planner::run(site, terms.operand, &Arc::new(terms.filter), readers_tx, &listed)?;
                 *lock(leftover) = plan;
                 Ok(())
             });
-            for _ in 0..SIGNERS {
-                let (signers, refinements) = (signers.clone(), refinements.clone());
-                halt.spawn(scope, "sign", move || sign::run(site, &signers, &refinements));
+            let lanes =
+                (0..session.data_lanes).map(|_| halt.spawn(scope, "receive", move || receive::run(site)));
+            let mut writers: Vec<_> = lanes.collect();
+            match &site.local {
+                Some(local) => writers.extend(local::workers().map(|_| {
+                    let readers = readers.clone();
+                    halt.spawn(scope, "copy", move || local::run(site, local, &readers))
+                })),
+                None => (0..SIGNERS).for_each(|_| {
+                    let (readers, refinements) = (readers.clone(), refinements.clone());
+                    halt.spawn(scope, "sign", move || sign::run(site, &readers, &refinements));
+                }),
             }
-            drop(signers);
-            let lanes: Vec<_> = (0..session.data_lanes)
-                .map(|_| halt.spawn(scope, "receive", move || receive::run(site)))
-                .collect();
+            drop(readers);
             let committer = halt.spawn(scope, "commit", move || {
                 *lock(group) = Some(commit::run(site, &commits, &commits_over)?);
                 Ok(())
             });
-            for thread in lanes.into_iter().chain([planner]).flatten() {
+            for thread in writers.into_iter().chain([planner]).flatten() {
                 let _ = thread.join();
             }
             drop(done_tx);
@@ -155,7 +168,12 @@ pub(crate) fn run(
 }
 
 impl<'a> Site<'a> {
-    fn new(session: &'a Session, audience: Audience<'a>, commits: Sender<Commit>) -> Self {
+    fn new(
+        session: &'a Session,
+        audience: Audience<'a>,
+        commits: Sender<Commit>,
+        local: Option<Local>,
+    ) -> Self {
         let descriptors = dsync_fs::sys::raise_nofile_limit();
         let options = session.options.clone();
         let durability = match options.durability {
@@ -174,6 +192,7 @@ impl<'a> Site<'a> {
             durability,
             files: Files::default(),
             commits,
+            local,
             awaited: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
@@ -271,8 +290,8 @@ impl<'a> Site<'a> {
 
 /// Signers: two keep a disk and the processors busy; each signature is parallel in itself.
 const SIGNERS: usize = 2;
-/// Old files that wait for a signer.
-const QUEUED_SIGNATURES: usize = 64;
+/// Files that wait for a signer or a copier, by reference.
+const QUEUED_FILES: usize = 256;
 /// Finished files that wait for the committer, each with a name only.
 const QUEUED_COMMITS: usize = 1024;
 /// Directories held open, unless the descriptor limit is lower.

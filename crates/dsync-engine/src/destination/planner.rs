@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{Component, Dir, FilterSet, Kind, Metadata, RelPath, is_temp_name};
 use dsync_wire::{
     event::{Action, FileType, Planned},
-    link::{Carrier, LinkError},
+    link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
 };
 
@@ -42,7 +42,8 @@ pub(super) struct Planner<'a> {
     site: &'a Site<'a>,
     operand: PathBuf,
     protection: Protection,
-    signers: Sender<Arc<Pending>>,
+    /// Takes the files that this end reads something of first: old files to sign or, in a local run, all.
+    readers: Sender<Arc<Pending>>,
     owners: Owners,
     target: Option<Target>,
     /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
@@ -107,7 +108,7 @@ pub(super) fn run(
     site: &Site<'_>,
     operand: PathBuf,
     filter: &Arc<FilterSet>,
-    signers: Sender<Arc<Pending>>,
+    readers: Sender<Arc<Pending>>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
     let protection = Protection::new(filter, &site.policy.options);
@@ -115,7 +116,7 @@ pub(super) fn run(
         site,
         operand,
         protection: protection.clone(),
-        signers,
+        readers,
         owners: Owners::new(&site.policy.options),
         target: None,
         root_is_contents: false,
@@ -547,19 +548,14 @@ impl Planner<'_> {
         }
         site.awaited.take(1, &site.session.halt);
         let has_basis = existing.is_some_and(|old| {
-            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && self.sends_deltas()
+            let sends_delta = !site.policy.options.whole_file;
+            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && sends_delta
         });
-        if has_basis {
-            // The signers end early only when the run has failed.
-            return self.signers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
+        if has_basis || site.local.is_some() {
+            // They end early only when the run has failed.
+            return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
         }
         site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
-    }
-
-    /// In a local run both ends read the same disk: a delta would read the old file only to save a copy
-    /// in memory. rsync does the same.
-    fn sends_deltas(&self) -> bool {
-        !self.site.policy.options.whole_file && self.site.session.link.carrier() != Carrier::Memory
     }
 
     /// Makes, replaces or retags a link, device, fifo or socket.

@@ -1,29 +1,24 @@
 //! One data lane at the destination: decompresses, writes, verifies, hands on to the committer.
 
-use std::{
-    io,
-    sync::{Arc, atomic::Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
-use dsync_fs::{PreparedFile, StagedFile};
+use dsync_fs::StagedFile;
 use dsync_wire::{
     codec::decode_records,
     compress::{Packed, Unpacker},
     frame::DataReceiver,
     limits::MAX_RAW_FRAME,
-    link::LinkError,
-    message::{Cause, DataMessage, EntryId, FileEnd, FileOutcome, Operation, Record, Segment, Timestamp},
+    message::{Cause, DataMessage, EntryId, FileEnd, FileOutcome, Operation, Record, Segment},
     state::LaneInbox,
 };
 
 use super::{
-    Site,
-    commit::Commit,
+    Site, commit,
     files::{Pending, Verified},
     stage::{Incoming, Stage, protocol},
 };
-use crate::{SyncError, plan::fs_timestamp};
+use crate::SyncError;
 
 /// The state of one lane.
 struct Lane<'a> {
@@ -105,7 +100,7 @@ impl Lane<'_> {
         let Some(dir) = &file.directory.dir else { return Ok(()) };
         let staged = StagedFile::create(dir, file.name.clone())
             .and_then(|staged| staged.write_all_at(0, &record.content).map(|()| staged));
-        self.prepare(&file, staged, mtime)
+        commit::submit(self.site, &file, staged, mtime)
     }
 
     fn begin(&mut self, header: &Segment) -> Result<(), SyncError> {
@@ -142,43 +137,10 @@ impl Lane<'_> {
     fn commit_if_good(&self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
         let Verified::Good(stage) = verified else { return Ok(()) };
         match Stage::take(&stage) {
-            Ok(Some((staged, mtime))) => self.prepare(file, Ok(staged), mtime),
+            Ok(Some((staged, mtime))) => commit::submit(self.site, file, Ok(staged), mtime),
             Ok(None) => Ok(()),
-            Err(error) => self.failed(file, Operation::WriteFile, error),
+            Err(error) => file.broke(self.site, Operation::WriteFile, error),
         }
-    }
-
-    /// Sets the attributes of a written temporary and hands it to the committer.
-    fn prepare(
-        &self,
-        file: &Arc<Pending>,
-        staged: io::Result<StagedFile>,
-        mtime: Timestamp,
-    ) -> Result<(), SyncError> {
-        let staged = match staged {
-            Ok(staged) => staged,
-            Err(error) => return self.failed(file, Operation::WriteFile, error),
-        };
-        let mut wanted = file.wanted;
-        // The time of the content that was read, which may be newer than the listing.
-        wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
-        match staged.prepare(&wanted, file.basis_stamp(), self.site.durability) {
-            Ok(prepared) => self.hand_over(file, prepared),
-            Err(error) => self.failed(file, Operation::SetAttributes, error),
-        }
-    }
-
-    fn hand_over(&self, file: &Arc<Pending>, prepared: PreparedFile) -> Result<(), SyncError> {
-        file.arrived(self.site);
-        let commit = Commit { prepared, file: Arc::clone(file) };
-        // The committer ends early only when the run has failed.
-        self.site.commits.send(commit).map_err(|_| SyncError::Link(LinkError::Closed))
-    }
-
-    fn failed(&self, file: &Arc<Pending>, operation: Operation, error: io::Error) -> Result<(), SyncError> {
-        let path = file.directory.path.join(&file.name);
-        let cause = self.site.cause_or_fatal(operation, &path, error)?;
-        file.fail(self.site, operation, cause)
     }
 
     /// The file of an entry number; `None` when what comes for it is void. A number that was never

@@ -16,7 +16,7 @@ use crate::halt::{Halt, lock, wait};
 
 /// The listed entries that the destination has not released.
 #[derive(Default)]
-pub(super) struct Catalogue {
+pub(crate) struct Catalogue {
     state: Mutex<State>,
     room: Condvar,
 }

@@ -15,16 +15,17 @@ mod read;
 
 use std::{
     collections::HashMap,
+    io,
     path::PathBuf,
     sync::{Arc, Mutex},
 };
 
 use crossbeam_channel::bounded;
 use dsync_delta::RefineRequest;
-use dsync_fs::Walk;
+use dsync_fs::{SourceFile, Walk};
 use dsync_wire::{
     event::Report,
-    message::{ControlMessage, EntryId, Refine},
+    message::{Cause, ControlMessage, EntryId, Refine},
 };
 
 pub(crate) use self::catalogue::MAX_UNRELEASED_ENTRIES;
@@ -43,7 +44,7 @@ use crate::{
 /// What the source's threads share.
 struct Shared<'a> {
     session: &'a Session,
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
     queue: Queue,
     effort: EffortGauge,
     /// Files whose second round of sums is awaited.
@@ -79,6 +80,25 @@ pub(crate) struct Tree {
     pub(crate) operands: Vec<PathBuf>,
     /// The walk over them.
     pub(crate) walk: Walk,
+    /// Where a destination in the same process finds the listed files.
+    pub(crate) files: ListedFiles,
+}
+
+/// The listed files of a source, for a destination in the same process: it reads them itself.
+#[derive(Clone, Default)]
+pub(crate) struct ListedFiles(Arc<Catalogue>);
+
+impl ListedFiles {
+    /// Opens a listed file that was not released.
+    pub(crate) fn open(&self, entry: EntryId) -> Result<SourceFile, Cause> {
+        let listed = self.0.find(entry).ok_or(Cause::Vanished)?;
+        read::open(&listed)
+    }
+
+    /// The cause that an error of reading stands for.
+    pub(crate) fn cause(error: &io::Error) -> Cause {
+        read::cause(error)
+    }
 }
 
 /// Serves a destination until it has everything; gives its report.
@@ -93,7 +113,7 @@ pub(crate) fn run(
     {
         let shared = Shared {
             session: &session,
-            catalogue: Catalogue::default(),
+            catalogue: tree.files.0,
             queue: Queue::default(),
             refining: Mutex::default(),
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),

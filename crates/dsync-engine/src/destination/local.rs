@@ -1,0 +1,271 @@
+//! Stages 3 to 7 of a local run: content goes from file to file and crosses no link.
+//!
+//! The source lists and the planner decides as in every run; then, instead of asking for a file, the
+//! destination opens it by the source's own directory handle. It shares the source's extents where both are on
+//! one filesystem that can; else it shares those of the old file, where the destination's filesystem can, and
+//! writes only what differs; else it copies, a large file by all workers at once. Holes stay holes.
+//!
+//! The law: a copy is submitted only if the source file was unchanged from its opening to the end of the
+//! last read (invariant D7), and then takes the same way to its name as one that came over a link. Nothing
+//! is hashed: there is no peer to distrust and no wire to corrupt what the kernel copies.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::available_parallelism,
+};
+
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use dsync_fs::{CopyError, Sharing, SourceFile, StagedFile};
+use dsync_wire::{
+    event::Action,
+    message::{Cause, Operation},
+};
+
+use super::{Site, commit, files::Pending};
+use crate::{SyncError, halt::lock, plan::timestamp, source::ListedFiles};
+
+/// What the workers share.
+pub(super) struct Local {
+    files: ListedFiles,
+    sharing: Sharing,
+    jobs: (Sender<Job>, Receiver<Job>),
+}
+
+/// What a worker does before it takes the next file.
+enum Job {
+    /// Copy segments of this file as long as there are any.
+    Help(Arc<Large>),
+    /// Copy this file again: it changed while it was read.
+    Again(Arc<Pending>),
+}
+
+/// One copy under way.
+struct Copy {
+    file: Arc<Pending>,
+    source: SourceFile,
+    /// The copy holds an old file's bytes: only what differs is written.
+    patch: bool,
+}
+
+/// A copy that all workers take part in.
+struct Large {
+    copy: Copy,
+    /// Taken when the last segment is done.
+    staged: RwLock<Option<StagedFile>>,
+    next: AtomicU64,
+    left: AtomicU64,
+    failed: Mutex<Option<Failure>>,
+}
+
+/// Why a copy came to nothing.
+enum Failure {
+    /// The source could not be read, or changed.
+    Source(Cause),
+    /// The copy could not be written.
+    Written(std::io::Error),
+}
+
+/// One worker's state.
+struct Worker<'a> {
+    site: &'a Site<'a>,
+    local: &'a Local,
+    buffers: (Vec<u8>, Vec<u8>),
+}
+
+/// The workers of a run: copying is done by the kernel, so more than a few only wait for each other.
+pub(super) fn workers() -> Range<usize> {
+    0..available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
+}
+
+/// Copies files until no more come.
+pub(super) fn run(site: &Site<'_>, local: &Local, files: &Receiver<Arc<Pending>>) -> Result<(), SyncError> {
+    let mut worker = Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default() };
+    while !site.session.halt.stopped() {
+        select! {
+            recv(local.jobs.1) -> job => match job {
+                Ok(Job::Help(large)) => worker.segments(&large)?,
+                Ok(Job::Again(file)) => worker.copy(&file)?,
+                Err(_) => return Ok(()),
+            },
+            // The planner ends when every file has arrived: no job is left then.
+            recv(files) -> file => match file {
+                Ok(file) => worker.copy(&file)?,
+                Err(_) => return Ok(()),
+            },
+        }
+    }
+    Ok(())
+}
+
+impl Local {
+    pub(super) fn new(files: ListedFiles) -> Self {
+        Self { files, sharing: Sharing::default(), jobs: unbounded() }
+    }
+
+    /// Has a file copied once more.
+    pub(super) fn again(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        self.send(Job::Again(Arc::clone(file)))
+    }
+
+    fn send(&self, job: Job) -> Result<(), SyncError> {
+        // Cannot fail: this end of the channel lives as long as the other.
+        self.jobs.0.send(job).map_err(|_| SyncError::Aborted { message: "no copier is left".to_owned() })
+    }
+}
+
+impl Worker<'_> {
+    /// Copies one file, or begins a large one.
+    fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        let source = match self.local.files.open(file.entry) {
+            Ok(source) if timestamp(source.stamp().mtime).is_valid() => source,
+            Ok(_) => return file.give_up_or_retry(self.site, Cause::Unrepresentable),
+            Err(cause) => return file.give_up_or_retry(self.site, cause),
+        };
+        let Some(dir) = &file.directory.dir else { return Ok(()) };
+        let staged = match StagedFile::create(dir, file.name.clone()) {
+            Ok(staged) => staged,
+            Err(error) => return file.broke(self.site, Operation::WriteFile, error),
+        };
+        let len = source.len();
+        if len > 0 && self.local.sharing.clone_whole(&staged, &source) {
+            self.site.account.received(len, 0, 0);
+            return self.submit(&Copy { file: Arc::clone(file), source, patch: false }, staged);
+        }
+        let patch = self.clone_old(file, &staged);
+        // Before anything is written: what stays a hole, and what an old file had beyond.
+        if (patch || source.has_holes() || len > SEGMENT_BYTES)
+            && let Err(error) = staged.set_len(len)
+        {
+            return file.broke(self.site, Operation::WriteFile, error);
+        }
+        let copy = Copy { file: Arc::clone(file), source, patch };
+        if len > SEGMENT_BYTES {
+            return self.large(copy, staged);
+        }
+        match self.range(&copy, &staged, 0..len) {
+            Ok(()) => self.submit(&copy, staged),
+            Err(failure) => self.failed(file, failure),
+        }
+    }
+
+    /// Makes the empty copy one of the old file, where that costs nothing. True when it did.
+    fn clone_old(&self, file: &Pending, staged: &StagedFile) -> bool {
+        let whole = self.site.policy.options.whole_file || file.action != Action::Update;
+        if whole || !staged.device().is_ok_and(|device| self.local.sharing.may_share(device, device)) {
+            return false;
+        }
+        let Some(dir) = &file.directory.dir else { return false };
+        let old = dir.open_source(&file.name);
+        old.is_ok_and(|old| !old.is_empty() && self.local.sharing.clone_whole(staged, &old))
+    }
+
+    /// Begins a large file: every worker is asked to help.
+    fn large(&mut self, copy: Copy, staged: StagedFile) -> Result<(), SyncError> {
+        let large = Arc::new(Large {
+            left: AtomicU64::new(copy.source.len().div_ceil(SEGMENT_BYTES)),
+            copy,
+            staged: RwLock::new(Some(staged)),
+            next: AtomicU64::new(0),
+            failed: Mutex::default(),
+        });
+        for _ in workers().skip(1) {
+            self.local.send(Job::Help(Arc::clone(&large)))?;
+        }
+        self.segments(&large)
+    }
+
+    /// Copies segments of a large file until all are claimed; whoever ends the last one submits the file.
+    fn segments(&mut self, large: &Large) -> Result<(), SyncError> {
+        let len = large.copy.source.len();
+        while !self.site.session.halt.stopped() {
+            let start = large.next.fetch_add(1, Ordering::Relaxed).saturating_mul(SEGMENT_BYTES);
+            if start >= len {
+                return Ok(());
+            }
+            // After a failure the rest is claimed and left.
+            if lock(&large.failed).is_none() {
+                let staged = large.staged.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let Some(staged) = staged.as_ref() else { return Ok(()) };
+                let end = len.min(start + SEGMENT_BYTES);
+                if let Err(failure) = self.range(&large.copy, staged, start..end) {
+                    lock(&large.failed).get_or_insert(failure);
+                }
+            }
+            if large.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                return self.end(large);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, large: &Large) -> Result<(), SyncError> {
+        let staged = large.staged.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        match (lock(&large.failed).take(), staged) {
+            (Some(failure), _) => self.failed(&large.copy.file, failure),
+            (None, Some(staged)) => self.submit(&large.copy, staged),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Copies a range of a file: its data, and where the copy has old bytes its holes.
+    fn range(&mut self, copy: &Copy, staged: &StagedFile, range: Range<u64>) -> Result<(), Failure> {
+        let (mut literal, mut matched) = (0, 0);
+        let mut at = range.start;
+        for data in copy.source.data_ranges(range.clone()) {
+            let data = data.map_err(|error| Failure::Source(ListedFiles::cause(&error)))?;
+            if copy.patch {
+                staged.punch_hole(at, data.start - at).map_err(Failure::Written)?;
+                let patched = staged.patch_from(&copy.source, data.clone(), &mut self.buffers)?;
+                literal += patched.written;
+                matched += patched.equal;
+            } else {
+                literal += staged.copy_from(&copy.source, data.clone(), &mut self.buffers.0)?;
+            }
+            at = data.end;
+        }
+        if copy.patch {
+            staged.punch_hole(at, range.end - at).map_err(Failure::Written)?;
+        }
+        let zero = (range.end - range.start).saturating_sub(literal + matched);
+        self.site.account.received(literal, matched, zero);
+        Ok(())
+    }
+
+    /// Hands a finished copy on, if it is of one state of the source.
+    fn submit(&self, copy: &Copy, staged: StagedFile) -> Result<(), SyncError> {
+        let cause = match copy.source.is_unchanged() {
+            Ok(true) => {
+                let mtime = timestamp(copy.source.stamp().mtime);
+                return commit::submit(self.site, &copy.file, Ok(staged), mtime);
+            }
+            Ok(false) => Cause::Changed,
+            Err(error) => ListedFiles::cause(&error),
+        };
+        copy.file.give_up_or_retry(self.site, cause)
+    }
+
+    fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {
+        match failure {
+            Failure::Source(cause) => file.give_up_or_retry(self.site, cause),
+            Failure::Written(error) => file.broke(self.site, Operation::WriteFile, error),
+        }
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Write(error) => Self::Written(error),
+            CopyError::Read(error) => Self::Source(ListedFiles::cause(&error)),
+            _ => Self::Source(Cause::Unrepresentable),
+        }
+    }
+}
+
+/// What one worker copies of a large file at a time: 8 MiB take a few milliseconds, so that the workers end
+/// together and an interrupt is heard.
+const SEGMENT_BYTES: u64 = 8 << 20;

@@ -1,0 +1,333 @@
+//! Content that goes from one open file to another without passing the wire.
+//!
+//! Where a filesystem shares extents (btrfs, XFS), [`Sharing::clone_whole`] makes a staged file a copy of another
+//! in one call, whatever its length; elsewhere [`StagedFile::copy_from`] lets the kernel copy a range, and reads
+//! and writes where it will not. Holes stay holes: [`SourceFile::data_ranges`] names what is not one.
+//!
+//! The law: a staged file has the same bytes whichever way they came; no way is assumed to work because
+//! another call on the same filesystem did, only not to work because it was refused.
+
+use std::{
+    collections::HashSet,
+    io,
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
+
+use rustix::{
+    fs::{copy_file_range, ioctl_ficlone},
+    io::Errno,
+};
+
+use crate::{source_file::SourceFile, staged::StagedFile};
+
+/// Which pairs of filesystems are known not to share extents, so that a tree of small files does not
+/// ask once for each of them.
+#[derive(Debug, Default)]
+pub struct Sharing {
+    refused: Mutex<HashSet<(u64, u64)>>,
+}
+
+impl Sharing {
+    /// False when files of these two filesystems (by number) are known not to share extents.
+    pub fn may_share(&self, from: u64, to: u64) -> bool {
+        !self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&(from, to))
+    }
+
+    /// Makes `staged`, which must be empty, a copy of `file` that shares its extents. False when that
+    /// cannot be done: nothing was written then.
+    ///
+    /// The copy is of one state of `file`: the kernel keeps writers out meanwhile.
+    pub fn clone_whole(&self, staged: &StagedFile, file: &SourceFile) -> bool {
+        let Ok(to) = staged.device() else { return false };
+        let from = file.stamp().dev;
+        if !self.may_share(from, to) {
+            return false;
+        }
+        match ioctl_ficlone(staged, file) {
+            Ok(()) => true,
+            Err(error) => {
+                // Other errors (a file without copy-on-write among others) are this file's own.
+                if matches!(error, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) {
+                    self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to));
+                }
+                false
+            }
+        }
+    }
+}
+
+/// Why content could not be copied: which of the two files it is about.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The file that is copied could not be read.
+    #[error("cannot read the file that is copied")]
+    Read(#[source] io::Error),
+    /// The staged file could not be written.
+    #[error("cannot write the copy")]
+    Write(#[source] io::Error),
+}
+
+impl StagedFile {
+    /// Copies `range` of `file` to the same place; gives the number of bytes copied, fewer than asked for
+    /// only where `file` ends.
+    ///
+    /// Inside the kernel where both are on one filesystem, which saves one of two copies in memory. `buffer` is for the other case and grows to 256 KiB.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn copy_from(
+        &self,
+        file: &SourceFile,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, CopyError> {
+        let mut at = range.start;
+        while at < range.end {
+            let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
+            let (mut from, mut to) = (at, at);
+            match copy_file_range(file, Some(&mut from), self, Some(&mut to), want) {
+                Ok(0) => break,
+                Ok(count) => at += count as u64,
+                Err(Errno::INTR) => {}
+                // Another filesystem, an old kernel, a sandbox; and for errors of a disk this way tells which
+                // of the two disks it was.
+                Err(_) => return Ok(at - range.start + self.copy_by_hand(file, at..range.end, buffer)?),
+            }
+        }
+        Ok(at - range.start)
+    }
+
+    /// Reads and writes `range`.
+    fn copy_by_hand(
+        &self,
+        file: &SourceFile,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, CopyError> {
+        buffer.resize(BUFFER_BYTES, 0);
+        let mut at = range.start;
+        while at < range.end {
+            let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let count = file.read_full_at(at, &mut buffer[..want]).map_err(CopyError::Read)?;
+            if count == 0 {
+                break;
+            }
+            self.write_all_at(at, &buffer[..count]).map_err(CopyError::Write)?;
+            at += count as u64;
+        }
+        Ok(at - range.start)
+    }
+
+    /// Makes `range` equal to that of `file` by writing only what differs, in units of [`UNIT`] bytes; gives
+    /// the number of bytes that were equal and that were written. For a staged file that shares the extents of an
+    /// older copy: what is not written stays shared.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn patch_from(
+        &self,
+        file: &SourceFile,
+        range: Range<u64>,
+        buffers: &mut (Vec<u8>, Vec<u8>),
+    ) -> Result<Patched, CopyError> {
+        let (new, old) = buffers;
+        new.resize(BUFFER_BYTES, 0);
+        old.resize(BUFFER_BYTES, 0);
+        let mut patched = Patched::default();
+        let mut at = range.start;
+        while at < range.end {
+            let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(new.len());
+            let count = file.read_full_at(at, &mut new[..want]).map_err(CopyError::Read)?;
+            if count == 0 {
+                break;
+            }
+            let known = self.read_full_at(at, &mut old[..count]).map_err(CopyError::Write)?;
+            self.patch(at, &new[..count], &old[..known], &mut patched).map_err(CopyError::Write)?;
+            at += count as u64;
+        }
+        Ok(patched)
+    }
+
+    /// Writes the runs of units of `new` that are not in `old`.
+    fn patch(&self, at: u64, new: &[u8], old: &[u8], patched: &mut Patched) -> io::Result<()> {
+        let mut dirty = 0..0;
+        for start in (0..new.len()).step_by(UNIT) {
+            let end = new.len().min(start + UNIT);
+            if old.get(start..end) == Some(&new[start..end]) {
+                patched.equal += (end - start) as u64;
+                continue;
+            }
+            if dirty.end != start {
+                self.write_all_at(at + dirty.start as u64, &new[dirty.clone()])?;
+                dirty.start = start;
+            }
+            dirty.end = end;
+            patched.written += (end - start) as u64;
+        }
+        self.write_all_at(at + dirty.start as u64, &new[dirty])
+    }
+}
+
+/// What [`StagedFile::patch_from`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Patched {
+    /// Bytes that were there already.
+    pub equal: u64,
+    /// Bytes that were written.
+    pub written: u64,
+}
+
+impl SourceFile {
+    /// The parts of `range` that are not holes, as far as the filesystem tells holes.
+    pub fn data_ranges(&self, range: Range<u64>) -> DataRanges<'_> {
+        DataRanges { file: self, rest: range, has_holes: self.has_holes() }
+    }
+
+    /// True when the file takes less space than it is long.
+    pub fn has_holes(&self) -> bool {
+        self.metadata().blocks.saturating_mul(512) < self.len()
+    }
+}
+
+/// The parts of a file that are not holes. Made by [`SourceFile::data_ranges`].
+#[derive(Debug)]
+pub struct DataRanges<'a> {
+    file: &'a SourceFile,
+    rest: Range<u64>,
+    has_holes: bool,
+}
+
+impl Iterator for DataRanges<'_> {
+    type Item = io::Result<Range<u64>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        if !self.has_holes {
+            let end = self.rest.end;
+            return Some(Ok(std::mem::replace(&mut self.rest, end..end)));
+        }
+        match self.step() {
+            Ok(data) => (!data.is_empty()).then_some(Ok(data)),
+            Err(error) => {
+                self.rest = 0..0;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl DataRanges<'_> {
+    fn step(&mut self) -> io::Result<Range<u64>> {
+        let end = self.rest.end;
+        let start = self.file.next_data(self.rest.start)?.map_or(end, |start| start.min(end));
+        let stop = if start < end { self.file.next_hole(start)?.min(end) } else { end };
+        // A file that changes meanwhile may answer anything; it always goes forward.
+        self.rest = stop.max(start)..end;
+        Ok(start..stop)
+    }
+}
+
+/// Bytes that are compared, and written, as one: a page, which is the block of btrfs and XFS.
+pub const UNIT: usize = 4096;
+
+/// Bytes of one kernel copy: below the kernel's own limit of 2 GiB, and short enough to be interrupted.
+const KERNEL_COPY_BYTES: usize = 64 << 20;
+
+/// Bytes of one read and write.
+const BUFFER_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{path::Path, sync::Arc};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Component, Dir};
+
+    fn planted(root: &Path, content: &[u8]) -> (Arc<Dir>, SourceFile) {
+        std::fs::write(root.join("file"), content).unwrap();
+        let dir = Arc::new(Dir::open_operand(root).unwrap());
+        let file = dir.open_source(&Component::new(b"file").unwrap()).unwrap();
+        (dir, file)
+    }
+
+    fn staged(dir: &Arc<Dir>, content: &[u8]) -> StagedFile {
+        let staged = StagedFile::create(dir, Component::new(b"new").unwrap()).unwrap();
+        staged.write_all_at(0, content).unwrap();
+        staged
+    }
+
+    fn content_of(staged: &StagedFile, len: usize) -> Vec<u8> {
+        let mut content = vec![0; len + 1];
+        let read = staged.read_full_at(0, &mut content).unwrap();
+        content.truncate(read);
+        content
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+        /// Law: a patched file is the new one, and what was equal was not written.
+        #[test]
+        fn patched_file_is_the_new_file(
+            units in prop::collection::vec(any::<(u8, bool)>(), 0..200),
+            tail in 0..UNIT,
+            old_len in 0..200 * UNIT,
+        ) {
+            let scratch = tempfile::tempdir().unwrap();
+            let mut new: Vec<u8> = units.iter().flat_map(|&(byte, _)| [byte; UNIT]).collect();
+            new.resize(new.len() + tail, 7);
+            let mut old: Vec<u8> =
+                units.iter().flat_map(|&(byte, same)| [if same { byte } else { !byte }; UNIT]).collect();
+            old.resize(old_len.min(new.len()), 9);
+            let (dir, file) = planted(scratch.path(), &new);
+            let staged = staged(&dir, &old);
+            let patched = staged.patch_from(&file, 0..file.len(), &mut Default::default()).unwrap();
+            prop_assert_eq!(patched.equal + patched.written, new.len() as u64);
+            prop_assert_eq!(content_of(&staged, new.len()), new);
+            let again = staged.patch_from(&file, 0..file.len(), &mut Default::default()).unwrap();
+            prop_assert_eq!(again.written, 0);
+        }
+    }
+
+    #[test]
+    fn both_ways_of_copying_give_the_same_bytes() {
+        let scratch = tempfile::tempdir().unwrap();
+        let content: Vec<u8> = (0..1_000_003_u32).map(|n| n.to_le_bytes()[1]).collect();
+        let (dir, file) = planted(scratch.path(), &content);
+        let mut buffer = Vec::new();
+        for range in [0..file.len(), 5..700_000, 0..0, 999_999..2_000_000] {
+            let (kernel, hand) = (staged(&dir, b""), staged(&dir, b""));
+            let copied = kernel.copy_from(&file, range.clone(), &mut buffer).unwrap();
+            assert_eq!(hand.copy_by_hand(&file, range.clone(), &mut buffer).unwrap(), copied);
+            assert_eq!(copied, range.end.min(file.len()) - range.start);
+            assert_eq!(content_of(&kernel, content.len()), content_of(&hand, content.len()));
+        }
+    }
+
+    #[test]
+    fn data_of_a_file_with_holes_is_all_that_is_copied() {
+        use std::os::unix::fs::FileExt;
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
+        let writer = std::fs::File::create(&path).unwrap();
+        writer.write_all_at(&[1; 4096], 1 << 20).unwrap();
+        writer.write_all_at(&[2; 100], 3 << 20).unwrap();
+        writer.set_len(8 << 20).unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let file = dir.open_source(&Component::new(b"file").unwrap()).unwrap();
+        let ranges: Vec<_> = file.data_ranges(0..file.len()).map(Result::unwrap).collect();
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        assert!(ranges.iter().any(|range| range.contains(&(1 << 20))));
+        assert!(ranges.iter().any(|range| range.contains(&(3 << 20))));
+        assert!(bytes < 1 << 20, "{ranges:?}");
+        assert_eq!(file.data_ranges(4 << 20..5 << 20).count(), 0);
+        assert_eq!(file.data_ranges(5..5).count(), 0);
+    }
+}
