@@ -1,7 +1,7 @@
 //! Harness of the end-to-end tests.
 //!
 //! A test plants a source [`tree`], runs the [`program()`] through [`run`], here or against a throwaway
-//! [`sshd`], possibly inside a network [`namespace`], and judges the result twice: with [`compare`], a
+//! [`sshd`], possibly inside a network [`namespace`] or over the path of a [`lab`], and judges the result twice: with [`compare`], a
 //! walker that shares no code with dsync, and with [`oracle`], what rsync itself says and makes.
 //!
 //! The program under test is `$DSYNC_BIN`, else the `dsync` beside the test binaries. rsync may stand
@@ -13,6 +13,7 @@
 
 pub mod compare;
 pub mod hostile;
+pub mod lab;
 pub mod mount;
 pub mod namespace;
 pub mod oracle;
@@ -25,6 +26,7 @@ pub mod sshd;
 pub mod tree;
 
 pub use compare::{Facts, Scope, assert_same, differences, survey};
+pub use lab::Lab;
 pub use namespace::Namespace;
 pub use oracle::{assert_rsync_agrees, rsync};
 pub use program::{is_stand_in, program};

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Child, Command, Stdio},
 };
 
@@ -43,7 +44,7 @@ impl Namespace {
 
     /// What to put before a command so that it runs inside.
     pub fn enter(&self) -> Vec<OsString> {
-        vec!["nsenter".into(), format!("--net=/proc/{}/ns/net", self.holder.id()).into(), "--".into()]
+        vec!["nsenter".into(), format!("--net={}", self.handle().display()).into(), "--".into()]
     }
 
     /// Drops every UDP packet that arrives on the loopback, without an answer, as firewalls do.
@@ -57,17 +58,53 @@ impl Namespace {
         let _ = Run::of("nft").arg(rules).within(self).run().expect_code(0);
     }
 
+    /// The file that stands for it.
+    pub fn handle(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.holder.id()).into()
+    }
+
     /// Bytes that crossed the loopback so far, headers included, both directions.
     ///
     /// # Panics
     /// When the counters cannot be read.
     pub fn wire_bytes(&self) -> u64 {
+        self.traffic("lo").received_bytes
+    }
+
+    /// What passed one of its interfaces so far.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    pub fn traffic(&self, interface: &str) -> Traffic {
         let outcome = Run::of("cat").arg("/proc/self/net/dev").within(self).run().expect_code(0);
         let text = outcome.stdout_text();
-        let line =
-            text.lines().find_map(|line| line.trim().strip_prefix("lo:")).expect("the loopback's counters");
-        line.split_whitespace().next().and_then(|bytes| bytes.parse().ok()).expect("a byte count")
+        let own = |line: &str| line.trim().strip_prefix(interface)?.strip_prefix(':').map(str::to_owned);
+        let line = text.lines().find_map(own).expect("the interface's counters");
+        let counters: Vec<u64> = line.split_whitespace().map_while(|count| count.parse().ok()).collect();
+        assert_eq!(counters.len(), 16, "{line}");
+        Traffic {
+            received_bytes: counters[0],
+            received_packets: counters[1],
+            sent_bytes: counters[8],
+            sent_packets: counters[9],
+            sent_drops: counters[11],
+        }
     }
+}
+
+/// What passed an interface, as the kernel counts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that came.
+    pub received_bytes: u64,
+    /// Packets that came.
+    pub received_packets: u64,
+    /// Bytes that went.
+    pub sent_bytes: u64,
+    /// Packets that went.
+    pub sent_packets: u64,
+    /// Packets that should have gone and found no room.
+    pub sent_drops: u64,
 }
 
 impl Drop for Namespace {

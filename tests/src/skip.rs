@@ -9,6 +9,8 @@ pub enum Reason {
     NeedsRoot,
     /// It needs a network namespace of its own.
     NeedsNamespace,
+    /// It needs a TUN device.
+    NeedsTun,
     /// It needs the IPv6 loopback address.
     NeedsIpv6,
     /// It mounts an image file.
@@ -24,6 +26,7 @@ impl Reason {
         match self {
             Self::NeedsRoot => "needs-root",
             Self::NeedsNamespace => "needs-namespace",
+            Self::NeedsTun => "needs-tun",
             Self::NeedsIpv6 => "needs-ipv6",
             Self::NeedsLoop => "needs-loop",
             Self::NeedsImmutable => "needs-immutable",
@@ -77,6 +80,20 @@ macro_rules! needs_namespace {
             Some(namespace) => namespace,
             None => {
                 $crate::skip::record($crate::skip::Reason::NeedsNamespace);
+                return;
+            }
+        }
+    };
+}
+
+/// Gives a fresh lab of this path, or leaves the test, recorded as skipped.
+#[macro_export]
+macro_rules! needs_lab {
+    ($path:expr) => {
+        match $crate::Lab::create(&$path) {
+            Some(lab) => lab,
+            None => {
+                $crate::skip::record($crate::skip::Reason::NeedsTun);
                 return;
             }
         }

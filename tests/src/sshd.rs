@@ -89,7 +89,7 @@ impl Sshd {
         }
         for _ in 0..5 {
             // Another process may take the port between here and sshd's start: then the next one.
-            let port = free_port(address);
+            let port = free_port(address, namespace);
             write_configs(dir.path(), address, port);
             if let Some((watcher, daemon)) = start_daemon(dir.path(), namespace) {
                 return Self { dir, watcher, daemon, port, wrappers: AtomicU32::new(0) };
@@ -227,7 +227,11 @@ fn make_key(path: &Path) {
     assert!(status.success(), "ssh-keygen failed");
 }
 
-fn free_port(address: &str) -> u16 {
+/// A port that nothing listens on: any that is free here, ssh's own where there is nothing else.
+fn free_port(address: &str, namespace: Option<&Namespace>) -> u16 {
+    if namespace.is_some() {
+        return 22;
+    }
     let listener =
         TcpListener::bind((address, 0)).unwrap_or_else(|error| panic!("cannot bind {address}: {error}"));
     listener.local_addr().expect("the address of a listener").port()
@@ -298,7 +302,7 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
     let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");
     let key: Vec<&str> = key.split_whitespace().take(2).collect();
-    fs::write(dir.join("known_hosts"), format!("[{address}]:{port} {}\n", key.join(" ")))
+    fs::write(dir.join("known_hosts"), format!("[{address}]:{port},{address} {}\n", key.join(" ")))
         .expect("known_hosts");
     let user = rustix::process::getuid().as_raw();
     let common = format!(

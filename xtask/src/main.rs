@@ -7,6 +7,7 @@
 mod ci;
 mod error;
 mod fuzz;
+mod lab;
 mod layers;
 #[cfg(test)]
 mod names;
@@ -36,6 +37,11 @@ const VERBS: &[Verb] = &[
     },
     Verb { name: "deny", help: "bans, licences and sources of all dependencies, offline", run: ci::deny },
     Verb { name: "fuzz-smoke", help: "every fuzz target for some seconds [--seconds N]", run: fuzz::run },
+    Verb {
+        name: "lab",
+        help: "run a command over an emulated path: lab NAME [OPTIONS] -- COMMAND",
+        run: lab::run,
+    },
     Verb { name: "rivals", help: "dsync beside rsync, scp and tar over ssh [--help]", run: rivals::run },
 ];
 

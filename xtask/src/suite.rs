@@ -96,6 +96,7 @@ fn holds_here(reason: &str) -> bool {
         "measurement" => true,
         "needs-root" => !is_root(),
         "needs-namespace" => !succeeds("unshare", &["--net", "true"]),
+        "needs-tun" => !succeeds("unshare", &["--net", "ip", "tuntap", "add", "lab", "mode", "tun"]),
         "needs-ipv6" => TcpListener::bind("[::1]:0").is_err(),
         "needs-loop" => {
             !(is_root()
