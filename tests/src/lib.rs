@@ -23,6 +23,7 @@ pub mod run;
 pub mod scratch;
 pub mod skip;
 pub mod sshd;
+pub mod strace;
 pub mod tree;
 
 pub use compare::{Facts, Scope, assert_same, differences, survey};

@@ -1,4 +1,4 @@
-//! Disks whose power can be cut: an ext4 image on a loop device, stopped by the shutdown ioctl.
+//! Disks whose power can be cut: a filesystem image on a loop device, stopped by the shutdown ioctl.
 
 use std::{
     fs,
@@ -8,7 +8,29 @@ use std::{
 
 use crate::{run::Run, skip::is_root};
 
-/// A mounted ext4 filesystem in a file.
+/// What an image is formatted with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// ext4.
+    Ext4,
+    /// ext4 with inodes of 128 bytes, which have room for whole seconds only.
+    Ext4Seconds,
+    /// XFS.
+    Xfs,
+}
+
+impl Format {
+    /// The program that makes it, its arguments, and the smallest image that it takes, in MiB.
+    fn maker(self) -> (&'static str, &'static [&'static str], u64) {
+        match self {
+            Self::Ext4 => ("mkfs.ext4", &["-q"], 1),
+            Self::Ext4Seconds => ("mkfs.ext4", &["-q", "-I", "128"], 1),
+            Self::Xfs => ("mkfs.xfs", &["-q"], 300),
+        }
+    }
+}
+
+/// A mounted filesystem in a file.
 #[derive(Debug)]
 pub struct Disk {
     image: PathBuf,
@@ -20,15 +42,16 @@ impl Disk {
     ///
     /// # Panics
     /// When the image cannot be made.
-    pub fn create(dir: &Path, mib: u64) -> Option<Self> {
+    pub fn create(dir: &Path, format: Format, mib: u64) -> Option<Self> {
         let (image, mounted) = (dir.join("disk.img"), dir.join("disk"));
+        let (program, args, least) = format.maker();
         fs::create_dir(&mounted).expect("a mount point");
         let file = fs::File::create(&image).expect("an image");
-        file.set_len(mib << 20).expect("the image's length");
+        file.set_len(mib.max(least) << 20).expect("the image's length");
         drop(file);
-        let _ = Run::of("mkfs.ext4")
+        let _ = Run::of(program)
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .arg("-q")
+            .args(args)
             .arg(&image)
             .run()
             .expect_code(0);
@@ -47,7 +70,7 @@ impl Disk {
     /// # Panics
     /// When the system refuses.
     pub fn cut_power(&self) {
-        // _IOR('X', 125, __u32) is the ext4 shutdown ioctl; 2 is EXT4_GOING_FLAGS_NOLOGFLUSH. perl is
+        // _IOR('X', 125, __u32) is the shutdown ioctl of ext4 and XFS; 2 is their flag NOLOGFLUSH. perl is
         // essential on Debian, and this package has no unsafe code.
         let script =
             r#"open(F, "<", $ARGV[0]) or die; my $f = pack("L", 2); ioctl(F, 0x8004587d, $f) or die "$!""#;

@@ -181,7 +181,7 @@ fn errors_are_ignored_on_demand_but_not_where_they_were_met() {
 
 #[test]
 fn directory_gives_way_by_force_as_with_rsync() {
-    for options in [&["-a", "--force"][..], &["-ai", "--force", "--exclude=kept"]] {
+    for options in [&["-a", "--force"][..], &["-a", "--delete"]] {
         let scratch = Scratch::new();
         Tree::of([Node::file("file", 1, 10), Node::symlink("link", "file"), Node::file("other", 1, 1)])
             .plant(&scratch.src());
@@ -235,4 +235,22 @@ fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
         );
         assert_eq!(results[0].code(), results[1].code(), "{options:?}\n{}", results[0].account());
     }
+}
+
+#[test]
+fn directory_with_something_protected_stays_whole_in_the_way() {
+    // rsync removes what it may of it, and then cannot use the name either.
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("file", 1, 10)]).plant(&scratch.src());
+    Tree::of([Node::dir("file"), Node::file("file/other", 2, 2), Node::file("file/kept", 2, 2)])
+        .plant(&scratch.dst());
+    let run = Run::dsync().args(["-a", "--force", "--exclude=kept"]).arg(slash(&scratch.src()));
+    let outcome = run.arg(scratch.dst()).run().expect_code(23);
+    assert!(
+        outcome.stderr_text().contains("a directory that is not empty is in the way"),
+        "{}",
+        outcome.account()
+    );
+    assert!(scratch.dst().join("file/other").exists() && scratch.dst().join("file/kept").exists());
 }

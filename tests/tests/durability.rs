@@ -3,13 +3,15 @@
 use std::{fs, path::Path};
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, differences, needs_dsync, power::Disk,
-    scratch::slash, skip,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, differences, needs_dsync,
+    power::{Disk, Format},
+    scratch::slash,
+    skip,
 };
 
 /// A disk, or `None` with the test recorded as skipped.
 fn disk(scratch: &Scratch) -> Option<Disk> {
-    let disk = Disk::create(scratch.path(), 128);
+    let disk = Disk::create(scratch.path(), Format::Ext4, 128);
     if disk.is_none() {
         skip::record(skip::Reason::NeedsLoop);
     }

@@ -22,6 +22,8 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "unshare", package: "util-linux" },
     Tool { program: "mkfs.ext4", package: "e2fsprogs" },
+    Tool { program: "mkfs.xfs", package: "xfsprogs" },
+    Tool { program: "strace", package: "strace" },
     Tool { program: "chattr", package: "e2fsprogs" },
     Tool { program: "mount", package: "mount" },
     Tool { program: "perl", package: "perl-base" },

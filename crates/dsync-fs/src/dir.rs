@@ -20,8 +20,9 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, ResolveFlags, flock, fsync, mkdirat,
-        mknodat, openat, openat2, readlinkat, renameat, statx, symlinkat, syncfs, unlinkat,
+        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, flock,
+        fsync, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx, symlinkat,
+        syncfs, unlinkat,
     },
     io::Errno,
 };
@@ -344,6 +345,30 @@ impl Dir {
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
         }
         placed
+    }
+
+    /// Exchanges what stands under two names, whatever their types are.
+    ///
+    /// One step where the filesystem can do it (ext4, XFS, btrfs and tmpfs can), so that `name` stands for
+    /// the one or the other at any moment; elsewhere it is missing between two renames.
+    ///
+    /// # Errors
+    /// What the system says; then both names are what they were.
+    pub fn exchange(&self, temp: &Component, name: &Component) -> io::Result<()> {
+        let rename = |from: &Component, to: &Component| {
+            retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
+        };
+        match renameat_with(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str(), RenameFlags::EXCHANGE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            result => return Ok(result?),
+        }
+        let aside = temp_name()?;
+        rename(name, &aside)?;
+        if let Err(error) = rename(temp, name) {
+            rename(&aside, name)?;
+            return Err(error);
+        }
+        rename(&aside, temp)
     }
 
     /// Removes an entry that is no directory.

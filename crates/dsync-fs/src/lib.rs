@@ -48,7 +48,7 @@ pub use crate::{
     remove::{RemoveError, Spare},
     source_file::SourceFile,
     spool::{RecordAt, SealedSpool, Spool, SpoolError},
-    staged::{PreparedFile, StagedFile, is_temp_name},
+    staged::{PreparedFile, StagedFile, is_temp_name, temp_name},
     walk::{
         DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,
         WalkedEntry,

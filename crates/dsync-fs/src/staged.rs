@@ -43,6 +43,7 @@ pub struct PreparedFile {
     temp: TempName,
     target: Component,
     basis: Option<Stamp>,
+    displaces: bool,
 }
 
 /// A name that is removed from its directory when dropped.
@@ -162,7 +163,7 @@ impl StagedFile {
         if durability == Durability::File {
             retry(|| fdatasync(&self.fd))?;
         }
-        Ok(PreparedFile { temp: self.temp, target: self.target, basis })
+        Ok(PreparedFile { temp: self.temp, target: self.target, basis, displaces: false })
     }
 }
 
@@ -181,6 +182,13 @@ impl PreparedFile {
     /// The name that the file will get.
     pub fn target(&self) -> &Component {
         &self.target
+    }
+
+    /// Lets the file take the name of a directory. The name is returned that the directory gets then, for
+    /// the caller to remove it; it is gone or another entry's before.
+    pub fn displace(&mut self) -> Component {
+        self.displaces = true;
+        self.temp.name.clone()
     }
 
     /// Renames the file over its target. Makes nothing durable: see
@@ -206,6 +214,12 @@ impl PreparedFile {
                 self.temp.armed = false;
                 Ok(())
             }
+            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) if self.displaces => {
+                let exchanged = dir.exchange(&self.temp.name, &self.target);
+                // The temporary name is the directory's now.
+                self.temp.armed = exchanged.is_err();
+                exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
+            }
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(CommitError::TargetIsDirectory),
             Err(error) => Err(CommitError::Rename { source: Arc::new(error.into()) }),
         }
@@ -223,7 +237,10 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 
 /// A fresh name for a temporary file: 128 random bits, and of fixed length, so that a target name of
 /// 255 bytes works.
-pub(crate) fn temp_name() -> io::Result<Component> {
+///
+/// # Errors
+/// What the system says when it has no random numbers.
+pub fn temp_name() -> io::Result<Component> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut random = [0u8; TEMP_RANDOM_DIGITS / 2];
     let mut filled = 0;

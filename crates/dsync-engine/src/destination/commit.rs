@@ -17,7 +17,7 @@ use dsync_wire::{
     message::{Cause, Operation, Timestamp},
 };
 
-use super::{Site, directory::cause, files::Pending};
+use super::{Site, files::Pending};
 use crate::{SyncError, plan::fs_timestamp};
 
 /// A finished file on its way to its name.
@@ -41,7 +41,8 @@ pub(super) fn submit(
     let mut wanted = file.wanted;
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
-        Ok(prepared) => {
+        Ok(mut prepared) => {
+            file.instruct(&mut prepared);
             file.arrived(site);
             let commit = Commit { prepared, file: Arc::clone(file) };
             // The committer ends early only when the run has failed.
@@ -103,7 +104,10 @@ pub(super) fn run(
 fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), SyncError> {
     for (file, result) in group.flush() {
         match result {
-            Ok(()) => file.directory.touch(),
+            Ok(()) => {
+                file.directory.touch();
+                file.remove_displaced(site)?;
+            }
             Err(error) => {
                 let path = file.directory.path.join(&file.name);
                 let cause = match error {
@@ -118,7 +122,13 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
                             source,
                         });
                     }
-                    CommitError::Rename { source } | CommitError::Stat { source } => cause(&source),
+                    CommitError::Rename { source } | CommitError::Stat { source } => {
+                        let error = source.raw_os_error().map_or_else(
+                            || io::Error::new(source.kind(), source),
+                            io::Error::from_raw_os_error,
+                        );
+                        site.cause_or_fatal(Operation::Commit, &path, error)?
+                    }
                     _ => Cause::Unrepresentable,
                 };
                 site.account.transfer_failed(file.action, file.size);

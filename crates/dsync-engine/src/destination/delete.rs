@@ -123,7 +123,8 @@ impl Deletions {
         site.touched(dir);
         directory.touch();
         for (name, kind) in entries {
-            remove(site, dir, &directory.path, (name, *kind), &self.protection)?;
+            let doomed = Doomed { parent: &directory.path, name, now: name, kind: *kind };
+            remove(site, dir, doomed, &self.protection)?;
         }
         Ok(())
     }
@@ -185,7 +186,8 @@ fn within_limit(
                 continue;
             }
             let mut within = 0_u64;
-            let entries = |below: &RelPath, kind| protection.filters_out(&under(&record.path, below), kind);
+            let doomed = Doomed { parent: &record.path, name, now: name, kind: *kind };
+            let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
             let spare = Spare { entries: &entries, mounts: protection.mounts };
             // A directory that cannot be listed fails when it is removed.
             let _ = dir.list_tree(name, spare, &mut |_, _| within += 1);
@@ -223,7 +225,8 @@ fn directory(
     };
     if allowed {
         for (name, kind) in &record.entries {
-            remove(site, &dir, &record.path, (name, *kind), protection)?;
+            let doomed = Doomed { parent: &record.path, name, now: name, kind: *kind };
+            remove(site, &dir, doomed, protection)?;
         }
         site.touched(&dir);
     }
@@ -233,35 +236,72 @@ fn directory(
     settle(site, &record.path, Some(&dir), record.wanted.as_ref())
 }
 
+/// An entry that is to be removed.
+#[derive(Clone, Copy)]
+pub(super) struct Doomed<'a> {
+    /// The directory that it is in.
+    pub(super) parent: &'a RelPath,
+    /// The name that it had, for rules and reports.
+    pub(super) name: &'a Component,
+    /// The name that it has now.
+    pub(super) now: &'a Component,
+    pub(super) kind: Kind,
+}
+
+impl Doomed<'_> {
+    /// Where an entry was that is `below` the directory now.
+    fn was(&self, below: &RelPath) -> RelPath {
+        let mut path = self.parent.join(self.name);
+        for name in below.components().skip(1).filter_map(|name| Component::new(name).ok()) {
+            path.push(&name);
+        }
+        path
+    }
+}
+
+/// True when nothing in the directory is to be kept, so that it can go as a whole. An error if that is not
+/// known.
+pub(super) fn goes_whole(
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+) -> Result<bool, std::io::Error> {
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+    let spare = Spare { entries: &entries, mounts: protection.mounts };
+    let mut goes = false;
+    dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
+        .map_err(|error| error.source)?;
+    Ok(goes)
+}
+
 /// Removes one entry with everything below it and reports each removal; a dry run only reports.
 pub(super) fn remove(
     site: &Site<'_>,
     dir: &Dir,
-    parent: &RelPath,
-    (name, kind): (&Component, Kind),
+    doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<(), SyncError> {
-    let entries = |below: &RelPath, kind| protection.filters_out(&under(parent, below), kind);
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
     let spare = Spare { entries: &entries, mounts: protection.mounts };
     let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
         if told.is_ok() {
-            told = site.account.planned(deleted(&under(parent, below), kind));
+            told = site.account.planned(deleted(&doomed.was(below), kind));
         }
     };
+    let Doomed { now, kind, .. } = doomed;
     let result = match kind {
         Kind::Dir if dry_run => {
-            dir.list_tree(name, spare, &mut tell).map_err(|error| (error.path, error.source))
+            dir.list_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source))
         }
-        Kind::Dir => dir.remove_tree(name, spare, &mut tell).map_err(|error| (error.path, error.source)),
+        Kind::Dir => dir.remove_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source)),
         _ => {
-            let result = if dry_run { Ok(()) } else { dir.remove_file(name) };
+            let path = RelPath::root().join(now);
+            let result = if dry_run { Ok(()) } else { dir.remove_file(now) };
             if result.is_ok() {
-                told = site.account.planned(deleted(&parent.join(name), kind));
+                tell(&path, kind);
             }
-            let mut path = RelPath::root();
-            path.push(name);
             result.map_err(|error| (path, error))
         }
     };
@@ -269,20 +309,12 @@ pub(super) fn remove(
     match result {
         // Gone already is what was wanted.
         Err((path, error)) if error.kind() != std::io::ErrorKind::NotFound => {
-            let path = under(parent, &path);
+            let path = doomed.was(&path);
             let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
             site.problem(Operation::Delete, &path, cause)
         }
         _ => Ok(()),
     }
-}
-
-fn under(parent: &RelPath, below: &RelPath) -> RelPath {
-    let mut path = parent.clone();
-    for name in below.components().filter_map(|name| Component::new(name).ok()) {
-        path.push(&name);
-    }
-    path
 }
 
 fn deleted(path: &RelPath, kind: Kind) -> Planned {

@@ -6,11 +6,11 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, OnceLock},
 };
 
 use dsync_delta::Layout;
-use dsync_fs::{Component, SourceFile, Stamp, Wanted};
+use dsync_fs::{Component, Kind, PreparedFile, SourceFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
     message::{Cause, ControlMessage, EntryId, FileOutcome, Operation, Segment},
@@ -19,6 +19,7 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
+    delete::{self, Doomed, Protection},
     directory::Directory,
     stage::{Stage, Verdict},
 };
@@ -35,7 +36,16 @@ pub(super) struct Pending {
     pub(super) wanted: Wanted,
     /// Size as listed.
     pub(super) size: u64,
+    /// The directory that has the file's name until then, and what of it must not be removed.
+    displaced: OnceLock<Displaced>,
     transfer: Mutex<Transfer>,
+}
+
+/// A directory that a file takes the name of.
+struct Displaced {
+    protection: Protection,
+    /// The name that the directory gets.
+    now: OnceLock<Component>,
 }
 
 /// The state of a file's transfer.
@@ -76,8 +86,28 @@ impl Pending {
         wanted: Wanted,
         size: u64,
     ) -> Self {
-        let transfer = Mutex::default();
-        Self { entry, directory, part, name, action, wanted, size, transfer }
+        let (displaced, transfer) = (OnceLock::new(), Mutex::default());
+        Self { entry, directory, part, name, action, wanted, size, displaced, transfer }
+    }
+
+    /// Lets the file take the name of a directory, which is removed then.
+    pub(super) fn displace(&self, protection: Protection) {
+        let _ = self.displaced.set(Displaced { protection, now: OnceLock::new() });
+    }
+
+    /// Tells a finished file whether it may take a directory's name.
+    pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
+        if let Some(displaced) = self.displaced.get() {
+            let _ = displaced.now.set(prepared.displace());
+        }
+    }
+
+    /// The file has its name: removes the directory that had it.
+    pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        let (Some(displaced), Some(dir)) = (self.displaced.get(), &self.directory.dir) else { return Ok(()) };
+        let Some(now) = displaced.now.get() else { return Ok(()) };
+        let doomed = Doomed { parent: &self.directory.path, name: &self.name, now, kind: Kind::Dir };
+        delete::remove(site, dir, doomed, &displaced.protection)
     }
 
     /// Notes the basis that the source is about to be told of.

@@ -246,7 +246,9 @@ impl<'a> Site<'a> {
         error: io::Error,
     ) -> Result<Cause, SyncError> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        if matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
+        let writes = matches!(operation, Operation::WriteFile | Operation::SetAttributes | Operation::Commit);
+        let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
+        if broken || matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
             return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
         }
         Ok(directory::cause(&error))
@@ -288,6 +290,8 @@ impl<'a> Site<'a> {
     }
 }
 
+/// Linux's `EIO`, for which the standard library has no word.
+const INPUT_OUTPUT_ERROR: i32 = 5;
 /// Signers: two keep a disk and the processors busy; each signature is parallel in itself.
 const SIGNERS: usize = 2;
 /// Files that wait for a signer or a copier, by reference.

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
-use dsync_fs::{Component, Dir, FilterSet, Kind, Metadata, RelPath, is_temp_name};
+use dsync_fs::{Component, Dir, FilterSet, Kind, Metadata, RelPath, Spare, is_temp_name};
 use dsync_wire::{
     event::{Action, FileType, Planned},
     link::LinkError,
@@ -25,7 +25,7 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
-    delete::{Deletions, Found, Protection},
+    delete::{Deletions, Doomed, Found, Protection},
     directory::{Directory, settle},
     files::Pending,
     owners::Owners,
@@ -309,7 +309,7 @@ impl Planner<'_> {
         if is_temp_name(name.as_bytes()) {
             // This run holds the lock, and its own temporaries are younger than this listing.
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
-                && dir.remove_file(&name).is_ok()
+                && dir.remove_tree(&name, Spare::NOTHING, &mut |_, _| {}).is_ok()
             {
                 directory.touch();
             }
@@ -381,15 +381,17 @@ impl Planner<'_> {
             let operation = if is_directory { Operation::ReadDirectory } else { Operation::Stat };
             return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
         }
-        let place = Place { directory, name: &name, path: &path };
+        let mut place = Place { directory, name: &name, path: &path, displaced: None };
         let verdict = self.decide(&place, entry, existing.as_ref());
-        if let Some(kind) = verdict.in_the_way
-            && !self.clear_way(&place, entry, kind)?
-        {
-            if is_directory {
-                self.announce_ignored(id);
+        match verdict.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
+            Way::Free => {}
+            Way::Taken => place.displaced = verdict.in_the_way,
+            Way::Blocked => {
+                if is_directory {
+                    self.announce_ignored(id);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
         let (target, size) = match &entry.kind {
@@ -446,37 +448,76 @@ impl Planner<'_> {
         self.site.policy.decide(entry, owner, existing, link_equal, content_equal)
     }
 
-    /// Removes what has the wrong type for the entry. False when it may not be removed, which is reported.
-    fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<bool, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(true) };
-        let is_directory = matches!(entry.kind, EntryKind::Directory);
+    /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
+    fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<Way, SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(Way::Free) };
+        let options = &self.site.policy.options;
         if kind != Kind::Dir {
-            // Over anything but a directory the rename of the new entry is atomic.
-            if is_directory && !self.site.policy.options.dry_run {
-                return self.done(Operation::Delete, place, dir.remove_file(place.name));
+            // Over anything but a directory the rename of a new entry is atomic.
+            let is_directory = matches!(entry.kind, EntryKind::Directory);
+            return Ok(if is_directory && !options.dry_run { Way::Taken } else { Way::Free });
+        }
+        if !options.delete && !options.force {
+            return self.clear_empty_directory(place, dir);
+        }
+        let doomed = place.doomed(place.name, Kind::Dir);
+        match super::delete::goes_whole(dir, doomed, &self.protection) {
+            Ok(true) if options.dry_run => {
+                super::delete::remove(self.site, dir, doomed, &self.protection)?;
+                Ok(Way::Free)
             }
-            return Ok(true);
+            Ok(true) => Ok(Way::Taken),
+            Ok(false) => {
+                self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
+                Ok(Way::Blocked)
+            }
+            Err(error) => {
+                self.report(Operation::Delete, place, Err(error))?;
+                Ok(Way::Blocked)
+            }
         }
-        if self.site.policy.options.delete || self.site.policy.options.force {
-            super::delete::remove(
-                self.site,
-                dir,
-                &place.directory.path,
-                (place.name, Kind::Dir),
-                &self.protection,
-            )?;
-            place.directory.touch();
-            return Ok(true);
-        }
+    }
+
+    /// Without leave to delete only an empty directory gives way, and at once: nothing is lost with it.
+    fn clear_empty_directory(&self, place: &Place<'_>, dir: &Dir) -> Result<Way, SyncError> {
         let empty = dir.open_child(place.name).is_ok_and(|child| child.list().entries.is_empty());
         if !empty {
             self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-            return Ok(false);
+            return Ok(Way::Blocked);
         }
         if self.site.policy.options.dry_run {
-            return Ok(true);
+            return Ok(Way::Free);
         }
-        self.done(Operation::Delete, place, dir.remove_empty_dir(place.name))
+        let removed = self.done(Operation::Delete, place, dir.remove_empty_dir(place.name))?;
+        Ok(if removed { Way::Free } else { Way::Blocked })
+    }
+
+    /// Makes an entry under its name, or beside it where another has the name: then the two change places
+    /// and the other one goes.
+    fn make(
+        &self,
+        operation: Operation,
+        place: &Place<'_>,
+        dir: &Dir,
+        make: impl Fn(&Component) -> std::io::Result<()>,
+    ) -> Result<bool, SyncError> {
+        let Some(kind) = place.displaced else { return self.done(operation, place, make(place.name)) };
+        let made = dsync_fs::temp_name().and_then(|temp| {
+            make(&temp)?;
+            let exchanged = dir.exchange(&temp, place.name);
+            if exchanged.is_err() {
+                // What is left of it the next run removes.
+                let _ = dir.remove_file(&temp).or_else(|_| dir.remove_empty_dir(&temp));
+            }
+            exchanged.map(|()| temp)
+        });
+        match made {
+            Ok(temp) => {
+                super::delete::remove(self.site, dir, place.doomed(&temp, kind), &self.protection)?;
+                self.done(operation, place, Ok(()))
+            }
+            Err(error) => self.done(operation, place, Err(error)),
+        }
     }
 
     /// Makes or keeps a directory and announces that its listing will follow.
@@ -503,8 +544,7 @@ impl Planner<'_> {
     fn make_directory(&self, place: &Place<'_>) -> Result<Presence, SyncError> {
         let Some(dir) = &place.directory.dir else { return Ok(Presence::Imagined) };
         // Open to this process only until it gets its own attributes.
-        let made = dir.make_dir(place.name, 0o700);
-        let made = self.done(Operation::CreateDirectory, place, made)?;
+        let made = self.make(Operation::CreateDirectory, place, dir, |name| dir.make_dir(name, 0o700))?;
         Ok(if made { Presence::New } else { Presence::Ignored })
     }
 
@@ -540,6 +580,9 @@ impl Planner<'_> {
             verdict.wanted,
             size,
         ));
+        if place.displaced == Some(Kind::Dir) {
+            file.displace(self.protection.clone());
+        }
         // Each of them keeps its listing message unreleased, of which the source may have so many.
         if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
             return Err(SyncError::Protocol {
@@ -569,18 +612,18 @@ impl Planner<'_> {
             Action::Create | Action::Update => {}
             _ => return Ok(()),
         }
-        let (operation, made) = match kind {
-            EntryKind::Symlink { target } => {
-                (Operation::CreateLink, dir.make_symlink(place.name, target, &verdict.wanted))
-            }
+        let made = match kind {
+            EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
+                dir.make_symlink(name, target, &verdict.wanted)
+            }),
             other => match special(other) {
-                Some(special) => {
-                    (Operation::CreateSpecial, dir.make_special(place.name, special, &verdict.wanted))
-                }
-                None => return Ok(()),
+                Some(special) => self.make(Operation::CreateSpecial, place, dir, |name| {
+                    dir.make_special(name, special, &verdict.wanted)
+                }),
+                None => Ok(false),
             },
         };
-        self.done(operation, place, made).map(|_| ())
+        made.map(|_| ())
     }
 
     fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<(), SyncError> {
@@ -665,6 +708,25 @@ struct Place<'a> {
     directory: &'a Arc<Directory>,
     name: &'a Component,
     path: &'a RelPath,
+    /// What has the name until the entry takes it.
+    displaced: Option<Kind>,
+}
+
+impl<'a> Place<'a> {
+    /// What has the entry's name, or had it and is called `now`.
+    fn doomed(&self, now: &'a Component, kind: Kind) -> Doomed<'a> {
+        Doomed { parent: &self.directory.path, name: self.name, now, kind }
+    }
+}
+
+/// Whether an entry can have its name.
+enum Way {
+    /// The name is free, or what has it is replaced by a rename.
+    Free,
+    /// It is taken by what must go once the entry is there.
+    Taken,
+    /// What has it must stay, which was reported.
+    Blocked,
 }
 
 /// The path of an entry as the source names it.

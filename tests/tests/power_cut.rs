@@ -1,0 +1,230 @@
+//! Power cuts at any system call that changes the disk, and right after exit 0, on ext4 and XFS.
+//!
+//! A run is killed at the N-th call of one kind (strace counts them for each thread), then the disk loses
+//! its power: what was in memory only is gone and the journal is not flushed. Afterwards every name must
+//! hold the whole old or the whole new content, nothing may lie about but dsync's own temporaries, and the
+//! next run must put all right. `DSYNC_CRASH=long` (`cargo xtask crash --long`) tries every N of every kind
+//! instead of a few.
+
+use std::{collections::BTreeMap, env, fs, path::PathBuf};
+
+use dsync_tests::{
+    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, differences, needs_dsync,
+    power::{Disk, Format},
+    scratch::slash,
+    skip, strace, survey,
+};
+
+/// A disk with a destination, and what it was and is to be.
+struct Bench {
+    scratch: Scratch,
+    disk: Disk,
+    old: BTreeMap<Vec<u8>, Facts>,
+    new: BTreeMap<Vec<u8>, Facts>,
+    options: &'static [&'static str],
+}
+
+/// Files of three directories; `state` is part of their content and time.
+fn files(state: u64) -> impl Iterator<Item = Node> {
+    let mtime = (1_300_000_000 + i64::try_from(state).unwrap(), 0);
+    let dirs = (0..3).map(move |dir| Node { mtime, ..Node::dir(format!("d{dir}")) });
+    let small = (0..9_u64).map(move |index| Node {
+        mtime,
+        ..Node::file(format!("d{}/f{index}", index % 3), state * 100 + index, 3000 + index)
+    });
+    let large = Node { mtime, ..Node::file("large", state, 700_000) };
+    dirs.chain(small).chain([large])
+}
+
+fn old_tree() -> Tree {
+    Tree::of(files(1).chain([
+        Node::symlink("link", "large"),
+        Node::file("gone", 5, 50),
+        Node::dir("gone dir"),
+        Node::file("gone dir/x", 6, 60),
+        Node::dir("file now"),
+        Node::file("file now/x", 7, 70),
+        Node::file("dir now", 8, 80),
+        Node::file("link now", 9, 90),
+    ]))
+}
+
+fn new_tree() -> Tree {
+    Tree::of(files(2).chain([
+        Node::symlink("link", "d0"),
+        Node::file("file now", 7, 700),
+        Node::dir("dir now"),
+        Node::file("dir now/x", 8, 80),
+        Node::symlink("link now", "large"),
+        Node::dir("new dir"),
+        Node::file("new dir/x", 9, 90),
+    ]))
+}
+
+impl Bench {
+    /// `None` with the test recorded as skipped.
+    fn new(format: Format, old: &Tree, options: &'static [&'static str]) -> Option<Self> {
+        let scratch = Scratch::new();
+        let Some(disk) = Disk::create(scratch.path(), format, 64) else {
+            skip::record(skip::Reason::NeedsLoop);
+            return None;
+        };
+        old.plant(&scratch.at("old"));
+        new_tree().plant(&scratch.src());
+        let (old, new) = (survey(&scratch.at("old")), survey(&scratch.src()));
+        Some(Self { scratch, disk, old, new, options })
+    }
+
+    fn dst(&self) -> PathBuf {
+        self.disk.path().join("dst")
+    }
+
+    /// Puts the destination back to the old state, on the disk.
+    fn reset(&self) {
+        let _ = fs::remove_dir_all(self.dst());
+        if self.old.len() > 1 {
+            let _ = Run::of("cp").arg("-a").arg(self.scratch.at("old")).arg(self.dst()).run().expect_code(0);
+        }
+        let _ = Run::of("sync").arg("-f").arg(self.disk.path()).run().expect_code(0);
+    }
+
+    fn finish(&self, run: Run) -> Outcome {
+        run.args(self.options).arg(slash(&self.scratch.src())).arg(self.dst()).run()
+    }
+
+    /// Kills a run at its `count`-th `call` and cuts the power; false when there are no so many.
+    fn cut_at(&self, call: &str, count: usize) -> bool {
+        self.reset();
+        let outcome = self.finish(strace::inject(call, &format!("signal=KILL:when={count}")));
+        let killed = outcome.code() != Some(0);
+        assert!(!killed || outcome.code().is_none_or(|code| code == 137), "{}", outcome.account());
+        self.disk.cut_power();
+        let when = format!("power cut at {call} number {count}, {:?}", self.options);
+        if killed {
+            self.assert_whole(&when);
+            let _ = self.finish(Run::dsync()).expect_quiet_success();
+        }
+        assert_same(&self.scratch.src(), &self.dst(), Scope::full());
+        assert_eq!(compare::temporaries(&self.dst()), Vec::<String>::new(), "{when}");
+        killed
+    }
+
+    fn assert_whole(&self, when: &str) {
+        let now = if self.dst().exists() { survey(&self.dst()) } else { BTreeMap::new() };
+        let same = |facts: &Facts, was: Option<&Facts>| {
+            was.is_some_and(|was| (was.kind, &was.content) == (facts.kind, &facts.content))
+        };
+        for (path, facts) in &now {
+            let shown = compare::show(path);
+            let own = path.split(|&byte| byte == b'/').any(|name| name.starts_with(b".dsync-tmp-"));
+            let whole = same(facts, self.old.get(path)) || same(facts, self.new.get(path));
+            assert!(own || whole, "{shown} is neither old nor new, {when}");
+        }
+        // A destination that was not there may not be there.
+        let old = if self.old.len() > 1 { &self.old } else { &BTreeMap::new() };
+        for path in old.keys().filter(|path| self.new.contains_key(*path)) {
+            assert!(now.contains_key(path), "{} is gone, {when}", compare::show(path));
+        }
+    }
+}
+
+/// Calls that change what is on the disk, or promise that it is there.
+const CALLS: [&str; 15] = [
+    "pwrite64",
+    "copy_file_range",
+    "renameat",
+    "renameat2",
+    "unlinkat",
+    "mkdirat",
+    "symlinkat",
+    "syncfs",
+    "fsync",
+    "fdatasync",
+    "fchmod",
+    "fchown",
+    "utimensat",
+    "ftruncate",
+    "linkat",
+];
+
+/// Cuts everywhere, or at a few places that differ from one `salt` to the next.
+fn sweep(format: Format, old: &Tree, options: &'static [&'static str], salt: usize) {
+    let Some(bench) = Bench::new(format, old, options) else { return };
+    // The program's own loader calls none of these, so each kind is met in the run or not at all.
+    if env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long") {
+        for call in CALLS {
+            let last = (1..).find(|&count| !bench.cut_at(call, count)).unwrap_or(0);
+            println!("{format:?} {options:?}: {} cuts at {call}", last - 1);
+        }
+        return;
+    }
+    let mut killed = 0;
+    for (call, counts) in
+        [("copy_file_range,pwrite64", [1, 2]), ("renameat", [1, 6]), ("syncfs", [1, 2]), ("unlinkat", [1, 3])]
+    {
+        killed += usize::from(bench.cut_at(call, counts[salt % 2]));
+    }
+    let others = ["mkdirat", "symlinkat", "renameat2", "fchmod"];
+    killed += usize::from(bench.cut_at(others[salt % others.len()], 1));
+    assert!(killed > 0, "no run was killed");
+}
+
+#[test]
+fn first_copy_is_cut_on_ext4() {
+    needs_dsync!();
+    sweep(Format::Ext4, &Tree::default(), &["-a"], 0);
+}
+
+#[test]
+fn update_with_deletions_is_cut_on_ext4() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete"], 1);
+}
+
+#[test]
+fn update_with_each_file_synced_is_cut_on_ext4() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete-during", "--durability=file"], 2);
+}
+
+#[test]
+fn first_copy_is_cut_on_xfs() {
+    needs_dsync!();
+    sweep(Format::Xfs, &Tree::default(), &["-a"], 1);
+}
+
+#[test]
+fn update_with_deletions_is_cut_on_xfs() {
+    needs_dsync!();
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete"], 0);
+}
+
+#[test]
+fn exit_zero_survives_a_power_cut_on_xfs_and_with_every_way_to_delete() {
+    needs_dsync!();
+    for (format, options) in [
+        (Format::Xfs, &["-a", "--delete"][..]),
+        (Format::Xfs, &["-a", "--del", "--durability=file"]),
+        (Format::Ext4, &["-a", "--del"]),
+    ] {
+        let Some(bench) = Bench::new(format, &old_tree(), options) else { return };
+        bench.reset();
+        let _ = bench.finish(Run::dsync()).expect_quiet_success();
+        bench.disk.cut_power();
+        assert_same(&bench.scratch.src(), &bench.dst(), Scope::full());
+    }
+}
+
+#[test]
+fn rsync_that_syncs_each_file_loses_names_on_the_same_bench() {
+    // The control: were nothing ever lost here, the other tests would prove nothing.
+    for format in [Format::Ext4, Format::Xfs] {
+        let Some(bench) = Bench::new(format, &old_tree(), &["-a", "--delete", "--fsync"]) else { return };
+        bench.reset();
+        let _ = bench.finish(Run::of("/usr/bin/rsync")).expect_code(0);
+        bench.disk.cut_power();
+        let lost = differences(&bench.scratch.src(), &bench.dst(), Scope::CONTENT);
+        println!("{format:?}: after rsync's exit 0 and a power cut\n{}", lost.join("\n"));
+        assert!(!lost.is_empty(), "rsync --fsync lost nothing on {format:?}");
+    }
+}

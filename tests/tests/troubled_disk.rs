@@ -1,0 +1,207 @@
+//! Disks that fail: the exit code, a message that names the file and the cause, no temporary left, the old
+//! content whole, and a next run that puts all right.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use dsync_tests::{
+    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare,
+    mount::Mount,
+    needs_dsync,
+    power::{Disk, Format},
+    program,
+    scratch::slash,
+    skip, strace, survey, tree,
+};
+
+fn plant(scratch: &Scratch, destination: &Path) {
+    Tree::of([
+        Node::dir("dir"),
+        Node::file("dir/a", 1, 4000),
+        Node::file("b", 2, 300_000),
+        Node::symlink("link", "b"),
+        Node::dir("new"),
+        Node::file("new/c", 3, 30),
+    ])
+    .plant(&scratch.src());
+    Tree::of([
+        Node::dir("dir"),
+        Node { mtime: (1_200_000_000, 0), ..Node::file("dir/a", 4, 5000) },
+        Node { mtime: (1_200_000_000, 0), ..Node::file("b", 5, 200_000) },
+        Node::file("extra", 6, 60),
+    ])
+    .plant(destination);
+}
+
+fn finish(run: Run, scratch: &Scratch, options: &[&str]) -> Outcome {
+    run.arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run()
+}
+
+/// Everything at the destination is old or new, and no temporary is left.
+fn assert_whole(scratch: &Scratch, old: &BTreeMap<Vec<u8>, Facts>, account: &str) {
+    let new = survey(&scratch.src());
+    for (path, facts) in survey(&scratch.dst()) {
+        let held = [old, &new].iter().any(|state| {
+            state.get(&path).is_some_and(|was| (was.kind, &was.content) == (facts.kind, &facts.content))
+        });
+        assert!(held, "{} is neither old nor new\n{account}", compare::show(&path));
+    }
+    assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new(), "{account}");
+}
+
+#[test]
+fn failing_calls_end_with_the_code_of_their_kind_and_harm_nothing() {
+    needs_dsync!();
+    let each_file = &["--durability=file"][..];
+    for (calls, what, options, code, parts) in [
+        ("pwrite64,copy_file_range", "error=EIO", &[][..], 11, &["cannot write '", "Input/output error"][..]),
+        (
+            "pwrite64,copy_file_range",
+            "error=EDQUOT",
+            &[],
+            11,
+            &["the quota is used up", "The old copy is untouched"],
+        ),
+        ("pwrite64,copy_file_range", "error=ENOSPC", &[], 11, &["the disk is full"]),
+        ("pwrite64,copy_file_range", "error=EINTR:when=1..3", &[], 0, &[]),
+        ("mkdirat", "error=ENOSPC", &[], 11, &["cannot create directory '", "/new'", "the disk is full"]),
+        ("renameat", "error=EROFS", &[], 11, &["Read-only file system"]),
+        ("renameat", "error=EACCES", &[], 23, &["cannot commit 'b'", "Permission denied"]),
+        ("renameat", "error=EBUSY", &[], 23, &["cannot commit 'b'", "busy"]),
+        ("renameat", "error=EXDEV", &[], 23, &["cannot commit 'dir/a'"]),
+        // A sync that failed is final, even though the next one would succeed.
+        ("syncfs", "error=EIO:when=1", &[], 11, &["cannot commit '", "Input/output error"]),
+        ("fsync", "error=EIO:when=1", each_file, 11, &["cannot commit '", "Input/output error"]),
+        ("fdatasync", "error=EIO:when=1", each_file, 11, &["Input/output error"]),
+        ("fchmod", "error=EPERM", &[], 23, &["cannot set attributes of '", "Operation not permitted"]),
+        ("utimensat", "error=EPERM", &[], 23, &["cannot set attributes of '", "Operation not permitted"]),
+        ("symlinkat", "error=EPERM", &[], 23, &["cannot create the link 'link'"]),
+        ("unlinkat", "error=EPERM", &["--delete"], 23, &["cannot delete 'extra'"]),
+        ("getdents64", "error=EIO", &["--delete"], 23, &["cannot read directory '", "Input/output error"]),
+    ] {
+        let scratch = Scratch::new();
+        plant(&scratch, &scratch.dst());
+        let old = survey(&scratch.dst());
+        let outcome = finish(strace::inject(calls, what), &scratch, options);
+        let account = format!("{calls} {what}\n{}", outcome.account());
+        assert_eq!(outcome.code(), Some(code), "{account}");
+        for part in parts {
+            assert!(outcome.stderr_text().contains(part), "no '{part}'\n{account}");
+        }
+        // What cannot be removed stays, leftovers included, until it can.
+        if calls != "unlinkat" {
+            assert_whole(&scratch, &old, &account);
+        }
+        assert!(scratch.dst().join("extra").exists(), "{account}");
+        let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
+}
+
+#[test]
+fn unreadable_content_ends_with_23_and_makes_no_file() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch, &scratch.dst());
+    let old = survey(&scratch.dst());
+    let run = Run::of("strace").args(["-f", "-qq", "-o", "/dev/null"]);
+    let run = ["b", "new/c"].iter().fold(run, |run, file| run.arg("-P").arg(scratch.src().join(file)));
+    // All the ways to read: also those that let the kernel copy.
+    let reads = "read,pread64,readv,preadv,copy_file_range,sendfile,splice,ioctl";
+    let run = run.args(["-e".to_owned(), format!("inject={reads}:error=EIO")]).arg(program());
+    let outcome = finish(run, &scratch, &[]).expect_code(23);
+    for part in ["cannot read 'b': Input/output error", "cannot read 'new/c': Input/output error"] {
+        assert!(outcome.stderr_text().contains(part), "no '{part}'\n{}", outcome.account());
+    }
+    assert_whole(&scratch, &old, &outcome.account());
+    assert!(!scratch.dst().join("new/c").exists(), "{}", outcome.account());
+    let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn read_only_destination_ends_with_11_and_the_cause() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.dst()).unwrap();
+    let Some(mount) = Mount::tmpfs(&scratch.dst(), "size=8m") else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    plant(&scratch, &scratch.dst());
+    let old = survey(&scratch.dst());
+    mount.remount("ro");
+    let outcome = finish(Run::dsync(), &scratch, &[]).expect_code(11);
+    assert!(outcome.stderr_text().contains("Read-only file system"), "{}", outcome.account());
+    assert_eq!(survey(&scratch.dst()), old);
+    mount.remount("rw");
+    let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn few_descriptors_are_enough_or_named() {
+    needs_dsync!();
+    for limit in [64, 32, 16] {
+        let scratch = Scratch::new();
+        let tree = (0..12_u64).flat_map(|dir| {
+            let files = (0..12_u64).map(move |file| Node::file(format!("{dir}/{file}"), dir * file, 70_000));
+            [Node::dir(format!("{dir}"))].into_iter().chain(files)
+        });
+        Tree::of(tree).plant(&scratch.src());
+        let run = Run::of("prlimit").arg(format!("--nofile={limit}:{limit}")).arg(program());
+        let outcome = finish(run, &scratch, &[]);
+        match outcome.code() {
+            Some(0) => assert_same(&scratch.src(), &scratch.dst(), Scope::full()),
+            Some(3 | 11 | 23) => {
+                let text = outcome.stderr_text();
+                assert!(text.contains("Too many open files"), "{}", outcome.account());
+                assert!(limit < 64, "{}", outcome.account());
+            }
+            _ => panic!("{}", outcome.account()),
+        }
+        assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new(), "{}", outcome.account());
+        let _ = finish(Run::dsync(), &scratch, &[]).expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
+}
+
+#[test]
+fn disk_with_whole_seconds_is_up_to_date_after_one_run() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let Some(disk) = Disk::create(scratch.path(), Format::Ext4Seconds, 16) else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    let to = disk.path().join("dst");
+    plant(&scratch, &to);
+    tree::set_mtime(&scratch.src().join("b"), (1_300_000_000, 123_456_789));
+    let run = |options: &[&str]| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&to).run();
+    let _ = run(&["-a", "--delete"]).expect_quiet_success();
+    assert_eq!(run(&["-ai", "--delete"]).expect_quiet_success().stdout_text(), "");
+    // Another second is seen, and another size whatever the second is.
+    tree::set_mtime(&scratch.src().join("b"), (1_300_000_001, 0));
+    fs::write(scratch.src().join("dir/a"), "short").unwrap();
+    let text = run(&["-ai"]).expect_quiet_success().stdout_text();
+    assert!(text.contains(" b\n") && text.contains(" dir/a\n"), "{text}");
+}
+
+#[test]
+fn depth_of_two_thousand_and_names_of_255_bytes_are_copied_and_deleted() {
+    let scratch = Scratch::new();
+    let (long, dir) = ("n".repeat(255), "m".repeat(255));
+    let dig = "chdir $ARGV[0]; for (1..2000) { mkdir 'd' or die; chdir 'd' or die } \
+               open F, '>', $ARGV[1] or die; print F 'deep'; mkdir $ARGV[2] or die";
+    let _ = Run::of("perl").args(["-e", dig]).arg(scratch.src()).args([long, dir]).run().expect_code(0);
+    let facts = |root: &Path| {
+        let listing = "cd \"$1\" && find . -mindepth 1 -printf '%d %y %m %f %T@\\n' | sort";
+        Run::of("bash").args(["-c", listing, "-"]).arg(root).run().expect_code(0).stdout_text()
+    };
+    let _ = finish(Run::dsync(), &scratch, &[]).expect_quiet_success();
+    assert_eq!(facts(&scratch.dst()).lines().count(), 2002);
+    assert!(facts(&scratch.src()) == facts(&scratch.dst()), "the deep trees differ");
+    let _ = Run::of("rm").arg("-rf").arg(scratch.src().join("d")).run().expect_code(0);
+    fs::write(scratch.src().join("left"), "").unwrap();
+    let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
