@@ -19,6 +19,10 @@ pub(crate) struct Closing<'a> {
     pub(crate) traffic: Traffic,
     /// The carrier and why it is not the preferred one; `None` for a local run.
     pub(crate) connection: Option<(Carrier, Option<&'a str>)>,
+    /// Connections that broke, and what was finished over them.
+    pub(crate) reconnects: u32,
+    /// See `reconnects`.
+    pub(crate) files_done_before: u64,
     /// Wall time.
     pub(crate) elapsed: Duration,
     /// True when nothing was changed.
@@ -32,7 +36,8 @@ pub(crate) struct Closing<'a> {
 impl Closing<'_> {
     /// The paragraph: a few sentences in one line.
     pub(crate) fn paragraph(&self) -> String {
-        let sentences = [Some(self.transferred()), self.others(), Some(self.carried()), self.kept()];
+        let sentences =
+            [Some(self.transferred()), self.others(), self.before(), Some(self.carried()), self.kept()];
         let text = sentences.into_iter().flatten().collect::<Vec<_>>().join(" ");
         escape_text(&text).into_owned()
     }
@@ -98,6 +103,16 @@ impl Closing<'_> {
         if parts.is_empty() { None } else { Some(format!("Of all entries {}.", parts.join(", "))) }
     }
 
+    fn before(&self) -> Option<String> {
+        let lost = match self.reconnects {
+            0 => return None,
+            1 => "The connection was lost once".to_owned(),
+            times => format!("The connection was lost {times} times"),
+        };
+        let files = counted(self.files_done_before, "file", "files");
+        Some(format!("{lost}; {files} had been finished before."))
+    }
+
     fn carried(&self) -> String {
         let seconds = format!("{:.1} s", self.elapsed.as_secs_f64());
         let speed = Bytes(rate(self.report.transferred_bytes, self.elapsed));
@@ -146,6 +161,8 @@ mod tests {
             traffic: Traffic::new(1_300_000, 45_000),
             connection: Some((Carrier::Quic, None)),
             elapsed: Duration::from_millis(1200),
+            reconnects: 0,
+            files_done_before: 0,
             dry_run: false,
             durability: Durability::Batch,
             exit_code: 0,

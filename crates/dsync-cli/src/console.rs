@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dsync_engine::{Cause, Event, Observer, Progress};
+use dsync_engine::{Cause, Event, Observer, Progress, Reconnect};
 
 use crate::{bar::Bar, listing::Listing, messages};
 
@@ -91,6 +91,10 @@ impl Console {
 }
 
 impl Observer for Console {
+    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        self.talk(&format!("dsync: {}", messages::reconnecting(reconnect)));
+    }
+
     fn event(&self, event: &Event) {
         match event {
             Event::Planned(planned) => {

@@ -197,6 +197,8 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         report: &summary.report,
         traffic: summary.traffic,
         connection: connection.map(|connection| (connection.carrier, connection.fallback.as_deref())),
+        reconnects: summary.reconnects,
+        files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,
         dry_run: summary.dry_run,
         durability: report.durability,

@@ -5,7 +5,7 @@
 
 use std::{error::Error, io};
 
-use dsync_engine::{Cause, Operation, Problem, SyncError, error::operation_words, exit_code};
+use dsync_engine::{Cause, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code};
 
 use crate::{
     escape::{Escaped, escape_text},
@@ -32,6 +32,15 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
         return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
     }
+    let mut text = with_causes(error);
+    if let Some(advice) = advice(error) {
+        text = format!("{text}. {advice}");
+    }
+    escape_text(&text).into_owned()
+}
+
+/// An error and its causes, each said once.
+fn with_causes(error: &SyncError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -44,10 +53,19 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
         }
         cause = error.source();
     }
-    if let Some(advice) = advice(error) {
-        text = format!("{text}. {advice}");
-    }
-    escape_text(&text).into_owned()
+    text
+}
+
+/// A connection that broke and is made anew.
+pub(crate) fn reconnecting(reconnect: &Reconnect<'_>) -> String {
+    let Reconnect { cause, number, limit, wait, .. } = *reconnect;
+    let lost = match cause {
+        SyncError::Connect(_) => "no connection yet",
+        _ => "connection lost",
+    };
+    let seconds = wait.as_millis().div_ceil(1000);
+    let why = with_causes(cause);
+    escape_text(&format!("{lost}: {why}; reconnecting ({number} of {limit}) in {seconds} s")).into_owned()
 }
 
 /// What an exit code means, for the last line of a run.
@@ -117,7 +135,9 @@ fn advice(error: &SyncError) -> Option<&'static str> {
         {
             Some("The old copy is untouched. Free some space and run the same command again.")
         }
-        SyncError::Link(_) => Some("What was finished is kept; run the same command again."),
+        SyncError::Link(_) | SyncError::GaveUp { .. } => {
+            Some("What was finished is kept; run the same command again.")
+        }
         SyncError::Timeout { .. } => {
             Some("What was finished is kept; run the same command again, or with a longer --timeout.")
         }

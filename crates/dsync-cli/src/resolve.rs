@@ -270,6 +270,7 @@ fn connect_options(
     if let Some(timeout) = remote.timeout {
         connect.timeout = timeout;
     }
+    connect.retries = remote.retries.unwrap_or(connect.retries);
     connect.transport = match remote.transport {
         Carrier::Auto => TransportChoice::Auto,
         Carrier::Quic => TransportChoice::Quic,

@@ -27,6 +27,7 @@ use crate::{
     CancelToken, Observer, Summary, SyncError, destination, guard,
     halt::POLL,
     observe::Connection,
+    reconnect::{self, Attempt, Earlier},
     session::{self, DestinationMail, Invitation, Session, SourceMail},
     source::{self, ListedFiles, Tree},
 };
@@ -93,6 +94,9 @@ pub struct ConnectOptions {
     /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60 s:
     /// both ends send a sign of life every second whatever they are busy with.
     pub timeout: Duration,
+    /// How often in a row to connect again when the connection breaks; 0 to end the run at once. Default 5:
+    /// the pauses before them add up to about half a minute.
+    pub retries: u32,
 }
 
 impl Default for ConnectOptions {
@@ -102,6 +106,7 @@ impl Default for ConnectOptions {
             remote_program: "dsync".into(),
             transport: TransportChoice::Auto,
             timeout: Duration::from_secs(60),
+            retries: 5,
         }
     }
 }
@@ -146,24 +151,38 @@ impl Job {
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let Self { source, destination, options, connect } = self;
-        let (report, connection, traffic) = match (source, destination) {
+        let Outcome { report, connection, traffic, earlier } = match (source, destination) {
             (Source::Local { paths }, Destination::Local { path }) => {
                 local(&paths, path, options, observer, cancel)?
             }
             (Source::Local { paths }, Destination::Remote { host, path }) => {
-                push(&paths, &host, path, options, &connect, observer, cancel)?
+                push(&paths, &host, path, &options, &connect, observer, cancel)?
             }
             (Source::Remote { host, paths }, Destination::Local { path }) => {
-                pull(&host, paths, path, options, &connect, observer, cancel)?
+                pull(&host, paths, &path, &options, &connect, observer, cancel)?
             }
             (Source::Remote { .. }, Destination::Remote { .. }) => return Err(SyncError::BothRemote),
         };
-        Ok(Summary { report, connection, traffic, elapsed: started.elapsed(), dry_run })
+        Ok(Summary {
+            report,
+            connection,
+            reconnects: earlier.sessions,
+            files_done_before: earlier.files_done,
+            traffic,
+            elapsed: started.elapsed(),
+            dry_run,
+        })
     }
 }
 
 /// What a run of any form comes to.
-type Outcome = (Report, Option<Connection>, Traffic);
+struct Outcome {
+    report: Report,
+    connection: Option<Connection>,
+    /// Of all sessions.
+    traffic: Traffic,
+    earlier: Earlier,
+}
 
 /// Both ends in this process: the source is the peer, on threads of its own.
 fn local(
@@ -178,7 +197,8 @@ fn local(
     let (here, there) = dsync_transport::memory::pair();
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
-    let terms = session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT };
+    let terms =
+        session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT, again: false };
     let files = ListedFiles::default();
     let theirs = files.clone();
     let (result, peer) = std::thread::scope(|scope| {
@@ -197,7 +217,7 @@ fn local(
         (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => return Err(theirs),
         (Err(error), _) => return Err(error),
     };
-    Ok((report, None, here.traffic()))
+    Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
 }
 
 /// This end is the source.
@@ -205,17 +225,21 @@ fn push(
     paths: &[PathBuf],
     host: &RemoteHost,
     path: OsString,
-    options: SyncOptions,
+    options: &SyncOptions,
     connect: &ConnectOptions,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let tree = open_tree(paths, &options, ListedFiles::default())?;
-    let role = PeerRole::Destination { path: path.into_vec() };
-    with_remote(host, connect, observer, cancel, |link| {
-        let terms = session::Terms { role, options, timeout: connect.timeout };
+    // What cannot be read is said before anybody is asked for a password.
+    let mut tree = Some(open_tree(paths, options, ListedFiles::default())?);
+    let path = path.into_vec();
+    with_remote(host, connect, observer, cancel, |link, attempt| {
+        let tree = tree.take().map_or_else(|| open_tree(paths, options, ListedFiles::default()), Ok)?;
+        let role = PeerRole::Destination { path: path.clone() };
+        let terms = terms(role, options, connect, attempt);
         let (session, mail) = Session::start_source(link, terms)?;
-        source::run(session, mail, tree, Some(observer), cancel)
+        attempt.note_begun();
+        source::run(session, mail, tree, Some(attempt), cancel)
     })
 }
 
@@ -223,29 +247,41 @@ fn push(
 fn pull(
     host: &RemoteHost,
     paths: Vec<OsString>,
-    path: PathBuf,
-    options: SyncOptions,
+    path: &Path,
+    options: &SyncOptions,
     connect: &ConnectOptions,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let filter = compile(&options)?;
-    let role = PeerRole::Source { paths: paths.into_iter().map(OsString::into_vec).collect() };
-    with_remote(host, connect, observer, cancel, |link| {
-        let terms = session::Terms { role, options, timeout: connect.timeout };
+    let filter = compile(options)?;
+    let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
+    with_remote(host, connect, observer, cancel, |link, attempt| {
+        let role = PeerRole::Source { paths: paths.clone() };
+        let terms = terms(role, options, connect, attempt);
         let (session, mail) = Session::start_destination(link, terms)?;
-        let terms = destination::Terms { operand: path, filter, observer: Some(observer), files: None };
+        attempt.note_begun();
+        let (operand, filter) = (path.to_owned(), filter.clone());
+        let terms = destination::Terms { operand, filter, observer: Some(attempt), files: None };
         destination::run(session, mail, terms, cancel)
     })
 }
 
-/// Connects to a host and runs one session over the link.
+fn terms(
+    role: PeerRole,
+    options: &SyncOptions,
+    connect: &ConnectOptions,
+    attempt: &Attempt<'_>,
+) -> session::Terms {
+    session::Terms { role, options: options.clone(), timeout: connect.timeout, again: attempt.again }
+}
+
+/// Connects to a host and runs a session over the link, and others when it breaks.
 fn with_remote(
     host: &RemoteHost,
     connect: &ConnectOptions,
     observer: &dyn Observer,
     cancel: &CancelToken,
-    run: impl FnOnce(Arc<dyn Link>) -> Result<Report, SyncError>,
+    mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>) -> Result<Report, SyncError>,
 ) -> Result<Outcome, SyncError> {
     let shell = RemoteShell {
         command: connect.shell.clone(),
@@ -258,12 +294,22 @@ fn with_remote(
         idle_timeout: connect.timeout,
         ..dsync_transport::ConnectOptions::default()
     };
-    let connected = connect_or_cancel(shell, options, cancel)?;
-    let link = Arc::clone(&connected.link);
-    let connection = Connection { carrier: link.carrier(), fallback: connected.fallback.clone() };
-    observer.connected(&connection);
-    let report = run(Arc::clone(&link))?;
-    Ok((report, Some(connection), link.traffic()))
+    let one_session = |attempt: &Attempt<'_>| {
+        let connected = connect_or_cancel(shell.clone(), options.clone(), cancel)?;
+        let link = Arc::clone(&connected.link);
+        let connection = Connection { carrier: link.carrier(), fallback: connected.fallback.clone() };
+        attempt.connected(&connection);
+        let result = session(Arc::clone(&link), attempt);
+        attempt.note_traffic(link.traffic());
+        Ok((result?, connection, link.traffic()))
+    };
+    let ((report, connection, traffic), earlier) =
+        reconnect::run(connect.retries, observer, cancel, one_session)?;
+    let traffic = Traffic::new(
+        traffic.sent_bytes.saturating_add(earlier.traffic.sent_bytes),
+        traffic.received_bytes.saturating_add(earlier.traffic.received_bytes),
+    );
+    Ok(Outcome { report, connection: Some(connection), traffic, earlier })
 }
 
 /// Connects on a thread of its own, because a remote shell may ask for a password or hang for as long as

@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, time::Duration};
 
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
-    link::{Carrier, LinkError},
+    link::{Carrier, CloseReason, LinkError},
     message::Operation,
 };
 
@@ -112,6 +112,17 @@ pub enum SyncError {
     /// The connection broke during the run.
     #[error("the connection broke")]
     Link(#[from] LinkError),
+    /// The connection broke, and no other could be made or lasted.
+    #[error("the connection was lost and {retries} {} to go on failed", if *retries == 1 { "try" } else { "tries" })]
+    GaveUp {
+        /// Tries in a row.
+        retries: u32,
+        /// The exit code of what broke the connection.
+        exit_code: u8,
+        /// Why the last one failed.
+        #[source]
+        source: Box<Self>,
+    },
     /// Nothing was heard from the peer for the timeout.
     #[error("no sign of life from the peer for {} s", after.as_secs())]
     Timeout {
@@ -189,6 +200,19 @@ pub fn operation_words(operation: Operation) -> &'static str {
 }
 
 impl SyncError {
+    /// True when a new connection may bring the run to its end: this one broke, or the peer said so of its
+    /// side, and nobody refused anything.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Link(LinkError::PeerClosed { reason }) => *reason == CloseReason::Failed,
+            Self::Link(error) => error.is_retryable(),
+            Self::Timeout { .. } => true,
+            Self::Peer { exit_code, .. } => matches!(*exit_code, exit_code::SOCKET | exit_code::TIMEOUT),
+            Self::Connect(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+
     /// The exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
@@ -209,7 +233,7 @@ impl SyncError {
             Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
             Self::Link(_) => exit_code::SOCKET,
             Self::Protocol { .. } | Self::Aborted { .. } => exit_code::STREAM,
-            Self::Peer { exit_code, .. } => *exit_code,
+            Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
             Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
             Self::Cancelled => exit_code::INTERRUPTED,
         };

@@ -16,6 +16,7 @@ mod halt;
 pub mod observe;
 pub mod operand;
 mod plan;
+mod reconnect;
 mod session;
 mod source;
 pub mod summary;
@@ -33,7 +34,7 @@ pub use crate::{
     cancel::CancelToken,
     endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
     error::SyncError,
-    observe::{Connection, Observer, Silent},
+    observe::{Connection, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
     summary::Summary,
 };

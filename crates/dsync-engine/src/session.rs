@@ -87,6 +87,8 @@ pub(crate) struct Session {
     pub(crate) key: Key,
     pub(crate) options: SyncOptions,
     pub(crate) data_lanes: usize,
+    /// True when an earlier session of the run broke: its far end may not have noticed yet.
+    pub(crate) again: bool,
     pub(crate) control: Arc<ControlOut>,
     pub(crate) halt: Halt,
     vitals: Vitals,
@@ -107,6 +109,8 @@ pub(crate) struct Terms {
     pub(crate) options: SyncOptions,
     /// Longest silence of the peer.
     pub(crate) timeout: Duration,
+    /// True when an earlier session of the run broke.
+    pub(crate) again: bool,
 }
 
 /// The receiving half of the control lane of a source.
@@ -161,9 +165,10 @@ impl Session {
         let ours = new_hello()?;
         let data_lanes = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
         let start = Start {
-            role: terms.role,
+            role: terms.role.clone(),
             options: terms.options.clone(),
             data_lanes: u8::try_from(data_lanes).unwrap_or(u8::MAX),
+            again: terms.again,
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send(&ControlMessage::Start(start))?;
@@ -184,7 +189,7 @@ impl Session {
         })?;
         // The order of messages has no Ready without a Hello.
         let Some(key) = key else { return Err(unexpected(&ControlMessage::Ready)) };
-        let session = Self::assemble(link, key, terms.options, data_lanes, sender, terms.timeout);
+        let session = Self::assemble(link, key, data_lanes, sender, terms);
         Ok((session, receiver))
     }
 
@@ -203,18 +208,20 @@ impl Session {
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
         let lanes = usize::from(start.data_lanes);
-        let session = Self::assemble(link, key, start.options, lanes, sender, timeout);
-        Ok(Invitation { session, receiver, role: start.role })
+        let Start { role, options, again, .. } = start;
+        let terms = Terms { role: role.clone(), options, timeout, again };
+        let session = Self::assemble(link, key, lanes, sender, terms);
+        Ok(Invitation { session, receiver, role })
     }
 
     fn assemble(
         link: Arc<dyn Link>,
         key: Key,
-        options: SyncOptions,
         data_lanes: usize,
         sender: ControlSender,
-        timeout: Duration,
+        terms: Terms,
     ) -> Self {
+        let Terms { options, timeout, again, .. } = terms;
         let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
@@ -222,6 +229,7 @@ impl Session {
             key,
             options,
             data_lanes,
+            again,
             control,
             vitals: Vitals { started: Instant::now(), heard_ms: AtomicU64::new(0), timeout },
         }
@@ -233,6 +241,11 @@ impl Session {
         let message = next(inbox)?;
         self.note_alive();
         Ok(message)
+    }
+
+    /// Longest silence of the peer.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.vitals.timeout
     }
 
     /// Notes that something came from the peer.

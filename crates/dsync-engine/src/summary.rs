@@ -15,7 +15,11 @@ pub struct Summary {
     pub report: Report,
     /// How the peer was reached; `None` for a local run.
     pub connection: Option<Connection>,
-    /// Bytes that this end gave to and got from the carrier, before encryption.
+    /// How often the connection broke and the run went on over another one.
+    pub reconnects: u32,
+    /// Files that were finished over connections that broke: the report is of the last one.
+    pub files_done_before: u64,
+    /// Bytes that this end gave to and got from the carriers of all connections, before encryption.
     pub traffic: Traffic,
     /// Wall time from the start of the run to the last message.
     pub elapsed: Duration,

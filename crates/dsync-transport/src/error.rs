@@ -185,6 +185,20 @@ impl std::fmt::Display for ShellStatus {
 }
 
 impl ConnectError {
+    /// True when the same attempt may succeed later: the network or the host may be back by then. Nothing that
+    /// was refused or answered wrongly is worth asking again.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            // ssh exits with 255 for all failures of its own; the server's refusals are told by their words.
+            Self::ShellFailed { status, last_line, .. } => {
+                let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
+                by_itself && !REFUSALS.iter().any(|words| last_line.contains(words))
+            }
+            Self::GreetingTimeout { .. } | Self::UdpBlocked { .. } | Self::System { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The exit code that a command should end with: rsync's numbers where the meaning is the same.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -204,6 +218,10 @@ impl ConnectError {
         }
     }
 }
+
+/// What ssh says when it reached a server and was not let in, or did not trust it.
+const REFUSALS: [&str; 3] =
+    ["Permission denied", "Host key verification failed", "Too many authentication failures"];
 
 /// Why [`accept`](crate::accept()) made no link.
 #[derive(Debug, thiserror::Error)]

@@ -130,6 +130,8 @@ pub struct Start {
     pub options: SyncOptions,
     /// Number of data lanes that the controller opens, 1 to [`crate::limits::MAX_DATA_LANES`].
     pub data_lanes: u8,
+    /// True when an earlier session of the same run broke: its destination may still be running.
+    pub again: bool,
 }
 
 /// The peer's role with its operands, as typed by the user (relative to the peer's start directory).

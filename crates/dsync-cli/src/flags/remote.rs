@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{Group, NotInRange, whole_number};
 
-/// Remote shell, remote program, carrier, timeout.
+/// Remote shell, remote program, carrier, timeout, retries.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Remote {
@@ -40,6 +40,13 @@ pub(crate) struct Remote {
     /// At least 1. Both ends send a sign of life every second, whatever they are busy with.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
+    /// Connect again when the connection breaks, up to N times in a row; 5 by default
+    ///
+    /// Each time the pause before it doubles, from 1 second to 30. The run goes on where it stood: what was
+    /// finished is not sent again, and of an unfinished file only what is missing. 0 ends the run at once. What was
+    /// refused (a login, a full disk) is not tried again, nor is a first connection that fails.
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = retries)]
+    pub(crate) retries: Option<u32>,
 }
 
 /// The names that `--transport` knows.
@@ -75,6 +82,14 @@ fn seconds(value: &str) -> Result<Duration, NoTimeout> {
         Err(error) => Err(NoTimeout::Number(NotInRange { lowest: 1, ..error })),
     }
 }
+
+fn retries(value: &str) -> Result<u32, NotInRange> {
+    let number = whole_number(value, 0, MAX_RETRIES)?;
+    Ok(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+/// Most tries in a row: with the longest pause between them, five weeks.
+const MAX_RETRIES: u64 = 100_000;
 
 /// Longest timeout: a year. Longer is a typing error, and far from where clock arithmetic overflows.
 const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 60 * 60;

@@ -142,7 +142,7 @@ pub(super) fn run(
 impl Planner<'_> {
     /// Opens the destination and plans its root directory itself.
     fn tops(&mut self, tops: &Tops) -> Result<(), SyncError> {
-        let target = Target::open(&self.operand, tops, &self.site.policy.options)?;
+        let target = Target::open(&self.operand, tops, self.site.session)?;
         self.site.set_root(&target);
         self.root_is_contents = tops.root.is_some();
         let state = match (&target.root, target.created) {

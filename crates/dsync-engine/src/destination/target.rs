@@ -14,7 +14,7 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use crate::{SyncError, guard};
+use crate::{SyncError, guard, halt::Halt, session::Session};
 
 /// Where the source's root lands.
 pub(super) struct Target {
@@ -27,12 +27,26 @@ pub(super) struct Target {
     /// True when the root was made for this run (or, in a dry run, would be).
     pub(super) created: bool,
     /// Held for the run, so that no other run writes here.
-    _lock: Option<DirLock>,
+    lock: Option<DirLock>,
 }
 
 impl Target {
-    /// Opens the destination, creating it where the rule says so.
-    pub(super) fn open(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
+    /// Opens the destination, creating it where the rule says so, and takes its lock.
+    pub(super) fn open(operand: &Path, tops: &Tops, session: &Session) -> Result<Self, SyncError> {
+        let mut target = Self::find(operand, tops, &session.options)?;
+        if let (Some(root), false) = (&target.root, session.options.dry_run) {
+            // The far end of a connection that broke holds the lock until it has noticed too.
+            let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
+            target.lock = wait_for_lock(root, wait, &session.halt)
+                .map_err(|source| SyncError::DestinationUnusable { path: target.path.clone(), source })?;
+            if target.lock.is_none() {
+                return Err(SyncError::Locked { path: target.path });
+            }
+        }
+        Ok(target)
+    }
+
+    fn find(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         match Dir::open_operand(operand) {
@@ -40,7 +54,7 @@ impl Target {
                 if options.delete && tops.root.is_some() && !options.force_root {
                     guard::refuse_precious(operand, &root)?;
                 }
-                return Self::with_root(operand, root, None, false, options);
+                return Ok(Self::with_root(operand, root, None, false));
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
@@ -78,7 +92,7 @@ impl Target {
             }
             Err(source) => return Err(SyncError::DestinationUnusable { path: parent.to_owned(), source }),
         };
-        Self::with_root(parent, root, Some(name), false, options)
+        Ok(Self::with_root(parent, root, Some(name), false))
     }
 
     /// The operand names a directory that does not exist.
@@ -102,7 +116,7 @@ impl Target {
 
     /// A root that does not exist and is not made.
     fn imagined(path: &Path) -> Self {
-        Self { path: path.to_owned(), root: None, rename: None, created: true, _lock: None }
+        Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None }
     }
 
     fn create_missing(path: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
@@ -110,7 +124,7 @@ impl Target {
             return Ok(Self::imagined(path));
         }
         match Dir::create_operand(path, options.mkpath) {
-            Ok(root) => Self::with_root(path, root, None, true, options),
+            Ok(root) => Ok(Self::with_root(path, root, None, true)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }
@@ -118,33 +132,18 @@ impl Target {
         }
     }
 
-    fn with_root(
-        path: &Path,
-        root: Dir,
-        rename: Option<Component>,
-        created: bool,
-        options: &SyncOptions,
-    ) -> Result<Self, SyncError> {
-        let unusable = |source| SyncError::DestinationUnusable { path: path.to_owned(), source };
-        let lock = if options.dry_run {
-            None
-        } else {
-            match wait_for_lock(&root).map_err(unusable)? {
-                Some(lock) => Some(lock),
-                None => return Err(SyncError::Locked { path: path.to_owned() }),
-            }
-        };
-        Ok(Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created, _lock: lock })
+    fn with_root(path: &Path, root: Dir, rename: Option<Component>, created: bool) -> Self {
+        Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created, lock: None }
     }
 }
 
 /// Waits a little for another run to end: single files that are copied to one place at the same time
 /// follow each other, while a run that overlaps with a long one is refused.
-fn wait_for_lock(root: &Dir) -> io::Result<Option<DirLock>> {
-    let until = Instant::now() + LOCK_WAIT;
+fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<DirLock>> {
+    let until = Instant::now() + wait;
     loop {
         match root.try_lock()? {
-            None if Instant::now() < until => std::thread::sleep(crate::halt::POLL),
+            None if Instant::now() < until && !halt.stopped() => std::thread::sleep(crate::halt::POLL),
             result => return Ok(result),
         }
     }

@@ -12,9 +12,10 @@ use crate::{
 };
 
 pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let destination = matches!(start.role, PeerRole::Destination { .. });
+    w.flags(0, &[(DESTINATION, destination), (AGAIN, start.again)]);
     match &start.role {
         PeerRole::Source { paths } => {
-            w.byte(0);
             w.count(paths.len(), MAX_OPERANDS, "number of operands")?;
             let total: usize = paths.iter().map(Vec::len).sum();
             w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of operands")?;
@@ -22,10 +23,7 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
                 encode_operand(path, w)?;
             }
         }
-        PeerRole::Destination { path } => {
-            w.byte(1);
-            encode_operand(path, w)?;
-        }
+        PeerRole::Destination { path } => encode_operand(path, w)?,
     }
     w.valid(start.data_lanes > 0, "number of data lanes")?;
     w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
@@ -33,18 +31,17 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
 }
 
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
-    let offset = r.offset();
-    let role = match r.byte("role")? {
+    let flags = r.flags(DESTINATION | AGAIN, "role")?;
+    let role = match flags & DESTINATION {
         0 => PeerRole::Source { paths: decode_operands(r)? },
-        1 => PeerRole::Destination { path: decode_operand(r)? },
-        other => return Err(r.value(u64::from(other), offset, "role")),
+        _ => PeerRole::Destination { path: decode_operand(r)? },
     };
     let offset = r.offset();
     let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
     let Some(data_lanes) = u8::try_from(data_lanes).ok().filter(|&lanes| lanes > 0) else {
         return Err(r.value(data_lanes, offset, "number of data lanes"));
     };
-    Ok(Start { role, options: decode_options(r)?, data_lanes })
+    Ok(Start { role, options: decode_options(r)?, data_lanes, again: flags & AGAIN != 0 })
 }
 
 fn encode_operand(path: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -280,5 +277,9 @@ impl SyncOptions {
     }
 }
 
+/// Bit of the role: the peer is the destination.
+const DESTINATION: u8 = 1;
+/// Bit of the role: an earlier session of the run broke.
+const AGAIN: u8 = 2;
 /// Number of switches among the options.
 const SWITCHES: usize = 26;

@@ -139,7 +139,7 @@ fn sizes_are_below_two_to_the_63() {
 #[test]
 fn unknown_values_are_refused() {
     for (kind, payload, sentence) in [
-        (Kind::START, &[2][..], "message Start: role has no meaning for value 2 (offset 5)"),
+        (Kind::START, &[4][..], "message Start: role has no meaning for value 4 (offset 5)"),
         (Kind::TOPS, &[4, 0], "message Tops: flags has no meaning for value 4 (offset 5)"),
         (Kind::ID_NAME, &[2, 0, 1, b'a'], "message IdName: flag has no meaning for value 2 (offset 5)"),
         (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),

@@ -203,6 +203,7 @@ fn start_source() -> Start {
             ..SyncOptions::default()
         },
         data_lanes: 16,
+        again: true,
     }
 }
 
@@ -211,6 +212,7 @@ fn start_destination() -> Start {
         role: PeerRole::Destination { path: b"/srv/mirror/".to_vec() },
         options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },
         data_lanes: 1,
+        again: false,
     }
 }
 

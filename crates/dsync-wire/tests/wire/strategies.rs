@@ -157,7 +157,12 @@ fn start() -> impl Strategy<Value = Start> {
         vec(operand(), 0..5).prop_map(|paths| PeerRole::Source { paths }),
         operand().prop_map(|path| PeerRole::Destination { path }),
     ];
-    (role, options(), 1..=64u8).prop_map(|(role, options, data_lanes)| Start { role, options, data_lanes })
+    (role, options(), 1..=64u8, any::<bool>()).prop_map(|(role, options, data_lanes, again)| Start {
+        role,
+        options,
+        data_lanes,
+        again,
+    })
 }
 
 fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
