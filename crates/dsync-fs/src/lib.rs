@@ -22,6 +22,7 @@ pub mod dir;
 pub mod extents;
 pub mod filter;
 pub mod ids;
+pub mod list_ahead;
 pub mod metadata;
 mod names;
 pub mod operand;
@@ -42,6 +43,7 @@ pub use crate::{
     extents::{CopyError, Patched, Sharing},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,
+    list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,
     place::Location,

@@ -6,7 +6,7 @@
 //!
 //! Laws: results come in stack order whatever the threads do; the one who wants them never waits for a job
 //! that nobody has begun, because it does that one itself (so there may be no threads at all); threads
-//! begin nothing more while [`MAX_READY`] results or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
+//! begin nothing more while a given number of results or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
 
 use std::{
     panic::resume_unwind,
@@ -59,6 +59,7 @@ struct State<J: Job> {
     weight: usize,
     /// Threads that wait for work.
     idle: usize,
+    max_ready: usize,
     /// The one who wants results waits for one that a thread has begun.
     awaited: bool,
     over: bool,
@@ -73,8 +74,9 @@ enum Slot<J: Job> {
 }
 
 impl<J: Job> ReadAhead<J> {
-    /// An empty stack; at most `threads` threads start when there is work for them.
-    pub(crate) fn new(threads: usize) -> Self {
+    /// An empty stack; at most `threads` threads start when there is work for them, and begin nothing while
+    /// `max_ready` results lie ready.
+    pub(crate) fn new(threads: usize, max_ready: usize) -> Self {
         let state = State {
             stack: Vec::new(),
             tickets: 0,
@@ -82,6 +84,7 @@ impl<J: Job> ReadAhead<J> {
             ready: 0,
             weight: 0,
             idle: 0,
+            max_ready,
             awaited: false,
             over: false,
             broken: false,
@@ -115,7 +118,7 @@ impl<J: Job> ReadAhead<J> {
                     state.ready -= 1;
                     state.weight -= weight;
                     // Not for each: a thread that wakes should find more than one job allowed.
-                    if state.ready <= MAX_READY / 2 && state.weight <= MAX_WEIGHT / 2 {
+                    if state.ready <= state.max_ready / 2 && state.weight <= MAX_WEIGHT / 2 {
                         shared.wake(&state);
                     }
                     return Some(output);
@@ -223,7 +226,7 @@ impl<J: Job> State<J> {
 
     /// The waiting job nearest to the top, unless enough lies ready.
     fn take_ahead(&mut self) -> Option<(u64, J)> {
-        if self.waiting == 0 || self.ready >= MAX_READY || self.weight >= MAX_WEIGHT {
+        if self.waiting == 0 || self.ready >= self.max_ready || self.weight >= MAX_WEIGHT {
             return None;
         }
         let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Waiting(_)))?;
@@ -260,11 +263,7 @@ impl<J: Job> Drop for Unfinished<'_, J> {
     }
 }
 
-/// Results that lie ready. Enough that a slow consumer never finds a fast disk's thread asleep for long;
-/// each may hold a directory open.
-const MAX_READY: usize = 256;
-
-/// What they weigh, in directory entries of some 200 bytes: 3 MB.
+/// What the results that lie ready weigh, in directory entries of some 200 bytes: 3 MB.
 const MAX_WEIGHT: usize = 16 << 10;
 
 #[cfg(test)]
@@ -321,7 +320,7 @@ mod tests {
         fn results_come_in_stack_order(roots in prop::collection::vec(tree(), 0..4), threads in 0..4_usize) {
             let mut expected = Vec::new();
             roots.iter().for_each(|root| numbers_of(root, &mut expected));
-            let mut ahead = ReadAhead::new(threads);
+            let mut ahead = ReadAhead::new(threads, 16);
             ahead.push(roots.into_iter());
             let found: Vec<u32> = std::iter::from_fn(|| ahead.next()).collect();
             prop_assert_eq!(found, expected);
@@ -340,10 +339,12 @@ mod tests {
         }
     }
 
+    const MAX_READY: usize = 256;
+
     #[test]
     fn threads_do_not_run_away_from_the_one_who_wants_the_results() {
         let begun = Arc::new(AtomicUsize::new(0));
-        let mut ahead = ReadAhead::new(3);
+        let mut ahead = ReadAhead::new(3, MAX_READY);
         ahead.push((0..4 * MAX_READY).map(|_| Counted(Arc::clone(&begun))));
         for taken in 1..=4 * MAX_READY {
             ahead.next().unwrap();
@@ -367,7 +368,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "this job panics")]
     fn a_panic_reaches_the_one_who_wants_the_results() {
-        let mut ahead = ReadAhead::new(2);
+        let mut ahead = ReadAhead::new(2, 100);
         ahead.push((0..10_000).map(|number| Fails(number == 5_000)));
         while ahead.next().is_some() {}
     }

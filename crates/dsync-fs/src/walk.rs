@@ -183,7 +183,7 @@ impl Walk {
         names.dedup();
         let named_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let complete = options.recursive && opening.root.is_some() && opening.problems.is_empty();
-        let mut ahead = ReadAhead::new(options.readers);
+        let mut ahead = ReadAhead::new(options.readers, MAX_READY);
         let shared = Arc::new(Shared::new(opening.layers, options));
         let handle = DirRef::root(shared, opening.contents.into());
         let named = opening.named.into_iter().map(|named| (named.name, named.layer)).collect();
@@ -305,3 +305,6 @@ impl Opening {
         id
     }
 }
+
+/// Directories that are read ahead at most: enough that a reader seldom sleeps.
+const MAX_READY: usize = 256;

@@ -26,6 +26,11 @@ impl Credit {
         Self { limit, used: Mutex::new(0), freed: Condvar::new() }
     }
 
+    /// How much may be taken.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Takes `amount`, waiting for it. False when the run has ended.
     pub(super) fn take(&self, amount: u64, halt: &Halt) -> bool {
         let mut used = lock(&self.used);

@@ -7,7 +7,6 @@
 //! content, which it asks the source for.
 
 use std::{
-    collections::HashMap,
     iter::Peekable,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -15,7 +14,10 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
-use dsync_fs::{Component, Dir, FilterSet, Kind, Metadata, RelPath, Spare, is_temp_name};
+use dsync_fs::{
+    Component, Dir, FilterSet, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, is_temp_name,
+    walk::default_readers,
+};
 use dsync_wire::{
     event::{Action, FileType, Planned},
     link::LinkError,
@@ -49,14 +51,19 @@ pub(super) struct Planner<'a> {
     /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
     root_is_contents: bool,
     next_part: u64,
-    /// Directories that were listed as entries and whose own listing has not begun.
-    announced: HashMap<EntryId, Announced>,
+    /// Lists the destination's own directories; none where there is nothing to list.
+    ahead: Option<ListAhead>,
+    /// Directories that were listed as entries and whose own listing has not begun, the last one next.
+    announced: Vec<Announced>,
+    /// Those of the current directory.
+    children: Vec<Announced>,
     current: Option<Merge>,
     deletions: Deletions,
 }
 
 /// A directory that the source will list.
 struct Announced {
+    id: EntryId,
     path: RelPath,
     wanted: Option<dsync_fs::Wanted>,
     /// What the destination has of it.
@@ -76,12 +83,21 @@ enum Presence {
     Ignored,
 }
 
+impl Announced {
+    /// True when the destination has it and its entries are to be compared.
+    fn is_old(&self) -> bool {
+        matches!(self.state, Presence::Old { .. })
+    }
+}
+
 /// A directory whose listing is arriving.
 struct Merge {
     id: EntryId,
     directory: Option<Arc<Directory>>,
-    /// The destination's entries from the current name on.
+    /// The destination's entries from the current name on, as far as they were read.
     local: Peekable<vec::IntoIter<(Component, std::io::Result<Metadata>)>>,
+    /// More of them are to come.
+    local_goes_on: bool,
     /// True when all of the destination's entries could be read.
     local_complete: bool,
     last_name: Option<Vec<u8>>,
@@ -121,7 +137,9 @@ pub(super) fn run(
         target: None,
         root_is_contents: false,
         next_part: 0,
-        announced: HashMap::new(),
+        ahead: None,
+        announced: Vec::new(),
+        children: Vec::new(),
         current: None,
         deletions: Deletions::new(protection)?,
     };
@@ -160,7 +178,11 @@ impl Planner<'_> {
             }
             (None, _) => (None, state),
         };
-        self.announced.insert(EntryId(0), Announced { path: RelPath::root(), wanted, state });
+        if let Some(root) = &target.root {
+            let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
+            self.ahead = Some(ListAhead::new(Arc::clone(root), default_readers(), open));
+        }
+        self.expect(vec![Announced { id: EntryId(0), path: RelPath::root(), wanted, state }]);
         self.target = Some(target);
         Ok(())
     }
@@ -213,6 +235,8 @@ impl Planner<'_> {
         }
         if listing.last {
             self.finish(merge, listing.complete)?;
+            let children = std::mem::take(&mut self.children);
+            self.expect(children);
         } else {
             self.current = Some(merge);
         }
@@ -223,18 +247,17 @@ impl Planner<'_> {
 
     /// Opens the directory whose listing begins.
     fn begin(&mut self, id: EntryId) -> Result<Merge, SyncError> {
-        let Some(announced) = self.announced.remove(&id) else {
-            return Err(SyncError::Protocol { detail: format!("parent {} is not a directory", id.0) });
-        };
+        let announced = self.turn_to(id)?;
         let empty = |directory| Merge {
             id,
             directory,
             local: Vec::new().into_iter().peekable(),
+            local_goes_on: false,
             local_complete: true,
             last_name: None,
             extraneous: Vec::new(),
         };
-        let Announced { path, wanted, state } = announced;
+        let Announced { path, wanted, state, .. } = announced;
         let dirty = match state {
             Presence::Ignored => return Ok(empty(None)),
             Presence::Imagined => {
@@ -247,7 +270,15 @@ impl Planner<'_> {
         if !self.site.open_directories.take(1, &self.site.session.halt) {
             return Ok(empty(None));
         }
-        let dir = match self.open(&path) {
+        let (opened, listed) = match state {
+            Presence::New => (self.open(&path), None),
+            _ => match self.ahead.as_mut().and_then(ListAhead::next_part) {
+                Some(ListedPart { dir: None, error, .. }) => (Err(error.unwrap_or_else(gone)), None),
+                Some(mut part) => (part.dir.take().ok_or_else(gone), Some(part)),
+                None => (Err(gone()), None),
+            },
+        };
+        let dir = match opened {
             Ok(dir) => dir,
             Err(error) => {
                 self.site.open_directories.release();
@@ -256,20 +287,69 @@ impl Planner<'_> {
                 return Ok(empty(None));
             }
         };
-        let directory = Arc::new(Directory::new(path, Some(Arc::clone(&dir)), wanted, dirty));
-        if state == Presence::New {
-            return Ok(empty(Some(directory)));
+        let directory = Arc::new(Directory::new(path, Some(dir), wanted, dirty));
+        let mut merge = empty(Some(Arc::clone(&directory)));
+        if let Some(part) = listed {
+            self.take_local(&mut merge, &directory, part)?;
         }
-        let listing = dir.list();
-        if let Some(error) = listing.error {
+        Ok(merge)
+    }
+
+    /// Notes directories that come next, and has them listed meanwhile.
+    fn expect(&mut self, directories: Vec<Announced>) {
+        if let Some(ahead) = &mut self.ahead {
+            let old = directories.iter().filter(|directory| directory.is_old());
+            ahead.expect(old.map(|directory| directory.path.clone()));
+        }
+        self.announced.extend(directories.into_iter().rev());
+    }
+
+    /// Goes to the directory whose listing begins; those that the source passes over are settled.
+    fn turn_to(&mut self, id: EntryId) -> Result<Announced, SyncError> {
+        while let Some(announced) = self.announced.pop() {
+            if announced.id == id {
+                return Ok(announced);
+            }
+            if announced.is_old() {
+                while self.ahead.as_mut().and_then(ListAhead::next_part).is_some_and(|part| !part.last) {}
+            }
+            self.settle_unlisted(&announced)?;
+        }
+        Err(SyncError::Protocol { detail: format!("parent {} is not a directory", id.0) })
+    }
+
+    /// Takes a part of the destination's own entries.
+    fn take_local(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        part: ListedPart,
+    ) -> Result<(), SyncError> {
+        if let Some(error) = part.error {
             let cause = self.site.cause_or_fatal(Operation::ReadDestination, &directory.path, error)?;
             self.site.problem(Operation::ReadDestination, &directory.path, cause)?;
         }
-        let mut merge = empty(Some(directory));
-        self.deletions.compare(listing.entries.len());
-        merge.local = listing.entries.into_iter().peekable();
-        merge.local_complete = listing.complete;
-        Ok(merge)
+        self.deletions.compare(part.entries.len());
+        merge.local = part.entries.into_iter().peekable();
+        merge.local_goes_on = !part.last;
+        merge.local_complete &= part.complete;
+        Ok(())
+    }
+
+    /// Takes the destination's next entry if it is one that is asked for.
+    fn next_local(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        is_wanted: impl Fn(&Component) -> bool,
+    ) -> Result<Option<(Component, std::io::Result<Metadata>)>, SyncError> {
+        while merge.local_goes_on && merge.local.peek().is_none() {
+            match self.ahead.as_mut().and_then(ListAhead::next_part) {
+                Some(part) => self.take_local(merge, directory, part)?,
+                None => merge.local_goes_on = false,
+            }
+        }
+        Ok(merge.local.next_if(|(name, _)| is_wanted(name)))
     }
 
     fn open(&self, path: &RelPath) -> std::io::Result<Arc<Dir>> {
@@ -281,25 +361,23 @@ impl Planner<'_> {
     }
 
     /// Finds the destination's entry of this name; what comes before it is extraneous.
-    fn meet(&self, merge: &mut Merge, directory: &Directory, name: &Component) -> Option<Metadata> {
-        // The one source file that gets another name: its counterpart has that name.
-        if let Some(renamed) = self.target.as_ref().and_then(|target| target.rename.as_ref()) {
-            debug_assert_eq!(name, renamed);
-            while let Some((found, metadata)) = merge.local.next() {
-                if found == *name {
-                    return metadata.ok();
-                }
-                self.extraneous(merge, directory, found, known(&metadata));
-            }
-            return None;
-        }
-        while let Some((found, metadata)) = merge.local.next_if(|(found, _)| found <= name) {
+    fn meet(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        name: &Component,
+    ) -> Result<Option<Metadata>, SyncError> {
+        // The one source file that gets another name is the only one: all others are extraneous.
+        let renamed = self.target.as_ref().is_some_and(|target| target.rename.is_some());
+        while let Some((found, metadata)) =
+            self.next_local(merge, directory, |found| renamed || found <= name)?
+        {
             if found == *name {
-                return metadata.ok();
+                return Ok(metadata.ok());
             }
             self.extraneous(merge, directory, found, known(&metadata));
         }
-        None
+        Ok(None)
     }
 
     /// Notes a destination entry that the source does not have; removes leftovers of killed runs.
@@ -326,7 +404,7 @@ impl Planner<'_> {
     /// Ends a directory: notes its deletions, releases it.
     fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
         let Some(directory) = merge.directory.take() else { return Ok(()) };
-        while let Some((name, metadata)) = merge.local.next() {
+        while let Some((name, metadata)) = self.next_local(&mut merge, &directory, |_| true)? {
             self.extraneous(&mut merge, &directory, name, known(&metadata));
         }
         if complete && merge.local_complete {
@@ -370,7 +448,7 @@ impl Planner<'_> {
             Some(renamed) => renamed,
             None => name,
         };
-        let existing = self.meet(merge, directory, &name);
+        let existing = self.meet(merge, directory, &name)?;
         let path = directory.path.join(&name);
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         if !self.is_copied(&entry.kind) {
@@ -536,8 +614,8 @@ impl Planner<'_> {
             // Not there, and under `existing` not made.
             _ => Presence::Ignored,
         };
-        let announced = Announced { path: place.path.clone(), wanted: Some(verdict.wanted), state };
-        self.announced.insert(id, announced);
+        let announced = Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted), state };
+        self.children.push(announced);
         Ok(())
     }
 
@@ -671,24 +749,30 @@ impl Planner<'_> {
     }
 
     fn announce_ignored(&mut self, id: EntryId) {
-        let announced = Announced { path: RelPath::root(), wanted: None, state: Presence::Ignored };
-        self.announced.insert(id, announced);
+        let announced = Announced { id, path: RelPath::root(), wanted: None, state: Presence::Ignored };
+        self.children.push(announced);
+    }
+
+    /// Gives a directory its attributes that the source does not list.
+    fn settle_unlisted(&self, announced: &Announced) -> Result<(), SyncError> {
+        let dirty = match announced.state {
+            Presence::New => true,
+            Presence::Old { dirty } => dirty,
+            Presence::Imagined | Presence::Ignored => false,
+        };
+        if dirty
+            && !self.site.policy.options.dry_run
+            && let Ok(dir) = self.open(&announced.path)
+        {
+            settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
+        }
+        Ok(())
     }
 
     /// Ends planning: settles directories that were never listed, waits for the files.
     fn end(mut self) -> Result<Option<Leftover>, SyncError> {
-        for (_, announced) in std::mem::take(&mut self.announced) {
-            let dirty = match announced.state {
-                Presence::New => true,
-                Presence::Old { dirty } => dirty,
-                Presence::Imagined | Presence::Ignored => false,
-            };
-            if dirty
-                && !self.site.policy.options.dry_run
-                && let Ok(dir) = self.open(&announced.path)
-            {
-                settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
-            }
+        for announced in std::mem::take(&mut self.announced) {
+            self.settle_unlisted(&announced)?;
         }
         self.site.account.progress.totals_final.store(true, Ordering::Release);
         if !self.site.awaited.drained(&self.site.session.halt) {
@@ -701,6 +785,10 @@ impl Planner<'_> {
         };
         Ok(Some(Leftover { target, deletions: self.deletions }))
     }
+}
+
+fn gone() -> std::io::Error {
+    std::io::ErrorKind::NotFound.into()
 }
 
 /// Where an entry lands.
