@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tasks read and write the checkout, not user trees")]
 
 mod ci;
+mod crash;
 mod error;
 mod fuzz;
 mod lab;
@@ -41,6 +42,11 @@ const VERBS: &[Verb] = &[
         name: "lab",
         help: "run a command over an emulated path: lab NAME [OPTIONS] -- COMMAND",
         run: lab::run,
+    },
+    Verb {
+        name: "crash",
+        help: "kills, power cuts and failing disks [--long: at every call]",
+        run: crash::run,
     },
     Verb { name: "rivals", help: "dsync beside rsync, scp and tar over ssh [--help]", run: rivals::run },
 ];

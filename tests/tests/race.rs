@@ -1,0 +1,279 @@
+//! Somebody else flips directories into links and back while whole runs are made: nothing outside is read,
+//! written or removed. `DSYNC_CRASH=long` races for longer.
+//!
+//! The system calls of a run show why: below the operands each takes one name and follows no link, or is
+//! told to resolve beneath its directory without links.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    os::unix::fs::symlink,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use dsync_tests::{
+    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, needs_dsync, scratch::slash,
+    strace, survey, tree,
+};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// Directories that are flipped.
+const FLIPPED: [&str; 2] = ["d0", "d1"];
+
+fn plant(root: &Path, seed: u64) {
+    let names = ["d0", "d0/sub", "d0/sub/deep", "d1"];
+    let dirs = names.map(Node::dir);
+    let files = names.iter().enumerate().flat_map(|(index, dir)| {
+        let seed = seed + index as u64;
+        ["a", "secret"].map(|name| Node::file(format!("{dir}/{name}"), seed, 20_000 + seed))
+    });
+    Tree::of(dirs.into_iter().chain(files)).plant(root);
+}
+
+/// Flips each of the directories under `root` with a link to `outside` while `run` goes on.
+fn while_flipping<T>(root: &Path, outside: &Path, run: impl FnOnce() -> T) -> (T, u64) {
+    let (stop, flips) = (AtomicBool::new(false), AtomicU64::new(0));
+    let result = thread::scope(|scope| {
+        for name in FLIPPED {
+            let (dir, link) = (root.join(name), root.join(format!("{name} link")));
+            let (stop, flips) = (&stop, &flips);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Acquire) {
+                    match renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE) {
+                        Ok(()) => drop(flips.fetch_add(1, Ordering::AcqRel)),
+                        // One of them is missing: a run has replaced it, or its parent is away.
+                        Err(_) => drop(symlink(outside, &link)),
+                    }
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+        }
+        let result = run();
+        stop.store(true, Ordering::Release);
+        result
+    });
+    (result, flips.into_inner())
+}
+
+fn span() -> Duration {
+    let long = env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long");
+    Duration::from_millis(if long { 5000 } else { 1500 })
+}
+
+/// Runs again and again; each ends in an orderly way.
+fn race(scratch: &Scratch, mut between: impl FnMut(u64)) -> u64 {
+    let end = Instant::now() + span();
+    let mut runs = 0;
+    while Instant::now() < end {
+        runs += 1;
+        between(runs);
+        let run = Run::dsync().args(["-a", "--delete", "--exclude=* link"]);
+        let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
+        assert!(matches!(outcome.code(), Some(0 | 23 | 24)), "{}", outcome.account());
+    }
+    runs
+}
+
+fn outside(scratch: &Scratch) -> BTreeMap<Vec<u8>, Facts> {
+    plant(&scratch.at("outside"), 900);
+    survey(&scratch.at("outside"))
+}
+
+fn assert_unchanged(scratch: &Scratch, before: &BTreeMap<Vec<u8>, Facts>) {
+    let found = compare::compare(before, &survey(&scratch.at("outside")), Scope::ALL);
+    assert!(found.is_empty(), "something outside changed:\n{}", found.join("\n"));
+}
+
+#[test]
+fn flipped_directories_of_the_destination_let_nothing_out() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let before = outside(&scratch);
+    plant(&scratch.src(), 1);
+    plant(&scratch.dst(), 50);
+    let (runs, flips) = while_flipping(&scratch.dst(), &scratch.at("outside"), || {
+        race(&scratch, |run| {
+            // Every file is sent anew, to be written and renamed again.
+            for path in ["d0/a", "d0/sub/secret", "d0/sub/deep/a", "d1/secret"] {
+                tree::set_mtime(&scratch.src().join(path), (1_300_000_000 + i64::try_from(run).unwrap(), 0));
+            }
+        })
+    });
+    assert!(runs > 2 && flips > 100, "no race: {runs} runs, {flips} flips");
+    assert_unchanged(&scratch, &before);
+    // When it is quiet again the next run puts all right.
+    let run = || Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let _ = run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_unchanged(&scratch, &before);
+}
+
+#[test]
+fn flipped_directories_of_the_source_let_nothing_in() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let before = outside(&scratch);
+    let secrets: Vec<_> =
+        before.values().filter(|facts| facts.kind == "file").map(|facts| &facts.content).collect();
+    plant(&scratch.src(), 1);
+    let (runs, flips) = while_flipping(&scratch.src(), &scratch.at("outside"), || {
+        race(&scratch, |_| {
+            let _ = fs::remove_dir_all(scratch.dst());
+        })
+    });
+    assert!(runs > 2 && flips > 100, "no race: {runs} runs, {flips} flips");
+    for (path, facts) in survey(&scratch.dst()) {
+        assert!(!secrets.contains(&&facts.content), "{} came from outside", path.escape_ascii());
+    }
+    assert_unchanged(&scratch, &before);
+}
+
+#[test]
+fn own_links_on_the_way_to_the_operands_are_followed() {
+    let scratch = Scratch::new();
+    plant(&scratch.src(), 1);
+    fs::create_dir(scratch.at("real")).unwrap();
+    symlink("real", scratch.at("dst link")).unwrap();
+    symlink("src", scratch.at("src link")).unwrap();
+    let run = |from: &str, to: &str| -> Outcome {
+        Run::dsync().arg("-a").arg(slash(&scratch.at(from))).arg(scratch.at(to)).run()
+    };
+    let _ = run("src link", "dst link").expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.at("real"), Scope::full());
+    fs::write(scratch.src().join("d0/sub/new"), "new").unwrap();
+    let _ = run("src link", "dst link/").expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.at("real"), Scope::full());
+    assert!(scratch.at("dst link").is_symlink());
+}
+
+#[test]
+fn below_the_operands_every_call_takes_one_name_and_follows_no_link() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for (root, seed) in [(scratch.src(), 1), (scratch.dst(), 50)] {
+        plant(&root, seed);
+        symlink("d0", root.join(format!("link {seed}"))).unwrap();
+        fs::create_dir_all(root.join(format!("only {seed}/in/here"))).unwrap();
+    }
+    fs::create_dir(scratch.dst().join("link 1")).unwrap();
+    fs::write(scratch.dst().join("only 1"), "in the way").unwrap();
+    let (outcome, calls) = strace::watch("%file", &scratch.at("trace"), |run| {
+        run.args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst())
+    });
+    let _ = outcome.expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let mut below = 0;
+    for call in calls.iter().filter(|call| !call.starts_with("execve(")) {
+        for step in steps(call) {
+            match judge(call, &step, scratch.path()) {
+                Ok(counts) => below += u32::from(counts),
+                Err(offence) => panic!("{offence}: {call}"),
+            }
+        }
+    }
+    assert!(below > 100, "only {below} calls were seen");
+}
+
+/// Whether one path of a call is a legal step below the operands `src` and `dst` in `scratch`; false for a
+/// path elsewhere.
+fn judge(call: &str, step: &Step, scratch: &Path) -> Result<bool, &'static str> {
+    let path = Path::new(&step.path);
+    let operands = [scratch.to_owned(), scratch.join("src"), scratch.join("dst")];
+    if (path.is_absolute() && !path.starts_with(scratch)) || operands.iter().any(|operand| path == operand) {
+        return Ok(false);
+    }
+    let beneath = call.contains("RESOLVE_BENEATH") && call.contains("RESOLVE_NO_SYMLINKS");
+    match step.path.as_str() {
+        _ if path.is_absolute() || step.from == "AT_FDCWD" => Err("a path below an operand"),
+        "" | "." => Ok(true),
+        _ if beneath => Ok(true),
+        _ if follows_links(call) => Err("a call that follows links"),
+        names if names.contains('/') => Err("more than one name"),
+        _ => Ok(true),
+    }
+}
+
+#[test]
+fn judge_knows_what_is_forbidden() {
+    let verdict =
+        |call: &str| steps(call).iter().try_for_each(|step| judge(call, step, Path::new("/s")).map(drop));
+    for allowed in [
+        r#"openat(AT_FDCWD, "/s/src/", O_RDONLY|O_DIRECTORY) = 5"#,
+        r#"openat(AT_FDCWD, "/etc/passwd", O_RDONLY) = 5"#,
+        r#"openat(5, "a\"b, c", O_RDONLY|O_NOFOLLOW) = 6"#,
+        r#"openat2(5, "a/b", {flags=O_RDONLY, resolve=RESOLVE_BENEATH|RESOLVE_NO_SYMLINKS}, 24) = 6"#,
+        r#"renameat(5, "a", 6, "b") = 0"#,
+        r#"symlinkat("/any/where", 5, "a") = 0"#,
+        r#"statx(5, "", AT_EMPTY_PATH, STATX_ALL, {}) = 0"#,
+    ] {
+        assert_eq!(verdict(allowed), Ok(()), "{allowed}");
+    }
+    for forbidden in [
+        r#"openat(AT_FDCWD, "/s/src/a", O_RDONLY|O_NOFOLLOW) = 5"#,
+        r#"openat(AT_FDCWD, "a", O_RDONLY|O_NOFOLLOW) = 5"#,
+        r#"openat(5, "a", O_RDONLY) = 6"#,
+        r#"openat(5, "a/b", O_RDONLY|O_NOFOLLOW) = 6"#,
+        r#"renameat(5, "a", 6, "b/c") = 0"#,
+        r#"symlinkat("x", 5, "a/b") = 0"#,
+        r#"utimensat(5, "a", [], 0) = 0"#,
+        r#"chmod("/s/dst/a", 0644) = 0"#,
+    ] {
+        assert!(verdict(forbidden).is_err(), "{forbidden}");
+    }
+}
+
+/// A path of a call and the descriptor that it starts at.
+struct Step {
+    from: String,
+    path: String,
+}
+
+/// The paths of a call as strace writes it; the text of a link that is made or read is none.
+fn steps(call: &str) -> Vec<Step> {
+    let Some((name, arguments)) = call.split_once('(') else { return Vec::new() };
+    let mut from = String::from("AT_FDCWD");
+    let mut found = Vec::new();
+    let mut rest = arguments;
+    while let Some(quote) = rest.find('"') {
+        let before = rest[..quote].trim_end_matches([',', ' ']);
+        if let Some(last) = before.rsplit(", ").next().filter(|last| !last.is_empty()) {
+            from = last.to_owned();
+        }
+        let tail = &rest[quote + 1..];
+        let mut escaped = false;
+        let end = tail
+            .find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            })
+            .unwrap_or(tail.len());
+        found.push(Step {
+            from: std::mem::replace(&mut from, "AT_FDCWD".into()),
+            path: tail[..end].to_owned(),
+        });
+        rest = tail.get(end + 1..).unwrap_or("");
+    }
+    match name {
+        "symlinkat" | "symlink" => drop(found.drain(..1)),
+        "readlinkat" | "readlink" => found.truncate(1),
+        _ if name.contains("xattr") => found.truncate(1),
+        _ => {}
+    }
+    found
+}
+
+/// True for a call that would follow a link in the place of the name.
+fn follows_links(call: &str) -> bool {
+    let name = call.split('(').next().unwrap_or(call);
+    match name {
+        // These work on the name itself.
+        "mkdirat" | "unlinkat" | "renameat" | "renameat2" | "symlinkat" | "mknodat" | "readlinkat" => false,
+        "linkat" => call.contains("AT_SYMLINK_FOLLOW"),
+        "openat" | "openat2" => !call.contains("O_NOFOLLOW"),
+        _ => !call.contains("AT_SYMLINK_NOFOLLOW"),
+    }
+}

@@ -1,0 +1,29 @@
+//! `cargo xtask crash`: runs that are killed and disks that lose their power.
+
+use crate::{
+    error::TaskError,
+    step::{cargo, run as run_command},
+    tools::{FOR_TESTS, provide},
+};
+
+/// Runs the tests of crashes, power cuts and failing disks; with `--long` a power cut at every system call
+/// that changes the disk, which takes minutes.
+///
+/// # Errors
+/// [`TaskError::Argument`] for any other argument, and those of the commands.
+pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    if let Some(unknown) = args.iter().find(|arg| *arg != "--long") {
+        return Err(TaskError::Argument(unknown.clone()));
+    }
+    provide(FOR_TESTS)?;
+    run_command(&mut cargo(&["build", "--locked", "-p", "dsync-cli", "--bins"]))?;
+    let mut test = cargo(&["test", "--locked", "-p", "dsync-tests"]);
+    for name in ["crash", "durability", "power_cut", "race", "troubled_disk"] {
+        test.args(["--test", name]);
+    }
+    test.args(["--", "--nocapture"]).env_remove("DSYNC_BIN");
+    if !args.is_empty() {
+        test.env("DSYNC_CRASH", "long");
+    }
+    run_command(&mut test)
+}
