@@ -1,4 +1,4 @@
-//! Network namespaces: a loopback of one test's own, on which UDP can be dropped.
+//! Network namespaces: a loopback of one test's own, on which packets can be dropped.
 
 use std::{
     ffi::OsString,
@@ -52,9 +52,23 @@ impl Namespace {
     /// # Panics
     /// When the rules cannot be set.
     pub fn drop_udp(&self) {
-        let rules = "add table inet dsync; \
-                     add chain inet dsync in { type filter hook input priority 0; }; \
-                     add rule inet dsync in meta l4proto udp drop";
+        self.drop("meta l4proto udp");
+    }
+
+    /// Drops new TCP connections to every port but one, likewise.
+    ///
+    /// # Panics
+    /// When the rules cannot be set.
+    pub fn drop_tcp_but(&self, port: u16) {
+        self.drop(&format!("tcp flags & (syn | ack) == syn tcp dport != {port}"));
+    }
+
+    fn drop(&self, packets: &str) {
+        let rules = format!(
+            "add table inet dsync; \
+             add chain inet dsync in {{ type filter hook input priority 0; }}; \
+             add rule inet dsync in {packets} drop"
+        );
         let _ = Run::of("nft").arg(rules).within(self).run().expect_code(0);
     }
 

@@ -34,18 +34,21 @@ pub enum Via {
     Auto,
     /// QUIC or nothing.
     Quic,
+    /// TLS over TCP or nothing.
+    Tls,
     /// The ssh pipe.
     Ssh,
 }
 
 impl Via {
-    /// Both carriers, each by its name.
-    pub const BOTH: [Self; 2] = [Self::Quic, Self::Ssh];
+    /// Every carrier, each by its name.
+    pub const EACH: [Self; 3] = [Self::Quic, Self::Tls, Self::Ssh];
 
     fn word(self) -> Option<&'static str> {
         match self {
             Self::Auto => None,
             Self::Quic => Some("quic"),
+            Self::Tls => Some("tls"),
             Self::Ssh => Some("ssh"),
         }
     }

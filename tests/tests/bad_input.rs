@@ -42,7 +42,7 @@ fn missing_source_is_named() {
     let missing = scratch.at("no such");
     let text = format!("source '{}': no such file or directory", missing.display());
     expect(Run::dsync().arg("-a").arg(&missing).arg(scratch.dst()).run(), 3, &[&text]);
-    for via in Via::BOTH {
+    for via in Via::EACH {
         expect(sshd.run(via).arg("-a").arg(sshd.operand(&missing)).arg(scratch.dst()).run(), 3, &[&text]);
         expect(sshd.run(via).arg("-a").arg(&missing).arg(sshd.operand(scratch.dst())).run(), 3, &[&text]);
     }

@@ -1,4 +1,4 @@
-//! Push and pull over both carriers against a throwaway sshd.
+//! Push and pull over every carrier against a throwaway sshd.
 
 use std::{ffi::OsString, fs};
 
@@ -8,8 +8,8 @@ use dsync_tests::{
 };
 
 #[test]
-fn push_is_identical_and_quiet_over_both_carriers() {
-    for via in Via::BOTH {
+fn push_is_identical_and_quiet_over_every_carrier() {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let run = sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
@@ -21,8 +21,8 @@ fn push_is_identical_and_quiet_over_both_carriers() {
 }
 
 #[test]
-fn pull_is_identical_and_quiet_over_both_carriers() {
-    for via in Via::BOTH {
+fn pull_is_identical_and_quiet_over_every_carrier() {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let run = sshd.run(via).arg("-a").arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst());
@@ -36,7 +36,7 @@ fn pull_is_identical_and_quiet_over_both_carriers() {
 #[test]
 fn carrier_is_the_one_asked_for_and_is_named() {
     needs_dsync!();
-    for (via, word) in [(Via::Auto, "quic"), (Via::Quic, "quic"), (Via::Ssh, "ssh")] {
+    for (via, word) in [(Via::Auto, "tls"), (Via::Quic, "quic"), (Via::Tls, "tls"), (Via::Ssh, "ssh")] {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let run = sshd.run(via).arg("-av").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
@@ -47,7 +47,7 @@ fn carrier_is_the_one_asked_for_and_is_named() {
 
 #[test]
 fn single_file_is_pushed_and_pulled_by_name() {
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::of([Node::file("file", 3, 100_000)]).plant(&scratch.src());
         let file = scratch.src().join("file");
@@ -119,7 +119,7 @@ fn empty_remote_path_is_the_home_directory() {
 fn odd_bytes_in_remote_paths_reach_no_shell() {
     // rsync expands patterns in remote paths; dsync takes them as they are.
     needs_dsync!();
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let odd = scratch.at("a b;touch hacked'\"$(x)*\\ \n-é");
@@ -150,17 +150,14 @@ fn bracketed_address_reaches_an_ipv6_host() {
     }
     let (scratch, sshd) = (Scratch::new(), Sshd::start("::1", None));
     Tree::sample().plant(&scratch.src());
-    for via in [Via::Auto, Via::Ssh] {
+    for (via, word) in [(Via::Quic, "quic"), (Via::Tls, "tls"), (Via::Ssh, "ssh")] {
         let mut operand = OsString::from("[::1]:");
         operand.push(scratch.dst());
         let outcome = sshd.run(via).arg("-av").arg(slash(&scratch.src())).arg(operand).run().expect_code(0);
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
-        if via == Via::Auto && !is_stand_in() {
-            assert!(
-                outcome.all_text().to_lowercase().contains("quic"),
-                "no QUIC over IPv6\n{}",
-                outcome.account()
-            );
+        if !is_stand_in() {
+            let named = outcome.all_text().contains(&format!("over {word}"));
+            assert!(named, "no {word} over IPv6\n{}", outcome.account());
         }
     }
 }
@@ -190,22 +187,23 @@ fn remote_program_is_found_on_the_path() {
 #[test]
 fn jump_host_ends_in_the_ssh_pipe() {
     needs_dsync!();
-    // Inside a namespace the far host's address cannot be reached by UDP, as behind a real jump host.
+    // Inside a namespace the far host's address cannot be reached but by ssh, as behind a real jump host.
     let namespace = dsync_tests::needs_namespace!();
-    namespace.drop_udp();
     let (scratch, sshd) = (Scratch::new(), Sshd::start("127.0.0.1", Some(&namespace)));
+    namespace.drop_udp();
+    namespace.drop_tcp_but(sshd.port());
     Tree::sample().plant(&scratch.src());
     let mut operand = OsString::from(format!("{}-jumped:", sshd::ALIAS));
     operand.push(scratch.dst());
     let run = sshd.run(Via::Auto).within(&namespace).arg("-av").arg(slash(&scratch.src())).arg(operand);
     let outcome = run.run().expect_code(0);
-    assert!(outcome.all_text().to_lowercase().contains("ssh"), "{}", outcome.account());
+    assert!(outcome.all_text().contains("over ssh (no answer"), "{}", outcome.account());
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
 #[test]
 fn remote_end_leaves_no_process_behind() {
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let remote = sshd.remote();

@@ -16,7 +16,7 @@ fn lines(outcome: &Outcome) -> Vec<String> {
 
 #[test]
 fn second_run_sends_no_file_data() {
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         let copy = || {
@@ -67,7 +67,7 @@ fn dry_run_prints_what_the_real_run_does_and_changes_nothing() {
 
 #[test]
 fn dry_run_over_the_wire_prints_what_the_real_run_does() {
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         Tree::sample().plant(&scratch.src());
         Tree::of([Node::file("plain", 9, 10_000), Node::file("old", 1, 1)]).plant(&scratch.dst());
@@ -101,7 +101,7 @@ fn plant_lookalikes(scratch: &Scratch) {
 
 #[test]
 fn checksum_finds_what_size_and_time_hide() {
-    for via in Via::BOTH {
+    for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         plant_lookalikes(&scratch);
         let run = |options: &[&str]| {

@@ -116,10 +116,10 @@ impl Closing<'_> {
     fn carried(&self) -> String {
         let seconds = format!("{:.1} s", self.elapsed.as_secs_f64());
         let speed = Bytes(rate(self.report.transferred_bytes, self.elapsed));
-        let Some((carrier, fallback)) = self.connection else {
+        let Some((carrier, reason)) = self.connection else {
             return format!("Took {seconds} ({speed}/s).");
         };
-        let why = fallback.map_or_else(String::new, |why| format!(" ({why})"));
+        let why = reason.map_or_else(String::new, |why| format!(" ({why})"));
         let (sent, received) = (Bytes(self.traffic.sent_bytes), Bytes(self.traffic.received_bytes));
         format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{why}.")
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraph_names_the_reason_of_a_fallback_and_missing_syncs() {
+    fn paragraph_names_the_reason_of_the_carrier_and_missing_syncs() {
         let report = report();
         let connection = Some((Carrier::Ssh, Some("no answer on UDP within 2 s")));
         let text = Closing { connection, durability: Durability::None, ..closing(&report) }.paragraph();

@@ -196,7 +196,7 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
     let closing = Closing {
         report: &summary.report,
         traffic: summary.traffic,
-        connection: connection.map(|connection| (connection.carrier, connection.fallback.as_deref())),
+        connection: connection.map(|connection| (connection.carrier, connection.reason.as_deref())),
         reconnects: summary.reconnects,
         files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,

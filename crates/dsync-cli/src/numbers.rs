@@ -65,6 +65,76 @@ impl fmt::Display for Clock {
     }
 }
 
+/// A number of bytes as rsync lets it be typed: `100`, `1.5m`, `10KB`, `512b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size(pub(crate) u64);
+
+/// A word that is no number of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NotASize {
+    value: String,
+}
+
+impl fmt::Display for NotASize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' is no size: a number, then nothing or B, K, M, G, T or P (KB, MB: of 1000)",
+            self.value
+        )
+    }
+}
+
+impl std::error::Error for NotASize {}
+
+impl Size {
+    /// Reads a size whose unit is `unit` (a letter of the suffixes) when none is typed.
+    ///
+    /// K or KiB is 1024 bytes, KB 1000, and so on; the case does not count. rsync's `+1` and `-1` behind the unit
+    /// add and take one byte.
+    pub(crate) fn parse(word: &str, unit: char) -> Result<Self, NotASize> {
+        Self::read(word, unit).map(Self).ok_or_else(|| NotASize { value: word.to_owned() })
+    }
+
+    fn read(word: &str, unit: char) -> Option<u64> {
+        let (word, shift) = match (word.strip_suffix("+1"), word.strip_suffix("-1")) {
+            (Some(rest), _) => (rest, 1),
+            (_, Some(rest)) => (rest, -1),
+            _ => (word, 0),
+        };
+        let end = word.bytes().position(|byte| !byte.is_ascii_digit() && byte != b'.').unwrap_or(word.len());
+        let (number, suffix) = word.split_at(end);
+        let suffix = if suffix.is_empty() { unit.to_string() } else { suffix.to_owned() };
+        let unit = unit_bytes(&suffix.to_ascii_uppercase())?;
+        let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && part.is_empty() || part.contains('.') {
+            return None;
+        }
+        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        // More digits than this tell nothing about a byte.
+        let part = &part[..part.len().min(18)];
+        let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
+        let part: u128 = if part.is_empty() { 0 } else { part.parse().ok()? };
+        let bytes = whole.checked_mul(unit)?.checked_add(part * unit / scale)?;
+        u64::try_from(bytes).ok()?.checked_add_signed(shift)
+    }
+}
+
+/// Bytes of a unit in capital letters.
+fn unit_bytes(suffix: &str) -> Option<u128> {
+    if suffix == "B" {
+        return Some(1);
+    }
+    let (letter, rest) = suffix.split_at_checked(1)?;
+    let base: u128 = match rest {
+        "" | "IB" => 1024,
+        "B" => 1000,
+        _ => return None,
+    };
+    let power = ["K", "M", "G", "T", "P"].iter().position(|known| *known == letter)?;
+    base.checked_pow(u32::try_from(power).ok()? + 1)
+}
+
 /// Bytes in each second of a span; a span of under a millisecond counts as one.
 pub(crate) fn rate(bytes: u64, span: Duration) -> u64 {
     let millis = span.as_millis().max(1);
@@ -120,6 +190,34 @@ mod tests {
         assert_eq!(all(1000), ["1000", "1,000", "1.00K", "1,000"]);
         assert_eq!(all(1_234_567), ["1234567", "1,234,567", "1.23M", "1.18M"]);
         assert_eq!(all(u64::MAX)[2..], ["18.45E", "16.00E"]);
+    }
+
+    #[test]
+    fn sizes_are_read_as_rsync_reads_them() {
+        for (word, bytes) in [
+            ("7", Some(7 * 1024)),
+            ("7b", Some(7)),
+            ("1.5K", Some(1536)),
+            (".5m", Some(1 << 19)),
+            ("2kib", Some(2048)),
+            ("2kB", Some(2000)),
+            ("1g-1", Some((1 << 30) - 1)),
+            ("1P+1", Some((1 << 50) + 1)),
+            ("0", Some(0)),
+            ("", None),
+            (".", None),
+            ("k", None),
+            ("-1", None),
+            ("0-1", None),
+            ("1.2.3", None),
+            ("1 k", None),
+            ("1x", None),
+            ("1kbb", None),
+            ("20000P", None),
+            ("99999999999999999999999999999999999999999", None),
+        ] {
+            assert_eq!(Size::parse(word, 'K').ok().map(|size| size.0), bytes, "{word}");
+        }
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
 };
 
 use dsync_engine::{
-    Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability, EventLevel, Job,
-    Operand, RemoteHost, Source, SyncOptions, TransportChoice,
+    AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
+    EventLevel, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
 };
 
 use crate::{
@@ -271,9 +271,20 @@ fn connect_options(
         connect.timeout = timeout;
     }
     connect.retries = remote.retries.unwrap_or(connect.retries);
+    if let Some(limit) = remote.contimeout {
+        connect.connect_timeout = limit;
+    }
+    connect.ports = remote.port.map(|range| range.0);
+    connect.bytes_per_second = remote.bwlimit.and_then(|rate| rate.0);
+    connect.family = match (remote.ipv4, remote.ipv6) {
+        (true, _) => AddressFamily::V4,
+        (_, true) => AddressFamily::V6,
+        _ => AddressFamily::Any,
+    };
     connect.transport = match remote.transport {
         Carrier::Auto => TransportChoice::Auto,
         Carrier::Quic => TransportChoice::Quic,
+        Carrier::Tls => TransportChoice::Tls,
         Carrier::Ssh => TransportChoice::Ssh,
     };
     Ok(connect)

@@ -257,7 +257,7 @@ mod tests {
     fn values_are_known_present_and_wanted() {
         assert_eq!(
             refusal(&["--transport=tcp"]),
-            (1, "--transport: unknown value 'tcp' (use auto, quic, ssh)".into())
+            (1, "--transport: unknown value 'tcp' (use auto, quic, tls, ssh)".into())
         );
         assert_eq!(
             refusal(&["--durability=x"]),

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io,
+    num::NonZeroU64,
     os::{
         fd::OwnedFd,
         unix::ffi::{OsStrExt, OsStringExt},
@@ -14,8 +15,9 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_fs::{FilterSet, Walk, WalkError, WalkOptions};
-use dsync_transport::{AcceptOptions, Connected, RemoteShell, TransportChoice};
+use dsync_transport::{Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
+    bootstrap::PortRange,
     event::Report,
     link::{CloseReason, Link, Traffic},
     message::{ControlMessage, PeerRole},
@@ -97,6 +99,15 @@ pub struct ConnectOptions {
     /// How often in a row to connect again when the connection breaks; 0 to end the run at once. Default 5:
     /// the pauses before them add up to about half a minute.
     pub retries: u32,
+    /// How long the remote end may take to answer, logging in included. Default 300 s: a person may be typing
+    /// a password.
+    pub connect_timeout: Duration,
+    /// The ports of the remote host that may be opened. Default `None`: whichever its system chooses.
+    pub ports: Option<PortRange>,
+    /// Which addresses of the host may be used. Default both kinds.
+    pub family: AddressFamily,
+    /// Bytes per second that each end may send, before encryption; counts for local runs too. Default `None`.
+    pub bytes_per_second: Option<NonZeroU64>,
 }
 
 impl Default for ConnectOptions {
@@ -107,6 +118,10 @@ impl Default for ConnectOptions {
             transport: TransportChoice::Auto,
             timeout: Duration::from_secs(60),
             retries: 5,
+            connect_timeout: Duration::from_secs(300),
+            ports: None,
+            family: AddressFamily::Any,
+            bytes_per_second: None,
         }
     }
 }
@@ -153,7 +168,7 @@ impl Job {
         let Self { source, destination, options, connect } = self;
         let Outcome { report, connection, traffic, earlier } = match (source, destination) {
             (Source::Local { paths }, Destination::Local { path }) => {
-                local(&paths, path, options, observer, cancel)?
+                local(&paths, path, options, connect.bytes_per_second, observer, cancel)?
             }
             (Source::Local { paths }, Destination::Remote { host, path }) => {
                 push(&paths, &host, path, &options, &connect, observer, cancel)?
@@ -189,23 +204,25 @@ fn local(
     paths: &[PathBuf],
     path: PathBuf,
     options: SyncOptions,
+    bytes_per_second: Option<NonZeroU64>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let filter = compile(&options)?;
     guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
     let (here, there) = dsync_transport::memory::pair();
-    let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
+    let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
     let terms =
         session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT, again: false };
     let files = ListedFiles::default();
     let theirs = files.clone();
+    // What is copied from file to file crosses no link that could be held to a rate.
+    let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
-            let terms =
-                destination::Terms { operand: path, filter, observer: Some(observer), files: Some(files) };
+            let terms = destination::Terms { operand: path, filter, observer: Some(observer), files: direct };
             destination::run(session, mail, terms, cancel)
         });
         here.close(CloseReason::Done);
@@ -287,17 +304,21 @@ fn with_remote(
         command: connect.shell.clone(),
         user: host.user.clone(),
         host: host.host.clone(),
+        family: connect.family,
         remote_program: connect.remote_program.clone(),
     };
     let options = dsync_transport::ConnectOptions {
         transport: connect.transport,
         idle_timeout: connect.timeout,
+        greeting_timeout: connect.connect_timeout,
+        ports: connect.ports,
+        bytes_per_second: connect.bytes_per_second,
         ..dsync_transport::ConnectOptions::default()
     };
     let one_session = |attempt: &Attempt<'_>| {
         let connected = connect_or_cancel(shell.clone(), options.clone(), cancel)?;
         let link = Arc::clone(&connected.link);
-        let connection = Connection { carrier: link.carrier(), fallback: connected.fallback.clone() };
+        let connection = Connection { carrier: link.carrier(), reason: connected.reason.clone() };
         attempt.connected(&connection);
         let result = session(Arc::clone(&link), attempt);
         attempt.note_traffic(link.traffic());
@@ -349,10 +370,8 @@ fn connect_or_cancel(
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
 pub fn serve(input: OwnedFd, output: OwnedFd, ssh_connection: Option<&str>) -> Result<(), SyncError> {
-    let timeout = ConnectOptions::default().timeout;
-    let options = AcceptOptions { ssh_connection: ssh_connection.map(str::to_owned), idle_timeout: timeout };
-    let link = dsync_transport::accept(input, output, &options)?;
-    serve_link(link.into(), timeout, &CancelToken::new(), ListedFiles::default())
+    let Accepted { link, idle_timeout, .. } = dsync_transport::accept(input, output, ssh_connection)?;
+    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default())
 }
 
 /// Serves one session over a link, in whatever role the controller gives; as a source it lists into `files`.
@@ -434,6 +453,9 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     let invalid = |field, reason| Err(SyncError::InvalidOption { field, reason });
     if connect.timeout < Duration::from_secs(1) {
         return invalid("timeout", "must be at least 1 s");
+    }
+    if connect.connect_timeout < Duration::from_secs(1) {
+        return invalid("connect_timeout", "must be at least 1 s");
     }
     if connect.shell.is_empty() {
         return invalid("shell", "names no program");

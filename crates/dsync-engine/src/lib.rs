@@ -21,8 +21,9 @@ mod session;
 mod source;
 pub mod summary;
 
-pub use dsync_transport::TransportChoice;
+pub use dsync_transport::{AddressFamily, TransportChoice};
 pub use dsync_wire::{
+    bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},

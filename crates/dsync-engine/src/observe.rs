@@ -40,8 +40,8 @@ impl Observer for Silent {}
 pub struct Connection {
     /// What carries the data.
     pub carrier: Carrier,
-    /// Why it is not the preferred carrier, in words; `None` when it is.
-    pub fallback: Option<String>,
+    /// Why it is this carrier, in words; `None` when no other was allowed.
+    pub reason: Option<String>,
 }
 
 /// A try to go on after the connection broke.

@@ -2,11 +2,11 @@
 //!
 //! `tests/remote.rs` starts it through ssh where a run would start `dsync --server`.
 
-use std::{env, io, os::fd::AsFd, process::ExitCode, sync::Arc, thread};
+use std::{env, io, os::fd::AsFd, process::ExitCode, thread};
 
 use bytes::Bytes;
-use dsync_transport::{AcceptError, AcceptOptions, accept};
-use dsync_wire::link::{Lane, Link, LinkError};
+use dsync_transport::{AcceptError, accept};
+use dsync_wire::link::{Lane, LinkError};
 
 fn main() -> ExitCode {
     match serve() {
@@ -22,9 +22,7 @@ fn serve() -> Result<(), AcceptError> {
     let system = |source| AcceptError::System { source };
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(system)?;
-    let options =
-        AcceptOptions { ssh_connection: env::var("SSH_CONNECTION").ok(), ..AcceptOptions::default() };
-    let link: Arc<dyn Link> = accept(input, output, &options)?.into();
+    let link = accept(input, output, env::var("SSH_CONNECTION").ok().as_deref())?.link;
     while let Ok(lane) = link.accept_lane() {
         thread::spawn(move || echo(lane));
     }

@@ -23,8 +23,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use dsync_transport::{AcceptOptions, ConnectOptions, RemoteShell, TransportChoice, accept, connect};
-use dsync_wire::link::{CloseReason, LaneRead, Link};
+use dsync_transport::{AddressFamily, ConnectOptions, RemoteShell, TransportChoice, accept, connect};
+use dsync_wire::link::{CloseReason, LaneRead};
 
 type Result<T> = std::result::Result<T, Box<dyn error::Error>>;
 
@@ -42,6 +42,7 @@ fn main() -> Result<()> {
                 choice = match value()?.as_str() {
                     "auto" => TransportChoice::Auto,
                     "quic" => TransportChoice::Quic,
+                    "tls" => TransportChoice::Tls,
                     "ssh" => TransportChoice::Ssh,
                     other => return Err(format!("unknown transport {other}").into()),
                 }
@@ -62,11 +63,12 @@ fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Re
         command: shell.split_whitespace().map(Into::into).collect(),
         user: None,
         host: host.to_owned(),
+        family: AddressFamily::Any,
         remote_program: env::current_exe()?.display().to_string(),
     };
     let connected = connect(&shell, &ConnectOptions { transport, ..ConnectOptions::default() })?;
     let link = &connected.link;
-    println!("{}, {} lanes; {:?}", link.carrier(), link.data_lanes(), connected.fallback);
+    println!("{}, {} lanes; {:?}", link.carrier(), link.data_lanes(), connected.reason);
     let stop = AtomicBool::new(false);
     let mut account = link.open_lane()?;
     account.tx.write(Bytes::from_static(b"a"))?;
@@ -90,14 +92,10 @@ fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Re
 
 /// The other end of [`send`]: throws everything away and counts it.
 fn serve() -> Result<()> {
-    let options =
-        AcceptOptions { ssh_connection: env::var("SSH_CONNECTION").ok(), ..AcceptOptions::default() };
     let (input, output) = (std::io::stdin(), std::io::stdout());
-    let link: Arc<dyn Link> = Arc::from(accept(
-        input.as_fd().try_clone_to_owned()?,
-        output.as_fd().try_clone_to_owned()?,
-        &options,
-    )?);
+    let reached = env::var("SSH_CONNECTION").ok();
+    let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
+    let link = accept(input, output, reached.as_deref())?.link;
     let received = Arc::new(AtomicU64::new(0));
     let mut account = link.accept_lane()?;
     let counted = Arc::clone(&received);

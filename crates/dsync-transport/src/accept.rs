@@ -4,15 +4,17 @@
 //! else: whatever the client may do is decided by the session that runs over the link.
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr},
     num::NonZeroU16,
     os::fd::OwnedFd,
+    sync::Arc,
     time::Duration,
 };
 
 use dsync_wire::{
     bootstrap::{
-        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, ServerBootstrap,
+        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
     },
     link::Link,
 };
@@ -22,81 +24,90 @@ use tokio::time::timeout;
 use crate::{
     AcceptError,
     greeting::{GreetingError, receive, send},
+    identity::Identity,
     mux::{MuxLink, Role},
+    pace::paced,
     pipe::{self, PipeReader, PipeWriter},
-    quic::{QuicLink, handshake::Offer},
+    quic::{self, QuicLink},
     reactor::Reactor,
+    tls::{self, Established, TlsLink},
 };
 
-/// How [`accept()`] goes about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptOptions {
-    /// The value of the `SSH_CONNECTION` variable: which of this host's addresses the client reached.
-    /// Without it the client has only the host's name to go by. Default `None`.
-    pub ssh_connection: Option<String>,
-    /// Longest silence of the peer before the link counts as lost; less than 3 s counts
-    /// as 3 s. Default 60 s.
+/// A link to the client, and what it asked for.
+#[non_exhaustive]
+pub struct Accepted {
+    /// The link.
+    pub link: Arc<dyn Link>,
+    /// Longest silence of the peer, as the client has it.
     pub idle_timeout: Duration,
 }
 
-impl Default for AcceptOptions {
-    fn default() -> Self {
-        Self { ssh_connection: None, idle_timeout: Duration::from_secs(60) }
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted")
+            .field("carrier", &self.link.carrier())
+            .field("idle_timeout", &self.idle_timeout)
+            .finish_non_exhaustive()
     }
 }
 
 /// Makes a link to the client whose remote shell holds the other ends of `input` and `output`.
 ///
-/// Nobody else may write to `output` from here on. When the client wants QUIC, a UDP port is open from
-/// its greeting until it has chosen, for 30 s at most; then it serves that client alone.
+/// `ssh_connection` is the value of the `SSH_CONNECTION` variable: which of this host's addresses the client
+/// reached. Without it the client has only the host's name to go by.
+///
+/// Nobody else may write to `output` from here on. When the client wants QUIC or TLS, a UDP and a TCP port are
+/// open from its greeting until it has chosen, for 30 s at most; then the chosen one serves that client alone.
 ///
 /// # Errors
 /// [`AcceptError`]; where the client can be told why, it has been.
 ///
 /// # Security
-/// The bytes on `input` are the client's, who has been let in by sshd. Packets on the UDP port are
-/// anybody's: without the client's one-time key and token they cost a bounded handshake and get nothing.
+/// The bytes on `input` are the client's, who has been let in by sshd. What comes to the ports is anybody's:
+/// without the client's one-time key and token it costs a bounded handshake and gets nothing.
 pub fn accept(
     input: OwnedFd,
     output: OwnedFd,
-    options: &AcceptOptions,
-) -> Result<Box<dyn Link>, AcceptError> {
-    accept_within(input, output, options, WINDOW)
+    ssh_connection: Option<&str>,
+) -> Result<Accepted, AcceptError> {
+    let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
+    let reached = ssh_connection.map(SshConnection::parse).unwrap_or_default();
+    let outcome = reactor.run(async move { negotiate(input, output, &reached, WINDOW).await });
+    // None means that a task panicked: there is no link, and nothing of the system's to blame.
+    let Agreed { reader, writer, carried, terms } = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
+    let idle_timeout = idle_timeout(terms);
+    let link: Arc<dyn Link> = match carried {
+        Carried::Quic(connection, endpoint) => {
+            Arc::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
+        }
+        Carried::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
+        Carried::Pipe => Arc::new(MuxLink::start(reactor, reader, writer, Role::Server, idle_timeout)),
+    };
+    Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })
 }
 
-/// As [`accept()`], with a given time for the client to greet and to choose.
-pub(crate) fn accept_within(
-    input: OwnedFd,
-    output: OwnedFd,
-    options: &AcceptOptions,
-    window: Duration,
-) -> Result<Box<dyn Link>, AcceptError> {
-    let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
-    let options = options.clone();
-    let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
-    let outcome = reactor.run(async move { negotiate(input, output, &options, window).await });
-    // None means that a task panicked: there is no link, and nothing of the system's to blame.
-    let agreed = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
-    Ok(match agreed.quic {
-        Some((connection, endpoint)) => {
-            Box::new(QuicLink::start(reactor, connection, endpoint, agreed.reader, agreed.writer))
-        }
-        None => Box::new(MuxLink::start(reactor, agreed.reader, agreed.writer, Role::Server, idle_timeout)),
-    })
+fn idle_timeout(terms: LinkTerms) -> Duration {
+    Duration::from_secs(terms.idle_seconds.get().into()).max(SHORTEST_IDLE)
 }
 
 /// What the two ends agreed on.
 struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
-    /// The connection, when QUIC carries the session.
-    quic: Option<(Connection, Endpoint)>,
+    carried: Carried,
+    terms: LinkTerms,
+}
+
+enum Carried {
+    Quic(Connection, Endpoint),
+    Tls(Established),
+    Pipe,
 }
 
 async fn negotiate(
     input: OwnedFd,
     output: OwnedFd,
-    options: &AcceptOptions,
+    reached: &SshConnection,
     window: Duration,
 ) -> Result<Agreed, AcceptError> {
     let pipe_error = |source| AcceptError::Pipe { source };
@@ -105,25 +116,38 @@ async fn negotiate(
     let unexpected = AcceptError::NotDsync { source: BootstrapError::Answer };
     let greeting = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Client(client) = greeting else { return Err(unexpected) };
-    let offer = answer(&client, &mut writer, options, window).await?;
+    let Offers { quic, tls } = answer(&client, &mut writer, reached, window).await?;
     let choice = timeout(window, receive(&mut reader)).await.map_err(late)??;
     let BootstrapMessage::Choice(choice) = choice else { return Err(unexpected) };
-    let quic = match choice {
-        ClientChoice::Quic => Some(offer.and_then(Offer::take).ok_or(AcceptError::WrongChoice)?),
-        ClientChoice::Ssh if client.transports.ssh => None,
+    let carried = match choice {
+        ClientChoice::Quic => {
+            let (connection, endpoint) =
+                quic.and_then(quic::handshake::Offer::take).ok_or(AcceptError::WrongChoice)?;
+            Carried::Quic(connection, endpoint)
+        }
+        ClientChoice::Tls => {
+            Carried::Tls(tls.and_then(tls::handshake::Offer::take).ok_or(AcceptError::WrongChoice)?)
+        }
+        ClientChoice::Ssh if client.transports.ssh => Carried::Pipe,
         ClientChoice::Ssh => return Err(AcceptError::WrongChoice),
     };
     send(&mut writer, &[BootstrapMessage::Go]).await?;
-    Ok(Agreed { reader, writer, quic })
+    Ok(Agreed { reader, writer, carried, terms: client.terms })
 }
 
-/// Answers the client's greeting, with an open port when it wants one and there can be one.
+/// The ports that were opened.
+struct Offers {
+    quic: Option<quic::handshake::Offer>,
+    tls: Option<tls::handshake::Offer>,
+}
+
+/// Answers the client's greeting, with an open port for each carrier that it wants where there can be one.
 async fn answer(
     client: &ClientBootstrap,
     writer: &mut PipeWriter,
-    options: &AcceptOptions,
+    reached: &SshConnection,
     window: Duration,
-) -> Result<Option<Offer>, AcceptError> {
+) -> Result<Offers, AcceptError> {
     let (version, features) = match client.agree() {
         Ok(agreed) => agreed,
         Err(refusal) => {
@@ -131,25 +155,54 @@ async fn answer(
             return Err(AcceptError::Incompatible);
         }
     };
-    let reached = options.ssh_connection.as_deref().map(SshConnection::parse).unwrap_or_default();
-    let offer = if client.transports.quic {
-        let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
-        Offer::open(client.fingerprint, client.token.clone(), reached.client, idle_timeout, window)
-            .inspect_err(|error| tracing::debug!(%error, "no UDP port"))
-            .ok()
-    } else {
-        None
-    };
-    let udp_port = offer.as_ref().and_then(|offer| offer.port().ok()).and_then(NonZeroU16::new);
+    let identity =
+        Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
+    let offers = open_ports(client, &identity, reached, window);
+    let wanted = client.transports.quic || client.transports.tls;
+    if let Some(ports) = client.terms.ports
+        && wanted
+        && offers.quic.is_none()
+        && offers.tls.is_none()
+    {
+        let error = AcceptError::NoPort { ports };
+        let text = format!("{error} on this host; choose others with --port").into_bytes();
+        let refusal = Refusal::Other { exit_code: error.exit_code(), text };
+        send(writer, &[BootstrapMessage::Refusal(refusal)]).await?;
+        return Err(error);
+    }
     let bootstrap = ServerBootstrap {
         version,
         features,
-        fingerprint: offer.as_ref().map_or(Fingerprint([0; 32]), Offer::fingerprint),
-        udp_port,
+        fingerprint: identity.fingerprint(),
+        udp_port: offers.quic.as_ref().and_then(|offer| offer.port().ok()).and_then(NonZeroU16::new),
+        tcp_port: offers.tls.as_ref().and_then(|offer| NonZeroU16::new(offer.port())),
         addresses: reached.server.into_iter().collect(),
     };
     send(writer, &[BootstrapMessage::Server(bootstrap)]).await?;
-    Ok(offer)
+    Ok(offers)
+}
+
+fn open_ports(
+    client: &ClientBootstrap,
+    identity: &Identity,
+    reached: &SshConnection,
+    window: Duration,
+) -> Offers {
+    let ClientBootstrap { transports, terms, fingerprint, token, .. } = client;
+    let idle = idle_timeout(*terms);
+    let quic = transports.quic.then(|| {
+        let whom = (*fingerprint, token.clone());
+        quic::handshake::Offer::open(identity, whom, terms.ports, reached.client, idle, window)
+            .inspect_err(|error| tracing::debug!(%error, "no UDP port"))
+            .ok()
+    });
+    let tls = transports.tls.then(|| {
+        let whom = (*fingerprint, token.clone());
+        tls::handshake::Offer::open(identity, whom, terms.ports, idle, window)
+            .inspect_err(|error| tracing::debug!(%error, "no TCP port"))
+            .ok()
+    });
+    Offers { quic: quic.flatten(), tls: tls.flatten() }
 }
 
 /// The addresses of the connection that ssh made: "client-address port server-address port".
@@ -190,7 +243,7 @@ impl From<GreetingError> for AcceptError {
 }
 
 /// How long the client may take to greet, and then to choose. It has the answer to its greeting within a
-/// round trip, and waits 2 s for UDP by default.
+/// round trip, and waits 1.5 s for the ports by default.
 const WINDOW: Duration = Duration::from_secs(30);
 /// Silence below this would end healthy links: the other end, which does not know this end's limit, shows
 /// a sign of life every second.

@@ -1,38 +1,42 @@
-//! The side that starts a run: remote shell, bootstrap, choice of the carrier.
+//! The side that starts a run: remote shell, bootstrap, and the link over the carrier that got through.
 //!
-//! One round trip over ssh, then the QUIC handshake. Everything that ssh does (aliases, ports, keys,
-//! passwords, jump hosts) is ssh's; the address for QUIC is the one that ssh really reached, as the
+//! One round trip over ssh, then whatever [`crate::reach`] finds. Everything that ssh does (aliases, ports, keys,
+//! passwords, jump hosts) is ssh's; the address for the other carriers is the one that ssh really reached, as the
 //! remote side was told it, and the addresses of the host's name second.
 
-use std::{fmt, net::SocketAddr, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::{NonZeroU32, NonZeroU64},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::Duration,
+};
 
 use dsync_wire::{
     bootstrap::{
-        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, MAGIC, ServerBootstrap,
-        Token, Transports, VersionRange,
+        BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, MAGIC,
+        PortRange, ServerBootstrap, Token, Transports, VersionRange,
     },
     link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic},
     version::FEATURES,
 };
-use quinn::{Connection, Endpoint};
 use tokio::time::timeout;
 
 use crate::{
-    ConnectError, RemoteShell, TransportChoice,
+    AddressFamily, ConnectError, RemoteShell, TransportChoice,
     accept::SHORTEST_IDLE,
     error::ShellStatus,
     greeting::{GreetingError, receive, send},
+    identity::Identity,
     mux::{MuxLink, Role},
+    pace::paced,
     pipe::{self, PipeReader, PipeWriter},
-    quic::{
-        QuicLink,
-        handshake::{DialError, Dialer, dial},
-        identity::Identity,
-        link_error,
-    },
+    quic::QuicLink,
+    reach::{CarrierFailure, Reach, Reached},
     reactor::Reactor,
     shell::ShellProcess,
     text::printable,
+    tls::{TlsLink, handshake::Credentials},
 };
 
 /// How [`connect()`] goes about it.
@@ -43,13 +47,17 @@ pub struct ConnectOptions {
     /// Longest silence of the peer before the link counts as lost; less than 3 s counts
     /// as 3 s. Default 60 s.
     pub idle_timeout: Duration,
-    /// How long to wait for an answer over UDP. Default 2 s; more than 20 s counts as 20 s, because the
-    /// remote side waits 30 s for what comes of it.
-    pub quic_wait: Duration,
+    /// How long to wait for an answer over UDP and TCP. Default 1.5 s; more than 10 s counts as 10 s, because
+    /// the remote side waits 30 s for what comes of it.
+    pub port_wait: Duration,
     /// How long the remote shell may take until the remote dsync answers. Default 300 s: a person may be
     /// typing a password, so it is longer than the 127 s in which Linux gives up connecting and the
     /// 120 s that sshd gives for logging in; its use is that a job without a person ends at all.
     pub greeting_timeout: Duration,
+    /// The ports of the remote side that may be opened. Default `None`: whichever its system chooses.
+    pub ports: Option<PortRange>,
+    /// Payload bytes per second that each end may send. Default `None`: as many as pass.
+    pub bytes_per_second: Option<NonZeroU64>,
 }
 
 impl Default for ConnectOptions {
@@ -57,8 +65,22 @@ impl Default for ConnectOptions {
         Self {
             transport: TransportChoice::Auto,
             idle_timeout: Duration::from_secs(60),
-            quic_wait: Duration::from_secs(2),
+            port_wait: Duration::from_millis(1500),
             greeting_timeout: Duration::from_secs(300),
+            ports: None,
+            bytes_per_second: None,
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// What both ends keep to.
+    fn terms(&self) -> LinkTerms {
+        let idle = self.idle_timeout.max(SHORTEST_IDLE).as_secs();
+        LinkTerms {
+            idle_seconds: NonZeroU32::new(u32::try_from(idle).unwrap_or(u32::MAX)).unwrap_or(NonZeroU32::MIN),
+            bytes_per_second: self.bytes_per_second,
+            ports: self.ports,
         }
     }
 }
@@ -69,9 +91,8 @@ pub struct Connected {
     /// The link. It holds the remote shell's process: dropping the last handle waits for that to end (2 s at
     /// most, then it is killed), and whatever else is left of this struct may go before or after.
     pub link: Arc<dyn Link>,
-    /// Why QUIC does not carry it although it might have, in words for the summary; `None` when it does
-    /// or was not wanted.
-    pub fallback: Option<String>,
+    /// Why it is this carrier, in words for the summary; `None` when no other was allowed.
+    pub reason: Option<String>,
     process: Arc<ShellProcess>,
 }
 
@@ -87,7 +108,7 @@ impl fmt::Debug for Connected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connected")
             .field("carrier", &self.link.carrier())
-            .field("fallback", &self.fallback)
+            .field("reason", &self.reason)
             .finish_non_exhaustive()
     }
 }
@@ -95,7 +116,7 @@ impl fmt::Debug for Connected {
 /// Starts dsync on another host and makes a link to it.
 ///
 /// Blocks while ssh connects and asks whatever it has to ask (it uses the terminal for that, not the
-/// pipes), up to [`ConnectOptions::greeting_timeout`], then for [`ConnectOptions::quic_wait`] at most.
+/// pipes), up to [`ConnectOptions::greeting_timeout`], then for twice [`ConnectOptions::port_wait`] at most.
 /// The remote shell's standard error is not shown; see [`Connected::remote_stderr`].
 ///
 /// # Errors
@@ -103,15 +124,15 @@ impl fmt::Debug for Connected {
 ///
 /// # Security
 /// Only public keys and a token of one use cross the pipe, and nothing secret is in an argument or the
-/// environment. A UDP peer without the very key that was announced over ssh gets no byte of the session.
+/// environment. A peer over UDP or TCP without the very key that was announced over ssh gets no byte of the session.
 pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connected, ConnectError> {
     let system = |source| ConnectError::System { source };
     let (process, input, output) = ShellProcess::start(shell)?;
     let reactor = Reactor::start().map_err(system)?;
     let mut options = options.clone();
-    options.quic_wait = options.quic_wait.min(LONGEST_QUIC_WAIT);
+    options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
     let options = &options;
-    let bootstrap = Bootstrap { host: shell.host.clone(), options: options.clone() };
+    let bootstrap = Bootstrap { host: shell.host.clone(), family: shell.family, options: options.clone() };
     let outcome = reactor.run(async move { bootstrap.run(input, output).await });
     let agreed = match outcome {
         Some(Ok(agreed)) => agreed,
@@ -121,28 +142,30 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     };
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
-    let link: Box<dyn Link> = match agreed.quic {
-        Some((connection, endpoint)) => {
-            Box::new(QuicLink::start(reactor, connection, endpoint, agreed.reader, agreed.writer))
+    let Agreed { reader, writer, reached, reason } = agreed;
+    let link: Box<dyn Link> = match reached {
+        Reached::Quic(connection, endpoint) => {
+            Box::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
         }
-        None => Box::new(MuxLink::start(reactor, agreed.reader, agreed.writer, Role::Client, idle_timeout)),
+        Reached::Tls(established) => Box::new(TlsLink::start(reactor, established, reader, writer)),
+        Reached::Pipe => Box::new(MuxLink::start(reactor, reader, writer, Role::Client, idle_timeout)),
     };
-    let link = Arc::new(ShellLink { link, process: Arc::clone(&process) });
-    Ok(Connected { link, fallback: agreed.fallback, process })
+    let link = ShellLink { link, process: Arc::clone(&process) };
+    Ok(Connected { link: paced(Arc::new(link), options.bytes_per_second), reason, process })
 }
 
 /// What the two ends agreed on.
 struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
-    /// The connection, when QUIC carries the session.
-    quic: Option<(Connection, Endpoint)>,
-    fallback: Option<String>,
+    reached: Reached,
+    reason: Option<String>,
 }
 
 /// The client's side of the bootstrap.
 struct Bootstrap {
     host: String,
+    family: AddressFamily,
     options: ConnectOptions,
 }
 
@@ -159,23 +182,33 @@ impl Bootstrap {
             Ok(Err(error)) => return Err(Failure::from_greeting(error, reader).await),
             Err(_) => return Err(Failure::GreetingTimeout),
         };
-        let (quic, fallback) = match self.options.transport {
-            TransportChoice::Ssh => (None, None),
-            choice => match self.try_quic(identity, &server, offered.token).await {
-                Ok(winner) => (Some(winner), None),
-                Err(failure) if choice == TransportChoice::Quic => return Err(Failure::Quic(failure)),
-                Err(failure) => (None, Some(failure.in_words(&self.options))),
-            },
+        let credentials = Credentials {
+            identity,
+            server: server.fingerprint,
+            token: offered.token,
+            idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
+        };
+        let reach = Reach {
+            host: self.host,
+            family: self.family,
+            server,
+            credentials: Arc::new(credentials),
+            wait: self.options.port_wait,
+        };
+        let (reached, reason) = reach.run(self.options.transport).await.map_err(Failure::Carrier)?;
+        let choice = match &reached {
+            Reached::Quic(..) => ClientChoice::Quic,
+            Reached::Tls(_) => ClientChoice::Tls,
+            Reached::Pipe => ClientChoice::Ssh,
         };
         // In a run that is bound to ssh this went with the greeting.
-        if self.options.transport != TransportChoice::Ssh {
-            let choice = if quic.is_some() { ClientChoice::Quic } else { ClientChoice::Ssh };
-            if let Err(error) = send(&mut writer, &[BootstrapMessage::Choice(choice)]).await {
-                return Err(Failure::from_greeting(error, reader).await);
-            }
+        if self.options.transport != TransportChoice::Ssh
+            && let Err(error) = send(&mut writer, &[BootstrapMessage::Choice(choice)]).await
+        {
+            return Err(Failure::from_greeting(error, reader).await);
         }
-        if quic.is_none() {
-            // What follows belongs to the lanes. Over QUIC nothing follows, and nobody waits.
+        if choice == ClientChoice::Ssh {
+            // What follows belongs to the lanes. Elsewhere nothing follows, and nobody waits.
             match timeout(limit, receive(&mut reader)).await {
                 Ok(Ok(BootstrapMessage::Go)) => {}
                 Ok(Ok(_)) => return Err(Failure::NotDsync(BootstrapError::Answer)),
@@ -183,22 +216,25 @@ impl Bootstrap {
                 Err(_) => return Err(Failure::GreetingTimeout),
             }
         }
-        Ok(Agreed { reader, writer, quic, fallback })
+        Ok(Agreed { reader, writer, reached, reason })
     }
 
     fn offer(&self, fingerprint: Fingerprint) -> Result<ClientBootstrap, Failure> {
         let mut token = Token([0; 32]);
         getrandom::fill(&mut token.0).map_err(|error| Failure::System(error.into()))?;
-        let transports = match self.options.transport {
-            TransportChoice::Auto => Transports { quic: true, ssh: true },
-            TransportChoice::Quic => Transports { quic: true, ssh: false },
-            TransportChoice::Ssh => Transports { quic: false, ssh: true },
+        let choice = self.options.transport;
+        let wanted = |carrier| choice == TransportChoice::Auto || choice == carrier;
+        let transports = Transports {
+            quic: wanted(TransportChoice::Quic),
+            ssh: wanted(TransportChoice::Ssh),
+            tls: wanted(TransportChoice::Tls),
         };
         Ok(ClientBootstrap {
             versions: VersionRange::OURS,
             features: FEATURES,
             required: 0,
             transports,
+            terms: self.options.terms(),
             fingerprint,
             token,
         })
@@ -226,80 +262,6 @@ impl Bootstrap {
         server.check(offered).map_err(GreetingError::Wrong)?;
         Ok(server)
     }
-
-    async fn try_quic(
-        &self,
-        identity: Identity,
-        server: &ServerBootstrap,
-        token: Token,
-    ) -> Result<(Connection, Endpoint), QuicFailure> {
-        let Some(port) = server.udp_port else { return Err(QuicFailure::NoPort) };
-        let port = port.get();
-        let first: Vec<_> = server.addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
-        let address = first.first().copied();
-        let host = self.host.clone();
-        let later = async move {
-            let resolved = tokio::net::lookup_host((host.as_str(), port)).await;
-            resolved.map(Iterator::collect).unwrap_or_default()
-        };
-        let idle_timeout = self.options.idle_timeout.max(SHORTEST_IDLE);
-        let dialer = Dialer { identity, server: server.fingerprint, token, idle_timeout };
-        dial(dialer, first, later, self.options.quic_wait).await.map_err(|error| QuicFailure::Dial {
-            address,
-            port,
-            error,
-        })
-    }
-}
-
-/// Why QUIC does not carry the session.
-#[derive(Debug)]
-enum QuicFailure {
-    /// The remote side opened no port.
-    NoPort,
-    /// Nobody who should have answered did.
-    Dial {
-        /// The address that ssh reached.
-        address: Option<SocketAddr>,
-        port: u16,
-        error: DialError,
-    },
-}
-
-impl QuicFailure {
-    fn in_words(&self, options: &ConnectOptions) -> String {
-        match self {
-            Self::NoPort => "the remote side could not open a UDP port".into(),
-            Self::Dial { address, port, error } => match error {
-                DialError::Unreachable(None) => format!("no address is known for UDP port {port}"),
-                DialError::Unreachable(Some(error)) => format!("UDP cannot be used: {error}"),
-                DialError::NoAnswer => {
-                    let place = address.map_or_else(|| format!("port {port}"), |address| address.to_string());
-                    format!("no answer on UDP {place} within {} s", options.quic_wait.as_secs_f32())
-                }
-                DialError::WrongKey(address) => format!("the UDP peer at {address} showed a wrong key"),
-                DialError::Refused(_) => "the UDP handshake failed".into(),
-            },
-        }
-    }
-
-    fn explain(self, host: String, options: &ConnectOptions) -> ConnectError {
-        let after = options.quic_wait;
-        match self {
-            Self::NoPort => ConnectError::QuicUnavailable { host },
-            Self::Dial { address, port, error } => match error {
-                DialError::WrongKey(address) => ConnectError::PeerKeyMismatch { host, address },
-                DialError::Refused(error) => ConnectError::KeyRefused { host, source: link_error(error) },
-                DialError::Unreachable(Some(source)) => ConnectError::System { source },
-                DialError::Unreachable(None) | DialError::NoAnswer => ConnectError::UdpBlocked {
-                    host,
-                    address: address.map(|address| address.ip()),
-                    port,
-                    after,
-                },
-            },
-        }
-    }
 }
 
 /// Why the bootstrap failed, before the remote shell's exit status has been asked for.
@@ -315,7 +277,7 @@ enum Failure {
     },
     NotDsync(BootstrapError),
     GreetingTimeout,
-    Quic(QuicFailure),
+    Carrier(CarrierFailure),
     System(std::io::Error),
 }
 
@@ -353,7 +315,7 @@ impl Failure {
             }
             Self::NotDsync(source) => ConnectError::NotDsync { host, source: Some(source) },
             Self::GreetingTimeout => ConnectError::GreetingTimeout { host, after: options.greeting_timeout },
-            Self::Quic(failure) => failure.explain(host, options),
+            Self::Carrier(failure) => failure.explain(host, options.port_wait),
             Self::System(source) => ConnectError::System { source },
         }
     }
@@ -424,8 +386,8 @@ impl Link for ShellLink {
 const COMMAND_NOT_FOUND: i32 = 127;
 /// How long a shell whose output ended may take to end.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// The server's window of 30 s, less the time that both ends' messages take.
-const LONGEST_QUIC_WAIT: Duration = Duration::from_secs(20);
+/// Twice this, for TCP after UDP, lies within the server's window of 30 s.
+const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of unexpected text that are looked at.

@@ -1,11 +1,17 @@
 //! How a link ended: the first cause wins, and every later call reports it.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use dsync_wire::link::{LinkError, Traffic};
+use tokio::time::sleep;
+
+use crate::pipe::PipeReader;
 
 /// The one cause of a link's end, once it has ended.
 #[derive(Default)]
@@ -43,3 +49,23 @@ impl Counters {
         Traffic::new(self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 }
+
+/// Resolves when the ssh process has ended, after the time that a last packet may need: an orderly peer closes
+/// its link first and the ssh process right after.
+pub(crate) async fn end_of_ssh(mut bootstrap: PipeReader) {
+    let started = Instant::now();
+    loop {
+        let unread = bootstrap.unread().len();
+        bootstrap.consume(unread);
+        // Nothing is to come on it while another carrier has the session; what comes all the same is dropped.
+        match bootstrap.fill().await {
+            Ok(count) if count > 0 => {}
+            _ => break,
+        }
+    }
+    tracing::debug!(seconds = started.elapsed().as_secs_f32(), "the ssh stream ended");
+    sleep(LAST_PACKET_TIME).await;
+}
+
+/// How long after the end of the ssh stream a packet that explains it may still come.
+const LAST_PACKET_TIME: Duration = Duration::from_secs(1);

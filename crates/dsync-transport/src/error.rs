@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use dsync_wire::{bootstrap::BootstrapError, error::PeerText, link::LinkError};
+use dsync_wire::{
+    bootstrap::{BootstrapError, PortRange},
+    error::PeerText,
+    link::LinkError,
+};
 
 /// Why [`connect`](crate::connect()) made no link.
 #[derive(Debug, thiserror::Error)]
@@ -110,15 +114,17 @@ pub enum ConnectError {
         /// The limit.
         after: Duration,
     },
-    /// No answer on UDP, and QUIC was demanded.
+    /// No answer on the port of the carrier that was demanded.
     #[error(
-        "no answer on UDP {} within {} s; firewall? use --transport=ssh",
-        udp_place(host, *address, *port),
+        "no answer on {protocol} {} within {} s; firewall? use --transport=auto or --transport=ssh",
+        place(host, *address, *port),
         after.as_secs_f32()
     )]
-    UdpBlocked {
+    PortBlocked {
         /// The host.
         host: String,
+        /// "UDP" or "TCP".
+        protocol: &'static str,
         /// The address that ssh had reached, when known.
         address: Option<IpAddr>,
         /// The port that the remote dsync listens on.
@@ -126,25 +132,31 @@ pub enum ConnectError {
         /// How long.
         after: Duration,
     },
-    /// The remote side could not offer QUIC, and QUIC was demanded.
-    #[error("{host} offers no UDP port; use --transport=ssh")]
-    QuicUnavailable {
+    /// The remote side could not open the port of the carrier that was demanded.
+    #[error("{host} offers no {protocol} port; use --transport=auto or --transport=ssh")]
+    PortUnavailable {
         /// The host.
         host: String,
+        /// "UDP" or "TCP".
+        protocol: &'static str,
     },
-    /// A UDP peer showed another key than the one announced over ssh.
-    #[error("the UDP peer at {address} does not have the key that {host} announced; nothing was sent")]
+    /// A peer showed another key than the one announced over ssh.
+    #[error("the {protocol} peer at {address} does not have the key that {host} announced; nothing was sent")]
     PeerKeyMismatch {
         /// The host.
         host: String,
+        /// "UDP" or "TCP".
+        protocol: &'static str,
         /// Who answered.
         address: SocketAddr,
     },
-    /// The remote dsync was reached over UDP and sent this client away: its key or token was not accepted.
-    #[error("{host} did not accept this client over UDP")]
+    /// The remote dsync was reached and sent this client away: its key or token was not accepted.
+    #[error("{host} did not accept this client over {protocol}")]
     KeyRefused {
         /// The host.
         host: String,
+        /// "UDP" or "TCP".
+        protocol: &'static str,
         /// How the connection ended.
         #[source]
         source: LinkError,
@@ -158,7 +170,7 @@ pub enum ConnectError {
     },
 }
 
-fn udp_place(host: &str, address: Option<IpAddr>, port: u16) -> String {
+fn place(host: &str, address: Option<IpAddr>, port: u16) -> String {
     address.map_or_else(|| format!("{host}:{port}"), |address| SocketAddr::new(address, port).to_string())
 }
 
@@ -194,7 +206,7 @@ impl ConnectError {
                 let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
                 by_itself && !REFUSALS.iter().any(|words| last_line.contains(words))
             }
-            Self::GreetingTimeout { .. } | Self::UdpBlocked { .. } | Self::System { .. } => true,
+            Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::System { .. } => true,
             _ => false,
         }
     }
@@ -212,7 +224,7 @@ impl ConnectError {
             Self::NotDsync { .. } => 12,
             Self::Incompatible { .. } => 2,
             Self::Refused { exit_code, .. } => *exit_code,
-            Self::GreetingTimeout { .. } | Self::UdpBlocked { .. } | Self::QuicUnavailable { .. } => 35,
+            Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::PortUnavailable { .. } => 35,
             Self::PeerKeyMismatch { .. } | Self::KeyRefused { .. } => 40,
             Self::System { .. } => 10,
         }
@@ -256,6 +268,12 @@ pub enum AcceptError {
         #[source]
         source: io::Error,
     },
+    /// None of the ports that the client allows is free; the client has been told.
+    #[error("no port in {ports} is free")]
+    NoPort {
+        /// The ports.
+        ports: PortRange,
+    },
     /// The operating system refused something that a link needs.
     #[error("cannot set up the connection")]
     System {
@@ -272,7 +290,7 @@ impl AcceptError {
             Self::TimedOut { .. } => 30,
             Self::NotDsync { .. } | Self::WrongChoice => 12,
             Self::Incompatible => 2,
-            Self::ClientGone | Self::Pipe { .. } | Self::System { .. } => 10,
+            Self::ClientGone | Self::Pipe { .. } | Self::NoPort { .. } | Self::System { .. } => 10,
         }
     }
 }

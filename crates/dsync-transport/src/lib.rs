@@ -1,12 +1,13 @@
 //! Carriers: what brings a session's bytes from one end to the other.
 //!
 //! A carrier implements [`dsync_wire::link::Link`]: one authenticated connection that holds several
-//! ordered byte streams (lanes). There are three, all checked by one test suite (`suite.rs`):
+//! ordered byte streams (lanes). There are four, all checked by one test suite (`suite.rs`):
 //!
 //! | carrier | bytes travel by | used for |
 //! |---|---|---|
 //! | [`memory`] | bounded queues of `Bytes` inside the process | local runs |
 //! | QUIC | UDP, TLS 1.3 with one-time keys pinned both ways | remote runs where UDP passes |
+//! | TLS | TCP, a connection for each lane, TLS 1.3 with the same keys | short paths, and where UDP is blocked |
 //! | ssh | lanes over the standard streams of the ssh process | everywhere else |
 //!
 //! [`connect()`] starts `dsync --server` through the remote shell and picks the carrier; [`accept()`] is
@@ -19,30 +20,73 @@ mod connect;
 mod ending;
 mod error;
 mod greeting;
+mod identity;
 pub mod memory;
 mod mux;
+mod pace;
 mod pipe;
+mod ports;
 mod quic;
+mod race;
+mod reach;
 mod reactor;
 mod shell;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 mod suite;
 mod text;
+mod tls;
 
-pub use accept::{AcceptOptions, accept};
+use std::net::IpAddr;
+
+pub use accept::{Accepted, accept};
 pub use connect::{ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
+pub use pace::paced;
 pub use shell::RemoteShell;
 
 /// Which carrier a remote run uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TransportChoice {
-    /// QUIC, or the ssh pipe when UDP gets no answer.
+    /// TLS where the round trip is below 2 ms, else QUIC; TLS also where UDP gets no answer, and the ssh pipe
+    /// where TCP gets none either.
     #[default]
     Auto,
     /// QUIC or nothing.
     Quic,
-    /// The ssh pipe only: no UDP port is opened on the remote side.
+    /// TLS over TCP or nothing.
+    Tls,
+    /// The ssh pipe only: no port is opened on the remote side.
     Ssh,
+}
+
+/// Which addresses of a host may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AddressFamily {
+    /// Both kinds.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+impl AddressFamily {
+    /// True for an address of this family.
+    fn admits(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::V4 => address.to_canonical().is_ipv4(),
+            Self::V6 => address.to_canonical().is_ipv6(),
+        }
+    }
+
+    fn ssh_option(self) -> Option<&'static str> {
+        match self {
+            Self::Any => None,
+            Self::V4 => Some("-4"),
+            Self::V6 => Some("-6"),
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    ConnectError,
+    AddressFamily, ConnectError,
     error::ShellStatus,
     text::{is_unprintable, printable},
 };
@@ -31,13 +31,15 @@ pub struct RemoteShell {
     pub user: Option<String>,
     /// Host name, ssh alias or address (IPv6 without brackets).
     pub host: String,
+    /// Which addresses of the host may be used; ssh is told with `-4` or `-6`.
+    pub family: AddressFamily,
     /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`; it may
     /// hold a path and arguments of its own, and is the operator's to quote.
     pub remote_program: String,
 }
 
 impl RemoteShell {
-    /// The whole command line: `command.. [-l user] -- host "remote_program --server"`.
+    /// The whole command line: `command.. [-4 | -6] [-l user] -- host "remote_program --server"`.
     ///
     /// The `--` is there when the shell is ssh, also behind other programs (`sshpass -p x ssh`); a remote
     /// shell of another kind may not know it, and gets only hosts that cannot be read as an option.
@@ -50,6 +52,9 @@ impl RemoteShell {
             return Err(ConnectError::ShellNotFound { program: String::new() });
         }
         let mut argv = self.command.clone();
+        if self.is_ssh() {
+            argv.extend(self.family.ssh_option().map(OsString::from));
+        }
         if let Some(user) = &self.user {
             check_name("user", user)?;
             argv.extend(["-l".into(), user.into()]);
@@ -287,6 +292,7 @@ mod tests {
             command: command.iter().map(OsString::from).collect(),
             user: user.map(String::from),
             host: host.into(),
+            family: AddressFamily::Any,
             remote_program: "dsync".into(),
         }
     }
@@ -304,6 +310,14 @@ mod tests {
         );
         assert_eq!(argv(&shell(&["nice", "ssh"], None, "h")), ["nice", "ssh", "--", "h", "dsync --server"]);
         assert_eq!(argv(&shell(&["rsh"], None, "h")), ["rsh", "h", "dsync --server"]);
+    }
+
+    #[test]
+    fn ssh_alone_is_told_the_address_family() {
+        let with = |command, family| argv(&RemoteShell { family, ..shell(command, None, "h") });
+        assert_eq!(with(&["ssh"], AddressFamily::V4), ["ssh", "-4", "--", "h", "dsync --server"]);
+        assert_eq!(with(&["ssh"], AddressFamily::V6), ["ssh", "-6", "--", "h", "dsync --server"]);
+        assert_eq!(with(&["rsh"], AddressFamily::V6), ["rsh", "h", "dsync --server"]);
     }
 
     #[test]

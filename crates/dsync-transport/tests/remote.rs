@@ -6,6 +6,7 @@ use std::{
     ffi::OsString,
     fs,
     net::{Ipv4Addr, TcpListener, TcpStream},
+    num::NonZeroU16,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -15,9 +16,13 @@ use std::{
 
 use bytes::Bytes;
 use dsync_transport::{
-    ConnectError, ConnectOptions, Connected, RemoteShell, ShellStatus, TransportChoice, connect,
+    AddressFamily, ConnectError, ConnectOptions, Connected, RemoteShell, ShellStatus, TransportChoice,
+    connect,
 };
-use dsync_wire::link::{Carrier, CloseReason, LinkError};
+use dsync_wire::{
+    bootstrap::PortRange,
+    link::{Carrier, CloseReason, LinkError},
+};
 use tempfile::TempDir;
 
 /// A remote shell made of a script, in a directory of its own.
@@ -43,6 +48,7 @@ impl FakeSsh {
             command: vec![path.into()],
             user: None,
             host: "testhost".into(),
+            family: AddressFamily::Any,
             remote_program: echo_server().to_str().unwrap().into(),
         };
         Self { directory, shell }
@@ -58,7 +64,7 @@ impl FakeSsh {
 }
 
 fn options(transport: TransportChoice) -> ConnectOptions {
-    ConnectOptions { transport, quic_wait: Duration::from_millis(1500), ..ConnectOptions::default() }
+    ConnectOptions { transport, port_wait: Duration::from_millis(1500), ..ConnectOptions::default() }
 }
 
 /// The example program, which `cargo test` builds before it runs this.
@@ -98,20 +104,46 @@ fn the_ssh_pipe_carries_a_session() {
     let ssh = FakeSsh::new(LOCAL);
     let connected = ssh.connect(TransportChoice::Ssh).unwrap();
     assert_eq!(connected.link.carrier(), Carrier::Ssh);
-    assert_eq!(connected.fallback, None);
+    assert_eq!(connected.reason, None);
     check_echo(&connected);
     connected.link.close(CloseReason::Done);
 }
 
 #[test]
-fn quic_carries_a_session_to_the_address_that_ssh_reached() {
+fn quic_and_tls_carry_a_session_to_the_address_that_ssh_reached() {
     let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
-    for transport in [TransportChoice::Auto, TransportChoice::Quic] {
+    for (transport, carrier) in [(TransportChoice::Quic, Carrier::Quic), (TransportChoice::Tls, Carrier::Tls)]
+    {
         let connected = ssh.connect(transport).unwrap();
-        assert_eq!((connected.link.carrier(), &connected.fallback), (Carrier::Quic, &None));
+        assert_eq!((connected.link.carrier(), &connected.reason), (carrier, &None));
         check_echo(&connected);
         connected.link.close(CloseReason::Done);
     }
+}
+
+#[test]
+fn a_short_path_gets_tls_and_the_round_trip_is_said() {
+    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+    let connected = ssh.connect(TransportChoice::Auto).unwrap();
+    let reason = connected.reason.clone().unwrap();
+    assert_eq!(connected.link.carrier(), Carrier::Tls, "{reason}");
+    assert!(reason.starts_with("round trip ") && reason.ends_with(" ms"), "{reason}");
+    check_echo(&connected);
+}
+
+#[test]
+fn ports_of_the_range_are_used_and_none_free_is_an_error() {
+    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+    let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+    let port = NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
+    let limited = |transport| ConnectOptions { ports: PortRange::new(port, port), ..options(transport) };
+    let error = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap_err();
+    let text = format!("testhost refused: no port in {port} is free on this host; choose others with --port");
+    assert_eq!((error.exit_code(), error.to_string()), (10, text));
+    drop(taken);
+    let connected = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap();
+    assert_eq!(connected.link.carrier(), Carrier::Tls);
+    check_echo(&connected);
 }
 
 #[test]
@@ -126,7 +158,7 @@ fn quic_finds_the_host_by_name_when_ssh_does_not_say() {
 const UNREACHABLE: &str = "export SSH_CONNECTION='203.0.113.1 1 203.0.113.2 22'";
 
 #[test]
-fn without_an_answer_over_udp_auto_takes_the_pipe_and_says_why() {
+fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
     let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
     // A name would be looked up, and some resolvers have an answer for any.
     ssh.shell.host = "203.0.113.2".into();
@@ -134,21 +166,26 @@ fn without_an_answer_over_udp_auto_takes_the_pipe_and_says_why() {
     let connected = ssh.connect(TransportChoice::Auto).unwrap();
     assert!(begun.elapsed() < Duration::from_secs(4));
     assert_eq!(connected.link.carrier(), Carrier::Ssh);
-    let why = connected.fallback.clone().unwrap();
-    assert!(why.starts_with("no answer on UDP 203.0.113.2:") && why.ends_with(" within 1.5 s"), "{why}");
+    let why = connected.reason.clone().unwrap();
+    assert!(
+        why.starts_with("no answer on UDP 203.0.113.2:") && why.contains("; no answer on TCP 203.0"),
+        "{why}"
+    );
     check_echo(&connected);
 }
 
 #[test]
-fn without_an_answer_over_udp_quic_fails() {
+fn without_an_answer_the_carrier_that_was_demanded_fails() {
     let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
     // A name would be looked up, and some resolvers have an answer for any.
     ssh.shell.host = "203.0.113.2".into();
-    let error = ssh.connect(TransportChoice::Quic).unwrap_err();
-    assert_eq!(error.exit_code(), 35);
-    let text = error.to_string();
-    assert!(text.starts_with("no answer on UDP 203.0.113.2:"), "{text}");
-    assert!(text.ends_with("within 1.5 s; firewall? use --transport=ssh"), "{text}");
+    for (transport, protocol) in [(TransportChoice::Quic, "UDP"), (TransportChoice::Tls, "TCP")] {
+        let error = ssh.connect(transport).unwrap_err();
+        assert_eq!(error.exit_code(), 35);
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("no answer on {protocol} 203.0.113.2:")), "{text}");
+        assert!(text.ends_with("within 1.5 s; firewall? use --transport=auto or --transport=ssh"), "{text}");
+    }
 }
 
 #[test]
@@ -329,6 +366,7 @@ impl Sshd {
             command,
             user: None,
             host: "127.0.0.1".into(),
+            family: AddressFamily::Any,
             remote_program: echo_server().to_str().unwrap().into(),
         }
     }
@@ -342,13 +380,16 @@ impl Drop for Sshd {
 }
 
 #[test]
-fn a_real_sshd_carries_both_kinds_of_session() {
+fn a_real_sshd_carries_every_kind_of_session() {
     let Some(sshd) = Sshd::start() else { return };
     let shell = sshd.shell();
-    for (transport, carrier) in [(TransportChoice::Auto, Carrier::Quic), (TransportChoice::Ssh, Carrier::Ssh)]
-    {
+    for (transport, carrier) in [
+        (TransportChoice::Auto, Carrier::Tls),
+        (TransportChoice::Quic, Carrier::Quic),
+        (TransportChoice::Ssh, Carrier::Ssh),
+    ] {
         let connected = connect(&shell, &options(transport)).unwrap();
-        assert_eq!(connected.link.carrier(), carrier, "{:?}", connected.fallback);
+        assert_eq!(connected.link.carrier(), carrier, "{:?}", connected.reason);
         check_echo(&connected);
         connected.link.close(CloseReason::Done);
     }
@@ -363,12 +404,12 @@ fn a_real_sshd_carries_both_kinds_of_session() {
 }
 
 #[test]
-fn the_death_of_ssh_ends_either_kind_of_link() {
+fn the_death_of_ssh_ends_every_kind_of_link() {
     let Some(sshd) = Sshd::start() else { return };
     let wrapper = FakeSsh::new("echo $$ > \"${0%/*}/pid\"; exec \"$@\"");
     let mut shell = sshd.shell();
     shell.command.splice(0..0, wrapper.shell.command.iter().cloned());
-    for transport in [TransportChoice::Ssh, TransportChoice::Quic] {
+    for transport in [TransportChoice::Ssh, TransportChoice::Quic, TransportChoice::Tls] {
         let connected = connect(&shell, &options(transport)).unwrap();
         check_echo(&connected);
         let pid = fs::read_to_string(wrapper.directory.path().join("pid")).unwrap();

@@ -14,7 +14,10 @@
 //! payload, at most [`MAX_BOOTSTRAP`] bytes in all. Nothing here is secret but the token, and nothing is
 //! trusted beyond the ssh connection it came over. This module does no input or output.
 
-use std::{fmt, num::NonZeroU16};
+use std::{
+    fmt,
+    num::{NonZeroU16, NonZeroU32, NonZeroU64},
+};
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -58,6 +61,8 @@ pub struct ClientBootstrap {
     pub required: u64,
     /// Carriers that it would use.
     pub transports: Transports,
+    /// What the link is to keep to, at both ends.
+    pub terms: LinkTerms,
     /// Fingerprint of the key that it will prove to have.
     pub fingerprint: Fingerprint,
     /// What it will say first over a carrier that is not this pipe; valid once.
@@ -75,6 +80,8 @@ pub struct ServerBootstrap {
     pub fingerprint: Fingerprint,
     /// UDP port that it listens on, when QUIC was wanted and a port could be had.
     pub udp_port: Option<NonZeroU16>,
+    /// TCP port that it listens on, when TLS was wanted and a port could be had.
+    pub tcp_port: Option<NonZeroU16>,
     /// Its own addresses that the client is known to reach, best first; may be empty. At most
     /// [`MAX_SERVER_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
@@ -113,6 +120,48 @@ pub enum ClientChoice {
     Quic = 1,
     /// The pipe itself becomes the link.
     Ssh = 2,
+    /// TLS over TCP answered; the pipe stays open only as a sign of life.
+    Tls = 3,
+}
+
+/// What the client asks of the link, and the server keeps to as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkTerms {
+    /// Longest silence of the peer, in seconds, at least 1.
+    pub idle_seconds: NonZeroU32,
+    /// Payload bytes per second that each end may send; `None` for as many as pass.
+    pub bytes_per_second: Option<NonZeroU64>,
+    /// The ports that the server may open; `None` for any that the system chooses.
+    pub ports: Option<PortRange>,
+}
+
+/// A range of ports, ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortRange {
+    first: NonZeroU16,
+    last: NonZeroU16,
+}
+
+impl PortRange {
+    /// The range; `None` when it is empty.
+    pub fn new(first: NonZeroU16, last: NonZeroU16) -> Option<Self> {
+        (first <= last).then_some(Self { first, last })
+    }
+
+    /// The ports, lowest first.
+    pub fn ports(self) -> impl Iterator<Item = u16> {
+        self.first.get()..=self.last.get()
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
 }
 
 /// A range of protocol versions, ends included.
@@ -170,6 +219,8 @@ pub struct Transports {
     pub quic: bool,
     /// Lanes over the pipe.
     pub ssh: bool,
+    /// TLS 1.3 over TCP.
+    pub tls: bool,
 }
 
 /// SHA-256 of a public key in SubjectPublicKeyInfo form.
@@ -335,6 +386,7 @@ impl ClientBootstrap {
         out.extend_from_slice(&self.features.to_le_bytes());
         out.extend_from_slice(&self.required.to_le_bytes());
         out.push(self.transports.bits());
+        self.terms.encode(out);
         out.extend_from_slice(&self.fingerprint.0);
         out.extend_from_slice(&self.token.0);
     }
@@ -345,6 +397,7 @@ impl ClientBootstrap {
             features: fields.u64()?,
             required: fields.u64()?,
             transports: Transports::from_bits(fields.byte()?)?,
+            terms: LinkTerms::decode(fields)?,
             fingerprint: Fingerprint(fields.array()?),
             token: Token(fields.array()?),
         })
@@ -360,7 +413,8 @@ impl ServerBootstrap {
         let within = offered.versions.contains(self.version)
             && self.features & !offered.features == 0
             && offered.required & !self.features == 0
-            && (self.udp_port.is_none() || offered.transports.quic);
+            && (self.udp_port.is_none() || offered.transports.quic)
+            && (self.tcp_port.is_none() || offered.transports.tls);
         if within { Ok(()) } else { Err(BootstrapError::Answer) }
     }
 
@@ -368,7 +422,9 @@ impl ServerBootstrap {
         out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&self.features.to_le_bytes());
         out.extend_from_slice(&self.fingerprint.0);
-        out.extend_from_slice(&self.udp_port.map_or(0, NonZeroU16::get).to_le_bytes());
+        for port in [self.udp_port, self.tcp_port] {
+            out.extend_from_slice(&port.map_or(0, NonZeroU16::get).to_le_bytes());
+        }
         let len = self.addresses.len();
         let count = u8::try_from(len)
             .ok()
@@ -395,6 +451,7 @@ impl ServerBootstrap {
         let features = fields.u64()?;
         let fingerprint = Fingerprint(fields.array()?);
         let udp_port = NonZeroU16::new(fields.u16()?);
+        let tcp_port = NonZeroU16::new(fields.u16()?);
         let count = usize::from(fields.byte()?);
         if version == 0 || count > MAX_SERVER_ADDRESSES {
             return None;
@@ -407,7 +464,7 @@ impl ServerBootstrap {
                 _ => return None,
             });
         }
-        Some(Self { version, features, fingerprint, udp_port, addresses })
+        Some(Self { version, features, fingerprint, udp_port, tcp_port, addresses })
     }
 }
 
@@ -474,8 +531,29 @@ impl ClientChoice {
         match code {
             1 => Some(Self::Quic),
             2 => Some(Self::Ssh),
+            3 => Some(Self::Tls),
             _ => None,
         }
+    }
+}
+
+impl LinkTerms {
+    fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.idle_seconds.get().to_le_bytes());
+        out.extend_from_slice(&self.bytes_per_second.map_or(0, NonZeroU64::get).to_le_bytes());
+        let ends = self.ports.map_or([0, 0], |range| [range.first.get(), range.last.get()]);
+        ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
+    }
+
+    /// No range is written as two zeros; half a range, or an empty one, is malformed.
+    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
+        let idle_seconds = NonZeroU32::new(fields.array().map(u32::from_le_bytes)?)?;
+        let bytes_per_second = NonZeroU64::new(fields.u64()?);
+        let ports = match (NonZeroU16::new(fields.u16()?), NonZeroU16::new(fields.u16()?)) {
+            (None, None) => None,
+            (first, last) => Some(PortRange::new(first?, last?)?),
+        };
+        Some(Self { idle_seconds, bytes_per_second, ports })
     }
 }
 
@@ -492,12 +570,13 @@ impl VersionRange {
 
 impl Transports {
     fn bits(self) -> u8 {
-        u8::from(self.quic) | u8::from(self.ssh) << 1
+        u8::from(self.quic) | u8::from(self.ssh) << 1 | u8::from(self.tls) << 2
     }
 
     /// At least one carrier, and none that is unknown.
     fn from_bits(bits: u8) -> Option<Self> {
-        (1..=3).contains(&bits).then_some(Self { quic: bits & 1 != 0, ssh: bits & 2 != 0 })
+        let set = Self { quic: bits & 1 != 0, ssh: bits & 2 != 0, tls: bits & 4 != 0 };
+        (1..=7).contains(&bits).then_some(set)
     }
 }
 
@@ -586,7 +665,7 @@ impl Fields<'_> {
 }
 
 // The longest messages fit.
-const _: () = assert!(HEADER_LEN + 2 + 8 + 32 + 2 + 1 + 17 * MAX_SERVER_ADDRESSES <= MAX_BOOTSTRAP);
+const _: () = assert!(HEADER_LEN + 2 + 8 + 32 + 2 + 2 + 1 + 17 * MAX_SERVER_ADDRESSES <= MAX_BOOTSTRAP);
 const _: () = assert!(HEADER_LEN + 2 + MAX_REFUSAL_TEXT <= MAX_BOOTSTRAP);
 
 #[cfg(test)]
@@ -605,7 +684,12 @@ mod tests {
             versions: range(1, 2),
             features: 0b11,
             required: 0b01,
-            transports: Transports { quic: true, ssh: false },
+            transports: Transports { quic: true, ssh: false, tls: true },
+            terms: LinkTerms {
+                idle_seconds: NonZeroU32::MIN,
+                bytes_per_second: NonZeroU64::new(1000),
+                ports: PortRange::new(NonZeroU16::MIN, NonZeroU16::MAX),
+            },
             fingerprint: Fingerprint([1; 32]),
             token: Token([2; 32]),
         }
@@ -617,6 +701,7 @@ mod tests {
             features: 0b01,
             fingerprint: Fingerprint([3; 32]),
             udp_port: NonZeroU16::new(9),
+            tcp_port: None,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)],
         }
     }
@@ -632,6 +717,7 @@ mod tests {
             BootstrapMessage::Server(server()),
             BootstrapMessage::Choice(ClientChoice::Quic),
             BootstrapMessage::Choice(ClientChoice::Ssh),
+            BootstrapMessage::Choice(ClientChoice::Tls),
             BootstrapMessage::Go,
         ];
         all.extend(refusals.map(BootstrapMessage::Refusal));
@@ -731,12 +817,15 @@ mod tests {
     #[test]
     fn a_server_may_not_answer_with_what_was_not_offered() {
         assert_eq!(server().check(&client()), Ok(()));
-        let without_quic = ClientBootstrap { transports: Transports { quic: false, ssh: true }, ..client() };
+        let only = |transports| ClientBootstrap { transports, ..client() };
+        let without_quic = only(Transports { quic: false, ssh: true, tls: true });
+        let without_tls = only(Transports { quic: true, ssh: true, tls: false });
         for (answer, offer) in [
             (ServerBootstrap { version: 3, ..server() }, client()),
             (ServerBootstrap { features: 0b101, ..server() }, client()),
             (ServerBootstrap { features: 0b10, ..server() }, client()),
             (server(), without_quic),
+            (ServerBootstrap { tcp_port: NonZeroU16::new(9), ..server() }, without_tls),
         ] {
             assert_eq!(answer.check(&offer), Err(BootstrapError::Answer));
         }
@@ -753,6 +842,19 @@ mod tests {
             let mut out = vec![7];
             assert!(matches!(message.encode(&mut out), Err(BootstrapError::TooLong { .. })));
             assert_eq!(out, [7]);
+        }
+    }
+
+    #[test]
+    fn terms_that_cannot_be_kept_are_malformed() {
+        let mut good = Vec::new();
+        client().terms.encode(&mut good);
+        let silent_for_no_time = [&[0; 4], &good[4..]].concat();
+        let half_a_range = [&good[..12], &[0, 0, 7, 0]].concat();
+        let backwards = [&good[..12], &[7, 0, 6, 0]].concat();
+        assert_eq!(LinkTerms::decode(&mut Fields(&good)), Some(client().terms));
+        for bad in [silent_for_no_time, half_a_range, backwards] {
+            assert_eq!(LinkTerms::decode(&mut Fields(&bad)), None);
         }
     }
 

@@ -21,6 +21,8 @@ use crate::error::EncodeError;
 pub enum Carrier {
     /// QUIC over UDP, TLS 1.3 with keys pinned both ways.
     Quic,
+    /// TLS 1.3 over TCP, a connection for each lane, with keys pinned both ways.
+    Tls,
     /// Lanes multiplexed over the standard streams of the ssh process.
     Ssh,
     /// Queues inside this process: a local run.
@@ -31,6 +33,7 @@ impl fmt::Display for Carrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Quic => "quic",
+            Self::Tls => "tls",
             Self::Ssh => "ssh",
             Self::Memory => "memory",
         })

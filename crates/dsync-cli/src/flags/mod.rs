@@ -128,6 +128,9 @@ impl Flags {
                 *state = negation::is_on(matches, id);
             }
         }
+        if negation::is_off(matches, "bwlimit") {
+            self.remote.bwlimit = None;
+        }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
         self.output.plain_numbers = negation::is_off(matches, "human_readable");

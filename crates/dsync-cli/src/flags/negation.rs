@@ -12,7 +12,7 @@ use super::unsupported;
 
 /// Adds the opposite of every switch.
 pub(super) fn with_negations(command: Command) -> Command {
-    let opposites: Vec<Arg> = command.get_arguments().filter(|arg| is_switch(arg)).map(opposite).collect();
+    let opposites: Vec<Arg> = command.get_arguments().filter(|arg| has_opposite(arg)).map(opposite).collect();
     command.args(opposites).args(unsupported::harmless_negations().map(|(long, short)| {
         let arg = hidden_switch(format!("no_{long}"), format!("no-{long}"));
         match short {
@@ -51,6 +51,10 @@ fn last(matches: &ArgMatches, id: &str) -> Option<usize> {
         return None;
     }
     matches.indices_of(id)?.max()
+}
+
+fn has_opposite(arg: &Arg) -> bool {
+    is_switch(arg) || VALUES_WITH_OPPOSITE.contains(&arg.get_id().as_str())
 }
 
 fn is_switch(arg: &Arg) -> bool {
@@ -93,6 +97,9 @@ const IMPLIED: &[(&str, &[&str])] = &[
 
 /// Those whose negation turns the others off again.
 const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"];
+
+/// Options with a value that rsync lets be taken back.
+const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit"];
 
 /// Switches that choose what the program is, not how a run goes.
 const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "print_man"];

@@ -1,12 +1,20 @@
 //! How a remote end is started and reached.
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt,
+    num::{NonZeroU16, NonZeroU64},
+    str::FromStr,
+    time::Duration,
+};
 
 use clap::{Args, ValueEnum};
+use dsync_engine::PortRange;
 
 use super::{Group, NotInRange, whole_number};
+use crate::numbers::{NotASize, Size};
 
-/// Remote shell, remote program, carrier, timeout, retries.
+/// Remote shell, remote program, carrier, ports, limits, retries.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
 pub(crate) struct Remote {
@@ -21,10 +29,11 @@ pub(crate) struct Remote {
     /// The remote login shell reads it: --dsync-path='sudo dsync'.
     #[arg(long, visible_alias = "rsync-path", value_name = "PROGRAM", allow_hyphen_values = true)]
     pub(crate) dsync_path: Option<String>,
-    /// What carries the data: auto, quic or ssh
+    /// What carries the data: auto, quic, tls or ssh
     ///
-    /// auto, the default, tries QUIC to the address that ssh reached and goes on over ssh when UDP gets no answer
-    /// within 2 seconds; the summary says which it was.
+    /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise; without an answer
+    /// over UDP within 1.5 seconds TLS, and without one over TCP either the ssh connection itself. The summary says
+    /// which it was, and why.
     #[arg(
         long,
         value_name = "CARRIER",
@@ -47,6 +56,29 @@ pub(crate) struct Remote {
     /// refused (a login, a full disk) is not tried again, nor is a first connection that fails.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = retries)]
     pub(crate) retries: Option<u32>,
+    /// End with exit code 35 when the remote end does not answer within SECONDS; 300 by default
+    ///
+    /// At least 1. Logging in counts, and typing a password; a job without a person may want less.
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    pub(crate) contimeout: Option<Duration>,
+    /// Ports of the remote host that may be opened, for a firewall: 5000 or 5000-5010
+    ///
+    /// For UDP and for TCP. By default the remote system chooses. A run opens one port of each kind; it is an error
+    /// when none is free. (rsync's option of this name is the port of a daemon; ssh's own port is set with -e.)
+    #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
+    pub(crate) port: Option<Ports>,
+    /// Send at most RATE bytes per second; 0 for no limit
+    ///
+    /// In KiB without a suffix; K, M, G, T and P are powers of 1024, KB, MB and so on of 1000, B single bytes:
+    /// --bwlimit=1.5m. What both ends send is limited, before encryption. --no-bwlimit takes it back.
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
+    pub(crate) bwlimit: Option<Rate>,
+    /// Use IPv4 only; passed on to ssh
+    #[arg(short = '4', long, overrides_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Use IPv6 only; passed on to ssh
+    #[arg(short = '6', long, overrides_with = "ipv4")]
+    pub(crate) ipv6: bool,
 }
 
 /// The names that `--transport` knows.
@@ -54,6 +86,7 @@ pub(crate) struct Remote {
 pub(crate) enum Carrier {
     Auto,
     Quic,
+    Tls,
     Ssh,
 }
 
@@ -64,8 +97,8 @@ pub(crate) enum NoTimeout {
     Number(NotInRange),
 }
 
-impl std::fmt::Display for NoTimeout {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NoTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Zero => f.write_str("must be at least 1 s (0 would disable it)"),
             Self::Number(error) => error.fmt(f),
@@ -96,6 +129,114 @@ const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 impl Group for Remote {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        Vec::new()
+        vec![("ipv4", &mut self.ipv4), ("ipv6", &mut self.ipv6)]
+    }
+}
+
+/// A range of ports as typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ports(pub(crate) PortRange);
+
+/// A word that is no range of ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotPorts;
+
+impl fmt::Display for NotPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is a port from 1 to 65535, or two with a '-' between them, the lower one first")
+    }
+}
+
+impl std::error::Error for NotPorts {}
+
+impl FromStr for Ports {
+    type Err = NotPorts;
+
+    fn from_str(word: &str) -> Result<Self, NotPorts> {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let port = |word: &str| {
+            let number = whole_number(word, 1, u16::MAX.into()).map_err(|_| NotPorts)?;
+            u16::try_from(number).ok().and_then(NonZeroU16::new).ok_or(NotPorts)
+        };
+        PortRange::new(port(first)?, port(last)?).map(Self).ok_or(NotPorts)
+    }
+}
+
+/// Bytes per second as typed; none for 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate(pub(crate) Option<NonZeroU64>);
+
+/// A word that is no rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotARate {
+    Size(NotASize),
+    TooSlow,
+}
+
+impl fmt::Display for NotARate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(error) => error.fmt(f),
+            Self::TooSlow => f.write_str("is less than 512 bytes per second (0 is for no limit)"),
+        }
+    }
+}
+
+impl std::error::Error for NotARate {}
+
+impl FromStr for Rate {
+    type Err = NotARate;
+
+    fn from_str(word: &str) -> Result<Self, NotARate> {
+        match Size::parse(word, 'K').map_err(NotARate::Size)?.0 {
+            0 => Ok(Self(None)),
+            1..SLOWEST_RATE => Err(NotARate::TooSlow),
+            rate => Ok(Self(NonZeroU64::new(rate))),
+        }
+    }
+}
+
+/// rsync's own lowest rate, in bytes per second.
+const SLOWEST_RATE: u64 = 512;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_rsync_reads_them() {
+        let rate = |word: &str| word.parse::<Rate>().map(|rate| rate.0.map_or(0, NonZeroU64::get));
+        for (word, bytes) in
+            [("0", 0), ("1", 1024), ("0.5", 512), ("1.5m", 1_572_864), ("1kb", 1000), ("512b", 512)]
+        {
+            assert_eq!(rate(word), Ok(bytes), "{word}");
+        }
+        for word in ["0.4", "511b"] {
+            assert_eq!(rate(word), Err(NotARate::TooSlow), "{word}");
+        }
+        assert!(matches!(rate("x"), Err(NotARate::Size(_))));
+    }
+
+    #[test]
+    fn the_last_limit_and_the_last_family_win() {
+        let remote =
+            |line: &str| super::super::parse(line.split_whitespace().map(OsString::from)).unwrap().remote;
+        assert_eq!(remote("--bwlimit=1 --no-bwlimit").bwlimit, None);
+        assert_eq!(remote("--no-bwlimit --bwlimit=1").bwlimit, Some(Rate(NonZeroU64::new(1024))));
+        let families = |line| (remote(line).ipv4, remote(line).ipv6);
+        assert_eq!(families("-4 -6"), (false, true));
+        assert_eq!(families("-6 --ipv4"), (true, false));
+        assert_eq!(families("-4 --no-ipv4"), (false, false));
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range_upwards() {
+        let ports = |word: &str| word.parse::<Ports>().map(|ports| ports.0.to_string());
+        assert_eq!(ports("5000"), Ok("5000".into()));
+        assert_eq!(ports("5000-5010"), Ok("5000-5010".into()));
+        for word in ["", "-", "0", "5010-5000", "5000-", "65536", "1-2-3", "+1", "ssh"] {
+            assert_eq!(ports(word), Err(NotPorts), "{word}");
+        }
     }
 }

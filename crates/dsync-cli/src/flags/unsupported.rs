@@ -91,7 +91,6 @@ const LEAVE_OUT: &str = "leave it out";
 const ALWAYS_IN_BAND: &str = "leave it out: dsync never shows paths to the remote shell";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
 const PRINTED: &str = "redirect the output of -i or -v instead";
-const OWN_SHELL_PORT: &str = "give it to the remote shell: -e 'ssh -p PORT'";
 const ALWAYS_STREAMED: &str = "leave it out: dsync always works while it lists";
 const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows them";
 
@@ -107,7 +106,6 @@ static TABLE: &[Foreign] = &[
     option("backup-dir"),
     option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
     option("blocking-io").advice(LEAVE_OUT),
-    option("bwlimit"),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
     option("checksum-seed").advice("leave it out: every run has its own random key"),
     option("chmod"),
@@ -116,7 +114,6 @@ static TABLE: &[Foreign] = &[
     option("compress-threads").or(&["zt"]).advice("leave it out: dsync compresses on all cores"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
-    option("contimeout").advice("use --timeout"),
     option("copy-as"),
     option("copy-dest"),
     option("copy-devices"),
@@ -150,8 +147,6 @@ static TABLE: &[Foreign] = &[
     option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),
     option("inplace").negatable(),
     option("insecure-links").advice("links of other users are never followed"),
-    option("ipv4").letter('4').advice("give it to the remote shell: -e 'ssh -4'"),
-    option("ipv6").letter('6').advice("give it to the remote shell: -e 'ssh -6'"),
     option("keep-dirlinks").letter('K'),
     option("link-dest"),
     option("list-only"),
@@ -166,8 +161,7 @@ static TABLE: &[Foreign] = &[
     option("munge-links"),
     option("new-compress").advice("use --compress-choice"),
     option("no-blocking-io").advice(LEAVE_OUT),
-    option("no-bwlimit").advice("leave it out: there is no limit"),
-    option("no-contimeout").advice("use --timeout"),
+    option("no-contimeout").advice("there is always a limit; make it long with --contimeout"),
     option("no-secluded-args").or(&["no-protect-args", "no-s"]).advice(ALWAYS_IN_BAND),
     option("no-timeout").advice("there is always a timeout; make it long with --timeout"),
     option("old-args").or(&["no-old-args"]).advice(ALWAYS_IN_BAND),
@@ -181,7 +175,6 @@ static TABLE: &[Foreign] = &[
     option("partial").negatable().advice("files that were finished are kept; run the same command again"),
     option("partial-dir").advice("files that were finished are kept; run the same command again"),
     option("password-file").advice(NO_DAEMON),
-    option("port").advice(OWN_SHELL_PORT),
     option("preallocate"),
     option("protocol").advice("leave it out: both ends agree by themselves"),
     option("prune-empty-dirs").letter('m').negatable(),

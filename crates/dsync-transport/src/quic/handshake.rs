@@ -16,19 +16,22 @@ use std::{
     time::Duration,
 };
 
-use dsync_wire::bootstrap::{Fingerprint, Token};
+use dsync_wire::bootstrap::{Fingerprint, PortRange, Token};
 use quinn::{Connection, ConnectionError, Endpoint, Incoming, TokioRuntime, VarInt};
 use tokio::{
     task::{AbortHandle, JoinSet},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
-use super::{identity::Identity, settings};
+use super::{link_error, settings};
+use crate::{
+    identity::Identity,
+    race::{Addresses, DialError, race},
+};
 
 /// A UDP port that takes one client, once.
 pub(crate) struct Offer {
     endpoint: Endpoint,
-    identity: Identity,
     accepted: Arc<Mutex<Option<Connection>>>,
     serving: AbortHandle,
 }
@@ -37,20 +40,20 @@ impl Offer {
     /// Opens a port for the client with the key `client` and the token `token`. It is served until the
     /// client came, or `window` is over, or the offer is dropped. Must be called on the runtime's thread.
     pub(crate) fn open(
-        client: Fingerprint,
-        token: Token,
+        identity: &Identity,
+        (client, token): (Fingerprint, Token),
+        range: Option<PortRange>,
         client_address: Option<IpAddr>,
         idle_timeout: Duration,
         window: Duration,
     ) -> io::Result<Self> {
-        let identity = Identity::generate().map_err(io::Error::other)?;
         let tls = identity.server_config(client).map_err(io::Error::other)?;
         let config = settings::server(tls, settings::transport(idle_timeout, client_address))
             .map_err(io::Error::other)?;
         let endpoint = Endpoint::new(
             settings::endpoint(client_address),
             Some(config),
-            settings::bind_any()?,
+            settings::bind_any(range)?,
             Arc::new(TokioRuntime),
         )?;
         let accepted = Arc::default();
@@ -65,17 +68,12 @@ impl Offer {
             let _ = timeout(window, serve(&server)).await;
             server.endpoint.set_server_config(None);
         });
-        Ok(Self { endpoint, identity, accepted, serving: serving.abort_handle() })
+        Ok(Self { endpoint, accepted, serving: serving.abort_handle() })
     }
 
     /// The port.
     pub(crate) fn port(&self) -> io::Result<u16> {
         Ok(self.endpoint.local_addr()?.port())
-    }
-
-    /// The fingerprint of the key that the port proves.
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.identity.fingerprint()
     }
 
     /// Closes the port to others and gives the client's connection, if it came.
@@ -152,19 +150,6 @@ async fn admit(server: Arc<Server>, incoming: Incoming) -> Result<(), Connection
     if answered { Ok(()) } else { Err(ConnectionError::LocallyClosed) }
 }
 
-/// Why no address was reached.
-#[derive(Debug)]
-pub(crate) enum DialError {
-    /// No address is known, or none could be tried; what the last one said.
-    Unreachable(Option<io::Error>),
-    /// Nothing came back.
-    NoAnswer,
-    /// Somebody answered, with another key.
-    WrongKey(SocketAddr),
-    /// The right server answered and sent this client away, or its connection broke.
-    Refused(ConnectionError),
-}
-
 /// What a client presents.
 pub(crate) struct Dialer {
     pub(crate) identity: Identity,
@@ -173,103 +158,39 @@ pub(crate) struct Dialer {
     pub(crate) idle_timeout: Duration,
 }
 
-/// Tries `first` at once and what `later` resolves to a little afterwards; the first address that proves
-/// the server's key and takes the token wins. Ends after `wait`.
-pub(crate) async fn dial(
+/// Tries every address; the first that proves the server's key and takes the token wins. Ends after `wait`.
+pub(crate) async fn dial<L>(
     dialer: Dialer,
-    first: Vec<SocketAddr>,
-    later: impl Future<Output = Vec<SocketAddr>>,
+    addresses: Addresses<L>,
     wait: Duration,
-) -> Result<(Connection, Endpoint), DialError> {
+) -> Result<(Connection, Endpoint), DialError>
+where
+    L: Future<Output = Vec<SocketAddr>>,
+{
     let dialer = Arc::new(dialer);
-    let mut worst = DialError::Unreachable(None);
-    let winner = timeout(wait, race(&dialer, first, later, &mut worst)).await;
-    match winner {
-        Ok(Some(winner)) => Ok(winner),
-        Ok(None) => Err(worst),
-        // Nobody but silent addresses is left, unless one has said more.
-        Err(_) => Err(match worst {
-            DialError::WrongKey(_) | DialError::Refused(_) => worst,
-            _ => DialError::NoAnswer,
-        }),
-    }
-}
-
-async fn race(
-    dialer: &Arc<Dialer>,
-    first: Vec<SocketAddr>,
-    later: impl Future<Output = Vec<SocketAddr>>,
-    worst: &mut DialError,
-) -> Option<(Connection, Endpoint)> {
-    let mut tried = first;
-    tried.truncate(MAX_ADDRESSES);
-    let mut attempts = JoinSet::new();
-    for address in &tried {
-        attempts.spawn(attempt(Arc::clone(dialer), *address));
-    }
-    let stagger = async {
-        sleep(STAGGER).await;
-        later.await
-    };
-    tokio::pin!(stagger);
-    let mut resolved = false;
-    loop {
-        tokio::select! {
-            addresses = &mut stagger, if !resolved => {
-                resolved = true;
-                for address in addresses {
-                    if !tried.contains(&address) && tried.len() < MAX_ADDRESSES {
-                        tried.push(address);
-                        attempts.spawn(attempt(Arc::clone(dialer), address));
-                    }
-                }
-            }
-            Some(outcome) = attempts.join_next() => match outcome {
-                Ok(Ok(winner)) => return Some(winner),
-                Ok(Err(error)) => *worst = worse(std::mem::replace(worst, DialError::NoAnswer), error),
-                // The task panicked: as if the address had not been known.
-                Err(_) => {}
-            },
-            else => return None,
-        }
-    }
-}
-
-/// The error that tells more.
-fn worse(a: DialError, b: DialError) -> DialError {
-    let rank = |error: &DialError| match error {
-        DialError::Unreachable(_) => 0,
-        DialError::NoAnswer => 1,
-        DialError::WrongKey(_) => 2,
-        DialError::Refused(_) => 3,
-    };
-    if rank(&b) >= rank(&a) { b } else { a }
+    race(addresses, wait, |address| attempt(Arc::clone(&dialer), address)).await
 }
 
 /// One address.
 async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection, Endpoint), DialError> {
-    let system = |error| DialError::Unreachable(Some(error));
     let peer = Some(address.ip());
-    let (tls, mismatch) =
-        dialer.identity.client_config(dialer.server).map_err(|error| system(io::Error::other(error)))?;
-    let config = settings::client(tls, settings::transport(dialer.idle_timeout, peer))
-        .map_err(|error| system(io::Error::other(error)))?;
+    let (tls, mismatch) = dialer.identity.client_config(dialer.server).map_err(DialError::system)?;
+    let config =
+        settings::client(tls, settings::transport(dialer.idle_timeout, peer)).map_err(DialError::system)?;
+    let system = |error| DialError::Unreachable(Some(error));
     let socket = settings::bind_for(address).map_err(system)?;
     let endpoint =
         Endpoint::new(settings::endpoint(peer), None, socket, Arc::new(TokioRuntime)).map_err(system)?;
     // The name is for a header that is not sent.
-    let connecting = endpoint
-        .connect_with(config, address, "dsync.invalid")
-        .map_err(|error| system(io::Error::other(error)))?;
+    let connecting = endpoint.connect_with(config, address, "dsync.invalid").map_err(DialError::system)?;
+    let refused = |error| DialError::Refused(link_error(error));
     let connection = connecting.await.map_err(|error| match error {
         _ if mismatch.load(Ordering::Relaxed) => DialError::WrongKey(address),
         ConnectionError::TimedOut => DialError::NoAnswer,
-        error => DialError::Refused(error),
+        error => refused(error),
     })?;
-    let lost = |connection: &Connection| {
-        DialError::Refused(connection.close_reason().unwrap_or(ConnectionError::Reset))
-    };
-    let (mut send, mut receive) = connection.open_bi().await.map_err(DialError::Refused)?;
+    let lost = |connection: &Connection| refused(connection.close_reason().unwrap_or(ConnectionError::Reset));
+    let (mut send, mut receive) = connection.open_bi().await.map_err(refused)?;
     if send.write_all(&dialer.token.0).await.is_err() || send.finish().is_err() {
         return Err(lost(&connection));
     }
@@ -284,10 +205,6 @@ async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection
 const WELCOME: u8 = 1;
 /// Application close code of a session that was not admitted; read by nobody.
 const REFUSED: VarInt = VarInt::from_u32(0x0100);
-/// Head start of the address that ssh itself reached.
-const STAGGER: Duration = Duration::from_millis(250);
-/// Addresses tried at most; each costs a socket and its buffers.
-const MAX_ADDRESSES: usize = 6;
 /// Handshakes that the server works on at a time.
 const MAX_HANDSHAKES: usize = 8;
 /// As many may be without proof that the sender's address is real.

@@ -1,26 +1,22 @@
 //! The QUIC carrier: one connection between two processes that learned each other's one-time key over
 //! ssh, each lane one bidirectional stream of it (RFC 9000).
 //!
-//! [`identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
+//! [`crate::identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
 //! find each other, [`congestion`] how much may be on its way; here is the link.
 
 mod congestion;
 pub(crate) mod handshake;
-pub(crate) mod identity;
 mod settings;
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
 use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream, VarInt, WriteError};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::{
-    ending::{Counters, Ending},
+    ending::{Counters, Ending, end_of_ssh},
     pipe::PipeReader,
     reactor::{Reactor, block_on},
 };
@@ -54,7 +50,8 @@ impl QuicLink {
         let shared = Arc::new(Shared { connection, ending, counters: Counters::default() });
         let watched = Arc::clone(&shared);
         reactor.spawn(async move {
-            watch(&watched, bootstrap).await;
+            end_of_ssh(bootstrap).await;
+            watched.end(LinkError::Lost, CloseReason::Failed);
             drop(keep_open);
         });
         Self { endpoint, shared, reactor }
@@ -190,24 +187,6 @@ impl LaneRead for Reader {
     }
 }
 
-/// Ends the link when the ssh process ends, after the time that a last packet may need: an orderly peer
-/// closes the connection first and the ssh process right after.
-async fn watch(shared: &Shared, mut bootstrap: PipeReader) {
-    let started = Instant::now();
-    loop {
-        let unread = bootstrap.unread().len();
-        bootstrap.consume(unread);
-        // Nothing is to come on it while QUIC carries the session; what comes all the same is dropped.
-        match bootstrap.fill().await {
-            Ok(count) if count > 0 => {}
-            _ => break,
-        }
-    }
-    tracing::debug!(seconds = started.elapsed().as_secs_f32(), "the ssh stream ended");
-    sleep(LAST_PACKET_TIME).await;
-    shared.end(LinkError::Lost, CloseReason::Failed);
-}
-
 /// quinn's reasons in the words of the link.
 pub(crate) fn link_error(error: ConnectionError) -> LinkError {
     match error {
@@ -230,8 +209,6 @@ const DATA_LANES: usize = 16;
 const CHUNK: usize = 256 << 10;
 /// How long a dropped link keeps its socket so that its last packet leaves.
 const CLOSING_TIME: Duration = Duration::from_millis(10);
-/// How long after the end of the ssh stream a packet that explains it may still come.
-const LAST_PACKET_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -7,13 +7,15 @@ use std::{
     time::Duration,
 };
 
+use dsync_wire::bootstrap::PortRange;
 use quinn::{
     ClientConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, ServerConfig, TransportConfig,
     crypto::rustls::{QuicClientConfig, QuicServerConfig},
 };
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
 
 use super::congestion::BulkControl;
+use crate::ports;
 
 /// What both sides use. `peer` is where packets will go, as far as known: it decides how large they may be.
 pub(crate) fn transport(idle_timeout: Duration, peer: Option<IpAddr>) -> Arc<TransportConfig> {
@@ -74,9 +76,9 @@ pub(crate) fn server(
     Ok(config)
 }
 
-/// A socket on a port of the system's choice, for peers of both families where the system has both.
-pub(crate) fn bind_any() -> io::Result<UdpSocket> {
-    let socket = dual_stack().or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+/// A socket on a port of the range, or of the system's choice.
+pub(crate) fn bind_any(range: Option<PortRange>) -> io::Result<UdpSocket> {
+    let socket = ports::udp_socket(range)?;
     ask_for_buffers(&socket);
     Ok(socket)
 }
@@ -87,15 +89,6 @@ pub(crate) fn bind_for(peer: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((any, 0))?;
     ask_for_buffers(&socket);
     Ok(socket)
-}
-
-fn dual_stack() -> io::Result<UdpSocket> {
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET6, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // The system's default for this can be either.
-    sockopt::set_ipv6_v6only(&socket, false)?;
-    rustix::net::bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)))?;
-    Ok(UdpSocket::from(socket))
 }
 
 /// Asks for large buffers, by force where allowed, and carries on with whatever comes.

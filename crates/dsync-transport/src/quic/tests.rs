@@ -14,17 +14,20 @@ use quinn::{Connection, Endpoint};
 
 use super::{
     QuicLink,
-    handshake::{DialError, Dialer, Offer, dial},
-    identity::Identity,
+    handshake::{Dialer, Offer, dial},
 };
 use crate::{
+    identity::Identity,
     pipe::PipeReader,
+    race::{Addresses, DialError},
     reactor::Reactor,
     suite::{Pair, suite},
 };
 
 /// A server that waits for one client, and what it is told over ssh.
 struct Stage {
+    /// The fingerprint of the server's key.
+    key: Fingerprint,
     server: Reactor,
     client: Reactor,
     offer: Option<Offer>,
@@ -34,18 +37,19 @@ struct Stage {
 impl Stage {
     fn new(client: Fingerprint, window: Duration) -> Self {
         let server = Reactor::start().unwrap();
+        let identity = Identity::generate().unwrap();
+        let key = identity.fingerprint();
         let offer = server
-            .run(async move { Offer::open(client, TOKEN.clone(), None, IDLE, window).unwrap() })
+            .run(async move { Offer::open(&identity, (client, TOKEN), None, None, IDLE, window).unwrap() })
             .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, offer.port().unwrap()));
-        Self { server, client: Reactor::start().unwrap(), offer: Some(offer), address }
+        Self { key, server, client: Reactor::start().unwrap(), offer: Some(offer), address }
     }
 
     fn dial(&self, identity: Identity, token: Token) -> Result<(Connection, Endpoint), DialError> {
-        let server = self.offer.as_ref().unwrap().fingerprint();
-        let dialer = Dialer { identity, server, token, idle_timeout: IDLE };
-        let address = self.address;
-        self.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await }).unwrap()
+        let dialer = Dialer { identity, server: self.key, token, idle_timeout: IDLE };
+        let address = only(self.address);
+        self.client.run(async move { dial(dialer, address, WAIT).await }).unwrap()
     }
 
     /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
@@ -64,6 +68,10 @@ fn start(reactor: Reactor, (connection, endpoint): (Connection, Endpoint)) -> (A
     let (read, write) = rustix::pipe::pipe().unwrap();
     let reader = reactor.run(async move { PipeReader::new(read).unwrap() }).unwrap();
     (Arc::new(QuicLink::start(reactor, connection, endpoint, reader, ())), write)
+}
+
+fn only(address: SocketAddr) -> Addresses<impl Future<Output = Vec<SocketAddr>> + Send> {
+    Addresses { first: vec![address], later: async { Vec::new() } }
 }
 
 /// A pair whose ends of ssh go with the test's process.
@@ -89,8 +97,7 @@ fn a_server_with_another_key_gets_nothing() {
     let announced = Identity::generate().unwrap().fingerprint();
     let dialer = Dialer { identity, server: announced, token: TOKEN, idle_timeout: IDLE };
     let address = stage.address;
-    let dialed =
-        stage.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await });
+    let dialed = stage.client.run(async move { dial(dialer, only(address), WAIT).await });
     assert!(matches!(dialed.unwrap(), Err(DialError::WrongKey(at)) if at == address));
 }
 
@@ -118,7 +125,7 @@ fn showing_a_key_without_having_it_proves_nothing() {
 fn a_wrong_token_is_refused_and_the_right_one_still_gets_in() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
-    let guessed = stage.dial(identity.again(), Token([1; 32]));
+    let guessed = stage.dial(identity.clone(), Token([1; 32]));
     assert!(matches!(guessed, Err(DialError::Refused(_))), "{guessed:?}");
     let winner = stage.dial(identity, TOKEN).unwrap();
     stage.links(winner);
@@ -128,7 +135,7 @@ fn a_wrong_token_is_refused_and_the_right_one_still_gets_in() {
 fn a_bootstrap_is_good_for_one_client() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
-    let first = stage.dial(identity.again(), TOKEN).unwrap();
+    let first = stage.dial(identity.clone(), TOKEN).unwrap();
     // The same key and token, as a replay of everything that ssh carried would have them.
     let second = stage.dial(identity, TOKEN);
     assert!(matches!(second, Err(DialError::Refused(_) | DialError::NoAnswer)), "{second:?}");
@@ -157,7 +164,7 @@ fn a_silent_port_is_given_up_after_the_wait() {
     let wait = Duration::from_millis(400);
     let begun = Instant::now();
     let reactor = Reactor::start().unwrap();
-    let dialed = reactor.run(async move { dial(dialer, vec![address], async { Vec::new() }, wait).await });
+    let dialed = reactor.run(async move { dial(dialer, only(address), wait).await });
     assert!(matches!(dialed.unwrap(), Err(DialError::NoAnswer)));
     assert!(begun.elapsed() >= wait && begun.elapsed() < wait * 4);
 }
@@ -167,10 +174,10 @@ fn the_second_address_wins_when_the_first_is_silent() {
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
-    let server = stage.offer.as_ref().unwrap().fingerprint();
-    let dialer = Dialer { identity, server, token: TOKEN, idle_timeout: IDLE };
+    let dialer = Dialer { identity, server: stage.key, token: TOKEN, idle_timeout: IDLE };
     let resolved = vec![silent, stage.address];
-    let dialed = stage.client.run(async move { dial(dialer, vec![silent], async { resolved }, WAIT).await });
+    let addresses = Addresses { first: vec![silent], later: async { resolved } };
+    let dialed = stage.client.run(async move { dial(dialer, addresses, WAIT).await });
     stage.links(dialed.unwrap().unwrap());
 }
 
@@ -179,7 +186,9 @@ fn no_address_at_all_fails_at_once() {
     let identity = Identity::generate().unwrap();
     let dialer = Dialer { server: identity.fingerprint(), identity, token: TOKEN, idle_timeout: IDLE };
     let reactor = Reactor::start().unwrap();
-    let dialed = reactor.run(async move { dial(dialer, Vec::new(), async { Vec::new() }, WAIT).await });
+    let dialed = reactor.run(async move {
+        dial(dialer, Addresses { first: Vec::new(), later: async { Vec::new() } }, WAIT).await
+    });
     assert!(matches!(dialed.unwrap(), Err(DialError::Unreachable(None))));
 }
 
@@ -216,11 +225,10 @@ fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
 fn a_peer_that_falls_silent_times_out() {
     let identity = Identity::generate().unwrap();
     let mut stage = Stage::new(identity.fingerprint(), WINDOW);
-    let server = stage.offer.as_ref().unwrap().fingerprint();
-    let dialer = Dialer { identity, server, token: TOKEN, idle_timeout: Duration::from_secs(1) };
-    let address = stage.address;
-    let dialed =
-        stage.client.run(async move { dial(dialer, vec![address], async { Vec::new() }, WAIT).await });
+    let idle_timeout = Duration::from_secs(1);
+    let dialer = Dialer { identity, server: stage.key, token: TOKEN, idle_timeout };
+    let address = only(stage.address);
+    let dialed = stage.client.run(async move { dial(dialer, address, WAIT).await });
     let (link, _ssh) = start(stage.client, dialed.unwrap().unwrap());
     // Without its thread the server neither answers nor says that it ends.
     let held = stage.offer.take();

@@ -1,11 +1,13 @@
 //! One message of each kind and of each shape of a kind, with a name of its golden file.
 
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot};
 use dsync_wire::{
     bootstrap::{
-        BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, Refusal, ServerBootstrap, Token,
-        Transports, VersionRange,
+        BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, PortRange, Refusal,
+        ServerBootstrap, Token, Transports, VersionRange,
     },
     compress::{Codec, Packed},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
@@ -125,6 +127,7 @@ pub(crate) fn bootstrap() -> Vec<(&'static str, BootstrapMessage)> {
         ("bootstrap-refusal-other", M::Refusal(Refusal::Other { exit_code: 42, text: b"not here".to_vec() })),
         ("bootstrap-choice-quic", M::Choice(ClientChoice::Quic)),
         ("bootstrap-choice-ssh", M::Choice(ClientChoice::Ssh)),
+        ("bootstrap-choice-tls", M::Choice(ClientChoice::Tls)),
         ("bootstrap-go", M::Go),
     ]
 }
@@ -134,7 +137,12 @@ pub(crate) fn client_bootstrap() -> ClientBootstrap {
         versions: VersionRange::new(1, 1).unwrap(),
         features: 0b11,
         required: 0b01,
-        transports: Transports { quic: true, ssh: true },
+        transports: Transports { quic: true, ssh: true, tls: true },
+        terms: LinkTerms {
+            idle_seconds: NonZeroU32::new(60).unwrap(),
+            bytes_per_second: NonZeroU64::new(1 << 20),
+            ports: PortRange::new(NonZeroU16::new(5000).unwrap(), NonZeroU16::new(5010).unwrap()),
+        },
         fingerprint: Fingerprint([0xab; 32]),
         token: Token([0x55; 32]),
     }
@@ -145,7 +153,8 @@ pub(crate) fn server_bootstrap() -> ServerBootstrap {
         version: 1,
         features: 0b01,
         fingerprint: Fingerprint([0xcd; 32]),
-        udp_port: std::num::NonZeroU16::new(4433),
+        udp_port: NonZeroU16::new(4433),
+        tcp_port: NonZeroU16::new(4434),
         addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
     }
 }

@@ -18,8 +18,8 @@ use bytes::Bytes;
 use quinn::{Connection, Endpoint, TokioRuntime, TransportConfig, congestion::CubicConfig};
 use tokio::{sync::oneshot, task::JoinSet};
 
-use super::{IDLE, Identity, Reactor};
-use crate::quic::settings;
+use super::{IDLE, Reactor};
+use crate::{identity::Identity, quic::settings};
 
 #[test]
 #[ignore = "a measurement"]
@@ -56,7 +56,7 @@ fn transfer(cubic: bool) -> (f64, u64) {
     far.spawn(async move {
         let config = settings::server(tls, server_transport).unwrap();
         let endpoint = settings::endpoint(peer);
-        let socket = settings::bind_any().unwrap();
+        let socket = settings::bind_any(None).unwrap();
         let endpoint = Endpoint::new(endpoint, Some(config), socket, Arc::new(TokioRuntime)).unwrap();
         port.send(endpoint.local_addr().unwrap().port()).unwrap();
         drain(endpoint.accept().await.unwrap().await.unwrap()).await;

@@ -1,4 +1,4 @@
-//! Who may talk over UDP: a key pair made for this one run on each side, each known to the other by its
+//! Who may talk over the network: a key pair made for this one run on each side, each known to the other by its
 //! fingerprint, which travelled over ssh.
 //!
 //! The keys are raw public keys (RFC 7250): no certificate is made, parsed or checked against a clock.
@@ -31,6 +31,7 @@ use rustls::{
 };
 
 /// One side's key pair of one run. The private key exists only in this process's memory.
+#[derive(Clone)]
 pub(crate) struct Identity {
     key: Arc<CertifiedKey>,
     fingerprint: Fingerprint,
@@ -227,11 +228,6 @@ impl ClientCertVerifier for Pin {
 
 #[cfg(test)]
 impl Identity {
-    /// The same key pair.
-    pub(crate) fn again(&self) -> Self {
-        Self { key: Arc::clone(&self.key), fingerprint: self.fingerprint }
-    }
-
     /// Shows `other`'s public key and signs with its own private one.
     pub(crate) fn pretending_to_be(&self, other: &Self) -> Self {
         let key = CertifiedKey::new(other.key.cert.clone(), Arc::clone(&self.key.key));

@@ -1,0 +1,207 @@
+//! A link that sends no faster than it may (`--bwlimit`).
+//!
+//! The law: over any stretch of time the payload that all lanes of this end hand to the carrier stays within the
+//! rate times that stretch plus one burst, and while there is something to send it stays no more than a burst
+//! behind. It is a token bucket kept as the moment at which what was let through so far is paid for; a lane waits
+//! its turn *before* it sends, so a low rate shows as a slow carrier to whatever measures it.
+//!
+//! Small messages (signs of life, requests) are paid for like all others but do not wait: behind sixteen lanes of
+//! data they would come too late on a slow link.
+
+use std::{
+    num::NonZeroU64,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneWrite, Link, LinkError, Traffic};
+
+/// Holds what this end sends over `link` to a rate in bytes per second; without a rate the link itself.
+pub fn paced(link: Arc<dyn Link>, bytes_per_second: Option<NonZeroU64>) -> Arc<dyn Link> {
+    match bytes_per_second {
+        Some(rate) => Arc::new(PacedLink { link, pace: Arc::new(Pace::new(rate)) }),
+        None => link,
+    }
+}
+
+struct PacedLink {
+    link: Arc<dyn Link>,
+    pace: Arc<Pace>,
+}
+
+impl PacedLink {
+    fn lane(&self, lane: Lane) -> Lane {
+        Lane { tx: Box::new(Writer { tx: lane.tx, pace: Arc::clone(&self.pace) }), rx: lane.rx }
+    }
+}
+
+impl Link for PacedLink {
+    fn carrier(&self) -> Carrier {
+        self.link.carrier()
+    }
+
+    fn data_lanes(&self) -> usize {
+        self.link.data_lanes()
+    }
+
+    fn open_lane(&self) -> Result<Lane, LinkError> {
+        Ok(self.lane(self.link.open_lane()?))
+    }
+
+    fn accept_lane(&self) -> Result<Lane, LinkError> {
+        Ok(self.lane(self.link.accept_lane()?))
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.link.traffic()
+    }
+
+    fn close(&self, reason: CloseReason) {
+        self.link.close(reason);
+    }
+}
+
+struct Writer {
+    tx: Box<dyn LaneWrite>,
+    pace: Arc<Pace>,
+}
+
+impl LaneWrite for Writer {
+    fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
+        let waits = data.len() > SMALL;
+        while !data.is_empty() {
+            let piece = data.split_to(data.len().min(self.pace.piece));
+            let wait = self.pace.take(piece.len());
+            if waits {
+                thread::sleep(wait);
+            }
+            // A link that ended meanwhile says so here.
+            self.tx.write(piece)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), LinkError> {
+        self.tx.finish()
+    }
+}
+
+/// The rate shared by the lanes of one end.
+struct Pace {
+    origin: Instant,
+    /// Bytes sent at a time.
+    piece: usize,
+    bucket: Mutex<Bucket>,
+}
+
+impl Pace {
+    fn new(rate: NonZeroU64) -> Self {
+        let piece = usize::try_from(rate.get() / PIECES_PER_SECOND).unwrap_or(usize::MAX);
+        Self {
+            origin: Instant::now(),
+            piece: piece.clamp(SMALL, LARGEST_PIECE),
+            bucket: Mutex::new(Bucket::new(rate)),
+        }
+    }
+
+    fn take(&self, bytes: usize) -> Duration {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(self.origin.elapsed(), bytes as u64)
+    }
+}
+
+/// The arithmetic, on a clock that the caller keeps.
+struct Bucket {
+    rate: u64,
+    /// When everything that was let through is paid for.
+    paid_at: Duration,
+}
+
+impl Bucket {
+    fn new(rate: NonZeroU64) -> Self {
+        Self { rate: rate.get(), paid_at: Duration::ZERO }
+    }
+
+    /// Lets `bytes` through; how long they have to wait.
+    fn take(&mut self, now: Duration, bytes: u64) -> Duration {
+        // Time in which nothing was sent is worth one burst.
+        let start = self.paid_at.max(now.saturating_sub(BURST));
+        let nanoseconds = u128::from(bytes) * 1_000_000_000 / u128::from(self.rate);
+        let cost = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+        self.paid_at = start.saturating_add(cost);
+        start.saturating_sub(now)
+    }
+}
+
+/// Time whose bytes may go at once after a pause: as long as a busy machine may take to run a thread.
+const BURST: Duration = Duration::from_millis(100);
+/// Parts of a second's bytes that go at a time: sixteen lanes of them keep each other waiting for 0.8 s.
+const PIECES_PER_SECOND: u64 = 20;
+/// Bytes sent at a time at the most.
+const LARGEST_PIECE: usize = 256 << 10;
+/// Bytes of a message that does not wait.
+const SMALL: usize = 512;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn bucket(rate: u64) -> Bucket {
+        Bucket::new(NonZeroU64::new(rate).unwrap())
+    }
+
+    proptest! {
+        /// Law: whatever the pieces and whoever comes late, ten seconds of a busy sender carry the rate within 5 %.
+        #[test]
+        fn ten_seconds_carry_ten_times_the_rate(
+            rate in 1000_u64..2_000_000_000,
+            pieces in prop::collection::vec((1_u64..=20, 0_u64..50_000), 1..40),
+        ) {
+            let mut bucket = bucket(rate);
+            let (mut now, mut sent) = (Duration::ZERO, 0);
+            for (share, late_micros) in pieces.iter().cycle() {
+                let piece = (rate / (20 * share)).max(1);
+                let wait = bucket.take(now, piece);
+                // A thread is never woken early, and often late.
+                let late = if wait.is_zero() { 0 } else { *late_micros };
+                now += wait + Duration::from_micros(late);
+                if now >= Duration::from_secs(10) {
+                    break;
+                }
+                sent += piece;
+            }
+            let expected = 10.0 * rate as f64;
+            prop_assert!((sent as f64 - expected).abs() < 0.05 * expected, "{sent} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_worth_one_burst() {
+        let mut bucket = bucket(1_000_000);
+        let later = Duration::from_secs(3600);
+        assert_eq!(bucket.take(later, 100_000), Duration::ZERO);
+        assert_eq!(bucket.take(later, 1), Duration::ZERO);
+        assert!(bucket.take(later, 1) > Duration::ZERO);
+    }
+
+    #[test]
+    fn lanes_take_turns() {
+        let mut bucket = bucket(1000);
+        let waits: Vec<_> = (0..4).map(|_| bucket.take(Duration::ZERO, 500).as_millis()).collect();
+        assert_eq!(waits, [0, 500, 1000, 1500]);
+    }
+
+    #[test]
+    fn absurd_rates_do_not_overflow() {
+        assert_eq!(bucket(u64::MAX).take(Duration::MAX, u64::MAX), Duration::ZERO);
+        let mut slow = bucket(1);
+        for _ in 0..3 {
+            slow.take(Duration::ZERO, u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Several addresses of one host, tried a little apart; the first that answers rightly wins.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use dsync_wire::link::LinkError;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// Why no address was reached.
+#[derive(Debug)]
+pub(crate) enum DialError {
+    /// No address is known, or none could be tried; what the last one said.
+    Unreachable(Option<io::Error>),
+    /// Nothing came back.
+    NoAnswer,
+    /// Somebody answered, with another key.
+    WrongKey(SocketAddr),
+    /// The right server answered and sent this client away, or its connection broke.
+    Refused(LinkError),
+}
+
+impl DialError {
+    /// A failure of this system, before anybody was asked.
+    pub(crate) fn system(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Unreachable(Some(io::Error::other(error)))
+    }
+
+    /// The error that tells more, the later one of equals.
+    fn or_worse(self, other: Self) -> Self {
+        let rank = |error: &Self| match error {
+            Self::Unreachable(_) => 0,
+            Self::NoAnswer => 1,
+            Self::WrongKey(_) => 2,
+            Self::Refused(_) => 3,
+        };
+        if rank(&other) >= rank(&self) { other } else { self }
+    }
+}
+
+/// Where the other end may be.
+pub(crate) struct Addresses<L> {
+    /// Tried at once: what ssh itself reached.
+    pub(crate) first: Vec<SocketAddr>,
+    /// Tried a little afterwards: what the host's name resolves to.
+    pub(crate) later: L,
+}
+
+/// Tries every address with `attempt`; what the first one that succeeds gives. Ends after `wait`.
+pub(crate) async fn race<T, L, A, F>(
+    addresses: Addresses<L>,
+    wait: Duration,
+    attempt: A,
+) -> Result<T, DialError>
+where
+    T: Send + 'static,
+    L: Future<Output = Vec<SocketAddr>>,
+    A: Fn(SocketAddr) -> F,
+    F: Future<Output = Result<T, DialError>> + Send + 'static,
+{
+    let mut worst = DialError::Unreachable(None);
+    match timeout(wait, run(addresses, attempt, &mut worst)).await {
+        Ok(Some(winner)) => Ok(winner),
+        Ok(None) => Err(worst),
+        // Nobody but silent addresses is left, unless one has said more.
+        Err(_) => Err(match worst {
+            DialError::WrongKey(_) | DialError::Refused(_) => worst,
+            _ => DialError::NoAnswer,
+        }),
+    }
+}
+
+async fn run<T, L, A, F>(addresses: Addresses<L>, attempt: A, worst: &mut DialError) -> Option<T>
+where
+    T: Send + 'static,
+    L: Future<Output = Vec<SocketAddr>>,
+    A: Fn(SocketAddr) -> F,
+    F: Future<Output = Result<T, DialError>> + Send + 'static,
+{
+    let Addresses { first: mut tried, later } = addresses;
+    tried.truncate(MAX_ADDRESSES);
+    let mut attempts = JoinSet::new();
+    for address in &tried {
+        attempts.spawn(attempt(*address));
+    }
+    let stagger = async {
+        sleep(STAGGER).await;
+        later.await
+    };
+    tokio::pin!(stagger);
+    let mut resolved = false;
+    loop {
+        tokio::select! {
+            addresses = &mut stagger, if !resolved => {
+                resolved = true;
+                for address in addresses {
+                    if !tried.contains(&address) && tried.len() < MAX_ADDRESSES {
+                        tried.push(address);
+                        attempts.spawn(attempt(address));
+                    }
+                }
+            }
+            Some(outcome) = attempts.join_next() => match outcome {
+                Ok(Ok(winner)) => return Some(winner),
+                Ok(Err(error)) => *worst = std::mem::replace(worst, DialError::NoAnswer).or_worse(error),
+                // The task panicked: as if the address had not been known.
+                Err(_) => {}
+            },
+            else => return None,
+        }
+    }
+}
+
+/// Head start of the address that ssh itself reached.
+const STAGGER: Duration = Duration::from_millis(250);
+/// Addresses tried at most; each costs a socket and its buffers.
+const MAX_ADDRESSES: usize = 6;

@@ -1,0 +1,112 @@
+//! The TLS carrier: TLS 1.3 over TCP (RFC 8446) between two processes that learned each other's one-time key over
+//! ssh, each lane a connection of its own.
+//!
+//! On a short path it is the fastest carrier by far: TCP needs a fraction of QUIC's processor time, and the
+//! engine's own threads encrypt, send, receive and decrypt, so that nothing passes through a queue. It is also
+//! the way through where UDP is blocked. [`stream`] is one connection, [`lane`] what a session does with it,
+//! [`registry`] what keeps the connections of a link together, [`signal`] what the ends say beside the lanes,
+//! [`handshake`] how they find each other and who is let in.
+//!
+//! Only the client connects, because nobody can be expected to open ports on a workstation: a lane that the
+//! server opens is a connection that it has asked the client for.
+
+pub(crate) mod handshake;
+mod lane;
+mod registry;
+mod signal;
+mod stream;
+
+use std::{sync::Arc, thread::available_parallelism};
+
+use dsync_wire::link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic};
+
+use self::{handshake::Caller, lane::lane, registry::Registry};
+use crate::{ending::end_of_ssh, pipe::PipeReader, reactor::Reactor};
+
+/// A link of TLS connections. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was closed
+/// before, and gives the peer a moment to take the last word.
+pub(crate) struct TlsLink {
+    registry: Arc<Registry>,
+    /// How connections are made; at the server they are asked for.
+    caller: Option<Arc<Caller>>,
+    /// Where the listening socket of the server and the watch over ssh live.
+    _reactor: Reactor,
+}
+
+/// One end of a link whose peer has proved itself.
+pub(crate) struct Established {
+    registry: Arc<Registry>,
+    caller: Option<Arc<Caller>>,
+}
+
+impl TlsLink {
+    /// Takes over an established end. `bootstrap` is the stream from the ssh process: its end means that the
+    /// peer is gone, whatever TCP may still say.
+    pub(crate) fn start<K: Send + 'static>(
+        reactor: Reactor,
+        established: Established,
+        bootstrap: PipeReader,
+        keep_open: K,
+    ) -> Self {
+        let Established { registry, caller } = established;
+        let watched = Arc::clone(&registry);
+        reactor.spawn(async move {
+            end_of_ssh(bootstrap).await;
+            watched.end(LinkError::Lost, Some(CloseReason::Failed));
+            drop(keep_open);
+        });
+        Self { registry, caller, _reactor: reactor }
+    }
+}
+
+impl Link for TlsLink {
+    fn carrier(&self) -> Carrier {
+        Carrier::Tls
+    }
+
+    fn data_lanes(&self) -> usize {
+        // A connection that lost a packet waits for it; the others do not.
+        available_parallelism().map_or(MIN_LANES, |cores| cores.get().clamp(MIN_LANES, MAX_DATA_LANES))
+    }
+
+    fn open_lane(&self) -> Result<Lane, LinkError> {
+        let id = self.registry.reserve()?;
+        let opened = match &self.caller {
+            Some(caller) => caller.open(&self.registry, id),
+            None => self.registry.ask(handshake::DIAL_TIME),
+        };
+        let arrival = opened.inspect_err(|_| self.registry.give_back())?;
+        Ok(lane(&self.registry, arrival))
+    }
+
+    fn accept_lane(&self) -> Result<Lane, LinkError> {
+        Ok(lane(&self.registry, self.registry.accept()?))
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.registry.counters.traffic()
+    }
+
+    fn close(&self, reason: CloseReason) {
+        self.registry.end(LinkError::Closed, Some(reason));
+    }
+}
+
+impl Drop for TlsLink {
+    fn drop(&mut self) {
+        self.close(CloseReason::Failed);
+        self.registry.wait_for_farewell();
+        if let Some(main) = self.registry.main() {
+            main.end(None);
+        }
+    }
+}
+
+/// Data lanes at the least: while one waits for its packets or its disk another goes on.
+const MIN_LANES: usize = 4;
+/// Data lanes at the most: more connections than this crowd others out of a shared path.
+const MAX_DATA_LANES: usize = 8;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,464 @@
+//! One TLS 1.3 connection over TCP whose two directions work apart: one thread seals and sends while another
+//! receives and opens, and neither holds the other up while the system does its part.
+//!
+//! rustls without buffers of its own: records are opened in the receive buffer and sealed into the send
+//! buffer, many for each system call. The lock is held for the cryptography only, never for a system call.
+//! The clean end of a direction is TLS's close_notify (RFC 8446, section 6.1); the end of the TCP stream without
+//! one is [`StreamError::Truncated`].
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustls::{
+    client::UnbufferedClientConnection,
+    pki_types::ServerName,
+    server::UnbufferedServerConnection,
+    unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic},
+};
+
+/// Why a connection cannot be used any more.
+#[derive(Debug)]
+pub(super) enum StreamError {
+    /// The system refused, or the peer reset the connection.
+    Io(io::Error),
+    /// The TCP stream ended without the end of the TLS one.
+    Truncated,
+    /// What came breaks TLS, or shows that the peer is somebody else.
+    Tls(rustls::Error),
+}
+
+impl From<io::Error> for StreamError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A connection whose peer has proved its key.
+pub(super) struct Stream {
+    tcp: TcpStream,
+    tls: Mutex<Tls>,
+}
+
+/// Both sides of rustls under one roof.
+enum Tls {
+    Client(UnbufferedClientConnection),
+    Server(UnbufferedServerConnection),
+}
+
+/// What there is to do next.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Ask again: content was delivered, or something was sealed.
+    Again,
+    /// What was sealed may go.
+    Send,
+    /// The peer ended its direction.
+    Ended,
+    /// Nothing without more bytes; the handshake is under way.
+    Blocked,
+    /// Nothing without more bytes, or content to send.
+    Idle,
+}
+
+impl Stream {
+    /// Shakes hands as the client.
+    pub(super) fn client(
+        tcp: TcpStream,
+        config: Arc<rustls::ClientConfig>,
+        limit: Duration,
+    ) -> Result<(Self, Opener), StreamError> {
+        // The name is for a header that is not sent.
+        let name = ServerName::try_from("dsync.invalid").map_err(io::Error::other)?;
+        let tls = UnbufferedClientConnection::new(config, name).map_err(StreamError::Tls)?;
+        Self::shake_hands(tcp, Tls::Client(tls), limit)
+    }
+
+    /// Shakes hands as the server.
+    pub(super) fn server(
+        tcp: TcpStream,
+        config: Arc<rustls::ServerConfig>,
+        limit: Duration,
+    ) -> Result<(Self, Opener), StreamError> {
+        let tls = UnbufferedServerConnection::new(config).map_err(StreamError::Tls)?;
+        Self::shake_hands(tcp, Tls::Server(tls), limit)
+    }
+
+    fn shake_hands(tcp: TcpStream, tls: Tls, limit: Duration) -> Result<(Self, Opener), StreamError> {
+        let end = Instant::now() + limit;
+        // Without it the last, small piece of a message would wait for an acknowledgement.
+        tcp.set_nodelay(true)?;
+        tcp.set_write_timeout(Some(limit))?;
+        let stream = Self { tcp, tls: Mutex::new(tls) };
+        let mut opener = Opener::new(HANDSHAKE_BUFFER);
+        let mut outgoing = Vec::new();
+        loop {
+            // Not in the head of the match, which would hold the lock throughout.
+            let step = opener.step(&mut stream.lock(), &mut outgoing);
+            match step {
+                Ok(Step::Again) => {}
+                Ok(Step::Send) => {
+                    stream.send(&outgoing)?;
+                    outgoing.clear();
+                }
+                Ok(Step::Blocked) => {
+                    stream.read_until(end)?;
+                    opener.fill(&stream)?;
+                }
+                Ok(Step::Idle) => break,
+                // All that the peer had to say came with the end of its handshake.
+                Ok(Step::Ended) if !stream.lock().is_handshaking() => break,
+                Ok(Step::Ended) => return Err(StreamError::Truncated),
+                Err(error) => {
+                    stream.send_alert(&mut opener);
+                    return Err(StreamError::Tls(error));
+                }
+            }
+        }
+        stream.tcp.set_write_timeout(None)?;
+        Ok((stream, opener))
+    }
+
+    /// Tells the peer why it was turned away; it may not care.
+    fn send_alert(&self, opener: &mut Opener) {
+        let mut alert = Vec::new();
+        for _ in 0..MAX_ALERTS {
+            if !matches!(opener.step(&mut self.lock(), &mut alert), Ok(Step::Again)) {
+                break;
+            }
+        }
+        let _ = self.send(&alert);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tls> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.tcp).write_all(bytes)
+    }
+
+    /// Makes the next read fail when nothing has come by `end`.
+    pub(super) fn read_until(&self, end: Instant) -> io::Result<()> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.tcp.set_read_timeout(Some(left))
+    }
+
+    /// The socket, for its options.
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.tcp
+    }
+
+    /// How long a read may wait; `None` for as long as it takes.
+    pub(super) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.tcp.set_read_timeout(limit)
+    }
+
+    /// How long a write may wait; `None` for as long as it takes.
+    pub(super) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.tcp.set_write_timeout(limit)
+    }
+
+    /// Ends one or both directions of the TCP stream: whoever waits in one of them is woken.
+    pub(super) fn shut(&self, how: Shutdown) {
+        // Fails only where it has ended already.
+        let _ = self.tcp.shutdown(how);
+    }
+}
+
+impl Tls {
+    fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Client(tls) => tls.is_handshaking(),
+            Self::Server(tls) => tls.is_handshaking(),
+        }
+    }
+
+    /// Advances by one step, with what came in and is not yet used; how much of that was used up. Content
+    /// goes to `sink`, what is to be sent is appended to `outgoing`.
+    fn step(
+        &mut self,
+        incoming: &mut [u8],
+        sink: &mut dyn FnMut(&[u8]),
+        outgoing: &mut Vec<u8>,
+    ) -> (usize, Result<Step, rustls::Error>) {
+        match self {
+            Self::Client(tls) => advance(tls.process_tls_records(incoming), sink, outgoing),
+            Self::Server(tls) => advance(tls.process_tls_records(incoming), sink, outgoing),
+        }
+    }
+
+    /// Runs `seal` with the writing side, which there is from the end of the handshake on.
+    fn write(
+        &mut self,
+        seal: impl FnOnce(&mut dyn Seal) -> Result<usize, EncryptError>,
+    ) -> Result<usize, rustls::Error> {
+        fn with<D>(
+            status: UnbufferedStatus<'_, '_, D>,
+            seal: impl FnOnce(&mut dyn Seal) -> Result<usize, EncryptError>,
+        ) -> Result<usize, rustls::Error> {
+            match status.state? {
+                ConnectionState::WriteTraffic(mut traffic) => {
+                    seal(&mut traffic).map_err(|_| rustls::Error::EncryptError)
+                }
+                _ => Err(rustls::Error::HandshakeNotComplete),
+            }
+        }
+        match self {
+            Self::Client(tls) => with(tls.process_tls_records(&mut []), seal),
+            Self::Server(tls) => with(tls.process_tls_records(&mut []), seal),
+        }
+    }
+}
+
+/// The writing side of either kind of connection.
+trait Seal {
+    fn content(&mut self, content: &[u8], outgoing: &mut [u8]) -> Result<usize, EncryptError>;
+    fn end(&mut self, outgoing: &mut [u8]) -> Result<usize, EncryptError>;
+}
+
+impl<D> Seal for WriteTraffic<'_, D> {
+    fn content(&mut self, content: &[u8], outgoing: &mut [u8]) -> Result<usize, EncryptError> {
+        self.encrypt(content, outgoing)
+    }
+
+    fn end(&mut self, outgoing: &mut [u8]) -> Result<usize, EncryptError> {
+        self.queue_close_notify(outgoing)
+    }
+}
+
+fn advance<D>(
+    status: UnbufferedStatus<'_, '_, D>,
+    sink: &mut dyn FnMut(&[u8]),
+    outgoing: &mut Vec<u8>,
+) -> (usize, Result<Step, rustls::Error>) {
+    let mut used = status.discard;
+    let state = match status.state {
+        Ok(state) => state,
+        Err(error) => return (used, Err(error)),
+    };
+    let step = match state {
+        ConnectionState::ReadTraffic(mut traffic) => {
+            while let Some(record) = traffic.next_record() {
+                match record {
+                    Ok(record) => {
+                        used += record.discard;
+                        sink(record.payload);
+                    }
+                    Err(error) => return (used, Err(error)),
+                }
+            }
+            Step::Again
+        }
+        ConnectionState::EncodeTlsData(mut data) => {
+            let start = outgoing.len();
+            let needed = match data.encode(&mut []) {
+                Err(EncodeError::InsufficientSize(error)) => error.required_size,
+                _ => 0,
+            };
+            outgoing.resize(start + needed, 0);
+            let written = data.encode(&mut outgoing[start..]).unwrap_or(0);
+            outgoing.truncate(start + written);
+            Step::Again
+        }
+        ConnectionState::TransmitTlsData(data) => {
+            data.done();
+            Step::Send
+        }
+        ConnectionState::PeerClosed | ConnectionState::Closed => Step::Ended,
+        ConnectionState::BlockedHandshake => Step::Blocked,
+        ConnectionState::WriteTraffic(_) => Step::Idle,
+        // Early data is off, and there is no other state.
+        _ => return (used, Err(rustls::Error::General("unexpected state".into()))),
+    };
+    (used, Ok(step))
+}
+
+/// The receiving half: what came and is not yet opened, what is opened and not yet taken.
+pub(super) struct Opener {
+    incoming: Vec<u8>,
+    start: usize,
+    filled: usize,
+    /// Opened content that the caller had no room for.
+    content: Vec<u8>,
+    taken: usize,
+    /// The peer ended its direction.
+    ended: bool,
+}
+
+impl Opener {
+    fn new(capacity: usize) -> Self {
+        Self { incoming: vec![0; capacity], start: 0, filled: 0, content: Vec::new(), taken: 0, ended: false }
+    }
+
+    /// Gives it room for many records, for bulk data.
+    pub(super) fn widen(&mut self) {
+        self.incoming.resize(BULK_BUFFER.max(self.incoming.len()), 0);
+    }
+
+    /// True when the peer has ended its direction and all of it was taken.
+    pub(super) fn is_ended(&self) -> bool {
+        self.ended && self.taken == self.content.len()
+    }
+
+    /// Waits for content; false when the clean end comes first. Takes nothing.
+    pub(super) fn wait(&mut self, stream: &Stream) -> Result<bool, StreamError> {
+        loop {
+            if self.taken < self.content.len() {
+                return Ok(true);
+            }
+            if self.ended {
+                return Ok(false);
+            }
+            if self.open(&mut stream.lock(), &mut [])?.1 {
+                self.fill(stream)?;
+            }
+        }
+    }
+
+    /// Reads at least one byte into `buf`, waiting for it; 0 is the clean end.
+    pub(super) fn read(&mut self, stream: &Stream, buf: &mut [u8]) -> Result<usize, StreamError> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if self.taken < self.content.len() {
+                let left = &self.content[self.taken..];
+                let count = left.len().min(buf.len());
+                buf[..count].copy_from_slice(&left[..count]);
+                self.taken += count;
+                return Ok(count);
+            }
+            if self.ended {
+                return Ok(0);
+            }
+            let (count, starved) = self.open(&mut stream.lock(), buf)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            if starved {
+                self.fill(stream)?;
+            }
+        }
+    }
+
+    /// Opens records until `buf` is full; how much content went into it, and whether nothing is left to open.
+    fn open(&mut self, tls: &mut Tls, buf: &mut [u8]) -> Result<(usize, bool), StreamError> {
+        self.content.clear();
+        self.taken = 0;
+        let mut count = 0;
+        // Key updates are sealed with the next content that is sent; alerts are for a peer that is lost.
+        let mut unsent = Vec::new();
+        loop {
+            let Self { incoming, start, filled, content, .. } = self;
+            let mut sink = |record: &[u8]| {
+                let room = buf.len() - count;
+                let (fits, rest) = record.split_at(record.len().min(room));
+                buf[count..count + fits.len()].copy_from_slice(fits);
+                count += fits.len();
+                content.extend_from_slice(rest);
+            };
+            let (used, step) = tls.step(&mut incoming[*start..*filled], &mut sink, &mut unsent);
+            *start += used;
+            match step.map_err(StreamError::Tls)? {
+                Step::Ended => self.ended = true,
+                Step::Idle | Step::Blocked => return Ok((count, true)),
+                Step::Again | Step::Send => {}
+            }
+            if self.ended || (count == buf.len() && !self.content.is_empty()) {
+                return Ok((count, false));
+            }
+        }
+    }
+
+    /// One step of the handshake; content that comes behind it is kept.
+    fn step(&mut self, tls: &mut Tls, outgoing: &mut Vec<u8>) -> Result<Step, rustls::Error> {
+        let Self { incoming, start, filled, content, .. } = self;
+        let mut sink = |record: &[u8]| content.extend_from_slice(record);
+        let (used, step) = tls.step(&mut incoming[*start..*filled], &mut sink, outgoing);
+        *start += used;
+        if matches!(step, Ok(Step::Ended)) {
+            self.ended = true;
+        }
+        step
+    }
+
+    /// Waits for more bytes.
+    fn fill(&mut self, stream: &Stream) -> Result<(), StreamError> {
+        if self.start > 0 {
+            self.incoming.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.start = 0;
+        }
+        let room = &mut self.incoming[self.filled..];
+        if room.is_empty() {
+            return Err(StreamError::Tls(rustls::Error::General("a record without end".into())));
+        }
+        loop {
+            match (&stream.tcp).read(room) {
+                Ok(0) => return Err(StreamError::Truncated),
+                Ok(count) => {
+                    self.filled += count;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The sending half.
+#[derive(Default)]
+pub(super) struct Sealer {
+    outgoing: Vec<u8>,
+}
+
+impl Sealer {
+    /// Sends all of `content`, waiting while the peer is slow.
+    pub(super) fn write(&mut self, stream: &Stream, content: &[u8]) -> Result<(), StreamError> {
+        for piece in content.chunks(PIECE) {
+            let bound = piece.len() + (piece.len() / RECORD + 1) * RECORD_OVERHEAD + KEY_UPDATE;
+            if self.outgoing.len() < bound {
+                self.outgoing.resize(bound, 0);
+            }
+            let outgoing = &mut self.outgoing[..];
+            let count =
+                stream.lock().write(|seal| seal.content(piece, outgoing)).map_err(StreamError::Tls)?;
+            stream.send(&self.outgoing[..count])?;
+        }
+        Ok(())
+    }
+
+    /// Ends this direction cleanly.
+    pub(super) fn finish(&mut self, stream: &Stream) -> Result<(), StreamError> {
+        self.outgoing.resize(self.outgoing.len().max(RECORD_OVERHEAD + KEY_UPDATE), 0);
+        let outgoing = &mut self.outgoing[..];
+        let count = stream.lock().write(|seal| seal.end(outgoing)).map_err(StreamError::Tls)?;
+        stream.send(&self.outgoing[..count])?;
+        stream.shut(Shutdown::Write);
+        Ok(())
+    }
+}
+
+/// Content sealed at a time, in bytes: the records of it still lie in the second-level cache when the system
+/// copies them.
+const PIECE: usize = 128 << 10;
+/// Content of a TLS record, in bytes (RFC 8446, section 5.1).
+const RECORD: usize = 16 << 10;
+/// Header, type and tag of a record, in bytes, rounded up.
+const RECORD_OVERHEAD: usize = 64;
+/// Room for a key update before the content, in bytes.
+const KEY_UPDATE: usize = 1024;
+/// Receive buffer of a connection that carries no bulk data, in bytes: a whole record and its overhead.
+const HANDSHAKE_BUFFER: usize = 20 << 10;
+/// Receive buffer of a data lane, in bytes: 16 records for each system call.
+const BULK_BUFFER: usize = 256 << 10;
+/// Records of an alert and of what was sealed before it.
+const MAX_ALERTS: usize = 8;

@@ -1,0 +1,253 @@
+use std::{
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use dsync_wire::{
+    bootstrap::{Fingerprint, PortRange, Token},
+    link::{CloseReason, Link, LinkError},
+};
+
+use super::{
+    Established, TlsLink,
+    handshake::{Credentials, Offer, dial, probe},
+    stream::{Sealer, Stream},
+};
+use crate::{
+    identity::Identity,
+    pipe::PipeReader,
+    race::{Addresses, DialError},
+    reactor::Reactor,
+    suite::{Pair, suite},
+};
+
+/// A server that waits for one client, and what the client is told over ssh.
+struct Stage {
+    /// The fingerprint of the server's key.
+    key: Fingerprint,
+    server: Reactor,
+    client: Reactor,
+    offer: Option<Offer>,
+    address: SocketAddr,
+}
+
+impl Stage {
+    fn new(client: Fingerprint, window: Duration) -> Self {
+        let server = Reactor::start().unwrap();
+        let identity = Identity::generate().unwrap();
+        let key = identity.fingerprint();
+        let offer = server
+            .run(async move { Offer::open(&identity, (client, TOKEN), None, IDLE, window).unwrap() })
+            .unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, offer.port()));
+        Self { key, server, client: Reactor::start().unwrap(), offer: Some(offer), address }
+    }
+
+    fn dial(&self, identity: Identity, token: Token) -> Result<Established, DialError> {
+        self.dial_with(&Credentials { identity, server: self.key, token, idle_timeout: IDLE })
+    }
+
+    fn dial_with(&self, credentials: &Credentials) -> Result<Established, DialError> {
+        let addresses = Addresses { first: vec![self.address], later: async { Vec::new() } };
+        let probe = self.client.run(async move { probe(addresses, WAIT).await }).unwrap()?;
+        dial(probe, credentials, WAIT)
+    }
+
+    /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
+    fn links(mut self, winner: Established) -> (Pair, [OwnedFd; 2]) {
+        let accepted = self.offer.take().unwrap().take().unwrap();
+        let (a, from_a) = start(self.client, winner);
+        let (b, from_b) = start(self.server, accepted);
+        ((a, b), [from_a, from_b])
+    }
+}
+
+fn start(reactor: Reactor, established: Established) -> (Arc<dyn Link>, OwnedFd) {
+    let (read, write) = rustix::pipe::pipe().unwrap();
+    let reader = reactor.run(async move { PipeReader::new(read).unwrap() }).unwrap();
+    (Arc::new(TlsLink::start(reactor, established, reader, ())), write)
+}
+
+fn connected() -> (Pair, [OwnedFd; 2]) {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner)
+}
+
+/// A pair whose ends of ssh go with the test's process.
+fn pair() -> Pair {
+    let (pair, ssh) = connected();
+    let _ = ssh.map(std::mem::forget);
+    pair
+}
+
+suite!(super::pair);
+
+/// The same with the server in the first place: its lanes are connections that it asks the client for.
+mod from_the_server {
+    fn pair() -> super::Pair {
+        let (a, b) = super::pair();
+        (b, a)
+    }
+
+    crate::suite::suite!(super::pair);
+}
+
+#[test]
+fn a_server_with_another_key_gets_nothing() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let server = Identity::generate().unwrap().fingerprint();
+    let dialed = stage.dial_with(&Credentials { identity, server, token: TOKEN, idle_timeout: IDLE });
+    assert!(matches!(dialed, Err(DialError::WrongKey(at)) if at == stage.address));
+}
+
+#[test]
+fn a_client_with_another_key_is_refused_and_the_right_one_still_gets_in() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let stranger = stage.dial(Identity::generate().unwrap(), TOKEN);
+    assert!(matches!(stranger, Err(DialError::Refused(_))));
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+}
+
+#[test]
+fn showing_a_key_without_having_it_proves_nothing() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let thief = Identity::generate().unwrap().pretending_to_be(&identity);
+    assert_eq!(thief.fingerprint(), identity.fingerprint());
+    assert!(matches!(stage.dial(thief, TOKEN), Err(DialError::Refused(_))));
+}
+
+#[test]
+fn a_wrong_token_is_refused_and_the_right_one_still_gets_in() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    assert!(matches!(stage.dial(identity.clone(), Token([1; 32])), Err(DialError::Refused(_))));
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+}
+
+#[test]
+fn a_bootstrap_is_good_for_one_client() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let first = stage.dial(identity.clone(), TOKEN).unwrap();
+    // The same key and token, as a replay of everything that ssh carried would have them.
+    assert!(matches!(stage.dial(identity, TOKEN), Err(DialError::Refused(_))));
+    let ((a, b), _ssh) = stage.links(first);
+    let mut lane = a.open_lane().unwrap();
+    lane.tx.write(Bytes::from_static(b"x")).unwrap();
+    b.accept_lane().unwrap();
+}
+
+/// A connection with the right key that shows `secret` for a lane of the given kind; true when it is let in.
+fn lane_is_let_in(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> bool {
+    let (config, _) = identity.client_config(stage.key).unwrap();
+    let tcp = TcpStream::connect(stage.address).unwrap();
+    let (stream, mut opener) = Stream::client(tcp, Arc::new(config), WAIT).unwrap();
+    let opening = [&[kind, 0][..], &9_u32.to_le_bytes(), &secret].concat();
+    Sealer::default().write(&stream, &opening).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    // Who is let in hears nothing; the others hear the end.
+    let outcome = opener.wait(&stream);
+    matches!(&outcome, Err(super::stream::StreamError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn a_lane_needs_the_secret_of_the_link_and_must_have_been_asked_for() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let first = stage.dial(identity.clone(), TOKEN).unwrap();
+    let secret = first.secret().unwrap();
+    let lane_of_client = 1;
+    let lane_of_server = 2;
+    assert!(
+        !lane_is_let_in(&stage, &identity, lane_of_client, TOKEN.0),
+        "the token is no secret of the link"
+    );
+    assert!(!lane_is_let_in(&stage, &identity, lane_of_client, [0; 32]));
+    assert!(!lane_is_let_in(&stage, &identity, lane_of_server, secret.0), "nobody asked for it");
+    assert!(!lane_is_let_in(&stage, &identity, 3, secret.0), "there is no such kind");
+    assert!(lane_is_let_in(&stage, &identity, lane_of_client, secret.0));
+}
+
+#[test]
+fn a_late_client_finds_the_port_closed() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), Duration::from_millis(1));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(matches!(stage.dial(identity, TOKEN), Err(DialError::NoAnswer | DialError::Refused(_))));
+}
+
+#[test]
+fn a_late_lane_finds_the_port_closed() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let address = stage.address;
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    let ((a, b), _ssh) = stage.links(winner);
+    b.close(CloseReason::Done);
+    drop(b);
+    assert!(TcpStream::connect(address).is_err());
+    assert!(a.open_lane().is_err());
+}
+
+#[test]
+fn a_port_that_answers_nothing_is_given_up_after_the_wait() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let addresses =
+        Addresses { first: vec![silent.local_addr().unwrap()], later: async { Vec::<SocketAddr>::new() } };
+    let reactor = Reactor::start().unwrap();
+    let wait = Duration::from_millis(400);
+    let probe = reactor.run(async move { probe(addresses, wait).await }).unwrap().unwrap();
+    assert!(probe.is_near());
+    let identity = Identity::generate().unwrap();
+    let server = identity.fingerprint();
+    let begun = Instant::now();
+    let dialed = dial(probe, &Credentials { identity, server, token: TOKEN, idle_timeout: IDLE }, wait);
+    assert!(matches!(dialed, Err(DialError::NoAnswer)));
+    assert!(begun.elapsed() >= wait && begun.elapsed() < wait * 4);
+}
+
+#[test]
+fn the_end_of_ssh_ends_the_link() {
+    let ((a, b), [_client_ssh, server_ssh]) = connected();
+    drop(server_ssh);
+    assert!(matches!(b.accept_lane(), Err(LinkError::Lost)));
+    assert!(matches!(a.accept_lane(), Err(LinkError::PeerClosed { reason: CloseReason::Failed })));
+}
+
+#[test]
+fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
+    let ((a, b), ssh) = connected();
+    a.close(CloseReason::Done);
+    drop(ssh);
+    assert!(matches!(b.accept_lane(), Err(LinkError::PeerClosed { reason: CloseReason::Done })));
+    assert!(matches!(a.accept_lane(), Err(LinkError::Closed)));
+}
+
+#[test]
+fn only_ports_of_the_range_are_opened() {
+    let taken = crate::ports::tcp_listener(None).unwrap();
+    let port = std::num::NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
+    let range = PortRange::new(port, port).unwrap();
+    let refused = crate::ports::tcp_listener(Some(range)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
+    drop(taken);
+    let opened = crate::ports::tcp_listener(Some(range)).unwrap();
+    assert_eq!(opened.local_addr().unwrap().port(), port.get());
+    // UDP has ports of its own.
+    assert_eq!(crate::ports::udp_socket(Some(range)).unwrap().local_addr().unwrap().port(), port.get());
+}
+
+const TOKEN: Token = Token([7; 32]);
+const IDLE: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(5);
+const WINDOW: Duration = Duration::from_secs(30);
