@@ -63,8 +63,9 @@ struct StartUp {
     /// The highest rate, and rounds since it last rose by a quarter.
     best: u64,
     flat: u32,
-    /// Samples in a row that show a queue.
+    /// Samples in a row that show a queue, and when the first of them came.
     queued: u32,
+    queued_since: Option<Instant>,
 }
 
 /// A look at the round trip with little in flight.
@@ -303,7 +304,8 @@ impl Control {
                 self.cap = None;
                 self.spacing = CRUISE_ROUNDS;
             }
-            self.look_down(now, self.last_probe());
+            // One bad round may be a busy host's; two are the path's.
+            self.look_down(now, round.best.max(best));
         } else if self.phase_rounds >= RISING_ROUNDS && self.cap.is_none() {
             // Far below what the path takes: no need to find it a quarter at a time.
             let window = self.window;
@@ -321,7 +323,14 @@ impl Control {
             Phase::StartUp(start) => {
                 let queue = (floor / 8).clamp(LEAST_QUEUE, MOST_QUEUE) + 2 * self.jitter;
                 start.queued = if sample.rtt > floor + queue { start.queued + 1 } else { 0 };
-                if start.queued >= QUEUED_SAMPLES && !limited {
+                if start.queued <= 1 {
+                    start.queued_since = Some(now);
+                }
+                // An end that did not get its processor for a while makes many late samples at once.
+                let lasting = start
+                    .queued_since
+                    .is_some_and(|since| now.saturating_duration_since(since) >= floor / QUEUED_SHARE);
+                if start.queued >= QUEUED_SAMPLES && lasting && !limited {
                     self.leave_start_up(now);
                 } else if !limited {
                     self.window = self.window.saturating_add(bytes);
@@ -381,9 +390,11 @@ impl Control {
             if least <= floor + floor / 32 {
                 self.floor.confirm(now);
             }
-            // The path was this flow's own: what it showed in the probe is all it has.
-            if look.rate < self.bandwidth.get() * 8 / 10 {
-                self.bandwidth.reset(self.log.rounds(), look.rate);
+            // The path was this flow's own: what it showed in the probe, of which the last comes back now, is
+            // all it has.
+            let shown = look.rate.max(self.last_round.best).max(self.round.best);
+            if shown < self.bandwidth.get() * 8 / 10 {
+                self.bandwidth.reset(self.log.rounds(), shown);
             }
         } else if look.before.saturating_sub(least) <= least / 32 {
             // A third less in flight and the round trip did not care: it is the path that is longer.
@@ -413,6 +424,8 @@ impl Control {
         // What the last doubling lost says nothing about the path.
         self.forgiven = now;
         self.round.lost = 0;
+        // Whether the path was really full is seen soon.
+        self.spacing = EARLY_ROUNDS;
         self.look_down(now, self.bandwidth.get());
     }
 
@@ -539,9 +552,10 @@ impl Look {
     }
 }
 
-/// RFC 9002, section 7.2.
+/// What goes out before anything is known. RFC 9002, section 7.2, says 10 packets; with 32, as Google's
+/// servers send, the start is nearly two round trips shorter, and the pacer spreads them.
 fn initial_window(mss: u64) -> u64 {
-    (10 * mss).min((2 * mss).max(14_720))
+    32 * mss
 }
 
 /// Bytes that pass in `time` at `rate` bytes per second.
@@ -566,14 +580,18 @@ const PROBE_LOSS: u64 = 20_000;
 const FLAT_ROUNDS: u32 = 3;
 /// Samples in a row with a queue that end the start.
 const QUEUED_SAMPLES: u32 = 16;
+/// The part of a round trip that they must cover at least.
+const QUEUED_SHARE: u32 = 16;
 /// Bounds of what counts as a queue then (HyStart++, RFC 9406: an eighth of a round trip, 4 to 16 ms).
 const LEAST_QUEUE: Duration = Duration::from_millis(4);
 const MOST_QUEUE: Duration = Duration::from_millis(16);
 /// Rounds of a probe that all found more, after which the start's doubling takes over.
-const RISING_ROUNDS: u64 = 5;
+const RISING_ROUNDS: u64 = 4;
 /// Rounds between probes, and between looks beside a competitor.
 const CRUISE_ROUNDS: u64 = 6;
 const LONGEST_SPACING: u64 = 96;
+/// Rounds between the start and the first probe at least.
+const EARLY_ROUNDS: u64 = 2;
 const LONGEST_CRUISE: Duration = Duration::from_secs(5);
 /// Per cent of the path that count as all of it.
 const WHOLE_SHARE: u64 = 80;
