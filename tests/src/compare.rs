@@ -4,7 +4,7 @@
 //! used to hold a file's content in 32 bytes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     fs::{self, File, Metadata},
     io::Read,
@@ -32,6 +32,10 @@ pub struct Facts {
     pub device: u64,
     /// Content of a regular file (its BLAKE3 sum) or text of a link.
     pub content: Vec<u8>,
+    /// Extended attributes by name; access control lists are `system.posix_acl_*` among them.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// Filesystem and inode of what has several names (but no directory).
+    pub inode: Option<(u64, u64)>,
 }
 
 /// What a comparison looks at.
@@ -47,16 +51,30 @@ pub struct Scope {
     pub dir_times: bool,
     /// The two directories themselves, not only what is in them.
     pub root: bool,
+    /// Extended attributes and access control lists.
+    pub xattrs: bool,
+    /// Which names are one file.
+    pub links: bool,
 }
 
 impl Scope {
     /// All that `-a` keeps, as root.
-    pub const ALL: Self = Self { owners: true, modes: true, times: true, dir_times: true, root: true };
+    pub const ALL: Self = Self {
+        owners: true,
+        modes: true,
+        times: true,
+        dir_times: true,
+        root: true,
+        xattrs: false,
+        links: false,
+    };
+    /// All that `-aHAX` keeps, as root.
+    pub const EVERYTHING: Self = Self { xattrs: true, links: true, ..Self::ALL };
     /// All of it, but not owners: a run without privileges cannot set them.
     pub const NO_OWNERS: Self = Self { owners: false, ..Self::ALL };
     /// Names, types and content only.
     pub const CONTENT: Self =
-        Self { owners: false, modes: false, times: false, dir_times: false, root: false };
+        Self { owners: false, modes: false, times: false, dir_times: false, root: false, ..Self::ALL };
     /// All of it below the two directories, not they themselves.
     pub const BELOW: Self = Self { root: false, ..Self::ALL };
 
@@ -99,9 +117,35 @@ pub fn compare(
             }
         }
     }
+    if scope.links {
+        found.extend(link_differences(source, destination));
+    }
     let extra = destination.keys().filter(|path| !source.contains_key(*path));
     found.extend(extra.map(|path| format!("extra: {}", show(path))));
     found
+}
+
+/// Names that are one file on one side and not on the other.
+fn link_differences(
+    source: &BTreeMap<Vec<u8>, Facts>,
+    destination: &BTreeMap<Vec<u8>, Facts>,
+) -> Vec<String> {
+    let groups = |survey: &BTreeMap<Vec<u8>, Facts>| {
+        let mut groups: BTreeMap<(u64, u64), Vec<Vec<u8>>> = BTreeMap::new();
+        for (path, facts) in survey {
+            if let Some(inode) = facts.inode {
+                groups.entry(inode).or_default().push(path.clone());
+            }
+        }
+        // Names outside the tree do not count.
+        groups.into_values().filter(|names| names.len() > 1).collect::<BTreeSet<_>>()
+    };
+    let (wanted, got) = (groups(source), groups(destination));
+    let tell = |what: &str, names: &Vec<Vec<u8>>| {
+        format!("{what}: {}", names.iter().map(|name| show(name)).collect::<Vec<_>>().join(", "))
+    };
+    let missing = wanted.difference(&got).map(|names| tell("not one file", names));
+    missing.chain(got.difference(&wanted).map(|names| tell("should not be one file", names))).collect()
 }
 
 /// Everything at and under `root`, by path relative to it; the root itself has the empty path.
@@ -166,6 +210,8 @@ fn differ(wanted: &Facts, got: &Facts, scope: Scope) -> impl Iterator<Item = Str
         check(scope.owners, "owner", &wanted.owner, &got.owner, wanted.owner == got.owner);
         let times = if wanted.kind == "dir" { scope.dir_times } else { scope.times };
         check(times, "mtime", &wanted.mtime, &got.mtime, wanted.mtime == got.mtime);
+        let same = wanted.xattrs == got.xattrs;
+        check(scope.xattrs, "extended attributes", &wanted.xattrs, &got.xattrs, same);
     }
     found.into_iter()
 }
@@ -186,7 +232,29 @@ fn facts(path: &Path) -> Facts {
         size: if kind == "file" { meta.len() } else { 0 },
         device: if matches!(kind, "char" | "block") { meta.rdev() } else { 0 },
         content,
+        xattrs: xattrs(path),
+        inode: (kind != "dir" && meta.nlink() > 1).then(|| (meta.dev(), meta.ino())),
     }
+}
+
+/// Extended attributes of an entry, a link's own.
+fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut names = vec![0; 64 << 10];
+    let listed = match rustix::fs::llistxattr(path, &mut names[..]) {
+        Ok(listed) => listed,
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        Err(error) => panic!("{}: {error}", path.display()),
+    };
+    let names = names[..listed].split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            let mut value = vec![0; 64 << 10];
+            let len = rustix::fs::lgetxattr(path, &name, &mut value[..]).expect("a value");
+            value.truncate(len);
+            (name, value)
+        })
+        .collect()
 }
 
 fn kind(meta: &Metadata) -> &'static str {
@@ -200,6 +268,14 @@ fn kind(meta: &Metadata) -> &'static str {
         () if kind.is_char_device() => "char",
         () => "block",
     }
+}
+
+/// Bytes that a file takes on the disk.
+///
+/// # Panics
+/// When it cannot be looked at.
+pub fn allocated(path: &Path) -> u64 {
+    fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).blocks() * 512
 }
 
 /// BLAKE3 of a file's content.

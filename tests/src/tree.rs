@@ -35,6 +35,8 @@ pub struct Node {
     pub mtime: (i64, i64),
     /// Owner and group; taken only when the process is root.
     pub owner: Option<(u32, u32)>,
+    /// Extended attributes by name; access control lists in the kernel's form, see [`acl`].
+    pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
 /// What an entry is.
@@ -50,6 +52,8 @@ pub enum Kind {
     Fifo,
     /// Character device; planted only when the process is root.
     CharDevice(u32, u32),
+    /// Another name of an entry that came before.
+    HardLink(Vec<u8>),
 }
 
 /// What is in a file: the same bytes for the same values, always.
@@ -151,7 +155,14 @@ impl Node {
     /// A plain entry of mode 0644, or 0755 for a directory, from the year 2001.
     pub fn new(path: impl AsRef<[u8]>, kind: Kind) -> Self {
         let mode = if matches!(kind, Kind::Dir) { 0o755 } else { 0o644 };
-        Self { path: path.as_ref().to_vec(), kind, mode, mtime: (1_000_000_000, 123_456_789), owner: None }
+        Self {
+            path: path.as_ref().to_vec(),
+            kind,
+            mode,
+            mtime: (1_000_000_000, 123_456_789),
+            owner: None,
+            xattrs: Vec::new(),
+        }
     }
 
     /// A file of incompressible bytes.
@@ -162,6 +173,18 @@ impl Node {
     /// A directory.
     pub fn dir(path: impl AsRef<[u8]>) -> Self {
         Self::new(path, Kind::Dir)
+    }
+
+    /// Another name of an entry that comes before it.
+    pub fn hard_link(path: impl AsRef<[u8]>, first: impl AsRef<[u8]>) -> Self {
+        Self::new(path, Kind::HardLink(first.as_ref().to_vec()))
+    }
+
+    /// With one more extended attribute.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.xattrs.push((name.to_owned(), value.as_ref().to_vec()));
+        self
     }
 
     /// A symbolic link.
@@ -210,7 +233,7 @@ impl Tree {
     pub fn plant(&self, root: &Path) {
         fs::create_dir_all(root).expect("the root");
         for node in &self.nodes {
-            make(&at(root, &node.path), &node.kind);
+            make(root, &at(root, &node.path), &node.kind);
         }
         // Children before parents: a directory's time is touched by what is made in it.
         for node in self.nodes.iter().rev() {
@@ -265,10 +288,88 @@ pub fn trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
             if matches!(kind, Kind::Dir) {
                 dirs.push(path.clone());
             }
-            nodes.push(Node { path, kind, mode, mtime, owner });
+            nodes.push(Node { path, kind, mode, mtime, owner, xattrs: Vec::new() });
         }
         Tree { nodes }
     })
+}
+
+/// Trees with hard links, access control lists and extended attributes of every name space; for root.
+pub fn rich_trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
+    let links = vec((any::<sample::Index>(), any::<sample::Index>(), names()), 0..max_nodes / 4);
+    let xattrs = vec((any::<sample::Index>(), xattrs()), 0..max_nodes);
+    (trees(max_nodes, max_len), xattrs, links).prop_map(|(mut tree, xattrs, links)| {
+        for (at, (name, value)) in xattrs {
+            let node = at.get(&tree.nodes);
+            let (is_dir, is_link) = (matches!(node.kind, Kind::Dir), matches!(node.kind, Kind::Symlink(_)));
+            let is_plain = is_dir || matches!(node.kind, Kind::File(_));
+            let fits = match name.as_str() {
+                "system.posix_acl_default" => is_dir,
+                "security.capability" => matches!(node.kind, Kind::File(_)),
+                name if name.starts_with("system.") => !is_link,
+                name if name.starts_with("user.") => is_plain,
+                _ => true,
+            };
+            let place = at.index(tree.nodes.len());
+            if fits && tree.nodes[place].xattrs.iter().all(|(other, _)| *other != name) {
+                tree.nodes[place].xattrs.push((name, value));
+            }
+        }
+        for (parent, first, name) in links {
+            let parent = match &parent.get(&tree.nodes).kind {
+                Kind::Dir => parent.get(&tree.nodes).path.clone(),
+                _ => Vec::new(),
+            };
+            let path = if parent.is_empty() { name } else { [&parent[..], b"/", &name[..]].concat() };
+            let first = first.get(&tree.nodes);
+            let is_linkable = !matches!(first.kind, Kind::Dir | Kind::HardLink(_));
+            if is_linkable && path.len() < 2000 && tree.nodes.iter().all(|node| node.path != path) {
+                let first = first.path.clone();
+                tree.nodes.push(Node::hard_link(path, first));
+            }
+        }
+        tree
+    })
+}
+
+fn xattrs() -> impl Strategy<Value = (String, Vec<u8>)> {
+    let name = sample::select(vec!["user.a", "user.b", "user.long name", "trusted.t", "security.s"]);
+    let value = prop_oneof![4 => vec(any::<u8>(), 0..40), 1 => vec(any::<u8>(), 300..2000)];
+    let named = || vec((0..5_u32, 0..8_u16), 0..3);
+    let lists = (sample::select(vec!["access", "default"]), 0..8_u16, named(), named());
+    prop_oneof![
+        4 => (name, value).prop_map(|(name, value)| (name.to_owned(), value)),
+        3 => lists.prop_map(|(which, group, users, groups)| {
+            (format!("system.posix_acl_{which}"), acl(group, &users, &groups))
+        }),
+        1 => Just(("security.capability".to_owned(), CAPABILITY.to_vec())),
+    ]
+}
+
+/// `cap_net_raw+ep`, as the kernel keeps it.
+pub const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// An access control list in the kernel's form: the owning group's permissions, named users, named groups.
+pub fn acl(group: u16, users: &[(u32, u16)], groups: &[(u32, u16)]) -> Vec<u8> {
+    let sorted = |named: &[(u32, u16)]| {
+        let mut named = named.to_vec();
+        named.sort_unstable();
+        named.dedup_by_key(|(id, _)| *id);
+        named
+    };
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    let mut entry = |tag: u16, bits: u16, id: u32| {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(bits.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    };
+    entry(1, 7, u32::MAX);
+    sorted(users).into_iter().for_each(|(id, bits)| entry(2, bits, id));
+    entry(4, group, u32::MAX);
+    sorted(groups).into_iter().for_each(|(id, bits)| entry(8, bits, id));
+    entry(0x10, 7, u32::MAX);
+    entry(0x20, 4, u32::MAX);
+    bytes
 }
 
 /// Edits for property tests.
@@ -382,8 +483,9 @@ pub fn set_mode(path: &Path, mode: u32) {
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
-fn make(path: &Path, kind: &Kind) {
+fn make(root: &Path, path: &Path, kind: &Kind) {
     match kind {
+        Kind::HardLink(first) => fs::hard_link(at(root, first), path).expect("a hard link"),
         Kind::Dir => fs::create_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
         Kind::File(content) => content.write(path),
         Kind::Symlink(text) => std::os::unix::fs::symlink(OsStr::from_bytes(text), path)
@@ -401,9 +503,16 @@ fn make(path: &Path, kind: &Kind) {
 }
 
 fn dress(path: &Path, node: &Node) {
+    if matches!(node.kind, Kind::HardLink(_)) {
+        return;
+    }
     if let (Some((uid, gid)), true) = (node.owner, crate::skip::is_root()) {
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).expect("an owner");
+    }
+    for (name, value) in &node.xattrs {
+        rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty())
+            .unwrap_or_else(|error| panic!("{}: {name}: {error}", path.display()));
     }
     if !matches!(node.kind, Kind::Symlink(_)) {
         set_mode(path, node.mode);

@@ -203,7 +203,7 @@ fn honest_destination_written_by_hand_is_understood() {
     assert_eq!(contents.len(), 1);
     assert!(contents[0].ends_with(b"\x05inner"), "{contents:?}");
     assert!(contents[0].windows(32).any(|window| window == session.root(b"inner")));
-    session.control(&Message::new(17).bytes(&[0; 27]).frame());
+    session.control(&Message::new(17).bytes(&[0; 28]).frame());
     session.expect(19);
     session.finish_control();
     assert_eq!(server.wait(), 0);
@@ -302,7 +302,7 @@ fn messages_in_the_wrong_state_end_the_run() {
         }),
     ]);
     destination_breaks(&[
-        ("while in state 'serving requests'", |s| s.control(&Message::new(17).bytes(&[0; 27]).frame())),
+        ("while in state 'serving requests'", |s| s.control(&Message::new(17).bytes(&[0; 28]).frame())),
         ("while in state 'serving requests'", |s| s.control(&Message::new(5).byte(0).int(1).frame())),
         ("while in state 'serving requests'", |s| s.control(&Message::new(19).frame())),
         ("while in state 'waiting for Report'", |s| {
@@ -331,11 +331,11 @@ fn names_that_are_no_single_component_end_the_run() {
         ("peer sent an invalid name 'a\\x00b'; session ended", |s| list(s, &[Item::file("a\0b", 1)])),
         ("peer sent an invalid name 'nnnn", |s| list(s, &[Item::file([b'n'; 256], 1)])),
         ("name 1099511627776 exceeds the limit", |s| {
-            let content = [&[1, 0, 0][..], &int(1 << 40)].concat();
+            let content = [&[0, 1, 0, 0][..], &int(1 << 40)].concat();
             after_tops(s, &raw_listing(0, 3, &content));
         }),
         ("shared part of the name", |s| {
-            after_tops(s, &raw_listing(0, 3, &[1, 0, 200, 1, 1, b'x']));
+            after_tops(s, &raw_listing(0, 3, &[0, 1, 0, 200, 1, 1, b'x']));
         }),
     ]);
 }
@@ -372,7 +372,7 @@ fn listings_that_are_no_tree_end_the_run() {
         }),
         ("parent 1 is not a directory", |s| {
             list(s, &[Item::dir("sub")]);
-            s.control(&listing(1, &[]));
+            s.control(&listing(1, &[Item::file("w", 1)]));
             s.control(&listing(1, &[Item::file("x", 1)]));
         }),
         ("parent 18446744073709551615 is not a directory", |s| {
@@ -383,9 +383,9 @@ fn listings_that_are_no_tree_end_the_run() {
             s.control(&Message::new(8).int(2).int(0).frame());
         }),
         ("number of entries 4097 exceeds the limit 4096", |s| {
-            after_tops(s, &raw_listing(0, 3, &int(4097)));
+            after_tops(s, &raw_listing(0, 3, &[&[0][..], &int(4097)].concat()));
         }),
-        ("number of entries", |s| after_tops(s, &raw_listing(0, 3, &int(4096)))),
+        ("number of entries", |s| after_tops(s, &raw_listing(0, 3, &[&[0][..], &int(4096)].concat()))),
     ]);
 }
 
@@ -404,7 +404,7 @@ fn entries_with_impossible_attributes_end_the_run() {
         ("entry 0: invalid mode", |s| list(s, &[Item::file("x", 1).mode(u64::MAX)])),
         ("file size 9223372036854775808 exceeds the limit", |s| list(s, &[Item::file("x", 1 << 63)])),
         ("type of entry", |s| list(s, &[Item::new(b"x", 7, Vec::new())])),
-        ("flags", |s| list(s, &[Item::new(b"x", 128, vec![1])])),
+        ("flags", |s| list(s, &[Item::new(b"x", 64 | 1, vec![1])])),
         ("link text", |s| list(s, &[Item::symlink("x", b"")])),
         ("link text", |s| list(s, &[Item::symlink("x", b"a\0b")])),
         ("link text 4096 exceeds the limit", |s| list(s, &[Item::symlink("x", &[b'x'; 4096])])),
@@ -904,7 +904,7 @@ fn hello_and_start_are_held_to_the_format() {
         }),
         ("number of filters", |s| {
             s.control(&hello(1));
-            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 4]);
+            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 5]);
             s.control(&start.int(1 << 20).frame());
         }),
     ];
@@ -1065,7 +1065,7 @@ fn absurd_numbers_in_a_report_are_only_shown() {
         session.control(&Message::new(13).int(part).frame());
     }
     session.control(&Message::new(14).frame());
-    session.control(&huge(Message::new(17), 27).frame());
+    session.control(&huge(Message::new(17), 28).frame());
     let outcome = client.wait();
     assert!(matches!(outcome.code(), Some(0 | 12 | 23..=25)), "{}", outcome.account());
     let text = outcome.all_text();

@@ -52,6 +52,12 @@ impl Closing<'_> {
         if report.failed > 0 {
             parts.push(format!("{} failed", counted(report.failed, "entry", "entries")));
         }
+        if report.attributes_withheld > 0 {
+            let entries = counted(report.attributes_withheld, "entry", "entries");
+            parts.push(format!(
+                "{entries} copied without some ACLs or extended attributes, which the destination cannot hold"
+            ));
+        }
         if report.vanished > 0 {
             parts.push(format!("{} vanished or kept changing", with_commas(report.vanished)));
         }

@@ -73,8 +73,7 @@ fn type_letter(kind: FileType) -> char {
     }
 }
 
-/// The nine characters `cstpoguax`; times of access and creation, ACLs and extended attributes are never
-/// touched by dsync and always `.`.
+/// The nine characters `cstpoguax`; times of access and creation are never touched by dsync and always `.`.
 fn attributes(planned: &Planned) -> Cow<'static, str> {
     let changes = planned.changes;
     match planned.action {
@@ -92,8 +91,11 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
         mark(Changes::PERMS, 'p'),
         mark(Changes::OWNER, 'o'),
         mark(Changes::GROUP, 'g'),
+        '.',
+        mark(Changes::ACL, 'a'),
+        mark(Changes::XATTRS, 'x'),
     ];
-    marks.into_iter().chain(['.'; 3]).collect::<String>().into()
+    marks.into_iter().collect::<String>().into()
 }
 
 fn name(planned: &Planned) -> String {
@@ -140,6 +142,8 @@ mod tests {
             (planned(Create, F::File, &[], "new\nline"), ">f+++++++++ new\\#012line"),
             (planned(Create, F::File, &[], "esc\\#123x"), ">f+++++++++ esc\\#134#123x"),
             (planned(Retag, F::File, &[C::PERMS], "a"), ".f...p..... a"),
+            (planned(Retag, F::File, &[C::ACL], "a"), ".f.......a. a"),
+            (planned(Retag, F::Directory, &[C::PERMS, C::ACL, C::XATTRS], "d"), ".d...p...ax d/"),
             (planned(Update, F::File, &[C::TIME], "b"), ">f..t...... b"),
             (planned(Update, F::File, &[C::SIZE], "f"), ">f.s....... f"),
             (planned(Update, F::File, &[C::SIZE, C::TIME_NOW], "f"), ">f.sT...... f"),

@@ -183,6 +183,8 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         omit_dir_times: attributes.omit_dir_times,
         owner: attributes.owner,
         group: attributes.group,
+        acls: attributes.acls,
+        xattrs: attributes.xattrs,
         numeric_ids: attributes.numeric_ids,
         devices: attributes.devices,
         specials: attributes.specials,
@@ -374,8 +376,9 @@ mod tests {
         let all = options(
             "-rc --numeric-ids -O -I --size-only -u --existing --ignore-existing -W --delete-excluded --max-delete=5 \
              --del --ignore-errors --force --allow-empty-source --force-root \
-             --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii",
+             --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii -AX",
         );
+        assert!(all.acls && all.perms && all.xattrs);
         assert!(all.checksum && all.numeric_ids && all.omit_dir_times && all.ignore_times && all.size_only);
         assert!(all.update && all.existing && all.ignore_existing && all.whole_file && all.delete);
         assert!(all.delete_excluded && all.mkpath && all.dry_run && all.one_file_system);

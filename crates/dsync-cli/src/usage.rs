@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn option_of_rsync_is_named_as_missing_wherever_it_stands() {
-        let acls = (4, "--acls (-A) is not supported by dsync".to_owned());
-        assert_eq!(refusal(&["-A"]), acls);
-        assert_eq!(refusal(&["-avAz", "a", "b"]), acls);
-        assert_eq!(refusal(&["--acls"]), acls);
+        let crtimes = (4, "--crtimes (-N) is not supported by dsync".to_owned());
+        assert_eq!(refusal(&["-N"]), crtimes);
+        assert_eq!(refusal(&["-avNz", "a", "b"]), crtimes);
+        assert_eq!(refusal(&["--crtimes"]), crtimes);
         assert_eq!(
             refusal(&["a", "b", "--backup-dir=x"]),
             (4, "--backup-dir is not supported by dsync".into())

@@ -7,7 +7,9 @@
 //!
 //! The quick check and the order of the rules are rsync's (`rsync.1`, "-c", "-u", "--existing").
 
-use dsync_fs::{Kind, Metadata, Wanted};
+use std::sync::Arc;
+
+use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
@@ -24,11 +26,23 @@ pub(crate) struct Policy {
     pub(crate) umask: u16,
 }
 
-/// Owner and group of an entry in the destination's numbers; `None` where it is not to be set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Ownership {
+/// What of an entry is said in the destination's numbers; `None` where it is not to be set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Mapped {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
+    pub(crate) extended: Option<Arc<Extended>>,
+}
+
+/// What stands at the destination under an entry's name, asked only where a decision needs it and each
+/// question at most once.
+pub(crate) trait Standing {
+    /// True when it is a symbolic link of this text.
+    fn link_equals(&self, target: &[u8]) -> bool;
+    /// True when it is a file of this unkeyed hash.
+    fn content_equals(&self, content: &[u8; 32]) -> bool;
+    /// Its lists and attributes; `None` when they cannot be read.
+    fn extended(&self, scope: ExtendedScope) -> Option<Extended>;
 }
 
 /// What is compared: an entry's type and attributes.
@@ -93,40 +107,36 @@ pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
 
 impl Policy {
     /// Decides what is done with `entry`, given the destination's entry of that name.
-    ///
-    /// `link_equal` tells whether a destination symlink has the entry's text, `content_equal` whether
-    /// the destination file has the entry's content; each is called at most once, and only if needed.
     pub(crate) fn decide(
         &self,
         entry: &Entry,
-        owner: Ownership,
+        mapped: &Mapped,
         existing: Option<&Metadata>,
-        link_equal: impl FnOnce() -> bool,
-        content_equal: impl FnOnce() -> bool,
+        standing: &dyn Standing,
     ) -> Verdict {
         let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
         let Some(existing) = existing else {
             if self.options.existing {
                 return Verdict::skip();
             }
-            return self.create(subject, owner, None);
+            return self.create(subject, mapped, None);
         };
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         if self.options.ignore_existing && !(is_directory && existing.kind == Kind::Dir) {
             return Verdict::skip();
         }
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
-            return self.create(subject, owner, Some(existing.kind));
+            return self.create(subject, mapped, Some(existing.kind));
         }
-        let mut changes = self.attribute_changes(subject, owner, existing);
+        let mut changes = self.attribute_changes(subject, mapped, existing, standing);
         let same = match &entry.kind {
             EntryKind::File { size, .. } => {
                 if self.options.update && timestamp(existing.mtime) > entry.attributes.mtime {
                     return Verdict::skip();
                 }
-                self.same_file(*size, entry, existing, content_equal, &mut changes)
+                self.same_file(*size, entry, existing, standing, &mut changes)
             }
-            EntryKind::Symlink { .. } => link_equal(),
+            EntryKind::Symlink { target } => standing.link_equals(target),
             EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
                 device_number(existing.rdev) == *device
             }
@@ -140,7 +150,7 @@ impl Policy {
         } else {
             Action::Retag
         };
-        let wanted = self.wanted(subject, owner, Some(existing.mode));
+        let wanted = self.wanted(subject, mapped, Some(existing.mode));
         Verdict { action, changes, wanted, in_the_way: None }
     }
 
@@ -149,24 +159,25 @@ impl Policy {
         &self,
         kind: &EntryKind,
         attributes: &Attributes,
-        owner: Ownership,
+        mapped: &Mapped,
         existing: Option<&Metadata>,
+        standing: &dyn Standing,
     ) -> Verdict {
         let subject = Subject { kind, attributes };
         match existing {
-            None => self.create(subject, owner, None),
+            None => self.create(subject, mapped, None),
             Some(existing) => {
-                let changes = self.attribute_changes(subject, owner, existing);
+                let changes = self.attribute_changes(subject, mapped, existing, standing);
                 let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
-                let wanted = self.wanted(subject, owner, Some(existing.mode));
+                let wanted = self.wanted(subject, mapped, Some(existing.mode));
                 Verdict { action, changes, wanted, in_the_way: None }
             }
         }
     }
 
     /// The verdict for an entry that is made anew.
-    fn create(&self, entry: Subject<'_>, owner: Ownership, in_the_way: Option<Kind>) -> Verdict {
-        let wanted = self.wanted(entry, owner, None);
+    fn create(&self, entry: Subject<'_>, mapped: &Mapped, in_the_way: Option<Kind>) -> Verdict {
+        let wanted = self.wanted(entry, mapped, None);
         Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way }
     }
 
@@ -176,7 +187,7 @@ impl Policy {
         size: u64,
         entry: &Entry,
         existing: &Metadata,
-        content_equal: impl FnOnce() -> bool,
+        standing: &dyn Standing,
         changes: &mut Changes,
     ) -> bool {
         if existing.size != size {
@@ -184,7 +195,8 @@ impl Policy {
             return false;
         }
         if self.options.checksum {
-            return content_equal();
+            let EntryKind::File { content: Some(content), .. } = &entry.kind else { return false };
+            return standing.content_equals(content);
         }
         if self.options.size_only {
             return true;
@@ -204,7 +216,13 @@ impl Policy {
     }
 
     /// Which preserved attributes differ.
-    fn attribute_changes(&self, entry: Subject<'_>, owner: Ownership, existing: &Metadata) -> Changes {
+    fn attribute_changes(
+        &self,
+        entry: Subject<'_>,
+        mapped: &Mapped,
+        existing: &Metadata,
+        standing: &dyn Standing,
+    ) -> Changes {
         let mut changes = Changes::NONE;
         if self.keeps_time(entry) && !same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
@@ -213,17 +231,27 @@ impl Policy {
         if self.options.perms && !is_link && existing.mode != entry.attributes.mode {
             changes.insert(Changes::PERMS);
         }
-        if owner.uid.is_some_and(|uid| uid != existing.uid) {
+        if mapped.uid.is_some_and(|uid| uid != existing.uid) {
             changes.insert(Changes::OWNER);
         }
-        if owner.gid.is_some_and(|gid| gid != existing.gid) {
+        if mapped.gid.is_some_and(|gid| gid != existing.gid) {
             changes.insert(Changes::GROUP);
+        }
+        if let Some(wanted) = &mapped.extended {
+            let have = standing.extended(wanted.scope());
+            let mode = entry.attributes.mode;
+            if have.as_ref().is_none_or(|have| !same_lists(wanted, have, mode)) {
+                changes.insert(Changes::ACL);
+            }
+            if have.is_none_or(|have| have.xattrs != wanted.xattrs) {
+                changes.insert(Changes::XATTRS);
+            }
         }
         changes
     }
 
     /// The attributes that the entry gets; `existing_mode` is that of a file that is replaced.
-    fn wanted(&self, entry: Subject<'_>, owner: Ownership, existing_mode: Option<u16>) -> Wanted {
+    fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, existing_mode: Option<u16>) -> Wanted {
         let mode = match (&entry.kind, existing_mode) {
             (EntryKind::Symlink { .. }, _) => None,
             _ if self.options.perms => Some(entry.attributes.mode),
@@ -231,13 +259,20 @@ impl Policy {
             (_, None) => Some(entry.attributes.mode & 0o777 & !self.umask),
         };
         let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
-        Wanted { mode, mtime, uid: owner.uid, gid: owner.gid }
+        Wanted { mode, mtime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
     }
 
     /// True when the entry's modification time is preserved.
     fn keeps_time(&self, entry: Subject<'_>) -> bool {
         self.options.times && !(self.options.omit_dir_times && matches!(entry.kind, EntryKind::Directory))
     }
+}
+
+/// Access control lists are the same but for what the permission bits say, which are compared themselves.
+fn same_lists(a: &Extended, b: &Extended, mode: u16) -> bool {
+    let (Some(a), Some(b)) = (&a.acls, &b.acls) else { return a.acls.is_none() && b.acls.is_none() };
+    let access = |acl: &Option<Acl>| acl.as_ref().map(|acl| acl.with_mode(mode));
+    access(&a.access) == access(&b.access) && a.default == b.default
 }
 
 /// The wire's form of a filesystem's time.
@@ -271,7 +306,13 @@ mod tests {
         Entry {
             name: Name::try_from(b"f".as_slice()).unwrap(),
             kind: EntryKind::File { size, content: None },
-            attributes: Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 7, gid: 8 },
+            attributes: Attributes {
+                mode,
+                mtime: Timestamp { seconds, nanoseconds },
+                uid: 7,
+                gid: 8,
+                extended: None,
+            },
         }
     }
 
@@ -298,8 +339,25 @@ mod tests {
     }
 
     fn decide(policy: &Policy, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
-        let owner = Ownership { uid: Some(entry.attributes.uid), gid: Some(entry.attributes.gid) };
-        policy.decide(entry, owner, existing, || true, || false)
+        let (uid, gid) = (Some(entry.attributes.uid), Some(entry.attributes.gid));
+        policy.decide(entry, &Mapped { uid, gid, extended: None }, existing, &SameLink)
+    }
+
+    /// The same link text, other content.
+    struct SameLink;
+
+    impl Standing for SameLink {
+        fn link_equals(&self, _: &[u8]) -> bool {
+            true
+        }
+
+        fn content_equals(&self, _: &[u8; 32]) -> bool {
+            false
+        }
+
+        fn extended(&self, _: ExtendedScope) -> Option<Extended> {
+            None
+        }
     }
 
     #[test]

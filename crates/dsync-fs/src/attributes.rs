@@ -1,11 +1,17 @@
 //! Setting mode, times and owners, in the one order that keeps all of them.
 //!
-//! Owner first, because the kernel clears setuid and setgid bits on a change of owner; then the mode;
+//! Owner first, because the kernel clears setuid and setgid bits and file capabilities on a change of
+//! owner; then extended attributes, while the entry is still writable; access control lists before the mode
+//! where they come and after it where they go, so that the entry is never open to more than it will be;
 //! times last, because nothing after them may count as a change. Always through an open descriptor,
 //! so the entry that was checked is the entry that is changed. What an unprivileged user may not set
 //! is left alone as `rsync -a` leaves it: the owner always, the group unless the user is in it.
 
-use std::{io, os::fd::BorrowedFd, sync::OnceLock};
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    sync::{Arc, OnceLock},
+};
 
 use rustix::{
     fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid},
@@ -13,12 +19,13 @@ use rustix::{
 };
 
 use crate::{
+    extended::{Extended, Place, Reconciling, Withheld},
     metadata::{Kind, Metadata, Timestamp},
     sys,
 };
 
 /// The attributes that an entry should get; `None` leaves one as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// Permission bits, 0 to 0o7777. Ignored for symbolic links, which have none.
     pub mode: Option<u16>,
@@ -28,6 +35,8 @@ pub struct Wanted {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
+    /// Access control lists and extended attributes.
+    pub extended: Option<Arc<Extended>>,
 }
 
 /// What this process may do to owners.
@@ -65,7 +74,7 @@ impl Privileges {
         Wanted {
             uid: wanted.uid.filter(|_| self.root),
             gid: wanted.gid.filter(|&gid| self.may_set_group(gid)),
-            ..*wanted
+            ..wanted.clone()
         }
     }
 }
@@ -79,8 +88,14 @@ pub(crate) enum Handle {
     PathOnly,
 }
 
-/// Sets what `wanted` asks of the entry behind `fd`, whose present attributes are `now`.
-pub(crate) fn apply(fd: BorrowedFd<'_>, handle: Handle, now: &Metadata, wanted: &Wanted) -> io::Result<()> {
+/// Sets what `wanted` asks of the entry behind `fd`, whose present attributes are `now`. What the target
+/// cannot hold of lists and extended attributes is left out and told.
+pub(crate) fn apply(
+    fd: BorrowedFd<'_>,
+    handle: Handle,
+    now: &Metadata,
+    wanted: &Wanted,
+) -> io::Result<Withheld> {
     let wanted = Privileges::current().narrow(wanted);
     let uid = wanted.uid.filter(|&uid| uid != now.uid);
     let gid = wanted.gid.filter(|&gid| gid != now.gid);
@@ -89,15 +104,61 @@ pub(crate) fn apply(fd: BorrowedFd<'_>, handle: Handle, now: &Metadata, wanted: 
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?;
     }
-    if let Some(mode) = wanted.mode
-        && now.kind != Kind::Symlink
-        && (chowned || mode != now.mode)
-    {
-        match handle {
-            Handle::Open => rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode & 0o7777)))?,
-            Handle::PathOnly => sys::chmod_by_handle(fd, mode & 0o7777)?,
+    let mode = wanted.mode.filter(|_| now.kind != Kind::Symlink);
+    let known = (!chowned).then_some(now.mode);
+    let withheld = match &wanted.extended {
+        None => set_mode(fd, handle, mode, known).map(|()| Withheld::default())?,
+        Some(extended) => set_extended(fd, handle, now, extended, mode, known)?,
+    };
+    set_times(fd, handle, &wanted)?;
+    Ok(withheld)
+}
+
+/// Sets the mode, unless it is known to be that already.
+fn set_mode(fd: BorrowedFd<'_>, handle: Handle, mode: Option<u16>, known: Option<u16>) -> io::Result<()> {
+    match mode.filter(|_| mode != known) {
+        None => Ok(()),
+        Some(mode) => chmod(fd, handle, mode),
+    }
+}
+
+/// Sets lists, attributes and the mode, which the access list is a part of.
+fn set_extended(
+    fd: BorrowedFd<'_>,
+    handle: Handle,
+    now: &Metadata,
+    extended: &Extended,
+    mode: Option<u16>,
+    mut known: Option<u16>,
+) -> io::Result<Withheld> {
+    let place = Place::of(fd, handle);
+    let mut changes = Reconciling::begin(&place, extended)?;
+    let mut mode = mode;
+    if changes.changes_xattrs() && now.mode & OWNER_WRITES == 0 && !Privileges::current().is_root() {
+        // Only who may write a file may set its attributes; its owner may allow himself to.
+        mode = mode.or(Some(now.mode)).filter(|_| now.kind != Kind::Symlink);
+        if mode.is_some() {
+            chmod(fd, handle, now.mode | OWNER_WRITES)?;
+            known = None;
         }
     }
+    changes.xattrs()?;
+    let permissions = mode.unwrap_or(now.mode);
+    if changes.set_acls(permissions)? {
+        known = known.map(|known| known & !0o777 | permissions & 0o777);
+    }
+    set_mode(fd, handle, mode, known)?;
+    changes.finish()
+}
+
+fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result<()> {
+    match handle {
+        Handle::Open => Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode & 0o7777)))?),
+        Handle::PathOnly => sys::chmod_by_handle(fd, mode & 0o7777),
+    }
+}
+
+fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> io::Result<()> {
     if let Some(mtime) = wanted.mtime {
         let times = Timestamps {
             last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -114,6 +175,8 @@ pub(crate) fn apply(fd: BorrowedFd<'_>, handle: Handle, now: &Metadata, wanted: 
     Ok(())
 }
 
+const OWNER_WRITES: u16 = 0o200;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,9 +185,9 @@ mod tests {
     fn what_may_not_be_set_is_not_asked_for() {
         let wanted = Wanted { mode: Some(0o4755), uid: Some(7), gid: Some(20), ..Wanted::default() };
         let user = Privileges { root: false, groups: vec![20, 30] };
-        assert_eq!(user.narrow(&wanted), Wanted { uid: None, ..wanted });
+        assert_eq!(user.narrow(&wanted), Wanted { uid: None, ..wanted.clone() });
         let other = Privileges { root: false, groups: vec![30] };
-        assert_eq!(other.narrow(&wanted), Wanted { uid: None, gid: None, ..wanted });
+        assert_eq!(other.narrow(&wanted), Wanted { uid: None, gid: None, ..wanted.clone() });
         let root = Privileges { root: true, groups: Vec::new() };
         assert_eq!(root.narrow(&wanted), wanted);
     }

@@ -30,6 +30,7 @@ use rustix::{
 use crate::{
     attributes::{self, Handle, Wanted},
     component::{Component, RelPath},
+    extended::Withheld,
     metadata::{DeviceNumber, Kind, Metadata},
     names::{Name, stat_in_disk_order},
     source_file::{SourceFile, stat_fd},
@@ -307,7 +308,7 @@ impl Dir {
     /// # Errors
     /// What the system says; `EISDIR` (or `ENOTEMPTY`) when a directory is there. `target` must have
     /// 1 to 4095 bytes and no NUL.
-    pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<()> {
+    pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
         self.replace(name, Kind::Symlink, wanted, |temp| symlinkat(target, &self.fd, temp.as_c_str()))
     }
 
@@ -315,7 +316,7 @@ impl Dir {
     ///
     /// # Errors
     /// As [`Dir::make_symlink`]; `EPERM` for a device without privileges.
-    pub fn make_special(&self, name: &Component, special: Special, wanted: &Wanted) -> io::Result<()> {
+    pub fn make_special(&self, name: &Component, special: Special, wanted: &Wanted) -> io::Result<Withheld> {
         let (kind, file_type, number) = match special {
             Special::Fifo => (Kind::Fifo, FileType::Fifo, DeviceNumber::default()),
             Special::Socket => (Kind::Socket, FileType::Socket, DeviceNumber::default()),
@@ -334,12 +335,13 @@ impl Dir {
         kind: Kind,
         wanted: &Wanted,
         create: impl Fn(&Component) -> rustix::io::Result<()>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Withheld> {
         let temp = temp_name()?;
         create(&temp)?;
-        let placed = self
-            .set_attributes(&temp, kind, wanted)
-            .and_then(|()| Ok(renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?));
+        let placed = self.set_attributes(&temp, kind, wanted).and_then(|withheld| {
+            renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?;
+            Ok(withheld)
+        });
         if placed.is_err() {
             // Nothing more can be done for the leftover than the next run's cleaning does.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
@@ -392,7 +394,7 @@ impl Dir {
     /// # Errors
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of
     /// another type (see [`is_wrong_type`]).
-    pub fn set_attributes(&self, name: &Component, kind: Kind, wanted: &Wanted) -> io::Result<()> {
+    pub fn set_attributes(&self, name: &Component, kind: Kind, wanted: &Wanted) -> io::Result<Withheld> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
         let now = stat_fd(fd.as_fd())?;
@@ -406,7 +408,7 @@ impl Dir {
     ///
     /// # Errors
     /// What the system says.
-    pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<()> {
+    pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<Withheld> {
         let handle = if self.path_only { Handle::PathOnly } else { Handle::Open };
         attributes::apply(self.fd.as_fd(), handle, &self.metadata()?, wanted)
     }
@@ -562,9 +564,9 @@ mod tests {
         root.make_dir(&name(b"a"), 0o755).unwrap();
         let a = root.open_child(&name(b"a")).unwrap();
         a.make_dir(&name(b"b"), 0o755).unwrap();
-        a.make_symlink(&name(b"link"), b"b", &Wanted::default()).unwrap();
-        a.make_special(&name(b"fifo"), Special::Fifo, &Wanted::default()).unwrap();
-        root.make_symlink(&name(b"up"), b"..", &Wanted::default()).unwrap();
+        let _ = a.make_symlink(&name(b"link"), b"b", &Wanted::default()).unwrap();
+        let _ = a.make_special(&name(b"fifo"), Special::Fifo, &Wanted::default()).unwrap();
+        let _ = root.make_symlink(&name(b"up"), b"..", &Wanted::default()).unwrap();
         for path in ["", "a", "a/b", "a/link", "a/link/x", "a/fifo", "a/none", "up", "up/etc", "a/b/c"] {
             let path = RelPath::parse(path.as_bytes()).unwrap();
             let plain = root.open_beneath_by(&path, |_, _| None);

@@ -15,10 +15,12 @@
 //! No network, no policy, no threads but those that read directories ahead of a walk: which entries are copied or removed is decided by the
 //! engine. Linux only.
 
+pub mod acl;
 pub mod attributes;
 pub mod commit;
 pub mod component;
 pub mod dir;
+pub mod extended;
 pub mod extents;
 pub mod filter;
 pub mod ids;
@@ -36,10 +38,12 @@ pub mod sys;
 pub mod walk;
 
 pub use crate::{
+    acl::Acl,
     attributes::{Privileges, Wanted},
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{Dir, DirLock, Listing, Special},
+    extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,

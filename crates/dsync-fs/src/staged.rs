@@ -23,6 +23,7 @@ use crate::{
     commit::{CommitError, Durability},
     component::Component,
     dir::{Dir, retry},
+    extended::Withheld,
     metadata::{Kind, Stamp},
     source_file::{read_full_at, stat_fd},
 };
@@ -44,6 +45,7 @@ pub struct PreparedFile {
     target: Component,
     basis: Option<Stamp>,
     displaces: bool,
+    withheld: Withheld,
 }
 
 /// A name that is removed from its directory when dropped.
@@ -159,11 +161,12 @@ impl StagedFile {
         basis: Option<Stamp>,
         durability: Durability,
     ) -> io::Result<PreparedFile> {
-        attributes::apply(self.fd.as_fd(), Handle::Open, &stat_fd(self.fd.as_fd())?, wanted)?;
+        let now = stat_fd(self.fd.as_fd())?;
+        let withheld = attributes::apply(self.fd.as_fd(), Handle::Open, &now, wanted)?;
         if durability == Durability::File {
             retry(|| fdatasync(&self.fd))?;
         }
-        Ok(PreparedFile { temp: self.temp, target: self.target, basis, displaces: false })
+        Ok(PreparedFile { temp: self.temp, target: self.target, basis, displaces: false, withheld })
     }
 }
 
@@ -189,6 +192,11 @@ impl PreparedFile {
     pub fn displace(&mut self) -> Component {
         self.displaces = true;
         self.temp.name.clone()
+    }
+
+    /// What its filesystem could not hold of its attributes.
+    pub fn withheld(&self) -> Withheld {
+        self.withheld
     }
 
     /// Renames the file over its target. Makes nothing durable: see

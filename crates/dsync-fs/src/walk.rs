@@ -32,6 +32,7 @@ use self::{
 use crate::{
     component::{Component, InvalidComponent, RelPath},
     dir::Dir,
+    extended::{Extended, ExtendedScope},
     filter::FilterSet,
     metadata::{Kind, Metadata},
     operand::OperandForm,
@@ -89,7 +90,7 @@ pub struct OperandProblem {
 
 /// A walk in progress: an iterator over [`WalkedDir`]s, the root first.
 pub struct Walk {
-    root: Option<Metadata>,
+    root: Option<(Metadata, Arc<Dir>)>,
     named_count: u32,
     single_file: bool,
     problems: Vec<OperandProblem>,
@@ -202,7 +203,15 @@ impl Walk {
     /// Attributes of the transfer's root: those of the first operand that stands for its contents.
     /// `None` when none does: the root is then only the place where named entries meet.
     pub fn root(&self) -> Option<&Metadata> {
-        self.root.as_ref()
+        self.root.as_ref().map(|(metadata, _)| metadata)
+    }
+
+    /// Lists and attributes of the transfer's root; `None` where [`root`](Self::root) is `None`.
+    ///
+    /// # Errors
+    /// As [`Dir::own_extended`].
+    pub fn root_extended(&self, scope: ExtendedScope) -> io::Result<Option<Extended>> {
+        self.root.as_ref().map(|(_, dir)| dir.own_extended(scope)).transpose()
     }
 
     /// Number of entries of the root that operands name themselves.
@@ -255,7 +264,7 @@ struct Opening {
     /// Layers that stand for the root's contents, in the order of the operands.
     contents: Vec<u32>,
     named: Vec<Named>,
-    root: Option<Metadata>,
+    root: Option<(Metadata, Arc<Dir>)>,
     problems: Vec<OperandProblem>,
     /// Operands of one directory, as a shell's `*` makes them, share one handle.
     parents: HashMap<PathBuf, Arc<Dir>>,
@@ -272,7 +281,7 @@ impl Opening {
     fn contents(&mut self, path: &Path, recursive: bool) -> io::Result<()> {
         let base = Arc::new(Dir::open_operand(path)?);
         let metadata = base.metadata()?;
-        self.root.get_or_insert(metadata);
+        self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if recursive {
             let layer = self.layer(base, metadata.dev);
             self.contents.push(layer);

@@ -207,7 +207,7 @@ fn links_and_specials_get_their_attributes_and_replace_what_was_there() {
     }
     let device = dsync_fs::DeviceNumber { major: 1, minor: 3 };
     match dir.make_special(&name("null"), Special::CharDevice(device), &wanted) {
-        Ok(()) => {
+        Ok(_) => {
             let metadata = dir.stat(&name("null")).unwrap();
             assert_eq!((metadata.kind, metadata.rdev, metadata.mode), (Kind::CharDevice, device, 0o640));
             assert!(fs::metadata(scratch.path().join("null")).unwrap().file_type().is_char_device());

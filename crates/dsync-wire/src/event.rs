@@ -73,7 +73,7 @@ pub enum FileType {
 
 /// Which attributes differ: a set of the constants below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Changes(u8);
+pub struct Changes(u16);
 
 impl Changes {
     /// Nothing differs.
@@ -92,15 +92,22 @@ impl Changes {
     pub const OWNER: Self = Self(32);
     /// Group.
     pub const GROUP: Self = Self(64);
+    /// Access control lists.
+    pub const ACL: Self = Self(128);
+    /// Extended attributes.
+    pub const XATTRS: Self = Self(256);
+
+    /// All bits that mean something.
+    const KNOWN: u16 = 0x1ff;
 
     /// The bits as they travel.
-    pub fn bits(self) -> u8 {
+    pub fn bits(self) -> u16 {
         self.0
     }
 
     /// Checks bits from the wire; `None` when an unknown bit is set.
-    pub fn from_bits(bits: u8) -> Option<Self> {
-        (bits & 0x80 == 0).then_some(Self(bits))
+    pub fn from_bits(bits: u16) -> Option<Self> {
+        (bits & !Self::KNOWN == 0).then_some(Self(bits))
     }
 
     /// True when every bit of `other` is set.
@@ -202,6 +209,9 @@ pub struct Report {
     pub vanished: u64,
     /// Entries that failed in another way.
     pub failed: u64,
+    /// Entries that are in place without some of their access control lists or extended attributes, which
+    /// the destination's filesystem cannot hold or its user may not set.
+    pub attributes_withheld: u64,
     /// Deletions that were not made because the source could not be read completely.
     pub deletions_withheld: u64,
     /// Deletions that exceeded `max_delete`; none was made when this is not 0.

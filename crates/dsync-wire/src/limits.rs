@@ -43,6 +43,18 @@ pub const MAX_PATH: usize = MAX_PATH_DEPTH * (MAX_NAME + 1);
 /// Bytes of a symbolic link's text: what Linux stores at most.
 pub const MAX_SYMLINK: usize = 4095;
 
+/// Bytes of an extended attribute's name: what Linux stores at most.
+pub const MAX_XATTR_NAME: usize = 255;
+
+/// Bytes of an extended attribute's value: what Linux stores at most.
+pub const MAX_XATTR_VALUE: usize = 64 << 10;
+
+/// Extended attributes of one entry. Linux lists names of 64 KiB at most; the shortest takes seven bytes.
+pub const MAX_XATTRS: usize = 9362;
+
+/// Named users or groups of one access control list: what the largest value has room for.
+pub const MAX_ACL_NAMED: usize = 8191;
+
 /// Operands of one side in `Start`.
 pub const MAX_OPERANDS: usize = 4096;
 

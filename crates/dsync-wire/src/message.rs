@@ -16,6 +16,8 @@
 //! destination           Report;  source: Bye
 //! ```
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot};
 
@@ -211,7 +213,7 @@ pub struct Entry {
 }
 
 /// Attributes that every type of entry has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Attributes {
     /// Permission bits, 0 to 0o7777.
     pub mode: u16,
@@ -221,6 +223,47 @@ pub struct Attributes {
     pub uid: u32,
     /// Group's number.
     pub gid: u32,
+    /// Access control lists and extended attributes, as far as the run copies them. `None` when it copies
+    /// neither, or when they could not be read: the destination's are then left as they are.
+    pub extended: Option<Arc<Extended>>,
+}
+
+/// The access control lists and extended attributes of one entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Extended {
+    /// Who may do what; `None` where the permission bits say it all.
+    pub access: Option<Acl>,
+    /// What new entries of a directory begin with.
+    pub default: Option<Acl>,
+    /// Extended attributes in strictly ascending order of their names.
+    pub xattrs: Vec<Xattr>,
+}
+
+/// A POSIX access control list. Permissions are bits: 4 read, 2 write, 1 execute; numbers are the
+/// source's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Acl {
+    /// The owner's permissions.
+    pub user: u8,
+    /// The owning group's permissions.
+    pub group: u8,
+    /// The most that groups and named users get.
+    pub mask: Option<u8>,
+    /// Everybody else's permissions.
+    pub other: u8,
+    /// Named users, in strictly ascending order.
+    pub users: Vec<(u32, u8)>,
+    /// Named groups, in strictly ascending order.
+    pub groups: Vec<(u32, u8)>,
+}
+
+/// One extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Xattr {
+    /// Its name with its name space (`user.comment`), 1 to 255 bytes without NUL.
+    pub name: Vec<u8>,
+    /// Its value, at most [`MAX_XATTR_VALUE`](crate::limits::MAX_XATTR_VALUE) bytes.
+    pub value: Vec<u8>,
 }
 
 /// A point in time as filesystems keep it.
@@ -339,6 +382,8 @@ pub enum Operation {
     Delete = 11,
     /// Listing a directory of the destination.
     ReadDestination = 12,
+    /// Reading access control lists or extended attributes.
+    ReadAttributes = 13,
 }
 
 /// Why something could not be done.

@@ -23,6 +23,10 @@ pub struct SyncOptions {
     pub owner: bool,
     /// Make groups equal (`-g`); without privileges only to groups the user is in.
     pub group: bool,
+    /// Make access control lists equal (`-A`); implies `perms`.
+    pub acls: bool,
+    /// Make extended attributes equal (`-X`): all of `user.*`, as root all but `system.*`.
+    pub xattrs: bool,
     /// Map owners and groups by number even where a name is known.
     pub numeric_ids: bool,
     /// Copy character and block devices (`--devices`), as root only.

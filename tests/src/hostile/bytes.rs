@@ -58,10 +58,10 @@ impl Message {
         self.byte(codec).int(raw_len).bytes(bytes)
     }
 
-    /// Adds `attributes`: mode 0755, time 0, owner and group 0.
+    /// Adds `attributes`: mode 0755, time 0, owner and group 0, no attribute set.
     #[must_use]
     pub fn attributes(self) -> Self {
-        self.int(0o755).sint(0).int(0).int(0).int(0)
+        self.int(0o755).sint(0).int(0).int(0).int(0).byte(0)
     }
 
     /// The message as a frame.
@@ -145,7 +145,8 @@ pub fn raw_listing(dir: u64, flags: u8, content: &[u8]) -> Vec<u8> {
 
 /// The content of a listing's `packed`.
 pub fn entries(items: &[Item]) -> Vec<u8> {
-    let mut out = Vec::new();
+    // No attribute sets.
+    let mut out = vec![0];
     put_int(&mut out, items.len() as u64);
     let (mut before, mut seconds): (&[u8], i64) = (&[], 0);
     for item in items {

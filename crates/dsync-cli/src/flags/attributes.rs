@@ -11,8 +11,8 @@ use super::Group;
 pub(crate) struct Attributes {
     /// Archive: same as -rlptgoD
     ///
-    /// Copies everything that an ordinary backup needs except hard links, ACLs and extended attributes,
-    /// which dsync does not copy yet. A later --no-OPTION takes a part out: -a --no-owner.
+    /// Copies everything that an ordinary backup needs except hard links, ACLs (-A) and extended attributes
+    /// (-X). A later --no-OPTION takes a part out: -a --no-owner.
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
     /// Copy directories and what is in them
@@ -47,6 +47,20 @@ pub(crate) struct Attributes {
     /// By name, by number where the destination does not know the name.
     #[arg(short = 'o', long)]
     pub(crate) owner: bool,
+    /// Make access control lists equal; implies --perms
+    ///
+    /// POSIX lists, the default ones of directories included. Users and groups in them are mapped as owners
+    /// are. Entries whose lists the destination cannot hold are copied without them, counted, and the exit
+    /// code is 23.
+    #[arg(short = 'A', long)]
+    pub(crate) acls: bool,
+    /// Make extended attributes equal
+    ///
+    /// All of user.*, and as root every other name space but system.*, file capabilities included; attributes
+    /// that the source does not have are removed. What is in user.rsync.%* is left alone. Entries whose
+    /// attributes the destination cannot hold are copied without them, counted, and the exit code is 23.
+    #[arg(short = 'X', long)]
+    pub(crate) xattrs: bool,
     /// Same as --devices --specials
     #[arg(short = 'D')]
     pub(crate) devices_specials: bool,
@@ -74,6 +88,8 @@ impl Group for Attributes {
             ("times", &mut self.times),
             ("group", &mut self.group),
             ("owner", &mut self.owner),
+            ("acls", &mut self.acls),
+            ("xattrs", &mut self.xattrs),
             ("devices_specials", &mut self.devices_specials),
             ("devices", &mut self.devices),
             ("specials", &mut self.specials),

@@ -4,7 +4,7 @@
 //! and `-a --no-D --devices` copies devices but no fifos. Each switch gets a hidden opposite under its
 //! long and its short name (`--no-perms`, `--no-p`); the state of a switch is then a comparison of
 //! positions on the command line. Options that rsync has, dsync lacks and a script may turn off
-//! (`--no-acls`) are taken as well: what they ask for is what dsync does.
+//! (`--no-inplace`) are taken as well: what they ask for is what dsync does.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
@@ -84,6 +84,7 @@ fn hidden_switch(id: String, long: String) -> Arg {
 /// Options that turn others on.
 const IMPLIED: &[(&str, &[&str])] = &[
     ("archive", &["recursive", "links", "perms", "times", "group", "owner", "devices", "specials"]),
+    ("acls", &["perms"]),
     ("devices_specials", &["devices", "specials"]),
     ("partial_progress", &["progress"]),
     ("info", &["progress"]),

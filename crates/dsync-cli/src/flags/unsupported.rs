@@ -22,7 +22,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Finds the option that a word like `--acls`, `-A` or `--no-motd` names.
+    /// Finds the option that a word like `--crtimes`, `-N` or `--no-motd` names.
     pub(crate) fn find(word: &str) -> Option<Self> {
         let found = match word.strip_prefix("--") {
             Some(long) => TABLE.iter().find(|option| option.has_long(long)),
@@ -97,7 +97,6 @@ const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows the
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
     option("8-bit-output").letter('8').negatable().advice("leave it out: valid UTF-8 is always printed as it is"),
-    option("acls").letter('A').negatable(),
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("append").negatable(),
     option("append-verify"),
@@ -199,7 +198,6 @@ static TABLE: &[Foreign] = &[
     option("usermap"),
     option("write-batch"),
     option("write-devices").negatable(),
-    option("xattrs").letter('X').negatable(),
     option("").letter('F').advice("use --exclude-from"),
 ];
 
@@ -275,11 +273,11 @@ mod tests {
 
     #[test]
     fn words_are_found_by_name_letter_and_alias() {
-        assert_eq!(Foreign::find("--acls").unwrap().to_string(), "--acls (-A)");
-        assert_eq!(Foreign::find("-A").unwrap().to_string(), "--acls (-A)");
+        assert_eq!(Foreign::find("--crtimes").unwrap().to_string(), "--crtimes (-N)");
+        assert_eq!(Foreign::find("-N").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-F").unwrap().to_string(), "-F");
         assert_eq!(Foreign::find("--zt").unwrap().to_string(), "--compress-threads");
-        for unknown in ["--aclss", "-AX", "--", "-", "", "acls", "-Q"] {
+        for unknown in ["--crtimess", "-NX", "--", "-", "", "crtimes", "-Q"] {
             assert_eq!(Foreign::find(unknown), None, "{unknown}");
         }
     }

@@ -38,11 +38,12 @@ pub(super) fn submit(
         Ok(staged) => staged,
         Err(error) => return file.broke(site, Operation::WriteFile, error),
     };
-    let mut wanted = file.wanted;
+    let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
+            site.withheld(prepared.withheld());
             file.arrived(site);
             let commit = Commit { prepared, file: Arc::clone(file) };
             // The committer ends early only when the run has failed.

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 
 use dsync_fs::{
-    Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError, Timestamp, Wanted,
+    Component, Dir, Extended, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError, Timestamp,
+    Wanted,
 };
 use dsync_wire::{
     event::{Action, Planned},
@@ -104,7 +105,7 @@ impl Deletions {
         }
         directory.defer();
         self.entries += entries.len() as u64;
-        let record = Record { path: directory.path.clone(), wanted: directory.wanted().copied(), entries };
+        let record = Record { path: directory.path.clone(), wanted: directory.wanted().cloned(), entries };
         self.spool.push(&record.encode()).map_err(spool_error)?;
         Ok(())
     }
@@ -230,9 +231,6 @@ fn directory(
         }
         site.touched(&dir);
     }
-    if site.policy.options.dry_run {
-        return Ok(());
-    }
     settle(site, &record.path, Some(&dir), record.wanted.as_ref())
 }
 
@@ -344,13 +342,16 @@ impl Record {
         let path = self.path.as_bytes();
         bytes.extend((path.len() as u64).to_ne_bytes());
         bytes.extend(path);
-        let wanted = self.wanted.unwrap_or_default();
+        let wanted = self.wanted.clone().unwrap_or_default();
         let mtime = wanted.mtime.map(|time| (time.seconds, time.nanoseconds));
         for field in [wanted.mode.map(u32::from), wanted.uid, wanted.gid, mtime.map(|(_, n)| n)] {
             bytes.push(u8::from(field.is_some()));
             bytes.extend(field.unwrap_or(0).to_ne_bytes());
         }
         bytes.extend(mtime.map_or(0, |(seconds, _)| seconds).to_ne_bytes());
+        let extended = wanted.extended.map_or_else(Vec::new, |extended| extended.to_bytes());
+        bytes.extend((extended.len() as u64).to_ne_bytes());
+        bytes.extend(extended);
         for (name, kind) in &self.entries {
             let name = name.as_bytes();
             bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
@@ -373,11 +374,18 @@ impl Record {
         };
         let (mode, uid, gid, nanoseconds) = (field()?, field()?, field()?, field()?);
         let seconds = i64::from_ne_bytes(take(&mut rest)?);
+        let len = usize::try_from(u64::from_ne_bytes(take(&mut rest)?)).ok()?;
+        let (extended, tail) = rest.split_at_checked(len)?;
+        rest = tail;
         let wanted = Wanted {
             mode: mode.and_then(|mode| u16::try_from(mode).ok()),
             mtime: nanoseconds.map(|nanoseconds| Timestamp { seconds, nanoseconds }),
             uid,
             gid,
+            extended: match extended {
+                [] => None,
+                bytes => Some(Arc::new(Extended::from_bytes(bytes)?)),
+            },
         };
         let mut entries = Vec::new();
         while !rest.is_empty() {
@@ -420,9 +428,10 @@ mod tests {
             mtime: Some(Timestamp { seconds: -5, nanoseconds: 7 }),
             uid: None,
             gid: Some(u32::MAX),
+            extended: Some(Arc::new(Extended::default())),
         };
         let entries = vec![(component(&[b'x'; 255]), Kind::Dir), (component(b"y"), Kind::BlockDevice)];
-        let record = Record { path: path.clone(), wanted: Some(wanted), entries: entries.clone() };
+        let record = Record { path: path.clone(), wanted: Some(wanted.clone()), entries: entries.clone() };
         let bytes = record.encode();
         let back = Record::decode(&bytes).unwrap();
         assert_eq!((back.path, back.wanted, back.entries), (path, Some(wanted), entries));

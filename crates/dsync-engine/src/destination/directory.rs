@@ -79,7 +79,7 @@ impl Directory {
     }
 }
 
-/// Sets a directory's final attributes.
+/// Sets a directory's final attributes, except in a dry run.
 pub(super) fn settle(
     site: &Site<'_>,
     path: &RelPath,
@@ -87,8 +87,14 @@ pub(super) fn settle(
     wanted: Option<&Wanted>,
 ) -> Result<(), SyncError> {
     let (Some(dir), Some(wanted)) = (dir, wanted) else { return Ok(()) };
+    if site.policy.options.dry_run {
+        return Ok(());
+    }
     match dir.set_own_attributes(wanted) {
-        Ok(()) => Ok(()),
+        Ok(withheld) => {
+            site.withheld(withheld);
+            Ok(())
+        }
         Err(error) => site.problem(Operation::SetAttributes, path, cause(&error)),
     }
 }

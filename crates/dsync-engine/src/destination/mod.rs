@@ -29,7 +29,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath};
+use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Withheld};
 use dsync_wire::{
     event::Report,
     message::{Cause, ControlMessage, EntryId, Operation, Problem},
@@ -230,6 +230,13 @@ impl<'a> Site<'a> {
     fn touched(&self, dir: &Arc<Dir>) {
         if let Ok(device) = dir.device() {
             lock(&self.touched).entry(device).or_insert_with(|| Arc::clone(dir));
+        }
+    }
+
+    /// Counts an entry that could not get all of its lists and attributes.
+    fn withheld(&self, withheld: Withheld) {
+        if withheld.0 {
+            self.account.amend(|report| report.attributes_withheld += 1);
         }
     }
 

@@ -15,8 +15,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{
-    Component, Dir, FilterSet, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, is_temp_name,
-    walk::default_readers,
+    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, ListAhead, ListedPart, Metadata, RelPath,
+    Spare, is_temp_name, walk::default_readers,
 };
 use dsync_wire::{
     event::{Action, FileType, Planned},
@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    plan::{Verdict, file_type},
+    plan::{Standing, Verdict, file_type},
     source::MAX_UNRELEASED_ENTRIES,
 };
 
@@ -170,11 +170,8 @@ impl Planner<'_> {
         };
         let (wanted, state) = match (&tops.root, &target.root) {
             (Some(attributes), root) => {
-                let existing = match root {
-                    Some(dir) if !target.created => dir.metadata().ok(),
-                    _ => None,
-                };
-                self.root_entry(attributes, existing.as_ref(), state)?
+                let existing = root.as_deref().filter(|_| !target.created);
+                self.root_entry(attributes, existing, state)?
             }
             (None, _) => (None, state),
         };
@@ -189,13 +186,20 @@ impl Planner<'_> {
 
     /// Compares the root directory's own attributes.
     fn root_entry(
-        &self,
+        &mut self,
         attributes: &dsync_wire::message::Attributes,
-        existing: Option<&Metadata>,
+        root: Option<&Dir>,
         state: Presence,
     ) -> Result<(Option<dsync_fs::Wanted>, Presence), SyncError> {
-        let owner = self.owners.of(attributes);
-        let verdict = self.site.policy.decide_attributes(&EntryKind::Directory, attributes, owner, existing);
+        let mapped = self.owners.of(attributes);
+        let existing = root.and_then(|dir| dir.metadata().ok());
+        let verdict = self.site.policy.decide_attributes(
+            &EntryKind::Directory,
+            attributes,
+            &mapped,
+            existing.as_ref(),
+            &Here { dir: root, name: None },
+        );
         self.site.account.amend(|report| report.listed.directories += 1);
         self.site.account.planned(Planned {
             action: verdict.action,
@@ -507,23 +511,10 @@ impl Planner<'_> {
         }
     }
 
-    fn decide(&self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
-        let owner = self.owners.of(&entry.attributes);
-        let dir = place.directory.dir.as_ref();
-        let link_equal = || match (&entry.kind, dir) {
-            (EntryKind::Symlink { target }, Some(dir)) => {
-                dir.read_link(place.name).is_ok_and(|here| here == *target)
-            }
-            _ => false,
-        };
-        let content_equal = || match (&entry.kind, dir) {
-            (EntryKind::File { content: Some(content), .. }, Some(dir)) => dir
-                .open_source(place.name)
-                .and_then(|file| crate::content::hash(&file))
-                .is_ok_and(|here| here == *content),
-            _ => false,
-        };
-        self.site.policy.decide(entry, owner, existing, link_equal, content_equal)
+    fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
+        let mapped = self.owners.of(&entry.attributes);
+        let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name) };
+        self.site.policy.decide(entry, &mapped, existing, &here)
     }
 
     /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
@@ -614,7 +605,8 @@ impl Planner<'_> {
             // Not there, and under `existing` not made.
             _ => Presence::Ignored,
         };
-        let announced = Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted), state };
+        let announced =
+            Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted.clone()), state };
         self.children.push(announced);
         Ok(())
     }
@@ -655,7 +647,7 @@ impl Planner<'_> {
             Arc::clone(part),
             place.name.clone(),
             verdict.action,
-            verdict.wanted,
+            verdict.wanted.clone(),
             size,
         ));
         if place.displaced == Some(Kind::Dir) {
@@ -692,11 +684,12 @@ impl Planner<'_> {
         }
         let made = match kind {
             EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
-                dir.make_symlink(name, target, &verdict.wanted)
+                dir.make_symlink(name, target, &verdict.wanted).map(|withheld| self.site.withheld(withheld))
             }),
             other => match special(other) {
                 Some(special) => self.make(Operation::CreateSpecial, place, dir, |name| {
                     dir.make_special(name, special, &verdict.wanted)
+                        .map(|withheld| self.site.withheld(withheld))
                 }),
                 None => Ok(false),
             },
@@ -710,6 +703,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let set = dir.set_attributes(place.name, kind, &verdict.wanted);
+        let set = set.map(|withheld| self.site.withheld(withheld));
         if set.is_ok() {
             self.site.touched(dir);
         }
@@ -760,10 +754,7 @@ impl Planner<'_> {
             Presence::Old { dirty } => dirty,
             Presence::Imagined | Presence::Ignored => false,
         };
-        if dirty
-            && !self.site.policy.options.dry_run
-            && let Ok(dir) = self.open(&announced.path)
-        {
+        if dirty && let Ok(dir) = self.open(&announced.path) {
             settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
         }
         Ok(())
@@ -789,6 +780,32 @@ impl Planner<'_> {
 
 fn gone() -> std::io::Error {
     std::io::ErrorKind::NotFound.into()
+}
+
+/// What stands at a name of the destination; without a name, the directory itself.
+struct Here<'a> {
+    dir: Option<&'a Dir>,
+    name: Option<&'a Component>,
+}
+
+impl Standing for Here<'_> {
+    fn link_equals(&self, target: &[u8]) -> bool {
+        let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
+        dir.read_link(name).is_ok_and(|here| here == target)
+    }
+
+    fn content_equals(&self, content: &[u8; 32]) -> bool {
+        let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
+        let hash = dir.open_source(name).and_then(|file| crate::content::hash(&file));
+        hash.is_ok_and(|here| here == *content)
+    }
+
+    fn extended(&self, scope: ExtendedScope) -> Option<Extended> {
+        match self.name {
+            Some(name) => self.dir?.extended(name, scope).ok(),
+            None => self.dir?.own_extended(scope).ok(),
+        }
+    }
 }
 
 /// Where an entry lands.

@@ -1,13 +1,15 @@
 //! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
 
-use std::{collections::HashSet, os::unix::ffi::OsStrExt, path::PathBuf};
+use std::{collections::HashSet, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
-use dsync_fs::{Component, DirRef, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
+use dsync_fs::{
+    Component, DirRef, ExtendedScope, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry,
+};
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
     message::{
-        Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, ListingEnd, Operation,
-        Problem, Tops,
+        Acl, Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, Extended, IdName, Listing,
+        ListingEnd, Operation, Problem, Tops, Xattr,
     },
     name::Name,
 };
@@ -48,11 +50,13 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         bytes: 0,
     };
     let root = walk.root().copied();
+    let mut extended = None;
     if let Some(root) = &root {
         lister.announce_ids(root)?;
+        extended = lister.root_extended(&walk)?.map(Arc::new);
     }
-    let tops =
-        Tops { root: root.as_ref().map(attributes), named: walk.named(), single_file: walk.single_file() };
+    let root_attributes = root.as_ref().map(|root| attributes(root, extended));
+    let tops = Tops { root: root_attributes, named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
     for problem in walk.operand_problems() {
         let path =
@@ -73,6 +77,24 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
 }
 
 impl Lister<'_> {
+    /// Lists and attributes of the root.
+    fn root_extended(&mut self, walk: &Walk) -> Result<Option<Extended>, SyncError> {
+        if self.scope().is_empty() {
+            return Ok(None);
+        }
+        match walk.root_extended(self.scope()) {
+            Ok(extended) => {
+                let extended = extended.map(wire_extended);
+                self.announce_named(extended.as_ref())?;
+                Ok(extended)
+            }
+            Err(error) => {
+                self.send_problem(Operation::ReadAttributes, &RelPath::root(), read::cause(&error))?;
+                Ok(None)
+            }
+        }
+    }
+
     /// Sends the entries of one directory, or of a part of it.
     fn directory(&mut self, dir: &WalkedDir) -> Result<(), SyncError> {
         for problem in &dir.problems {
@@ -80,14 +102,8 @@ impl Lister<'_> {
         }
         // The walk goes depth first: what it gives is always the directory that was noted last.
         let number = self.current.take().unwrap_or_else(|| self.directories.pop().flatten());
-        let mut rest = dir.entries.as_slice();
-        while let Some(number) = number {
-            let (part, tail) = rest.split_at(part_len(rest));
-            rest = tail;
-            self.part(number, dir, part, dir.last && rest.is_empty())?;
-            if rest.is_empty() {
-                break;
-            }
+        if let Some(number) = number {
+            self.entries(number, dir)?;
         }
         if dir.last {
             self.directories.extend(self.children.drain(..).rev());
@@ -97,47 +113,57 @@ impl Lister<'_> {
         Ok(())
     }
 
-    fn part(
-        &mut self,
-        number: EntryId,
-        dir: &WalkedDir,
-        walked: &[WalkedEntry],
-        last: bool,
-    ) -> Result<(), SyncError> {
-        let contents = self.contents(&dir.dir, walked);
-        let mut entries = Vec::with_capacity(walked.len());
-        let mut kept = Vec::with_capacity(walked.len());
-        let first = self.next_entry;
-        for (walked, content) in walked.iter().zip(contents) {
-            let content = match content {
-                Ok(content) => content,
-                Err(cause) => {
-                    self.send_problem(Operation::ReadFile, &dir.path.join(&walked.name), cause)?;
-                    None
+    /// Sends entries in messages of bounded size.
+    fn entries(&mut self, number: EntryId, dir: &WalkedDir) -> Result<(), SyncError> {
+        let mut draft = Draft::default();
+        for walked in dir.entries.chunks(self.batch_len()) {
+            for (walked, details) in walked.iter().zip(self.details(&dir.dir, walked)) {
+                let Some(entry) = self.entry(dir, walked, details)? else { continue };
+                if draft.is_full_for(&entry) {
+                    self.send(number, dir, std::mem::take(&mut draft), false)?;
                 }
-            };
-            let Some(entry) = entry(walked, content) else {
-                let path = dir.path.join(&walked.name);
-                self.send_problem(Operation::Stat, &path, Cause::Unrepresentable)?;
-                self.note_directory(walked, None);
-                continue;
-            };
-            self.announce_ids(&walked.metadata)?;
-            self.note_directory(walked, Some(EntryId(self.next_entry)));
-            let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
-            let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
-            // Sparse files may add up to more than 64 bits hold.
-            self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
-            kept.push((walked.name.clone(), size));
-            entries.push(entry);
-            self.next_entry += 1;
+                draft.add(walked, entry);
+                self.next_entry += 1;
+            }
         }
-        let part = Part { dir: dir.dir.clone(), first, entries: kept };
-        if !self.shared.catalogue.add(part, &self.shared.session.halt) {
-            return Ok(());
-        }
-        let listing = Listing { dir: number, last, complete: dir.complete, entries };
-        self.shared.session.control.send(&ControlMessage::Listing(listing))
+        self.send(number, dir, draft, dir.last)
+    }
+
+    /// Checks the next entry and tells what has to be known before it; `None` when it cannot be sent.
+    fn entry(
+        &mut self,
+        dir: &WalkedDir,
+        walked: &WalkedEntry,
+        details: Details,
+    ) -> Result<Option<Entry>, SyncError> {
+        let path = || dir.path.join(&walked.name);
+        let content = match details.content {
+            Ok(content) => content,
+            Err(cause) => {
+                self.send_problem(Operation::ReadFile, &path(), cause)?;
+                None
+            }
+        };
+        let extended = match details.extended {
+            Ok(extended) => extended.map(wire_extended),
+            Err(cause) => {
+                self.send_problem(Operation::ReadAttributes, &path(), cause)?;
+                None
+            }
+        };
+        self.announce_named(extended.as_ref())?;
+        let Some(entry) = entry(walked, content, extended.map(Arc::new)) else {
+            self.send_problem(Operation::Stat, &path(), Cause::Unrepresentable)?;
+            self.note_directory(walked, None);
+            return Ok(None);
+        };
+        self.announce_ids(&walked.metadata)?;
+        self.note_directory(walked, Some(EntryId(self.next_entry)));
+        let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
+        let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
+        // Sparse files may add up to more than 64 bits hold.
+        self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
+        Ok(Some(entry))
     }
 
     /// Notes a directory that the walk will come to.
@@ -147,38 +173,82 @@ impl Lister<'_> {
         }
     }
 
-    /// Content hashes of the regular files of a part, with `checksum` only.
-    fn contents(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Result<Option<[u8; 32]>, Cause>> {
-        if !self.shared.session.options.checksum {
-            return vec![Ok(None); walked.len()];
+    /// Sends a part of a directory's listing.
+    fn send(&self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
+        let Draft { entries, kept, .. } = draft;
+        let part =
+            Part { dir: dir.dir.clone(), first: self.next_entry - entries.len() as u64, entries: kept };
+        if !self.shared.catalogue.add(part, &self.shared.session.halt) {
+            return Ok(());
         }
-        walked
-            .par_iter()
-            .map(|entry| match entry.metadata.kind {
-                Kind::File => content(dir, &entry.name).map(Some),
+        let listing = Listing { dir: number, last, complete: dir.complete, entries };
+        self.shared.session.control.send(&ControlMessage::Listing(listing))
+    }
+
+    fn scope(&self) -> ExtendedScope {
+        let options = &self.shared.session.options;
+        ExtendedScope { acls: options.acls, xattrs: options.xattrs }
+    }
+
+    /// Entries whose details are read together: few where each may be large.
+    fn batch_len(&self) -> usize {
+        if self.scope().is_empty() { MAX_LISTING_ENTRIES } else { EXTENDED_BATCH }
+    }
+
+    /// What is read of entries beyond their metadata.
+    fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Details> {
+        let (scope, checksum) = (self.scope(), self.shared.session.options.checksum);
+        if scope.is_empty() && !checksum {
+            return walked.iter().map(|_| Details::default()).collect();
+        }
+        let details = |entry: &WalkedEntry| Details {
+            content: match entry.metadata.kind {
+                Kind::File if checksum => content(dir, &entry.name).map(Some),
                 _ => Ok(None),
-            })
-            .collect()
+            },
+            extended: match scope.is_empty() {
+                true => Ok(None),
+                false => dir
+                    .extended(&entry.name, &entry.metadata, scope)
+                    .map(Some)
+                    .map_err(|error| read::cause(&error)),
+            },
+        };
+        walked.par_iter().map(details).collect()
+    }
+
+    /// Sends the names of those whom access control lists name.
+    fn announce_named(&mut self, extended: Option<&Extended>) -> Result<(), SyncError> {
+        let lists = extended.into_iter().flat_map(|extended| [&extended.access, &extended.default]);
+        for acl in lists.flatten() {
+            for (group, named) in [(false, &acl.users), (true, &acl.groups)] {
+                named.iter().try_for_each(|&(id, _)| self.announce(group, id))?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends the names of owner and group before the first entry that has them.
     fn announce_ids(&mut self, metadata: &Metadata) -> Result<(), SyncError> {
         let options = &self.shared.session.options;
-        if options.numeric_ids {
+        let wanted = [(false, metadata.uid, options.owner), (true, metadata.gid, options.group)];
+        let preserved = wanted.into_iter().filter(|&(_, _, preserved)| preserved);
+        preserved.map(|(group, id, _)| (group, id)).try_for_each(|(group, id)| self.announce(group, id))
+    }
+
+    /// Sends the name of a user or group, once.
+    fn announce(&mut self, group: bool, id: u32) -> Result<(), SyncError> {
+        if self.shared.session.options.numeric_ids || !self.known_ids.insert((group, id)) {
             return Ok(());
         }
-        let wanted = [(false, metadata.uid, options.owner), (true, metadata.gid, options.group)];
-        for (group, id, preserved) in wanted {
-            if !preserved || !self.known_ids.insert((group, id)) {
-                continue;
+        let name = if group { self.names.group_name(id) } else { self.names.user_name(id) };
+        let sendable = |name: &Vec<u8>| (1..=MAX_ID_NAME).contains(&name.len()) && !name.contains(&0);
+        match name.filter(sendable) {
+            Some(name) => {
+                self.shared.session.control.send(&ControlMessage::IdName(IdName { group, id, name }))
             }
-            let name = if group { self.names.group_name(id) } else { self.names.user_name(id) };
-            let sendable = |name: &Vec<u8>| (1..=MAX_ID_NAME).contains(&name.len()) && !name.contains(&0);
-            if let Some(name) = name.filter(sendable) {
-                self.shared.session.control.send(&ControlMessage::IdName(IdName { group, id, name }))?;
-            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn problem(&self, step: WalkOperation, path: &[u8], error: &std::io::Error) -> Result<(), SyncError> {
@@ -197,25 +267,63 @@ impl Lister<'_> {
     }
 }
 
-/// How many of these entries fit in one message.
-fn part_len(entries: &[WalkedEntry]) -> usize {
-    let mut bytes = 0;
-    entries
-        .iter()
-        .take(MAX_LISTING_ENTRIES)
-        .take_while(|entry| {
-            bytes +=
-                ENTRY_BYTES + entry.name.as_bytes().len() + entry.link_target.as_ref().map_or(0, Vec::len);
-            bytes <= MAX_PART_BYTES
-        })
-        .count()
-        .max(1)
-        .min(entries.len())
+/// What is read of an entry beyond its metadata.
+struct Details {
+    /// Hash of a regular file, with `checksum` only.
+    content: Result<Option<[u8; 32]>, Cause>,
+    /// Lists and attributes, where they are copied.
+    extended: Result<Option<dsync_fs::Extended>, Cause>,
+}
+
+impl Default for Details {
+    fn default() -> Self {
+        Self { content: Ok(None), extended: Ok(None) }
+    }
+}
+
+/// A listing message that is being filled.
+#[derive(Default)]
+struct Draft {
+    entries: Vec<Entry>,
+    /// The same entries for the catalogue.
+    kept: Vec<(Component, u64)>,
+    /// Estimated size.
+    bytes: usize,
+    /// The last set of lists and attributes: neighbours often have the same.
+    last_set: Option<Arc<Extended>>,
+}
+
+impl Draft {
+    fn is_full_for(&self, entry: &Entry) -> bool {
+        let full =
+            self.entries.len() >= MAX_LISTING_ENTRIES || self.bytes + self.weight(entry) > MAX_PART_BYTES;
+        full && !self.entries.is_empty()
+    }
+
+    fn add(&mut self, walked: &WalkedEntry, mut entry: Entry) {
+        self.bytes += self.weight(&entry);
+        if let Some(set) = &mut entry.attributes.extended {
+            match &self.last_set {
+                Some(last) if last == set => *set = Arc::clone(last),
+                _ => self.last_set = Some(Arc::clone(set)),
+            }
+        }
+        let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
+        self.kept.push((walked.name.clone(), size));
+        self.entries.push(entry);
+    }
+
+    /// Bytes that an entry adds, about; a set that the entry before has as well adds none.
+    fn weight(&self, entry: &Entry) -> usize {
+        let text = if let EntryKind::Symlink { target } = &entry.kind { target.len() } else { 0 };
+        let set = entry.attributes.extended.as_ref().filter(|set| self.last_set.as_ref() != Some(set));
+        ENTRY_BYTES + entry.name.as_bytes().len() + text + set.map_or(0, |set| set.max_encoded_len())
+    }
 }
 
 /// The wire's form of a walked entry; `None` for one that it cannot express, such as a time that is
 /// further off than the sun's end.
-fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
+fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>, extended: Option<Arc<Extended>>) -> Option<Entry> {
     let metadata = &walked.metadata;
     let kind = match metadata.kind {
         Kind::File => EntryKind::File { size: metadata.size, content },
@@ -230,11 +338,25 @@ fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>) -> Option<Entry> {
     if !timestamp(metadata.mtime).is_valid() {
         return None;
     }
-    Some(Entry { name, kind, attributes: attributes(metadata) })
+    Some(Entry { name, kind, attributes: attributes(metadata, extended) })
 }
 
-fn attributes(metadata: &Metadata) -> Attributes {
-    Attributes { mode: metadata.mode, mtime: timestamp(metadata.mtime), uid: metadata.uid, gid: metadata.gid }
+fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>) -> Attributes {
+    let Metadata { mode, uid, gid, .. } = *metadata;
+    Attributes { mode, mtime: timestamp(metadata.mtime), uid, gid, extended }
+}
+
+/// The wire's form of what was read.
+fn wire_extended(read: dsync_fs::Extended) -> Extended {
+    let dsync_fs::Acls { access, default } = read.acls.unwrap_or_default();
+    let xattr = |xattr: dsync_fs::Xattr| Xattr { name: xattr.name.into_bytes(), value: xattr.value };
+    let xattrs = read.xattrs.unwrap_or_default().into_iter().map(xattr).collect();
+    Extended { access: access.map(wire_acl), default: default.map(wire_acl), xattrs }
+}
+
+fn wire_acl(acl: dsync_fs::Acl) -> Acl {
+    let dsync_fs::Acl { user, group, mask, other, users, groups } = acl;
+    Acl { user, group, mask, other, users, groups }
 }
 
 /// The unkeyed hash of a file's content.
@@ -245,6 +367,9 @@ fn content(dir: &DirRef, name: &Component) -> Result<[u8; 32], Cause> {
 
 /// Fixed part of an entry's estimated size.
 const ENTRY_BYTES: usize = 48;
+/// Entries whose lists and attributes are read together: enough for all processors, and at 512 KiB for each
+/// at the most 32 MiB.
+const EXTENDED_BATCH: usize = 64;
 /// Estimated bytes of one listing message: well under the frame limit, and small enough that the
 /// destination starts on a large directory before it is listed to its end.
 const MAX_PART_BYTES: usize = 128 << 10;

@@ -13,6 +13,7 @@ use std::{
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
+    extended::{Extended, ExtendedScope},
     metadata::Metadata,
     source_file::SourceFile,
     walk::WalkOptions,
@@ -92,6 +93,24 @@ impl DirRef {
     /// As [`Dir::stat`].
     pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
         self.first_found(name, |dir| dir.stat(name))
+    }
+
+    /// Reads the lists and attributes of the entry that the walk found under this name.
+    ///
+    /// # Errors
+    /// As [`Dir::extended`].
+    pub fn extended(&self, name: &Component, found: &Metadata, scope: ExtendedScope) -> io::Result<Extended> {
+        let several = self.0.layers.len() > 1;
+        self.first_found(name, |dir| {
+            // A directory of a later operand wins over what is none in an earlier one.
+            if several {
+                let here = dir.stat(name)?;
+                if (here.dev, here.ino) != (found.dev, found.ino) {
+                    return not_found();
+                }
+            }
+            dir.extended(name, scope)
+        })
     }
 
     /// The directory's path below the transfer's root. Cost: one step per level.

@@ -65,7 +65,7 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.byte(0);
             w.byte(planned.action as u8);
             w.byte(planned.kind as u8);
-            w.byte(planned.changes.bits());
+            w.u16(planned.changes.bits());
             w.bytes(&planned.path, MAX_PATH, "path")?;
             w.bytes(&planned.target, MAX_SYMLINK, "link text")?;
             w.file_len(planned.size, "file size")
@@ -83,7 +83,7 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         0 => Event::Planned(Planned {
             action: r.choice("action", action)?,
             kind: r.choice("type of entry", file_type)?,
-            changes: r.choice("changes", Changes::from_bits)?,
+            changes: decode_changes(r)?,
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
             target: r.bytes(MAX_SYMLINK, "link text")?.to_vec(),
             size: r.file_len("file size")?,
@@ -91,6 +91,12 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
     })
+}
+
+fn decode_changes(r: &mut Reader<'_>) -> Result<Changes, DecodeError> {
+    let offset = r.offset();
+    let bits = r.u16("changes")?;
+    Changes::from_bits(bits).ok_or_else(|| r.value(u64::from(bits), offset, "changes"))
 }
 
 pub(super) fn encode_progress(progress: &Progress, w: &mut Writer<'_>) {
@@ -142,6 +148,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         syncs,
         vanished,
         failed,
+        attributes_withheld,
         deletions_withheld,
         deletions_over_limit,
     } = *report;
@@ -156,6 +163,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         syncs,
         vanished,
         failed,
+        attributes_withheld,
         deletions_withheld,
         deletions_over_limit,
     ] {
@@ -187,6 +195,7 @@ pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
         syncs: r.u64("count")?,
         vanished: r.u64("count")?,
         failed: r.u64("count")?,
+        attributes_withheld: r.u64("count")?,
         deletions_withheld: r.u64("count")?,
         deletions_over_limit: r.u64("count")?,
     })
@@ -207,6 +216,7 @@ fn operation(code: u8) -> Option<Operation> {
         10 => Operation::CreateSpecial,
         11 => Operation::Delete,
         12 => Operation::ReadDestination,
+        13 => Operation::ReadAttributes,
         _ => return None,
     })
 }

@@ -2,13 +2,16 @@
 //!
 //! A name is sent as the length of what it shares with the name before it and the rest; mode and owner
 //! only where they differ from the entry before (of the same type, for the mode); seconds as a
-//! difference. Each part starts anew, so parts decode alone. A part of 1 KiB and more is compressed as a
-//! whole. `/usr` takes about 15 bytes per entry.
+//! difference. Access control lists and extended attributes go first, each different set once; entries
+//! refer to them by number. Each part starts anew, so parts decode alone. A part of 1 KiB and more is
+//! compressed as a whole. `/usr` takes about 15 bytes per entry.
+
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
-    packed,
+    extended, packed,
     reader::{Reader, checked_timestamp},
     writer::Writer,
 };
@@ -19,7 +22,7 @@ use crate::{
     limits::{
         MAX_FILE_LEN, MAX_LISTING_BYTES, MAX_LISTING_ENTRIES, MAX_MODE, MAX_NAME, MAX_RAW_FRAME, MAX_SYMLINK,
     },
-    message::{Attributes, DeviceNumber, Entry, EntryId, EntryKind, Listing},
+    message::{Attributes, DeviceNumber, Entry, EntryId, EntryKind, Extended, Listing},
     name::Name,
 };
 
@@ -28,17 +31,33 @@ impl Entry {
     /// [`MAX_LISTING_BYTES`] with.
     pub fn max_encoded_len(&self) -> usize {
         let target = if let EntryKind::Symlink { target } = &self.kind { target.len() } else { 0 };
-        MAX_FIXED_LEN + self.name.as_bytes().len() + target
+        let extended = self.attributes.extended.as_ref().map_or(0, |extended| extended.max_encoded_len());
+        MAX_FIXED_LEN + self.name.as_bytes().len() + target + extended
+    }
+}
+
+impl Extended {
+    /// An upper bound of the encoded size in bytes.
+    pub fn max_encoded_len(&self) -> usize {
+        let lists = [&self.access, &self.default].into_iter().flatten();
+        let lists = lists.map(|acl| 8 + 6 * (acl.users.len() + acl.groups.len())).sum::<usize>();
+        let xattrs = self.xattrs.iter().map(|xattr| 5 + xattr.name.len() + xattr.value.len());
+        4 + lists + xattrs.sum::<usize>()
     }
 }
 
 pub(super) fn encode(listing: &Listing, packer: &mut Packer, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut content = Vec::with_capacity(16 + listing.entries.len() * TYPICAL_LEN);
     let mut w = Writer::new(Kind::LISTING, &mut content);
+    let sets = Sets::of(&listing.entries);
+    w.count(sets.in_order.len(), MAX_LISTING_ENTRIES, "number of attribute sets")?;
+    for set in &sets.in_order {
+        extended::encode(set, &mut w)?;
+    }
     w.count(listing.entries.len(), MAX_LISTING_ENTRIES, "number of entries")?;
     let mut before = Before::default();
     for entry in &listing.entries {
-        before.encode(entry, &mut w)?;
+        before.encode(entry, &sets, &mut w)?;
     }
     w.check(w.size(), MAX_LISTING_BYTES as u64, "size of entries")?;
     let mut w = Writer::new(Kind::LISTING, out);
@@ -59,11 +78,13 @@ pub(super) fn decode(r: &mut Reader<'_>, unpacker: &mut Unpacker) -> Result<List
         .unpack(&packed, MAX_RAW_FRAME)
         .map_err(|source| DecodeError::Packed { kind: Kind::LISTING, source })?;
     let mut r = Reader::new(Kind::LISTING, &content, 0);
+    let count = r.count(MAX_LISTING_ENTRIES, MIN_SET_LEN, "number of attribute sets")?;
+    let sets = (0..count).map(|_| extended::decode(&mut r).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let count = r.count(MAX_LISTING_ENTRIES, MIN_LEN, "number of entries")?;
     let mut entries = Vec::with_capacity(count);
     let mut before = Before::default();
     for index in 0..count {
-        entries.push(before.decode(EntryId(index as u64), &mut r)?);
+        entries.push(before.decode(EntryId(index as u64), &sets, &mut r)?);
     }
     r.finish()?;
     Ok(Listing { dir, last: flags & LAST != 0, complete: flags & COMPLETE != 0, entries })
@@ -74,7 +95,8 @@ pub(super) fn encode_attributes(attributes: &Attributes, w: &mut Writer<'_>) -> 
     w.timestamp(attributes.mtime)?;
     w.u32(attributes.uid);
     w.u32(attributes.gid);
-    Ok(())
+    w.bool(attributes.extended.is_some());
+    attributes.extended.as_ref().map_or(Ok(()), |extended| extended::encode(extended, w))
 }
 
 pub(super) fn decode_attributes(entry: EntryId, r: &mut Reader<'_>) -> Result<Attributes, DecodeError> {
@@ -83,7 +105,28 @@ pub(super) fn decode_attributes(entry: EntryId, r: &mut Reader<'_>) -> Result<At
         mtime: r.timestamp(entry)?,
         uid: r.u32("owner")?,
         gid: r.u32("group")?,
+        extended: if r.bool("flag")? { Some(Arc::new(extended::decode(r)?)) } else { None },
     })
+}
+
+/// The different sets of lists and attributes of a part.
+#[derive(Default)]
+struct Sets<'a> {
+    in_order: Vec<&'a Extended>,
+    numbers: HashMap<&'a Extended, usize>,
+}
+
+impl<'a> Sets<'a> {
+    fn of(entries: &'a [Entry]) -> Self {
+        let mut sets = Self::default();
+        for set in entries.iter().filter_map(|entry| entry.attributes.extended.as_deref()) {
+            sets.numbers.entry(set).or_insert_with(|| {
+                sets.in_order.push(set);
+                sets.in_order.len() - 1
+            });
+        }
+        sets
+    }
 }
 
 /// What the entries before this one said.
@@ -97,17 +140,26 @@ struct Before {
 }
 
 impl Before {
-    fn encode(&mut self, entry: &Entry, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-        let Attributes { mode, mtime, uid, gid } = entry.attributes;
+    fn encode(&mut self, entry: &Entry, sets: &Sets<'_>, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let Attributes { mode, mtime, uid, gid, ref extended } = entry.attributes;
         let code = type_code(&entry.kind);
         let same_mode = self.modes[usize::from(code)] == mode;
         let same_owner = (self.uid, self.gid) == (uid, gid);
         let hash = matches!(entry.kind, EntryKind::File { content: Some(_), .. });
         w.valid(mtime.is_valid(), "timestamp")?;
         let nanoseconds = mtime.nanoseconds != 0;
-        let flags =
-            [(SAME_MODE, same_mode), (SAME_OWNER, same_owner), (NANOSECONDS, nanoseconds), (HASH, hash)];
+        let more = extended.is_some();
+        let flags = [
+            (SAME_MODE, same_mode),
+            (SAME_OWNER, same_owner),
+            (NANOSECONDS, nanoseconds),
+            (HASH, hash),
+            (MORE, more),
+        ];
         w.flags(code, &flags);
+        if more {
+            w.flags(0, &[(EXTENDED, extended.is_some())]);
+        }
         self.encode_name(&entry.name, w)?;
         if !same_mode {
             w.mode(mode)?;
@@ -119,6 +171,9 @@ impl Before {
         w.i64(mtime.seconds - self.seconds);
         if mtime.nanoseconds != 0 {
             w.raw(&mtime.nanoseconds.to_le_bytes());
+        }
+        if let Some(number) = extended.as_deref().and_then(|set| sets.numbers.get(set)) {
+            w.u64(*number as u64);
         }
         self.modes[usize::from(code)] = mode;
         (self.uid, self.gid, self.seconds) = (uid, gid, mtime.seconds);
@@ -136,9 +191,14 @@ impl Before {
         Ok(())
     }
 
-    fn decode(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Entry, DecodeError> {
+    fn decode(
+        &mut self,
+        index: EntryId,
+        sets: &[Arc<Extended>],
+        r: &mut Reader<'_>,
+    ) -> Result<Entry, DecodeError> {
         let offset = r.offset();
-        let flags = r.flags(TYPE | SAME_MODE | SAME_OWNER | NANOSECONDS | HASH, "flags")?;
+        let flags = r.byte("flags")?;
         let code = flags & TYPE;
         let Some(before_mode) = self.modes.get(usize::from(code)).copied() else {
             return Err(r.value(u64::from(code), offset, "type of entry"));
@@ -146,6 +206,7 @@ impl Before {
         if flags & HASH != 0 && code != 0 {
             return Err(r.value(u64::from(flags), offset, "flags"));
         }
+        let more = if flags & MORE != 0 { r.flags(EXTENDED, "flags")? } else { 0 };
         let name = self.decode_name(index, r)?;
         let mode = if flags & SAME_MODE != 0 { before_mode } else { r.mode(index)? };
         if flags & SAME_OWNER == 0 {
@@ -157,11 +218,13 @@ impl Before {
             if flags & NANOSECONDS != 0 { u32::from_le_bytes(r.array("nanoseconds")?) } else { 0 };
         let mtime = checked_timestamp(seconds, nanoseconds, index)?;
         self.seconds = seconds;
+        let extended = if more & EXTENDED != 0 { Some(decode_set(sets, r)?) } else { None };
         if let Some(slot) = self.modes.get_mut(usize::from(code)) {
             *slot = mode;
         }
         let kind = decode_details(code, flags & HASH != 0, r)?;
-        Ok(Entry { name, kind, attributes: Attributes { mode, mtime, uid: self.uid, gid: self.gid } })
+        let attributes = Attributes { mode, mtime, uid: self.uid, gid: self.gid, extended };
+        Ok(Entry { name, kind, attributes })
     }
 
     fn decode_name(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Name, DecodeError> {
@@ -179,6 +242,14 @@ impl Before {
             Err(DecodeError::NameOrder { entry: index, name: PeerText::new(&self.name) })
         }
     }
+}
+
+/// One of the part's sets, by number.
+fn decode_set(sets: &[Arc<Extended>], r: &mut Reader<'_>) -> Result<Arc<Extended>, DecodeError> {
+    let offset = r.offset();
+    let number = r.u64("number of an attribute set")?;
+    let set = usize::try_from(number).ok().and_then(|number| sets.get(number)).cloned();
+    set.ok_or_else(|| r.value(number, offset, "number of an attribute set"))
 }
 
 fn encode_details(kind: &EntryKind, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -261,11 +332,19 @@ const SAME_OWNER: u8 = 16;
 const NANOSECONDS: u8 = 32;
 /// Bit of a file: its content hash is given.
 const HASH: u8 = 64;
+/// Bit of an entry: another byte of bits follows.
+const MORE: u8 = 128;
+
+/// Second bits of an entry: its lists and attributes are given.
+const EXTENDED: u8 = 1;
+
+/// Smallest set of lists and attributes: flags, number of attributes.
+const MIN_SET_LEN: usize = 2;
 
 /// Smallest entry: flags, shared length, length of one byte, that byte, seconds.
 const MIN_LEN: usize = 5;
-/// Largest entry without its name and link text: flags 1, name lengths 2 + 2, mode 2, owner 5 + 5,
-/// seconds 10, nanoseconds 4, size 9 and hash 32 (or link length 2, or device 5 + 5).
+/// Largest entry without its name, link text and attribute set: flags 2, name lengths 2 + 2, mode 2, owner
+/// 5 + 5, seconds 10, nanoseconds 4, number of a set 2, size 9 and hash 32 (or link length 2, or device 5 + 5).
 const MAX_FIXED_LEN: usize = 80;
 /// First guess of an entry's size.
 const TYPICAL_LEN: usize = 32;

@@ -12,6 +12,7 @@
 mod account;
 mod control;
 mod data;
+mod extended;
 mod listing;
 mod packed;
 mod reader;

@@ -241,6 +241,8 @@ impl SyncOptions {
             mkpath,
             dry_run,
             one_file_system,
+            acls,
+            xattrs,
             durability: _,
             compression: _,
             filters: _,
@@ -273,6 +275,8 @@ impl SyncOptions {
             force,
             allow_empty_source,
             force_root,
+            acls,
+            xattrs,
         ]
     }
 }
@@ -282,4 +286,4 @@ const DESTINATION: u8 = 1;
 /// Bit of the role: an earlier session of the run broke.
 const AGAIN: u8 = 2;
 /// Number of switches among the options.
-const SWITCHES: usize = 26;
+const SWITCHES: usize = 28;

@@ -82,7 +82,7 @@ fn names_are_single_components() {
     assert!(refuse_listing(&content).starts_with("peer sent an invalid name 'xxx"));
     let mut content = vec![1];
     content.extend(entry(&[b'x'; 257], &[]));
-    assert_eq!(refuse_listing(&content), "message Listing: name 257 exceeds the limit 256 (offset 3)");
+    assert_eq!(refuse_listing(&content), "message Listing: name 257 exceeds the limit 256 (offset 4)");
 }
 
 #[test]
@@ -103,18 +103,18 @@ fn names_ascend_within_a_listing() {
     assert!(refuse_listing(&content).starts_with("entry 1: its name"));
     // And one that shares more than there is.
     let content = [1, 8 | 16, 1, 1, b'a', 0, 0];
-    let sentence = "message Listing: shared part of the name 1 exceeds the limit 0 (offset 2)";
+    let sentence = "message Listing: shared part of the name 1 exceeds the limit 0 (offset 3)";
     assert_eq!(refuse_listing(&content), sentence);
 }
 
 #[test]
 fn attributes_are_checked() {
-    // Tops with a root: flags, mode, seconds, nanoseconds, uid, gid, named.
-    let mode = refuse(Kind::TOPS, &[1, 0x80, 0x20, 0, 0, 0, 0, 0]);
+    // Tops with a root: flags, mode, seconds, nanoseconds, uid, gid, no lists, named.
+    let mode = refuse(Kind::TOPS, &[1, 0x80, 0x20, 0, 0, 0, 0, 0, 0]);
     assert_eq!(mode, "entry 0: invalid mode 0o10000");
-    let nanoseconds = refuse(Kind::TOPS, &[1, 0, 0, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0, 0, 0]);
+    let nanoseconds = refuse(Kind::TOPS, &[1, 0, 0, 0x80, 0x94, 0xeb, 0xdc, 0x03, 0, 0, 0, 0]);
     assert_eq!(nanoseconds, "entry 0: invalid timestamp");
-    let seconds = refuse(Kind::TOPS, &[&[1, 0][..], &zigzag(i64::MAX), &[0, 0, 0, 0]].concat());
+    let seconds = refuse(Kind::TOPS, &[&[1, 0][..], &zigzag(i64::MAX), &[0, 0, 0, 0, 0]].concat());
     assert_eq!(seconds, "entry 0: invalid timestamp");
     // The same in a listing, at the second entry.
     let mut content = vec![2];
@@ -125,6 +125,30 @@ fn attributes_are_checked() {
     assert_eq!(refuse_listing(&content), "entry 1: invalid timestamp");
     let content = [1, 16, 0, 1, b'a', 0x80, 0x20, 0, 0];
     assert_eq!(refuse_listing(&content), "entry 0: invalid mode 0o10000");
+}
+
+#[test]
+fn lists_and_attributes_are_checked() {
+    let refuse_set = |set: &[u8]| {
+        let error = refuse_sets(&[&[1][..], set, &[0; 40]].concat());
+        error.strip_prefix("message Listing: ").unwrap_or(&error).to_owned()
+    };
+    for (set, sentence) in [
+        (&[4][..], "flags has no meaning for value 4 (offset 1)"),
+        (&[1, 8, 0, 8, 0, 0, 0], "permissions has no meaning for value 8 (offset 2)"),
+        (&[1, 7, 0, 9, 0, 0, 0], "mask has no meaning for value 9 (offset 4)"),
+        (&[1, 7, 0, 8, 0, 2, 5, 7, 5, 7], "number in a list has no meaning for value 5 (offset 9)"),
+        (&[1, 7, 0, 8, 0, 1, 5, 8], "permissions has no meaning for value 8 (offset 8)"),
+        (&[0, 1, 0, 0, 0], "name of an attribute has no meaning for value 0 (offset 3)"),
+        (&[0, 1, 1, 0, 0], "name of an attribute has no meaning for value 1 (offset 3)"),
+        (&[0, 2, 1, b'b', 0, 1, b'b', 0], "name of an attribute has no meaning for value 1 (offset 6)"),
+        (&[0, 1, 1, b'a', 0x81, 0x80, 0x04], "attribute 65537 exceeds the limit 65536 (offset 5)"),
+    ] {
+        assert_eq!(refuse_set(set), sentence);
+    }
+    // An entry with a set that is not there.
+    let error = refuse_sets(&[1, 0, 0, 1, 128 | 8 | 16, 1, 0, 1, b'a', 0, 1, 0]);
+    assert_eq!(error, "message Listing: number of an attribute set has no meaning for value 1 (offset 10)");
 }
 
 #[test]
@@ -154,8 +178,8 @@ fn unknown_values_are_refused() {
         ),
         (
             Kind::EVENT,
-            &[0, 0, 0, 0x80, 0, 0, 0],
-            "message Event: changes has no meaning for value 128 (offset 8)",
+            &[0, 0, 0, 0x80, 0x80, 2, 0, 0, 0],
+            "message Event: changes has no meaning for value 32768 (offset 8)",
         ),
         (Kind::SUMS, &[0, 2], "message Sums: flag has no meaning for value 2 (offset 6)"),
         (Kind::LISTING, &[0, 4, 0, 0], "message Listing: flags has no meaning for value 4 (offset 6)"),
@@ -165,19 +189,19 @@ fn unknown_values_are_refused() {
     }
     assert_eq!(
         refuse_listing(&[1, 7, 0, 1, b'a', 0, 0]),
-        "message Listing: type of entry has no meaning for value 7 (offset 1)"
+        "message Listing: type of entry has no meaning for value 7 (offset 2)"
     );
     assert_eq!(
-        refuse_listing(&[1, 128, 0, 1, b'a', 0, 0]),
-        "message Listing: flags has no meaning for value 128 (offset 1)"
+        refuse_listing(&[1, 128, 128, 0, 1, b'a', 0, 0]),
+        "message Listing: flags has no meaning for value 128 (offset 3)"
     );
     assert_eq!(
         refuse_listing(&[1, 64 | 8 | 16 | 1, 0, 1, b'a', 0, 0]),
-        "message Listing: flags has no meaning for value 89 (offset 1)"
+        "message Listing: flags has no meaning for value 89 (offset 2)"
     );
     assert_eq!(
         refuse_listing(&[1, 2 | 8 | 16, 0, 1, b'a', 0, 0]),
-        "message Listing: link text has no meaning for value 0 (offset 6)"
+        "message Listing: link text has no meaning for value 0 (offset 7)"
     );
 }
 
@@ -388,7 +412,12 @@ fn refuse(kind: Kind, payload: &[u8]) -> String {
 }
 
 /// Refuses the raw content of a listing.
-fn refuse_listing(content: &[u8]) -> String {
+/// Entries without lists and attributes.
+fn refuse_listing(entries: &[u8]) -> String {
+    refuse_sets(&[&[0][..], entries].concat())
+}
+
+fn refuse_sets(content: &[u8]) -> String {
     refuse(Kind::LISTING, &[&[0, 3, 0][..], &leb(content.len() as u64), content].concat())
 }
 

@@ -1,6 +1,9 @@
 //! One message of each kind and of each shape of a kind, with a name of its golden file.
 
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::{
+    num::{NonZeroU16, NonZeroU32, NonZeroU64},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot};
@@ -12,9 +15,9 @@ use dsync_wire::{
     compress::{Codec, Packed},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
-        Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
-        FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
-        Record, Refine, Segment, Start, Sums, Timestamp, Tops,
+        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
+        Extended, Fatal, FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation,
+        PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
@@ -160,7 +163,7 @@ pub(crate) fn server_bootstrap() -> ServerBootstrap {
 }
 
 pub(crate) fn attributes(mode: u16, seconds: i64, nanoseconds: u32) -> Attributes {
-    Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 1000, gid: 100 }
+    Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 1000, gid: 100, extended: None }
 }
 
 pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
@@ -191,7 +194,20 @@ pub(crate) fn listing() -> Listing {
     ];
     entries[4].attributes = Attributes::default();
     entries[8].attributes.mode = 0o7777;
+    for (index, set) in [(2, extended()), (5, Extended::default()), (8, extended())] {
+        entries[index].attributes.extended = Some(Arc::new(set));
+    }
     Listing { dir: EntryId(0), last: true, complete: true, entries }
+}
+
+/// Lists of both kinds and two attributes.
+fn extended() -> Extended {
+    let named = vec![(0, 7), (1000, 4)];
+    let access = Acl { user: 7, group: 5, mask: Some(6), other: 0, users: named.clone(), groups: vec![] };
+    let default = Acl { user: 7, group: 5, mask: None, other: 1, users: vec![], groups: named };
+    let xattr = |name: &[u8], value: &[u8]| Xattr { name: name.to_vec(), value: value.to_vec() };
+    let xattrs = vec![xattr(b"security.capability", &[1, 0, 0, 2]), xattr(b"user.empty", b"")];
+    Extended { access: Some(access), default: Some(default), xattrs }
 }
 
 fn start_source() -> Start {
@@ -284,6 +300,7 @@ fn report() -> Report {
         syncs: 37,
         vanished: 38,
         failed: 39,
+        attributes_withheld: 42,
         deletions_withheld: 40,
         deletions_over_limit: 41,
     }

@@ -1,6 +1,6 @@
 //! Any message, for property tests.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot};
@@ -9,14 +9,19 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
-        Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Fatal,
-        FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation, PeerRole, Problem,
-        Record, Refine, Segment, Start, Sums, Timestamp, Tops,
+        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
+        Extended, Fatal, FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation,
+        PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
 };
-use proptest::{collection::vec, option, prelude::*, sample::select};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::select,
+};
 
 pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
     use ControlMessage as M;
@@ -176,7 +181,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     (
-        any::<[bool; 26]>(),
+        any::<[bool; 28]>(),
         option::of(delete_limit()),
         select(vec![DeleteTiming::After, DeleteTiming::During]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
@@ -214,6 +219,8 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                 mkpath: on[19],
                 dry_run: on[20],
                 one_file_system: on[21],
+                acls: on[26],
+                xattrs: on[27],
                 durability,
                 compression,
                 filters,
@@ -263,7 +270,22 @@ fn entry_kind() -> impl Strategy<Value = EntryKind> {
 fn attributes() -> impl Strategy<Value = Attributes> {
     let id = || prop_oneof![Just(0u32), Just(1000), any::<u32>()];
     let mode = prop_oneof![Just(0o644u16), Just(0o755), 0..=0o7777u16];
-    (mode, timestamp(), id(), id()).prop_map(|(mode, mtime, uid, gid)| Attributes { mode, mtime, uid, gid })
+    (mode, timestamp(), id(), id(), option::weighted(0.3, extended().prop_map(Arc::new)))
+        .prop_map(|(mode, mtime, uid, gid, extended)| Attributes { mode, mtime, uid, gid, extended })
+}
+
+fn extended() -> impl Strategy<Value = Extended> {
+    let named = || btree_map(any::<u32>(), 0..8u8, 0..4).prop_map(Vec::from_iter);
+    let acl = move || {
+        (0..8u8, 0..8u8, option::of(0..8u8), 0..8u8, named(), named()).prop_map(
+            |(user, group, mask, other, users, groups)| Acl { user, group, mask, other, users, groups },
+        )
+    };
+    let xattrs = btree_map(vec(1..=255u8, 1..20), vec(any::<u8>(), 0..30), 0..4);
+    (option::of(acl()), option::of(acl()), xattrs).prop_map(|(access, default, xattrs)| {
+        let xattrs = xattrs.into_iter().map(|(name, value)| Xattr { name, value }).collect();
+        Extended { access, default, xattrs }
+    })
 }
 
 fn timestamp() -> impl Strategy<Value = Timestamp> {
@@ -284,7 +306,7 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::CharDevice,
         FileType::BlockDevice,
     ]);
-    let changes = (0..0x80u8).prop_map(|bits| Changes::from_bits(bits).unwrap());
+    let changes = (0..0x200u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
     prop_oneof![
         (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN).prop_map(
             |(action, kind, changes, path, target, size)| {
@@ -310,6 +332,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::CreateSpecial,
         Operation::Delete,
         Operation::ReadDestination,
+        Operation::ReadAttributes,
     ]);
     (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
 }
@@ -330,7 +353,7 @@ fn cause() -> impl Strategy<Value = Cause> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    vec(number(), 27).prop_map(|n| {
+    vec(number(), 28).prop_map(|n| {
         let counts = |at: usize| TypeCounts {
             files: n[at],
             directories: n[at + 1],
@@ -352,8 +375,9 @@ fn report() -> impl Strategy<Value = Report> {
             syncs: n[22],
             vanished: n[23],
             failed: n[24],
-            deletions_withheld: n[25],
-            deletions_over_limit: n[26],
+            attributes_withheld: n[25],
+            deletions_withheld: n[26],
+            deletions_over_limit: n[27],
         }
     })
 }

@@ -1,0 +1,438 @@
+//! Access control lists and extended attributes of entries: reading them, and making them equal.
+//!
+//! The kernel keeps both in one name space: `system.posix_acl_access` and `system.posix_acl_default` are
+//! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root; the rest of `system.*`
+//! belongs to filesystems and is left alone, as is `user.rsync.%*`, where rsync's `--fake-super` keeps
+//! what is no attribute. One call lists the names, so an entry that has nothing costs one call.
+//!
+//! Entries are reached through `/proc/self/fd`: one component below an open directory, never following
+//! a link, or the inode behind an `O_PATH` descriptor, which the descriptor's own calls refuse.
+
+use std::{
+    cell::RefCell,
+    ffi::{CStr, CString},
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
+
+use rustix::{
+    fs::{
+        XattrFlags, fgetxattr, flistxattr, fremovexattr, fsetxattr, getxattr, lgetxattr, listxattr,
+        llistxattr, removexattr, setxattr,
+    },
+    io::Errno,
+};
+
+use crate::{
+    acl::Acl,
+    attributes::{Handle, Privileges},
+    component::Component,
+    dir::Dir,
+};
+
+/// What is read and made equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ExtendedScope {
+    /// Access control lists.
+    pub acls: bool,
+    /// Extended attributes.
+    pub xattrs: bool,
+}
+
+impl ExtendedScope {
+    /// True when nothing is looked at.
+    pub fn is_empty(self) -> bool {
+        !(self.acls || self.xattrs)
+    }
+}
+
+/// Access control lists and extended attributes of one entry; `None` for what is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Extended {
+    /// Its access control lists.
+    pub acls: Option<Acls>,
+    /// Its extended attributes in ascending order of their names.
+    pub xattrs: Option<Vec<Xattr>>,
+}
+
+/// The access control lists of one entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Acls {
+    /// Who may do what; `None` where the permission bits say it all.
+    pub access: Option<Acl>,
+    /// What new entries of a directory begin with.
+    pub default: Option<Acl>,
+}
+
+/// One extended attribute.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Xattr {
+    /// Its name with its name space.
+    pub name: CString,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// True when some list or attribute could not be set, because the filesystem cannot hold it or the
+/// process may not set it. Everything else was set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Withheld(pub bool);
+
+impl Extended {
+    /// What is looked at.
+    pub fn scope(&self) -> ExtendedScope {
+        ExtendedScope { acls: self.acls.is_some(), xattrs: self.xattrs.is_some() }
+    }
+
+    /// A form for this process's own files.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.acls.is_some()), u8::from(self.xattrs.is_some())];
+        let mut pair = |name: &CStr, value: &[u8]| {
+            bytes.extend(name.to_bytes_with_nul());
+            bytes.extend((value.len() as u64).to_ne_bytes());
+            bytes.extend(value);
+        };
+        if let Some(acls) = &self.acls {
+            for (name, acl) in [(ACCESS, &acls.access), (DEFAULT, &acls.default)] {
+                acl.iter().for_each(|acl| pair(name, &acl.to_kernel()));
+            }
+        }
+        self.xattrs.iter().flatten().for_each(|xattr| pair(&xattr.name, &xattr.value));
+        bytes
+    }
+
+    /// Reads the form of [`to_bytes`](Self::to_bytes); `None` for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&[acls, xattrs], mut rest) = bytes.split_first_chunk()?;
+        let mut read = Self { acls: (acls == 1).then(Acls::default), xattrs: (xattrs == 1).then(Vec::new) };
+        while !rest.is_empty() {
+            let name = CStr::from_bytes_until_nul(rest).ok()?;
+            let (len, tail) = rest.get(name.count_bytes() + 1..)?.split_first_chunk()?;
+            let (value, tail) = tail.split_at_checked(usize::try_from(u64::from_ne_bytes(*len)).ok()?)?;
+            read.add(name, value).ok()?;
+            rest = tail;
+        }
+        Some(read)
+    }
+}
+
+impl Xattr {
+    /// True when this process may set an attribute of this name and dsync copies it.
+    pub fn is_settable(name: &CStr) -> bool {
+        is_copied(name.to_bytes())
+    }
+}
+
+impl Dir {
+    /// Reads the lists and attributes of an entry; a link's own. A filesystem that knows none has none.
+    ///
+    /// # Errors
+    /// What the system says; [`InvalidData`](io::ErrorKind::InvalidData) for a list that is damaged,
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) when all together are over [`MAX_EXTENDED_BYTES`].
+    pub fn extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
+        if scope.is_empty() {
+            return Ok(Extended::default());
+        }
+        let mut path = handle_path(self.as_fd());
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+        read(&Place::Link(path), scope)
+    }
+
+    /// Reads the lists and attributes of the directory itself.
+    ///
+    /// # Errors
+    /// As [`Dir::extended`].
+    pub fn own_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
+        read(&Place::Behind(handle_path(self.as_fd())), scope)
+    }
+}
+
+/// How an entry's attributes are reached.
+pub(crate) enum Place<'a> {
+    /// By an open descriptor.
+    Open(BorrowedFd<'a>),
+    /// By the `/proc` link of a descriptor, which leads to the inode itself.
+    Behind(Vec<u8>),
+    /// By a path whose last component is not followed.
+    Link(Vec<u8>),
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of(fd: BorrowedFd<'a>, handle: Handle) -> Self {
+        match handle {
+            Handle::Open => Self::Open(fd),
+            Handle::PathOnly => Self::Behind(handle_path(fd)),
+        }
+    }
+
+    fn list(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Self::Open(fd) => flistxattr(fd, buffer),
+            Self::Behind(path) => listxattr(path.as_slice(), buffer),
+            Self::Link(path) => llistxattr(path.as_slice(), buffer),
+        }
+    }
+
+    fn get(&self, name: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Self::Open(fd) => fgetxattr(fd, name, buffer),
+            Self::Behind(path) => getxattr(path.as_slice(), name, buffer),
+            Self::Link(path) => lgetxattr(path.as_slice(), name, buffer),
+        }
+    }
+
+    fn set(&self, name: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+        match self {
+            Self::Open(fd) => fsetxattr(fd, name, value, XattrFlags::empty()),
+            Self::Behind(path) => setxattr(path.as_slice(), name, value, XattrFlags::empty()),
+            Self::Link(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn remove(&self, name: &CStr) -> rustix::io::Result<()> {
+        match self {
+            Self::Open(fd) => fremovexattr(fd, name),
+            Self::Behind(path) => removexattr(path.as_slice(), name),
+            Self::Link(_) => Err(Errno::OPNOTSUPP),
+        }
+    }
+}
+
+/// Reads what an entry has.
+pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope) -> io::Result<Extended> {
+    BUFFERS.with_borrow_mut(|Buffers { names, value }| {
+        names.resize(LIST_BYTES, 0);
+        value.resize(VALUE_BYTES, 0);
+        let mut found =
+            Extended { acls: scope.acls.then(Acls::default), xattrs: scope.xattrs.then(Vec::new) };
+        let listed = match place.list(names) {
+            Ok(listed) => listed,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(found),
+            Err(error) => return Err(error.into()),
+        };
+        let mut total = 0;
+        for name in names.get(..listed).unwrap_or_default().split_inclusive(|&byte| byte == 0) {
+            let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+            if !found.takes(name) {
+                continue;
+            }
+            let value = match place.get(name, value) {
+                Ok(len) => value.get(..len).unwrap_or_default(),
+                // Removed since it was listed.
+                Err(Errno::NODATA) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            total += name.count_bytes() + value.len();
+            if total > MAX_EXTENDED_BYTES {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            found.add(name, value)?;
+        }
+        if let Some(xattrs) = &mut found.xattrs {
+            xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        }
+        Ok(found)
+    })
+}
+
+impl Extended {
+    /// True when an attribute of this name is looked at.
+    fn takes(&mut self, name: &CStr) -> bool {
+        match name.to_bytes().starts_with(b"system.") {
+            true => self.acls.as_mut().is_some_and(|acls| acls.slot(name).is_some()),
+            false => self.xattrs.is_some() && is_copied(name.to_bytes()),
+        }
+    }
+
+    /// Adds an attribute that [`takes`](Self::takes) agreed to.
+    fn add(&mut self, name: &CStr, value: &[u8]) -> io::Result<()> {
+        if let Some(list) = self.acls.as_mut().and_then(|acls| acls.slot(name)) {
+            let acl = Acl::from_kernel(value).ok_or(io::ErrorKind::InvalidData)?;
+            *list = Some(acl).filter(|acl| name == DEFAULT || !acl.is_mode_only());
+        } else if let Some(xattrs) = &mut self.xattrs {
+            xattrs.push(Xattr { name: name.to_owned(), value: value.to_vec() });
+        }
+        Ok(())
+    }
+}
+
+impl Acls {
+    /// The list that an attribute of this name is.
+    fn slot(&mut self, name: &CStr) -> Option<&mut Option<Acl>> {
+        match () {
+            () if name == ACCESS => Some(&mut self.access),
+            () if name == DEFAULT => Some(&mut self.default),
+            () => None,
+        }
+    }
+}
+
+/// The changes that make an entry's lists and attributes what they should be, in the order that keeps all
+/// of them: attributes, then lists that restrict more than the permission bits alone, then (by the
+/// caller) the bits, then lists that go away.
+pub(crate) struct Reconciling<'a> {
+    place: &'a Place<'a>,
+    wanted: &'a Extended,
+    have: Extended,
+    withheld: Withheld,
+}
+
+impl<'a> Reconciling<'a> {
+    /// Reads what is there.
+    pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended) -> io::Result<Self> {
+        let have = read(place, wanted.scope())?;
+        Ok(Self { place, wanted, have, withheld: Withheld::default() })
+    }
+
+    /// True when some attribute has to be set or removed.
+    pub(crate) fn changes_xattrs(&self) -> bool {
+        self.wanted.xattrs != self.have.xattrs
+    }
+
+    /// Makes the attributes equal.
+    pub(crate) fn xattrs(&mut self) -> io::Result<()> {
+        let (Some(wanted), Some(have)) = (&self.wanted.xattrs, self.have.xattrs.take()) else {
+            return Ok(());
+        };
+        for old in &have {
+            if !wanted.iter().any(|new| new.name == old.name) {
+                let removed = self.place.remove(&old.name);
+                self.note(removed)?;
+            }
+        }
+        for new in wanted {
+            if !have.contains(new) {
+                let set = self.place.set(&new.name, &new.value);
+                self.note(set)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the lists that are there to stay; `mode` is what the access list stands for. True when the
+    /// entry's permission bits are now those of `mode`.
+    pub(crate) fn set_acls(&mut self, mode: u16) -> io::Result<bool> {
+        let (Some(wanted), Some(have)) = (&self.wanted.acls, &self.have.acls) else { return Ok(false) };
+        let access = wanted.access.as_ref().map(|acl| acl.with_mode(mode));
+        let mut sets_mode = false;
+        let lists =
+            [(ACCESS, access.as_ref(), &have.access), (DEFAULT, wanted.default.as_ref(), &have.default)];
+        let mut results = Vec::new();
+        for (name, new, old) in lists {
+            if let Some(new) = new
+                && Some(new) != old.as_ref()
+            {
+                let set = self.place.set(name, &new.to_kernel());
+                sets_mode |= name == ACCESS && set.is_ok();
+                results.push(set);
+            }
+        }
+        results.into_iter().try_for_each(|result| self.note(result))?;
+        Ok(sets_mode)
+    }
+
+    /// Removes the lists that should not be there; tells whether anything was withheld.
+    pub(crate) fn finish(mut self) -> io::Result<Withheld> {
+        if let (Some(wanted), Some(have)) = (&self.wanted.acls, self.have.acls.take()) {
+            let lists = [(ACCESS, &wanted.access, have.access), (DEFAULT, &wanted.default, have.default)];
+            for (name, new, old) in lists {
+                if new.is_none() && old.is_some() {
+                    let removed = self.place.remove(name);
+                    self.note(removed)?;
+                }
+            }
+        }
+        Ok(self.withheld)
+    }
+
+    fn note(&mut self, result: rustix::io::Result<()>) -> io::Result<()> {
+        match result {
+            Ok(()) | Err(Errno::NODATA) => Ok(()),
+            Err(error) if WITHHELD.contains(&error) => {
+                self.withheld.0 = true;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Names that dsync copies; root's only as root.
+fn is_copied(name: &[u8]) -> bool {
+    if name.starts_with(b"user.") {
+        return !name.starts_with(b"user.rsync.%");
+    }
+    Privileges::current().is_root() && !name.starts_with(b"system.")
+}
+
+/// Leads to the inode behind a descriptor of this process.
+fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
+}
+
+/// Memory that each thread keeps for reading: as long as the kernel's longest answers, so that no answer
+/// has to be asked for twice.
+#[derive(Default)]
+struct Buffers {
+    names: Vec<u8>,
+    value: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+const ACCESS: &CStr = c"system.posix_acl_access";
+const DEFAULT: &CStr = c"system.posix_acl_default";
+
+/// What a target says that cannot hold an attribute, or does not let this process set it. ext4 says that
+/// the disk is full when an entry's attributes do not fit in its block.
+const WITHHELD: &[Errno] = &[
+    Errno::OPNOTSUPP,
+    Errno::PERM,
+    Errno::ACCESS,
+    Errno::NOSPC,
+    Errno::RANGE,
+    Errno::TOOBIG,
+    Errno::INVAL,
+    Errno::DQUOT,
+];
+
+/// `XATTR_LIST_MAX` of Linux.
+const LIST_BYTES: usize = 64 << 10;
+/// `XATTR_SIZE_MAX` of Linux.
+const VALUE_BYTES: usize = 64 << 10;
+/// Names and values of one entry, in bytes: several of the largest. What has more is reported, not copied.
+pub const MAX_EXTENDED_BYTES: usize = 512 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_form_comes_back() {
+        let acl = Acl { user: 7, group: 5, mask: Some(5), other: 0, users: vec![(5, 7)], groups: vec![] };
+        let acls = Acls { access: Some(acl.clone()), default: Some(acl) };
+        let xattr = Xattr { name: c"user.a".to_owned(), value: vec![0, 1, 2] };
+        let full = Extended { acls: Some(acls), xattrs: Some(vec![xattr]) };
+        for extended in [full, Extended { acls: Some(Acls::default()), xattrs: None }, Extended::default()] {
+            let bytes = extended.to_bytes();
+            assert_eq!(Extended::from_bytes(&bytes), Some(extended));
+            for cut in 0..bytes.len() {
+                // Damage is no panic.
+                let _ = Extended::from_bytes(&bytes[..cut]);
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_filesystems_and_of_fake_super_are_left_alone() {
+        assert!(is_copied(b"user.comment") && is_copied(b"user.rsync.plain"));
+        for name in [&b"system.posix_acl_access"[..], b"system.nfs4_acl", b"user.rsync.%stat"] {
+            assert!(!is_copied(name));
+        }
+        assert_eq!(is_copied(b"security.capability"), Privileges::current().is_root());
+    }
+}

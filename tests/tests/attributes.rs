@@ -1,0 +1,229 @@
+//! Access control lists, extended attributes: kept, compared, and told when they cannot be held.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
+
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_root, oracle, scratch::slash, tree,
+};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+
+/// One of everything that `-AX` copies.
+fn dressed() -> Tree {
+    let list = tree::acl(5, &[(0, 7), (71_234, 4)], &[(71_235, 6)]);
+    let owned = |node: Node| Node { owner: Some((1, 2)), ..node };
+    Tree::of([
+        owned(Node { mode: 0o4755, ..Node::file("capable", 1, 5000) })
+            .with("security.capability", tree::CAPABILITY)
+            .with("user.empty", b""),
+        Node { mode: 0o444, ..Node::file("read only", 2, 10) }
+            .with("user.a", b"1")
+            .with("user.b", [0xff; 2000]),
+        Node { mode: 0o670, ..Node::file("listed", 3, 10) }.with("system.posix_acl_access", &list),
+        Node::file("plain", 4, 10),
+        Node { mode: 0o2750, ..Node::dir("dir") }
+            .with("system.posix_acl_access", tree::acl(0, &[], &[(3, 5)]))
+            .with("system.posix_acl_default", &list)
+            .with("trusted.secret", b"x"),
+        // What is made in there begins with a list, and has none at the source.
+        Node::file("dir/unlisted", 5, 3),
+        Node::dir("dir/below"),
+        Node::symlink("link", "plain").with("trusted.of.a.link", b"y"),
+        Node::new("fifo", tree::Kind::Fifo).with("system.posix_acl_access", tree::acl(4, &[(5, 4)], &[])),
+    ])
+}
+
+fn set(path: &Path, name: &str, value: &[u8]) {
+    rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).expect("an attribute");
+}
+
+/// Copies in every way: here, to a host, from a host.
+fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
+    let sshd = Sshd::shared();
+    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
+    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
+    each(&|| sshd.run(Via::Quic).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
+    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
+}
+
+#[test]
+fn lists_and_attributes_are_kept_in_every_direction() {
+    needs_root!();
+    let scratch = Scratch::new();
+    dressed().plant(&scratch.src());
+    set(&scratch.src(), "user.of the root", b"r");
+    every_way(&scratch, &["-aAX"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.src(), to, Scope::EVERYTHING);
+        let again = copy().arg("-i").run().expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "nothing is left to do");
+        oracle::assert_rsync_agrees(&scratch.src(), to);
+    });
+}
+
+#[test]
+fn changed_lists_and_attributes_alone_are_itemized_as_rsync_does_and_move_no_content() {
+    needs_root!();
+    let scratch = Scratch::new();
+    dressed().plant(&scratch.src());
+    let edit = || {
+        set(&scratch.src().join("read only"), "user.a", b"2");
+        set(&scratch.src().join("listed"), "system.posix_acl_access", &tree::acl(5, &[(0, 6)], &[]));
+        rustix::fs::lremovexattr(scratch.src().join("capable"), "security.capability").expect("removed");
+        rustix::fs::lremovexattr(scratch.src().join("dir"), "system.posix_acl_default").expect("removed");
+        set(&scratch.src().join("link"), "trusted.more", b"");
+    };
+    every_way(&scratch, &["-aAX"], |copy, to| {
+        dressed_again(&scratch);
+        let _ = copy().run().expect_quiet_success();
+        edit();
+        let sorted = |text: String| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        let rsync =
+            oracle::rsync(["-aAXni".as_ref(), slash(&scratch.src()).as_os_str(), slash(to).as_os_str()]);
+        let outcome = copy().args(["-i", "--stats"]).run().expect_quiet_success();
+        assert_eq!(outcome.stat("Number of regular files transferred"), 0);
+        let listed: Vec<_> = sorted(outcome.stdout_text());
+        let wanted = sorted(rsync.stdout_text());
+        assert_eq!(wanted.len(), 5, "{wanted:?}");
+        for line in wanted {
+            assert!(listed.contains(&line), "{line} is missing in {listed:?}");
+        }
+        assert_same(&scratch.src(), to, Scope::EVERYTHING);
+    });
+}
+
+/// Plants the source anew.
+fn dressed_again(scratch: &Scratch) {
+    fs::remove_dir_all(scratch.src()).expect("a source to remove");
+    dressed().plant(&scratch.src());
+}
+
+#[test]
+fn what_rsync_copied_needs_nothing() {
+    needs_root!();
+    let scratch = Scratch::new();
+    dressed().plant(&scratch.src());
+    let copied =
+        oracle::rsync(["-aAX".as_ref(), slash(&scratch.src()).as_os_str(), scratch.dst().as_os_str()]);
+    let _ = copied.expect_code(0);
+    let again = Run::dsync().args(["-aAX", "-i"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    assert_eq!(again.expect_quiet_success().stdout_text(), "");
+}
+
+#[test]
+fn lists_alone_and_attributes_alone_leave_the_others_as_they_are() {
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5).with("user.a", b"new")]).plant(&scratch.src());
+    Tree::of([Node::file("f", 1, 5)
+        .with("user.a", b"old")
+        .with("user.b", b"old")
+        .with("system.posix_acl_access", tree::acl(4, &[(5, 4)], &[]))])
+    .plant(&scratch.dst());
+    let run = |options: &str| {
+        let run = Run::dsync().args([options, "-i"]).arg(slash(&scratch.src())).arg(scratch.dst());
+        run.run().expect_quiet_success().stdout_text()
+    };
+    assert_eq!(run("-rt"), "");
+    assert_eq!(run("-rtX"), ".f........x f\n");
+    assert_eq!(run("-rtX"), "");
+    assert_eq!(run("-rtA"), ".f.......a. f\n");
+    assert_eq!(run("-rtAX"), "");
+    assert_same(&scratch.src(), &scratch.dst(), Scope::EVERYTHING);
+}
+
+#[test]
+fn target_that_holds_no_attributes_is_one_line_and_23_and_has_the_data() {
+    needs_root!();
+    let scratch = Scratch::new();
+    dressed().plant(&scratch.src());
+    fs::create_dir(scratch.dst()).expect("a mount point");
+    let mounted = Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(scratch.dst()).status();
+    assert!(mounted.expect("mount").success());
+    let outcome =
+        Run::dsync().args(["-aAX", "-i"]).arg(slash(&scratch.src())).arg(scratch.dst().join("d")).run();
+    let found = dsync_tests::differences(&scratch.src(), &scratch.dst().join("d"), Scope::ALL);
+    let unmounted = Command::new("umount").arg(scratch.dst()).status();
+    assert!(unmounted.expect("umount").success());
+    let outcome = outcome.expect_code(23);
+    assert!(
+        outcome.stderr_text().contains("6 entries copied without some ACLs or extended attributes"),
+        "{}",
+        outcome.account()
+    );
+    assert_eq!(outcome.stderr_text().lines().filter(|line| line.contains("without some")).count(), 1);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn user_without_privileges_copies_what_he_may_set() {
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([
+        Node { mode: 0o444, ..Node::file("f", 1, 5) }.with("user.a", b"1").with("trusted.t", b"2"),
+        Node { mode: 0o555, ..Node::dir("d") }.with("user.a", b"1"),
+    ])
+    .plant(&scratch.src());
+    let home = scratch.at("home");
+    fs::create_dir(&home).expect("a directory");
+    std::os::unix::fs::chown(&home, Some(65_534), Some(65_534)).expect("an owner");
+    tree::set_mode(scratch.path(), 0o755);
+    let copy = || {
+        let run = Run::dsync().args(["-rptX", "-i"]).arg(slash(&scratch.src())).arg(home.join("d"));
+        run.as_user(65_534, 65_534).run().expect_quiet_success().stdout_text()
+    };
+    let _ = copy();
+    assert_eq!(copy(), "", "what may not be set is not missed");
+    let facts = dsync_tests::survey(&home.join("d"));
+    for name in [&b"f"[..], b"d"] {
+        assert_eq!(facts[name].xattrs.keys().collect::<Vec<_>>(), ["user.a"]);
+    }
+    // Also on a file that is there and read only.
+    set(&scratch.src().join("f"), "user.a", b"3");
+    assert_eq!(copy(), ".f........x f\n");
+    assert_eq!(fs::metadata(home.join("d/f")).expect("the file").mode() & 0o7777, 0o444);
+}
+
+#[test]
+fn dry_run_changes_no_directory() {
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("d")]).plant(&scratch.src());
+    Tree::of([Node { mode: 0o700, ..Node::dir("d") }]).plant(&scratch.dst());
+    let before = dsync_tests::survey(&scratch.dst());
+    let run = Run::dsync().args(["-a", "-n", "-i"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    assert_eq!(run.expect_quiet_success().stdout_text(), ".d...p..... d/\n");
+    assert!(dsync_tests::survey(&scratch.dst()) == before);
+}
+
+#[test]
+fn any_tree_with_lists_and_attributes_is_identical_and_rsync_agrees() {
+    needs_root!();
+    let config = Config { cases: 24, max_shrink_iters: 40, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[9; 32]);
+    let strategy = (tree::rich_trees(40, 200_000), tree::rich_trees(40, 200_000));
+    TestRunner::new_with_rng(config, rng)
+        .run(&strategy, |(tree, old)| {
+            let scratch = Scratch::new();
+            tree.plant(&scratch.src());
+            old.plant(&scratch.dst());
+            let copy = || {
+                Run::dsync().args(["-aAX", "--delete", "-i"]).arg(slash(&scratch.src())).arg(scratch.dst())
+            };
+            let outcome = copy().run();
+            if outcome.code() != Some(0) || !outcome.stderr.is_empty() {
+                return Err(TestCaseError::fail(outcome.account()));
+            }
+            let scope = Scope { links: false, ..Scope::EVERYTHING };
+            let found = dsync_tests::differences(&scratch.src(), &scratch.dst(), scope);
+            if !found.is_empty() {
+                return Err(TestCaseError::fail(found.join("\n")));
+            }
+            let again = copy().run().expect_quiet_success();
+            oracle::assert_rsync_agrees_with(&["-aAX", "--delete"], &scratch.src(), &scratch.dst());
+            if again.stdout.is_empty() { Ok(()) } else { Err(TestCaseError::fail(again.account())) }
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+}
