@@ -5,7 +5,10 @@
 //! in its bucket. A peer that sends one weak sum for all blocks therefore costs a logarithm per hit; how
 //! many blocks of one weak sum are compared is bounded by the search.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use blake3::hazmat::{ChainingValue, HasherExt};
 
@@ -14,7 +17,7 @@ use crate::{
     coverage::Coverage,
     key::Key,
     num::{len_u64, saturating_usize},
-    signature::{Signature, StrongSum},
+    signature::{Signature, StrongSum, SumsFormat},
     weak::{Roll, WeakSecret, WeakSum},
 };
 
@@ -27,7 +30,8 @@ pub struct IndexedSignature {
     layout: Layout,
     coverage: Coverage,
     strong: Vec<StrongSum>,
-    weak: Option<WeakIndex>,
+    /// Unset while there are strong sums only; `None` when no block is of full length.
+    weak: OnceLock<Option<WeakIndex>>,
     /// Offsets rolled over since the last match that rolling found, over all segments.
     fruitless: AtomicU64,
 }
@@ -36,13 +40,39 @@ impl IndexedSignature {
     /// Indexes a signature made under `key`. Cost: a few nanoseconds per block.
     pub fn new(signature: Signature, key: &Key) -> Self {
         let layout = signature.layout();
-        let (coverage, strong, mut weak) = signature.into_parts();
-        // A short last block is matched by position only.
-        if coverage.slot(BlockIndex(layout.full_block_count())).is_some() {
-            weak.pop();
+        let format = signature.format();
+        let (coverage, strong, sums) = signature.into_parts();
+        let weak = OnceLock::new();
+        if format.has_weak() {
+            // A new lock is not set: the value is taken.
+            let _: Result<(), _> = weak.set(WeakIndex::of(sums, layout, &coverage, key));
         }
-        let weak = (!weak.is_empty()).then(|| WeakIndex::new(&weak, key));
         Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
+    }
+
+    /// Adds the weak sums that a signature in [`SumsFormat::StrongOnly`] came without; searches that begin
+    /// later roll. Cost: a few nanoseconds per block.
+    ///
+    /// # Errors
+    /// [`AddWeakError`].
+    ///
+    /// # Security
+    /// Whoever made the sums controls what passes the filter; the bounds of a search hold for any sums.
+    pub fn add_weak(&self, signature: Signature) -> Result<(), AddWeakError> {
+        let completes = signature.format() == SumsFormat::WeakOnly
+            && signature.layout() == self.layout
+            && signature.coverage() == &self.coverage;
+        if !completes {
+            return Err(AddWeakError::Foreign);
+        }
+        let (_, _, sums) = signature.into_parts();
+        let weak = WeakIndex::of(sums, self.layout, &self.coverage, &self.key);
+        self.weak.set(weak).map_err(|_| AddWeakError::Twice)
+    }
+
+    /// True when blocks are found at every offset, not only where they are expected.
+    pub fn has_weak(&self) -> bool {
+        self.weak.get().is_some()
     }
 
     /// How the basis is cut in blocks.
@@ -57,7 +87,7 @@ impl IndexedSignature {
 
     /// The weak sums of full blocks; `None` when there are none.
     pub(crate) fn weak(&self) -> Option<&WeakIndex> {
-        self.weak.as_ref()
+        self.weak.get()?.as_ref()
     }
 
     /// Hashes a window as if it lay at `block`, and compares. `None` when there is no sum of the block, or
@@ -80,7 +110,7 @@ impl IndexedSignature {
         max: usize,
     ) -> impl Iterator<Item = BlockIndex> + '_ {
         let near = self.coverage.slot(near).unwrap_or(near.0);
-        let slots = self.weak.iter().flat_map(move |weak| weak.candidates(sum, near, max));
+        let slots = self.weak().into_iter().flat_map(move |weak| weak.candidates(sum, near, max));
         slots.map(|slot| self.coverage.block(slot))
     }
 
@@ -98,6 +128,18 @@ impl IndexedSignature {
     pub(crate) fn fruitless_bytes(&self) -> u64 {
         self.fruitless.load(Ordering::Relaxed)
     }
+}
+
+/// Why weak sums were not added to a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddWeakError {
+    /// They are of other blocks, or not weak sums only.
+    #[error("the weak sums belong to another signature")]
+    Foreign,
+    /// The signature has weak sums.
+    #[error("the signature has weak sums already")]
+    Twice,
 }
 
 /// Slots of blocks by weak sum.
@@ -119,6 +161,15 @@ struct Entry {
 }
 
 impl WeakIndex {
+    /// Indexes the weak sums of the blocks of full length; `None` when there are none.
+    fn of(mut sums: Vec<WeakSum>, layout: Layout, coverage: &Coverage, key: &Key) -> Option<Self> {
+        // A short last block is matched by position only.
+        if coverage.slot(BlockIndex(layout.full_block_count())).is_some() {
+            sums.pop();
+        }
+        (!sums.is_empty()).then(|| Self::new(&sums, key))
+    }
+
     /// Indexes the weak sums of the slots from 0 on.
     fn new(weak: &[WeakSum], key: &Key) -> Self {
         // Blocks beyond 2^32 are found by position only.

@@ -65,7 +65,7 @@ pub use crate::{
     apply::{Applier, ApplyError, Step, StepError},
     block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
     in_place::{BasisCopy, InPlaceError, InPlaceOrder, InPlaceStep},
-    index::IndexedSignature,
+    index::{AddWeakError, IndexedSignature},
     key::Key,
     memory::{DeltaError, MemoryDelta, RebuildError},
     read::ReadAt,

@@ -1,22 +1,29 @@
-//! The refinement round: short blocks only where the basis is dirty.
+//! Further rounds: weak sums only where data has shifted, short blocks only where the basis is dirty.
 //!
-//! Long blocks have few sums but large dirty ones; short blocks the reverse. In two rounds a delta gets
-//! the best of both: the source searches with the sums of long blocks and keeps, instead of tokens, a
-//! [`SegmentPlan`] per segment; from the plans of a file it makes one [`RefineRequest`] for the long
-//! blocks that were not found; the destination answers with the sums of the short blocks in them; the
-//! source searches the gaps again and emits everything in short blocks.
+//! A long basis is searched with few sums first, and the source keeps, instead of tokens, a
+//! [`SegmentPlan`] per segment. From the plans of a file it makes up to two [`RefineRequest`]s:
+//!
+//! 1. **weak sums** of all blocks, unless there are some or next to nothing would be rolled over with
+//!    them ([`RefineRequest::weak_sums`]): the segments where something would are searched again;
+//! 2. **short blocks**: long blocks have few sums but large dirty ones, short blocks the reverse.
+//!    The destination sends the sums of the short blocks inside the long ones that were not found, the
+//!    source searches the gaps again and emits everything in short blocks.
 //!
 //! ```text
-//! source       plan_segment* -> RefineRequest::collect -> encode
+//! source       plan_segment* -> RefineRequest::weak_sums -> encode
+//! destination  RefineRequest::decode -> refine_parallel -> Signature::encode
+//! source       RefineRequest::decoder -> IndexedSignature::add_weak -> SegmentPlan::search_again*
+//! source       RefineRequest::collect -> encode
 //! destination  RefineRequest::decode -> refine_parallel -> Signature::encode
 //! source       RefineRequest::decoder -> IndexedSignature::new -> SegmentPlan::emit_refined*
-//! destination  Applier::new(request.fine_layout(), ...)
+//! destination  Applier::new(request.layout(), ...)
 //! ```
 //!
 //! Example (model of [`crate::tuning`], incompressible literals): 1 GiB with 1 % of its 4 KiB pages
 //! rewritten costs 22.8 MB in blocks of 8 KiB, 11.9 MB in blocks of 32 KiB refined to 4 KiB.
 //!
-//! Laws: an emitted plan rebuilds its segment exactly as a search would; refining never adds literal bytes.
+//! Laws: an emitted plan rebuilds its segment exactly as a search would; refining never adds literal bytes;
+//! with weak sums on demand the plans are those of a search that had them from the start.
 //! A plan holds lengths, not content: literals are read again when it is emitted. If the file changed in
 //! between, the file root differs and the file is not installed.
 
@@ -30,10 +37,14 @@ use crate::{
     key::Key,
     num::{len_u64, saturating_usize},
     read::{ReadAt, read_full},
-    search::{SearchCounters, SearchError, SegmentOutcome, TokenSink, search_segment, search_stretch},
+    search::{
+        SearchCounters, SearchError, SegmentOutcome, TokenSink, search_segment, search_segment_again,
+        search_stretch,
+    },
     segment::Segments,
     signature::{Signature, SignatureDecoder, SignatureError, SumsError, SumsFormat, signature_of},
     token::{MAX_LITERAL, Token, TokenDecoder, TokenEncoder},
+    tuning,
 };
 
 /// What a search found in one segment, without the literals' bytes.
@@ -69,22 +80,46 @@ pub fn plan_segment<R>(
 where
     R: ReadAt + ?Sized,
 {
-    let mut planner = Planner { lead: 0, pieces: Vec::new() };
+    let mut planner = Planner::default();
     let outcome = search_segment(index, new, segments, segment_index, &mut planner)?;
-    Ok(SegmentPlan {
-        layout: index.layout(),
-        segments: *segments,
-        index: segment_index,
-        lead: planner.lead,
-        pieces: planner.pieces,
-        outcome,
-    })
+    Ok(planner.plan(index, segments, segment_index, outcome))
 }
 
 impl SegmentPlan {
     /// What the search found and cost.
     pub fn outcome(&self) -> &SegmentOutcome {
         &self.outcome
+    }
+
+    /// True when the segment was searched without weak sums and they may find more.
+    pub fn wants_weak_sums(&self) -> bool {
+        self.outcome.counters.unrolled_bytes > 0
+    }
+
+    /// Searches the segment again, with the weak sums that its index has got meanwhile.
+    ///
+    /// Cost: as [`search_segment`], less the hash of the segment's value, which is known.
+    ///
+    /// # Errors
+    /// As [`plan_segment`], and [`SearchError::ForeignIndex`] when `index` is not of the same blocks.
+    pub fn search_again<R>(
+        &self,
+        index: &IndexedSignature,
+        new: &R,
+    ) -> Result<Self, SearchError<R::Error, Infallible>>
+    where
+        R: ReadAt + ?Sized,
+    {
+        if index.layout() != self.layout {
+            return Err(SearchError::ForeignIndex);
+        }
+        let mut planner = Planner::default();
+        let value = self.outcome.value;
+        let mut outcome = search_segment_again(index, new, &self.segments, self.index, value, &mut planner)?;
+        let unrolled = outcome.counters.unrolled_bytes;
+        outcome.counters.add(&self.outcome.counters);
+        outcome.counters.unrolled_bytes = unrolled;
+        Ok(planner.plan(index, &self.segments, self.index, outcome))
     }
 
     /// Bytes before the segment's start that its tokens begin with.
@@ -209,6 +244,11 @@ impl SegmentPlan {
         Ok(())
     }
 
+    /// True when a stretch of literals is too long for short blocks' sums.
+    fn has_long_gap(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(*piece, Piece::Literal(len) if !self.is_refinable(len)))
+    }
+
     /// Longer stretches of literals are new data, not dirty blocks.
     fn is_refinable(&self, len: u64) -> bool {
         len > 0 && len <= self.layout.block_len().bytes().saturating_mul(MAX_GAP_BLOCKS)
@@ -262,9 +302,30 @@ fn refined(run: BlockRun, coarse: Layout, fine: Layout) -> Option<BlockRun> {
 }
 
 /// Collects tokens as pieces.
+#[derive(Default)]
 struct Planner {
     lead: u32,
     pieces: Vec<Piece>,
+}
+
+impl Planner {
+    fn plan(
+        self,
+        index: &IndexedSignature,
+        segments: &Segments,
+        segment_index: u64,
+        outcome: SegmentOutcome,
+    ) -> SegmentPlan {
+        let Self { lead, pieces } = self;
+        SegmentPlan {
+            layout: index.layout(),
+            segments: *segments,
+            index: segment_index,
+            lead,
+            pieces,
+            outcome,
+        }
+    }
 }
 
 impl TokenSink for Planner {
@@ -290,18 +351,40 @@ impl TokenSink for Planner {
     }
 }
 
-/// The long blocks of a basis whose short blocks' sums are wanted.
+/// Blocks of a basis whose further sums are wanted: weak sums of all blocks that have strong ones, or both
+/// sums of the short blocks in some long ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefineRequest {
-    fine: Layout,
+    /// The basis in the blocks that were searched.
     coarse: Layout,
-    /// In long blocks.
+    /// The basis in the blocks whose sums are wanted.
+    fine: Layout,
+    /// In blocks of `coarse`.
     coverage: Coverage,
+    format: SumsFormat,
 }
 
 impl RefineRequest {
+    /// Asks for weak sums of all blocks, after searches without; `None` when they would save little: see
+    /// [`tuning`] for the rule.
+    pub fn weak_sums<'p>(layout: Layout, plans: impl IntoIterator<Item = &'p SegmentPlan>) -> Option<Self> {
+        let (mut new_len, mut unrolled, mut long_gap) = (0, 0, false);
+        for plan in plans {
+            let outcome = plan.outcome();
+            new_len += outcome.literal_bytes + outcome.matched_bytes + outcome.zero_bytes;
+            unrolled += outcome.counters.unrolled_bytes;
+            long_gap |= plan.wants_weak_sums() && plan.has_long_gap();
+        }
+        tuning::weak_sums_pay(new_len, unrolled, long_gap).then(|| Self::all_weak(layout))
+    }
+
+    fn all_weak(layout: Layout) -> Self {
+        let coverage = Coverage::whole(layout);
+        Self { coarse: layout, fine: layout, coverage, format: SumsFormat::WeakOnly }
+    }
+
     /// Asks for sums in blocks of `fine_len` of everything that the plans of one file left dirty; `None`
-    /// when there is nothing that a second round could save.
+    /// when there is nothing that short blocks could save.
     pub fn collect<'p>(
         layout: Layout,
         fine_len: BlockLen,
@@ -330,35 +413,61 @@ impl RefineRequest {
     }
 
     fn of(coarse: Layout, fine_len: BlockLen, coverage: Coverage) -> Self {
-        Self { fine: Layout::new(coarse.file_len(), fine_len), coarse, coverage }
+        let fine = Layout::new(coarse.file_len(), fine_len);
+        Self { coarse, fine, coverage, format: SumsFormat::StrongAndWeak }
     }
 
-    /// The basis in short blocks: the layout that refined tokens count in.
-    pub fn fine_layout(&self) -> Layout {
+    /// The basis in the blocks whose sums are wanted; tokens count in them after the answer.
+    pub fn layout(&self) -> Layout {
         self.fine
     }
 
-    /// Number of short blocks asked for.
-    pub fn fine_block_count(&self) -> u64 {
+    /// Which sums are wanted.
+    pub fn format(&self) -> SumsFormat {
+        self.format
+    }
+
+    /// Number of blocks whose sums are wanted.
+    pub fn block_count(&self) -> u64 {
         self.fine_coverage().block_count()
     }
 
-    /// Encodes the runs of long blocks, in the encoding of tokens (copies only).
+    /// Encodes the runs of long blocks, in the encoding of tokens (copies only); nothing when weak sums of
+    /// all blocks are wanted.
     pub fn encode(&self) -> Vec<u8> {
         let mut encoder = TokenEncoder::new();
-        self.coverage.runs().for_each(|run| encoder.push(Token::Copy(run)));
+        if self.format != SumsFormat::WeakOnly {
+            self.coverage.runs().for_each(|run| encoder.push(Token::Copy(run)));
+        }
         encoder.take()
     }
 
-    /// Reads a request as a peer encoded it.
+    /// Reads a request as a peer encoded it, about a basis signed in `layout`.
     ///
     /// # Errors
-    /// [`RefineError`] for anything but ascending runs of the basis' blocks, or for more than
-    /// `max_fine_blocks` short blocks.
+    /// [`RefineError`] for anything but weak sums of all blocks, and both sums of the short blocks in
+    /// ascending runs of the basis' blocks, `max_fine_blocks` of them at most.
     ///
     /// # Security
     /// The peer controls the bytes. What is allocated is bounded by their number.
     pub fn decode(
+        layout: Layout,
+        format: SumsFormat,
+        block_len: BlockLen,
+        bytes: &[u8],
+        max_fine_blocks: u64,
+    ) -> Result<Self, RefineError> {
+        match format {
+            SumsFormat::WeakOnly if block_len == layout.block_len() && bytes.is_empty() => {
+                Ok(Self::all_weak(layout))
+            }
+            SumsFormat::WeakOnly => Err(RefineError::NotAllBlocks),
+            SumsFormat::StrongOnly => Err(RefineError::StrongSums),
+            SumsFormat::StrongAndWeak => Self::decode_runs(layout, block_len, bytes, max_fine_blocks),
+        }
+    }
+
+    fn decode_runs(
         layout: Layout,
         fine_len: BlockLen,
         bytes: &[u8],
@@ -383,7 +492,7 @@ impl RefineRequest {
             runs.push(run);
         }
         let request = Self::of(layout, fine_len, Coverage::of(runs.into_iter()));
-        let blocks = request.fine_block_count();
+        let blocks = request.block_count();
         if blocks > max_fine_blocks {
             return Err(RefineError::TooManyBlocks { blocks, max: max_fine_blocks });
         }
@@ -394,8 +503,8 @@ impl RefineRequest {
     ///
     /// # Errors
     /// [`SumsError::TooManyBlocks`].
-    pub fn decoder(&self, format: SumsFormat, max_blocks: u64) -> Result<SignatureDecoder, SumsError> {
-        SignatureDecoder::of(self.fine, self.fine_coverage(), format, max_blocks)
+    pub fn decoder(&self, max_blocks: u64) -> Result<SignatureDecoder, SumsError> {
+        SignatureDecoder::of(self.fine, self.fine_coverage(), self.format, max_blocks)
     }
 
     fn fine_coverage(&self) -> Coverage {
@@ -403,22 +512,20 @@ impl RefineRequest {
     }
 }
 
-/// Answers a request: the sums of the short blocks in the long blocks asked for, on all threads of the
-/// current rayon pool.
+/// Answers a request: the sums of the blocks asked for, on all threads of the current rayon pool.
 ///
 /// # Errors
 /// [`SignatureError`].
 pub fn refine_parallel<R>(
     key: &Key,
     request: &RefineRequest,
-    format: SumsFormat,
     basis: &R,
 ) -> Result<Signature, SignatureError<R::Error>>
 where
     R: ReadAt + Sync,
     R::Error: Send,
 {
-    signature_of(key, request.fine, request.fine_coverage(), format, basis)
+    signature_of(key, request.fine, request.fine_coverage(), request.format, basis)
 }
 
 /// Why a request was rejected.
@@ -447,6 +554,12 @@ pub enum RefineError {
         /// Length of the long blocks in bytes.
         coarse: u32,
     },
+    /// Weak sums of some blocks only, or of blocks of another length.
+    #[error("weak sums are sent of all blocks of the signature or of none")]
+    NotAllBlocks,
+    /// Strong sums without weak ones: nobody needs them in a further round.
+    #[error("a request for strong sums only")]
+    StrongSums,
     /// More short blocks than this end is willing to sum.
     #[error("request for sums of {blocks} blocks, at most {max} are allowed")]
     TooManyBlocks {
@@ -465,6 +578,7 @@ impl SearchCounters {
         self.weak_hits += other.weak_hits;
         self.false_matches += other.false_matches;
         self.look_aheads += other.look_aheads;
+        self.unrolled_bytes += other.unrolled_bytes;
     }
 }
 
@@ -478,9 +592,47 @@ mod tests {
 
     use super::*;
     use crate::{
-        RootBuilder,
+        AddWeakError, RootBuilder,
         testing::{Edited, Encoded, apply_segment, key, noise, signature, whole_root},
     };
+
+    /// A request as it is after its way to the peer.
+    fn decoded(request: &RefineRequest, layout: Layout) -> RefineRequest {
+        let block_len = request.layout().block_len();
+        let decoded =
+            RefineRequest::decode(layout, request.format(), block_len, &request.encode(), 1 << 20).unwrap();
+        assert_eq!(&decoded, request);
+        decoded
+    }
+
+    /// Plans with weak sums on demand; whether they were asked for.
+    fn plans_on_demand(
+        basis: &[u8],
+        new: &[u8],
+        block_len: u32,
+        always: bool,
+    ) -> (IndexedSignature, Vec<SegmentPlan>, bool) {
+        let strong = signature(basis, block_len, SumsFormat::StrongOnly);
+        let layout = strong.layout();
+        let index = IndexedSignature::new(strong, &key());
+        let segments = Segments::new(len_u64(new.len()), 20).unwrap();
+        let mut plans: Vec<_> =
+            (0..segments.count()).map(|i| plan_segment(&index, new, &segments, i).unwrap()).collect();
+        let always = always.then(|| RefineRequest::all_weak(layout));
+        let request = RefineRequest::weak_sums(layout, &plans).or(always);
+        let asked = request.is_some();
+        if let Some(request) = request {
+            let sums = refine_parallel(&key(), &decoded(&request, layout), &basis).unwrap();
+            let mut decoder = request.decoder(1 << 20).unwrap();
+            decoder.push(&sums.encode()).unwrap();
+            index.add_weak(decoder.finish().unwrap()).unwrap();
+            for plan in plans.iter_mut().filter(|plan| plan.wants_weak_sums()) {
+                *plan = plan.search_again(&index, new).unwrap();
+                assert!(!plan.wants_weak_sums());
+            }
+        }
+        (index, plans, asked)
+    }
 
     struct Refined {
         coarse_literal: u64,
@@ -500,13 +652,13 @@ mod tests {
         let fine_len = BlockLen::new(fine).unwrap();
         let fine = RefineRequest::collect(layout, fine_len, &plans).map(|request| {
             let bytes = request.encode();
-            let request = RefineRequest::decode(layout, fine_len, &bytes, 1 << 20).unwrap();
-            let sums = refine_parallel(&key(), &request, SumsFormat::StrongAndWeak, &basis).unwrap();
+            let request = decoded(&request, layout);
+            let sums = refine_parallel(&key(), &request, &basis).unwrap();
             sum_bytes += len_u64(bytes.len() + sums.encode().len());
-            let mut decoder = request.decoder(SumsFormat::StrongAndWeak, 1 << 20).unwrap();
+            let mut decoder = request.decoder(1 << 20).unwrap();
             decoder.push(&sums.encode()).unwrap();
             assert_eq!(decoder.finish().unwrap(), sums);
-            (request.fine_layout(), IndexedSignature::new(sums, &key()))
+            (request.layout(), IndexedSignature::new(sums, &key()))
         });
         let mut root = RootBuilder::new(&key(), &segments);
         let (mut coarse_literal, mut literal) = (0, 0);
@@ -541,6 +693,76 @@ mod tests {
             let refined = two_rounds(&case.basis, &case.new, 8192, 1024);
             prop_assert!(refined.literal <= refined.coarse_literal);
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+        #[test]
+        fn law_weak_sums_on_demand_find_what_a_search_with_them_finds(
+            case in Edited::any(4096, 150_000),
+            len in 0_usize..3 << 20,
+        ) {
+            // Repeated edits far into a longer file, so that some segments are settled by strong sums.
+            let tail = noise(23, len);
+            let [basis, new] = [&case.basis, &case.new].map(|file| [file.as_slice(), &tail].concat());
+            let (_, plans, _) = plans_on_demand(&basis, &new, 4096, true);
+            let both = IndexedSignature::new(signature(&basis, 4096, SumsFormat::StrongAndWeak), &key());
+            let segments = Segments::new(len_u64(new.len()), 20).unwrap();
+            for (i, plan) in (0..).zip(&plans) {
+                let whole = plan_segment(&both, &new, &segments, i).unwrap();
+                prop_assert_eq!((plan.lead, &plan.pieces), (whole.lead, &whole.pieces));
+                prop_assert_eq!(plan.outcome.value, whole.outcome.value);
+            }
+        }
+    }
+
+    #[test]
+    fn weak_sums_are_asked_for_only_where_data_has_shifted() {
+        let basis = noise(24, 8 << 20);
+        let mut overwritten = basis.clone();
+        for page in 0..20 {
+            let at = (page * 101 % 2048) * 4096;
+            overwritten[at..at + 4096].copy_from_slice(&noise(page as u64, 4096));
+        }
+        let literal = |plans: &[SegmentPlan]| plans.iter().map(|plan| plan.outcome.literal_bytes).sum::<u64>();
+        let (_, plans, asked) = plans_on_demand(&basis, &basis, 8192, false);
+        assert_eq!((asked, literal(&plans)), (false, 0));
+        let (index, plans, asked) = plans_on_demand(&basis, &overwritten, 8192, false);
+        assert!(!asked && !index.has_weak() && literal(&plans) <= 20 * 8192);
+        let (_, plans, asked) = plans_on_demand(&basis, &[b"x", basis.as_slice()].concat(), 8192, false);
+        assert_eq!((asked, literal(&plans)), (true, 1));
+        // A shift shortly before the end is a long gap, too; beside the last blocks it is not.
+        let shifted = |at: usize| {
+            let mut new = basis.clone();
+            new.insert(at, 1);
+            plans_on_demand(&basis, &new, 8192, false).2
+        };
+        assert!(shifted((8 << 20) - 20 * 8192) && !shifted((8 << 20) - 3 * 8192));
+    }
+
+    #[test]
+    fn weak_sums_that_do_not_fit_are_rejected() {
+        let basis = noise(25, 100_000);
+        let sums = |len: usize, block_len, format| signature(&basis[..len], block_len, format);
+        let index = IndexedSignature::new(sums(100_000, 1024, SumsFormat::StrongOnly), &key());
+        for foreign in [
+            sums(100_000, 2048, SumsFormat::WeakOnly),
+            sums(99_999, 1024, SumsFormat::WeakOnly),
+            sums(100_000, 1024, SumsFormat::StrongAndWeak),
+        ] {
+            assert_eq!(index.add_weak(foreign), Err(AddWeakError::Foreign));
+        }
+        let weak = || sums(100_000, 1024, SumsFormat::WeakOnly);
+        assert_eq!(index.add_weak(weak()), Ok(()));
+        assert_eq!(index.add_weak(weak()), Err(AddWeakError::Twice));
+        let both = IndexedSignature::new(sums(100_000, 1024, SumsFormat::StrongAndWeak), &key());
+        assert_eq!(both.add_weak(weak()), Err(AddWeakError::Twice));
+        // By themselves they find nothing, and harm nothing.
+        let alone = IndexedSignature::new(weak(), &key());
+        let segments = Segments::for_file(100_000).unwrap();
+        let plan = plan_segment(&alone, &basis, &segments, 0).unwrap();
+        assert_eq!(plan.outcome.literal_bytes, 100_000);
     }
 
     #[test]
@@ -580,20 +802,27 @@ mod tests {
                     encoder.take()
                 })
                 .collect();
-            RefineRequest::decode(layout, BlockLen::MIN, &bytes, max)
-                .map(|request| request.fine_block_count())
+            RefineRequest::decode(layout, SumsFormat::StrongAndWeak, BlockLen::MIN, &bytes, max)
+                .map(|request| request.block_count())
         };
         assert_eq!(decode(&[run(3, 2)], 128), Ok(128));
         assert_eq!(decode(&[run(3, 2)], 127), Err(RefineError::TooManyBlocks { blocks: 128, max: 127 }));
         assert_eq!(decode(&[run(1599, 2)], 1000), Err(RefineError::BadRun { first: 1599, count: 2 }));
         assert_eq!(decode(&[Token::Zero(1)], 1000), Err(RefineError::NotARun));
         let coarse = layout.block_len();
-        assert!(RefineRequest::decode(layout, coarse, &[], 1).is_err());
+        let format = |format, block_len, bytes: &[u8]| {
+            RefineRequest::decode(layout, format, block_len, bytes, 1).map(|request| request.block_count())
+        };
+        assert!(format(SumsFormat::StrongAndWeak, coarse, &[]).is_err());
+        assert_eq!(format(SumsFormat::StrongOnly, coarse, &[]), Err(RefineError::StrongSums));
+        assert_eq!(format(SumsFormat::WeakOnly, BlockLen::MIN, &[]), Err(RefineError::NotAllBlocks));
+        assert_eq!(format(SumsFormat::WeakOnly, coarse, &[0]), Err(RefineError::NotAllBlocks));
+        assert_eq!(format(SumsFormat::WeakOnly, coarse, &[]), Ok(1600));
         let mut encoder = TokenEncoder::new();
         encoder.push(run(5, 2));
         encoder.push(run(6, 2));
         assert_eq!(
-            RefineRequest::decode(layout, BlockLen::MIN, &encoder.take(), 1000),
+            RefineRequest::decode(layout, SumsFormat::StrongAndWeak, BlockLen::MIN, &encoder.take(), 1000),
             Err(RefineError::BadRun { first: 6, count: 2 })
         );
     }

@@ -18,6 +18,10 @@
 //! file. A last block that is shorter than the others is matched where it is predicted and at the end
 //! of the new file.
 //!
+//! Without weak sums ([`SumsFormat::StrongOnly`](crate::SumsFormat::StrongOnly)) step 4 is left out: the
+//! search goes on at the next aligned block, and [`SearchCounters::unrolled_bytes`] tells over how much it
+//! would have rolled. Where that is 0, weak sums would change nothing.
+//!
 //! A search of one segment needs nothing from the others: it begins with the aligned prediction or, if
 //! that fails, by rolling over the block length *before* its start, and its last copy may reach beyond
 //! its end. A match that straddles a border is thus found on both sides of it.
@@ -25,8 +29,8 @@
 //! **Bounds**, whatever the peer's sums and the file's content are: at most [`MAX_CANDIDATES`] blocks
 //! compared per weak hit, and per segment at most four comparisons that fail after a weak hit per block
 //! length of the segment; after that the segment is searched by position only. After 64 MiB
-//! ([`GIVE_UP_AFTER`]) rolled in the whole file without a match only a sixteenth of it is rolled over, until something
-//! until something is found. So no byte is hashed more than about ten times.
+//! ([`GIVE_UP_AFTER`]) rolled in the whole file without a match only a sixteenth of it is rolled over, until
+//! something is found. So no byte is hashed more than about ten times.
 
 use std::ops::Range;
 
@@ -92,6 +96,8 @@ pub struct SearchCounters {
     pub false_matches: u64,
     /// Gaps of one block that were crossed without rolling.
     pub look_aheads: u64,
+    /// Offsets where rolling would have begun or gone on, had there been weak sums.
+    pub unrolled_bytes: u64,
 }
 
 /// Why a search stopped.
@@ -140,28 +146,58 @@ where
     R: ReadAt + ?Sized,
     S: TokenSink + ?Sized,
 {
-    let tree = SegmentTree::new(index.key(), segments, segment_index).map_err(SearchError::Segment)?;
+    let mut tree =
+        Some(SegmentTree::new(index.key(), segments, segment_index).map_err(SearchError::Segment)?);
     let segment = segments.range(segment_index);
-    let file_len = segments.file_len();
     let mut emitter = Emitter::new(sink, segment.clone());
-    let mut search = Search::new(index, new, file_len, &segment, file_len, &mut emitter);
+    let counters = search_range(index, new, segments.file_len(), &segment, &mut tree, &mut emitter)?;
+    // The tree was put in, and comes back.
+    let no_segment = SegmentError::NoSuchSegment { index: segment_index, count: segments.count() };
+    let value = tree.ok_or(no_segment).and_then(SegmentTree::finish).map_err(SearchError::Segment)?;
+    emitter.finish(value, counters).map_err(SearchError::Sink)
+}
+
+/// Searches one segment whose value is known from an earlier search: cheaper by the value's hash.
+pub(crate) fn search_segment_again<R, S>(
+    index: &IndexedSignature,
+    new: &R,
+    segments: &Segments,
+    segment_index: u64,
+    value: SegmentValue,
+    sink: &mut S,
+) -> Result<SegmentOutcome, SearchError<R::Error, S::Error>>
+where
+    R: ReadAt + ?Sized,
+    S: TokenSink + ?Sized,
+{
+    let segment = segments.range(segment_index);
+    let mut emitter = Emitter::new(sink, segment.clone());
+    let counters = search_range(index, new, segments.file_len(), &segment, &mut None, &mut emitter)?;
+    emitter.finish(value, counters).map_err(SearchError::Sink)
+}
+
+/// Searches a segment's range, and hashes what `tree` is to know.
+fn search_range<R, S>(
+    index: &IndexedSignature,
+    new: &R,
+    file_len: u64,
+    segment: &Range<u64>,
+    tree: &mut Option<SegmentTree>,
+    emitter: &mut Emitter<'_, S>,
+) -> Result<SearchCounters, SearchError<R::Error, S::Error>>
+where
+    R: ReadAt + ?Sized,
+    S: TokenSink + ?Sized,
+{
+    let mut search = Search::new(index, new, file_len, segment, file_len, emitter);
     // The window begins a block earlier: the search may have to look for a straddling match.
     let low = segment.start.saturating_sub(search.block_len - 1);
     search.window.move_to(low);
-    search.tree = Some(tree);
+    search.tree = tree.take();
     search.begin()?;
     search.run()?;
-    let (tree, counters) = (search.tree.take(), search.counters);
-    let value = match tree {
-        Some(tree) => tree.finish().map_err(SearchError::Segment)?,
-        None => {
-            return Err(SearchError::Segment(SegmentError::NoSuchSegment {
-                index: segment_index,
-                count: segments.count(),
-            }));
-        }
-    };
-    emitter.finish(value, counters).map_err(SearchError::Sink)
+    *tree = search.tree.take();
+    Ok(search.counters)
 }
 
 /// Searches a stretch of the new file whose value is known, as if nothing was beside it.
@@ -329,7 +365,12 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         if !self.start.is_multiple_of(self.block_len) {
             self.predicted = NO_BLOCK;
         }
-        let found = if self.may_roll(low) { self.roll(low, self.start, true)? } else { None };
+        let found = if self.may_roll(low) {
+            self.roll(low, self.start, true)?
+        } else {
+            self.note_unrolled(low, self.start);
+            None
+        };
         let straddler = match found {
             Some((at, Hit::Block(block))) => Some((at, block)),
             // Zeros are no match: they are found again from the segment's start on.
@@ -473,6 +514,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
     fn cross_gap(&mut self) -> Outcome<(), R, S> {
         let tail = self.predicted_tail();
         if !self.may_roll(self.at) {
+            self.note_unrolled(self.at, tail.unwrap_or(self.at + self.block_len).min(self.end));
             return match tail {
                 Some(_) => self.take(self.predicted),
                 None => self.step(),
@@ -542,6 +584,18 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         self.weak.is_some()
             && self.false_matches_left > 0
             && (sampled || self.index.fruitless_bytes() < GIVE_UP_AFTER)
+    }
+
+    /// Counts the offsets from `from` to before `to` that are not rolled over for want of weak sums.
+    fn note_unrolled(&mut self, from: u64, to: u64) {
+        if !self.index.has_weak() {
+            self.counters.unrolled_bytes += to.min(self.last_window() + 1).saturating_sub(from);
+        }
+    }
+
+    /// Where the last window of full length begins.
+    fn last_window(&self) -> u64 {
+        self.limit.saturating_sub(self.block_len)
     }
 
     /// Rolls from `from` to before `to` and returns the first match. Without one, moves to where it

@@ -11,8 +11,12 @@
 //! with every offset rolled, and a weak sum worth only 24 bits, that is `2^40 * 2^-24` tests by chance,
 //! and odds of `2^-48`. An author of content who does not know the key has no better way than chance.
 //!
-//! **Encoding**: per block, in order, 8 bytes of strong sum and, in
-//! [`SumsFormat::StrongAndWeak`], 4 bytes of weak sum, little-endian. The layout travels apart.
+//! Weak sums cost half as much again on the wire, and unchanged or overwritten data never needs them. A
+//! long basis is therefore signed with strong sums only; its weak sums follow where the source asks for
+//! them ([`SumsFormat::WeakOnly`], [`crate::refine`]).
+//!
+//! **Encoding**: per block, in order, 8 bytes of strong sum and 4 bytes of weak sum, little-endian,
+//! each as far as the [`SumsFormat`] has it. The layout travels apart.
 
 use blake3::hazmat::HasherExt;
 use rayon::prelude::*;
@@ -50,15 +54,27 @@ pub enum SumsFormat {
     /// Strong and weak sums, 12 bytes per block: finds blocks at every offset.
     #[default]
     StrongAndWeak,
+    /// Weak sums only, 4 bytes per block: what a signature of strong sums lacks
+    /// ([`IndexedSignature::add_weak`](crate::IndexedSignature::add_weak)); finds nothing by itself.
+    WeakOnly,
 }
 
 impl SumsFormat {
     /// Encoded bytes per block.
     pub fn bytes_per_block(self) -> usize {
-        match self {
-            Self::StrongOnly => StrongSum::LEN,
-            Self::StrongAndWeak => StrongSum::LEN + size_of::<WeakSum>(),
-        }
+        let strong = if self.has_strong() { StrongSum::LEN } else { 0 };
+        let weak = if self.has_weak() { size_of::<WeakSum>() } else { 0 };
+        strong + weak
+    }
+
+    /// True when there are strong sums.
+    pub fn has_strong(self) -> bool {
+        self != Self::WeakOnly
+    }
+
+    /// True when there are weak sums.
+    pub fn has_weak(self) -> bool {
+        self != Self::StrongOnly
     }
 }
 
@@ -69,8 +85,9 @@ pub struct Signature {
     layout: Layout,
     /// The blocks that there are sums of, in the order of the sums.
     coverage: Coverage,
+    /// One for each block, or none.
     strong: Vec<StrongSum>,
-    /// As long as `strong`, or empty in [`SumsFormat::StrongOnly`].
+    /// One for each block, or none.
     weak: Vec<WeakSum>,
     format: SumsFormat,
 }
@@ -88,9 +105,12 @@ impl Signature {
 
     /// Encodes the sums; [`SumsFormat::bytes_per_block`] times the number of blocks.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.strong.len() * self.format.bytes_per_block());
-        for (block, strong) in self.strong.iter().enumerate() {
-            bytes.extend_from_slice(&strong.0);
+        let blocks = self.summed_blocks();
+        let mut bytes = Vec::with_capacity(blocks.saturating_mul(self.format.bytes_per_block()));
+        for block in 0..blocks {
+            if let Some(strong) = self.strong.get(block) {
+                bytes.extend_from_slice(&strong.0);
+            }
             if let Some(weak) = self.weak.get(block) {
                 bytes.extend_from_slice(&weak.0.to_le_bytes());
             }
@@ -98,45 +118,71 @@ impl Signature {
         bytes
     }
 
-    /// The blocks that there are sums of, and their strong and weak sums in that order; no weak ones in
-    /// [`SumsFormat::StrongOnly`].
+    /// The blocks that there are sums of.
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.coverage
+    }
+
+    /// The blocks that there are sums of, and their strong and weak sums in that order, each as far as
+    /// the format has them.
     pub(crate) fn into_parts(self) -> (Coverage, Vec<StrongSum>, Vec<WeakSum>) {
         (self.coverage, self.strong, self.weak)
     }
 
+    /// A signature without any sums yet.
+    fn empty(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
+        Self { layout, coverage, strong: Vec::new(), weak: Vec::new(), format }
+    }
+
     fn with_capacity(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
         let blocks = saturating_usize(coverage.block_count());
-        let weak = match format {
-            SumsFormat::StrongOnly => Vec::new(),
-            SumsFormat::StrongAndWeak => Vec::with_capacity(blocks),
-        };
-        Self { layout, coverage, strong: Vec::with_capacity(blocks), weak, format }
+        let mut signature = Self::empty(layout, coverage, format);
+        if format.has_strong() {
+            signature.strong.reserve_exact(blocks);
+        }
+        if format.has_weak() {
+            signature.weak.reserve_exact(blocks);
+        }
+        signature
+    }
+
+    /// Number of blocks whose sums are here.
+    fn summed_blocks(&self) -> usize {
+        self.strong.len().max(self.weak.len())
+    }
+
+    /// Adds the sums of the next block.
+    fn push(&mut self, strong: Option<StrongSum>, weak: Option<WeakSum>) {
+        self.strong.extend(strong);
+        self.weak.extend(weak);
     }
 }
+
+/// The sums of one block, as far as the format has them.
+type Sums = (Option<StrongSum>, Option<WeakSum>);
 
 /// Computes the sums of one block.
 #[derive(Debug, Clone)]
 struct BlockSummer {
     key: Key,
     layout: Layout,
+    strong: bool,
     secret: Option<WeakSecret>,
 }
 
 impl BlockSummer {
     fn new(key: &Key, layout: Layout, format: SumsFormat) -> Self {
-        let secret = match format {
-            SumsFormat::StrongOnly => None,
-            SumsFormat::StrongAndWeak => Some(WeakSecret::new(key)),
-        };
-        Self { key: key.clone(), layout, secret }
+        let secret = format.has_weak().then(|| WeakSecret::new(key));
+        Self { key: key.clone(), layout, strong: format.has_strong(), secret }
     }
 
     /// Sums a whole block; `bytes` must not be empty.
-    fn sum(&self, block: BlockIndex, bytes: &[u8]) -> (StrongSum, WeakSum) {
-        let start = self.layout.range(block).start;
-        let value = self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root();
-        let weak = self.secret.map_or_else(WeakSum::default, |secret| secret.sum(bytes));
-        (StrongSum::of(&value), weak)
+    fn sum(&self, block: BlockIndex, bytes: &[u8]) -> Sums {
+        let strong = self.strong.then(|| {
+            let start = self.layout.range(block).start;
+            StrongSum::of(&self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root())
+        });
+        (strong, self.secret.map(|secret| secret.sum(bytes)))
     }
 
     /// Reads and sums a run of blocks that lies in the layout.
@@ -145,7 +191,7 @@ impl BlockSummer {
         run: BlockRun,
         basis: &R,
         buffer: &mut Vec<u8>,
-    ) -> Result<Vec<(StrongSum, WeakSum)>, SignatureError<R::Error>> {
+    ) -> Result<Vec<Sums>, SignatureError<R::Error>> {
         let Some(range) = self.layout.run_range(run) else {
             return Ok(Vec::new());
         };
@@ -164,7 +210,7 @@ impl BlockSummer {
     }
 
     /// Sums whole blocks, of which the last one may be short.
-    fn sum_blocks(&self, first: u64, bytes: &[u8]) -> Vec<(StrongSum, WeakSum)> {
+    fn sum_blocks(&self, first: u64, bytes: &[u8]) -> Vec<Sums> {
         let blocks = bytes.chunks(self.layout.block_len().size());
         (first..).zip(blocks).map(|(block, bytes)| self.sum(BlockIndex(block), bytes)).collect()
     }
@@ -242,12 +288,9 @@ impl SignatureBuilder {
     }
 
     fn add(&mut self, bytes: &[u8]) {
-        let block = BlockIndex(len_u64(self.signature.strong.len()));
+        let block = BlockIndex(len_u64(self.signature.summed_blocks()));
         let (strong, weak) = self.summer.sum(block, bytes);
-        self.signature.strong.push(strong);
-        if self.signature.format == SumsFormat::StrongAndWeak {
-            self.signature.weak.push(weak);
-        }
+        self.signature.push(strong, weak);
     }
 }
 
@@ -292,10 +335,7 @@ where
         .collect::<Result<Vec<Vec<_>>, _>>()?;
     let mut signature = Signature::with_capacity(layout, coverage, format);
     for (strong, weak) in parts.into_iter().flatten() {
-        signature.strong.push(strong);
-        if format == SumsFormat::StrongAndWeak {
-            signature.weak.push(weak);
-        }
+        signature.push(strong, weak);
     }
     Ok(signature)
 }
@@ -350,7 +390,7 @@ impl SignatureDecoder {
         if block_count > max_blocks {
             return Err(SumsError::TooManyBlocks { blocks: block_count, max: max_blocks });
         }
-        let signature = Signature { layout, coverage, strong: Vec::new(), weak: Vec::new(), format };
+        let signature = Signature::empty(layout, coverage, format);
         Ok(Self { signature, block_count, partial: Vec::new() })
     }
 
@@ -383,7 +423,7 @@ impl SignatureDecoder {
 
     /// True once the sums of every block have come.
     pub fn is_full(&self) -> bool {
-        len_u64(self.signature.strong.len()) == self.block_count
+        len_u64(self.signature.summed_blocks()) == self.block_count
     }
 
     /// The signature.
@@ -392,7 +432,7 @@ impl SignatureDecoder {
     /// [`SumsError::Truncated`] when sums are missing.
     pub fn finish(self) -> Result<Signature, SumsError> {
         if !self.is_full() {
-            let got = len_u64(self.signature.strong.len());
+            let got = len_u64(self.signature.summed_blocks());
             return Err(SumsError::Truncated { blocks: self.block_count, got });
         }
         Ok(self.signature)
@@ -402,13 +442,11 @@ impl SignatureDecoder {
         if self.is_full() {
             return Err(SumsError::TooLong { blocks: self.block_count });
         }
-        let Some((&strong, rest)) = sums.split_first_chunk() else {
-            return Ok(());
-        };
-        self.signature.strong.push(StrongSum(strong));
-        if let Some(&weak) = rest.first_chunk() {
-            self.signature.weak.push(WeakSum(u32::from_le_bytes(weak)));
-        }
+        let strong_len = if self.signature.format.has_strong() { StrongSum::LEN } else { 0 };
+        let (strong, weak) = sums.split_at(strong_len.min(sums.len()));
+        let strong = strong.first_chunk().map(|&strong| StrongSum(strong));
+        let weak = weak.first_chunk().map(|&weak| WeakSum(u32::from_le_bytes(weak)));
+        self.signature.push(strong, weak);
         Ok(())
     }
 }
@@ -455,7 +493,8 @@ mod tests {
         testing::{OnDisk, key, noise, signature},
     };
 
-    const FORMATS: [SumsFormat; 2] = [SumsFormat::StrongOnly, SumsFormat::StrongAndWeak];
+    const FORMATS: [SumsFormat; 3] =
+        [SumsFormat::StrongOnly, SumsFormat::StrongAndWeak, SumsFormat::WeakOnly];
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -537,9 +576,13 @@ mod tests {
     #[test]
     fn golden_signature_of_version_1() {
         let basis: Vec<u8> = (0..2500_u32).flat_map(|n| n.to_le_bytes()).take(2500).collect();
-        let bytes = signature(&basis, 1024, SumsFormat::StrongAndWeak).encode();
+        let encoded = |format| signature(&basis, 1024, format).encode();
+        let bytes = encoded(SumsFormat::StrongAndWeak);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, GOLDEN);
+        let (strong, weak): (Vec<_>, Vec<_>) = bytes.chunks(12).map(|sums| sums.split_at(8)).unzip();
+        assert_eq!(encoded(SumsFormat::StrongOnly), strong.concat());
+        assert_eq!(encoded(SumsFormat::WeakOnly), weak.concat());
     }
 
     const GOLDEN: &str = "9ee6c488b132a7c18033271fb7066306a2c9881b80211dd68cfc0191826f6dec3857f013";

@@ -34,8 +34,22 @@
 //! **Clamps.** At least 2 KiB below 4 MiB, 4 KiB below 64 MiB, 8 KiB from there on: BLAKE3 hashes short
 //! blocks slowly (0.7 GB/s at 1 KiB, 4.2 at 8 KiB, 6.5 from 16 KiB on). At most 1 MiB, and at most about
 //! 2^20 blocks: 12 MB of sums, whatever the history says.
+//!
+//! # Weak sums
+//!
+//! A signature of at least 64 KiB goes without weak sums at first (`s` is 8 then; the difference moves no length
+//! in the table): below, the third saved is less than what a link carries in one more round trip. They
+//! are asked for ([`weak_sums_pay`]) when a stretch of the new file longer than 16 blocks was not found,
+//! which is what a shift, new data and nothing else looks like, or when shorter stretches, of
+//! more than one block each, add up to a 64th of it. Single blocks do not count, rolling could find nothing in
+//! them; and of short stretches as many as random writes leave (1 % of the 4 KiB pages of 1 GiB: a
+//! 90th) are better searched by short blocks' sums, which are due anyway.
 
-use crate::block::BlockLen;
+use crate::{
+    block::{BlockLen, Layout},
+    num::len_u64,
+    signature::SumsFormat,
+};
 
 /// What is known of a file's earlier changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +92,19 @@ pub fn segment_log2(len: u64) -> u8 {
         0x1000_0000..0x1_0000_0000 => 24,
         _ => 26,
     }
+}
+
+/// Chooses the sums that a basis is first signed with.
+pub fn first_format(layout: Layout) -> SumsFormat {
+    let both = layout.block_count().saturating_mul(len_u64(SumsFormat::StrongAndWeak.bytes_per_block()));
+    if both < ON_DEMAND_LEN { SumsFormat::StrongAndWeak } else { SumsFormat::StrongOnly }
+}
+
+/// True when a new file of `len` bytes, searched without weak sums, should be searched with them:
+/// `unrolled` offsets would be rolled over, and `long_gap` says whether a stretch longer than what short
+/// blocks' sums are asked for was not found.
+pub(crate) fn weak_sums_pay(len: u64, unrolled: u64, long_gap: bool) -> bool {
+    long_gap || unrolled > len / ON_DEMAND_SHARE
 }
 
 /// True when a delta against a basis is worth a try; otherwise send the file whole.
@@ -126,6 +153,12 @@ fn prior_edits(len: u64, spacing: u64) -> u64 {
 
 /// Bytes of sums per block.
 const SUM_BYTES: u64 = 12;
+
+/// Signatures from this length on come without weak sums: 64 KiB, 5 ms at 100 Mb/s.
+const ON_DEMAND_LEN: u64 = 64 << 10;
+
+/// Weak sums are asked for when more than this share of the new file would be rolled over.
+const ON_DEMAND_SHARE: u64 = 64;
 
 /// Usual compression ratio of literals.
 const RATIO: u64 = 2;
