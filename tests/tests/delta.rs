@@ -114,3 +114,34 @@ fn compressible_first_copy_costs_less_than_itself_with_z() {
     let outcome = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run().expect_code(0);
     assert!(wire(&outcome) < 6 * MIB, "{}", outcome.account());
 }
+
+#[test]
+fn unchanged_blocks_of_a_long_file_cost_eight_bytes_of_sums_each() {
+    let outcome = second_run(Via::Auto, true, 256 * MIB, |_| {});
+    assert_eq!(outcome.stat("Signature data"), 256 * MIB / (32 << 10) * 8, "{}", outcome.account());
+    assert_eq!((outcome.stat("Literal data"), outcome.stat("Matched data")), (0, 256 * MIB));
+}
+
+#[test]
+fn short_files_are_signed_in_one_round() {
+    let outcome = second_run(Via::Auto, false, 16 * MIB, |_| {});
+    assert_eq!(outcome.stat("Signature data"), 16 * MIB / (8 << 10) * 12, "{}", outcome.account());
+}
+
+#[test]
+fn weak_sums_cross_the_wire_only_when_data_has_shifted() {
+    const BLOCKS: u64 = 96 * MIB / (16 << 10);
+    let overwritten = second_run(Via::Quic, true, 96 * MIB, |path| write_at(path, 12_345_678, &noise(3, 5000)));
+    let sums = overwritten.stat("Signature data");
+    // The sums of the short blocks in the two that are dirty, besides.
+    assert!((BLOCKS * 8..BLOCKS * 9).contains(&sums), "{}", overwritten.account());
+    assert!(overwritten.stat("Literal data") <= 3 * 4096, "{}", overwritten.account());
+    let shifted = second_run(Via::Ssh, false, 96 * MIB, |path| {
+        let mut old = fs::read(path).unwrap();
+        old.splice(40_000_000..40_000_100, *b"not as long as what it replaces");
+        fs::write(path, old).unwrap();
+    });
+    let sums = shifted.stat("Signature data");
+    assert!((BLOCKS * 12..BLOCKS * 13).contains(&sums), "{}", shifted.account());
+    assert!(shifted.stat("Literal data") <= 3 * 4096, "{}", shifted.account());
+}

@@ -725,7 +725,12 @@ fn names_and_problems_without_end_stay_in_memory_bounds() {
 // ---- the destination: B48, and requests ----------------------------------------------------------------
 
 fn need_delta(entry: u64, basis_len: u64, block_len: u64) -> Vec<u8> {
-    Message::new(11).int(entry).byte(0).int(basis_len).int(block_len).frame()
+    need_sums(entry, basis_len, block_len, 3)
+}
+
+/// The format's bits: 1 strong sums, 2 weak ones.
+fn need_sums(entry: u64, basis_len: u64, block_len: u64, format: u8) -> Vec<u8> {
+    Message::new(11).int(entry).byte(0).int(basis_len).int(block_len).byte(format).frame()
 }
 
 fn sums(entry: u64, last: u8, bytes: &[u8]) -> Vec<u8> {
@@ -757,6 +762,19 @@ fn signatures_that_cannot_be_end_the_run() {
         ("sums of 0 blocks out of 4", |s| {
             s.control(&need_delta(1, 4096, 1024));
             s.control(&sums(1, 1, &[0; 3]));
+        }),
+        ("format of sums has no meaning for value 0", |s| s.control(&need_sums(1, 4096, 1024, 0))),
+        ("format of sums has no meaning for value 4", |s| s.control(&need_sums(1, 4096, 1024, 4))),
+        ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
+        ("entry 1: not the sums that were asked for", |s| {
+            // Weak sums nobody asked for, after a signature without.
+            s.control(&need_sums(1, 4096, 1024, 1));
+            s.control(&sums(1, 1, &[0; 32]));
+            s.control(&need_sums(1, 4096, 1024, 2));
+        }),
+        ("more sums than the 4 blocks", |s| {
+            s.control(&need_sums(1, 4096, 1024, 1));
+            s.control(&sums(1, 1, &[0; 33]));
         }),
         ("entry 1: sums without a signature that waits for them", |s| s.control(&sums(1, 1, &[0; 12]))),
         ("entry 1: asked for again before its sums are complete", |s| {

@@ -725,7 +725,8 @@ mod tests {
             let at = (page * 101 % 2048) * 4096;
             overwritten[at..at + 4096].copy_from_slice(&noise(page as u64, 4096));
         }
-        let literal = |plans: &[SegmentPlan]| plans.iter().map(|plan| plan.outcome.literal_bytes).sum::<u64>();
+        let literal =
+            |plans: &[SegmentPlan]| plans.iter().map(|plan| plan.outcome.literal_bytes).sum::<u64>();
         let (_, plans, asked) = plans_on_demand(&basis, &basis, 8192, false);
         assert_eq!((asked, literal(&plans)), (false, 0));
         let (index, plans, asked) = plans_on_demand(&basis, &overwritten, 8192, false);

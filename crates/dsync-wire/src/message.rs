@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot};
+use dsync_delta::{BlockLen, FileRoot, SumsFormat};
 
 use crate::{
     compress::Packed,
@@ -51,7 +51,7 @@ pub enum ControlMessage {
     ListingEnd(ListingEnd),
     /// Something at the source could not be read.
     Problem(Problem),
-    /// The source wants shorter blocks' sums of the blocks of a basis that it did not find; the
+    /// The source wants further sums of a basis: weak ones, or shorter blocks' of what it did not find; the
     /// destination answers with another [`ControlMessage::NeedDelta`] of the same attempt, and sums.
     Refine(Refine),
     /// The destination wants this file whole.
@@ -419,22 +419,30 @@ pub struct NeedDelta {
     pub basis_len: u64,
     /// Block length of the signature.
     pub block_len: BlockLen,
+    /// Which sums follow: at first with strong ones, in a further round as asked for.
+    pub format: SumsFormat,
 }
 
-/// A request for the sums of shorter blocks where a basis is dirty: the second round of a delta.
+/// A request for further sums of a basis.
+///
+/// Weak sums only: of all its blocks, which were sent without; before any request for shorter blocks.
+/// Both sums: of the shorter blocks in some runs, where the basis is dirty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refine {
     /// The file.
     pub entry: EntryId,
     /// The attempt of the request that was searched.
     pub attempt: u8,
-    /// The shorter block length.
+    /// The block length of the sums.
     pub block_len: BlockLen,
-    /// Runs of the long blocks, in `dsync_delta` encoding, at most [`crate::limits::MAX_SUMS`] bytes.
+    /// Which sums are wanted; never strong ones only.
+    pub format: SumsFormat,
+    /// Runs of the long blocks, in `dsync_delta` encoding, at most [`crate::limits::MAX_SUMS`] bytes; empty
+    /// for weak sums.
     pub runs: Vec<u8>,
 }
 
-/// A part of a signature: weak and strong sums of consecutive blocks, from the first block on.
+/// A part of a signature: the sums of consecutive blocks, from the first block on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sums {
     /// The file.

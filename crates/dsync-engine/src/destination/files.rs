@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use dsync_delta::Layout;
+use dsync_delta::{Layout, RefineRequest, SumsFormat};
 use dsync_fs::{Component, Kind, PreparedFile, SourceFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
@@ -54,7 +54,9 @@ struct Transfer {
     attempt: u8,
     basis: Option<Arc<Basis>>,
     stage: Option<Arc<Stage>>,
-    /// The layout that the tokens count in after a second round of sums.
+    /// True when weak sums were asked for.
+    weak_sums: bool,
+    /// The layout that the tokens count in when sums of shorter blocks were asked for.
     fine: Option<Layout>,
     /// The outcome, when it arrived before the first segment.
     early: Option<FileOutcome>,
@@ -64,7 +66,9 @@ struct Transfer {
 pub(super) struct Basis {
     pub(super) file: SourceFile,
     pub(super) layout: Layout,
-    /// Bytes of signature that the source holds for it.
+    /// The sums of its first signature.
+    pub(super) format: SumsFormat,
+    /// Bytes of signature that the source may hold for it.
     pub(super) signature_bytes: u64,
 }
 
@@ -120,12 +124,21 @@ impl Pending {
         lock(&self.transfer).basis.clone()
     }
 
-    /// Notes that the tokens will count in shorter blocks; false when they do so already or have begun.
-    pub(super) fn refine(&self, fine: Layout) -> bool {
+    /// Notes a request for further sums. False when it comes too late: each kind is asked for once, weak sums
+    /// before those of shorter blocks, and neither after the first tokens.
+    pub(super) fn refine(&self, request: &RefineRequest) -> bool {
         let mut transfer = lock(&self.transfer);
-        let first = transfer.fine.is_none() && transfer.stage.is_none();
-        transfer.fine = Some(fine);
-        first
+        let has_weak =
+            transfer.weak_sums || transfer.basis.as_ref().is_none_or(|basis| basis.format.has_weak());
+        if transfer.fine.is_some() || transfer.stage.is_some() {
+            return false;
+        }
+        if request.format() == SumsFormat::WeakOnly {
+            transfer.weak_sums = true;
+            return !has_weak;
+        }
+        transfer.fine = Some(request.layout());
+        true
     }
 
     /// The state of the old file that the delta was made from.
@@ -215,6 +228,7 @@ impl Pending {
             transfer.stage = None;
             transfer.early = None;
             transfer.fine = None;
+            transfer.weak_sums = false;
             let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
             let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
             if again {

@@ -36,7 +36,6 @@ use dsync_wire::{
     options::Durability,
 };
 
-pub(crate) use self::sign::FORMAT;
 use self::{
     commit::Commit,
     credit::Credit,

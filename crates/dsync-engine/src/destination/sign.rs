@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
-    Layout, RefineRequest, SumsFormat, refine_parallel, signature_parallel, tuning::refined_block_lens,
+    Layout, RefineRequest, Signature, SumsFormat, refine_parallel, signature_parallel,
+    tuning::{first_format, refined_block_lens},
 };
 use dsync_wire::{
     limits::MAX_SUMS,
@@ -31,7 +32,7 @@ pub(super) fn run(
                 Err(_) => return Ok(()),
             },
             recv(refinements) -> refine => match refine {
-                Ok(refine) => second_round(site, &refine)?,
+                Ok(refine) => further_round(site, &refine)?,
                 Err(_) => return Ok(()),
             },
         }
@@ -46,29 +47,24 @@ fn first_round(site: &Site<'_>, file: &Pending) -> Result<(), SyncError> {
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt: file.attempt() })
 }
 
-/// Answers with the sums of shorter blocks; an old file that cannot be read any more is sent whole.
-fn second_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
+/// Answers with further sums; an old file that cannot be read any more is sent whole.
+fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
     let Some(file) = site.files.get(refine.entry).filter(|file| file.attempt() == refine.attempt) else {
         return Ok(());
     };
     let Some(basis) = file.basis() else {
         return Err(SyncError::Protocol { detail: format!("entry {}: nothing to refine", refine.entry.0) });
     };
-    let request = RefineRequest::decode(basis.layout, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
-        .map_err(super::stage::protocol)?;
-    let signature = refine_parallel(&site.session.key, &request, FORMAT, &Positional(&basis.file));
-    let Ok(signature) = signature else {
-        return file.give_up_or_retry(site, Cause::ContentMismatch);
-    };
-    if !file.refine(request.fine_layout()) {
+    let request =
+        RefineRequest::decode(basis.layout, refine.format, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
+            .map_err(super::stage::protocol)?;
+    if !file.refine(&request) {
         return Err(SyncError::Protocol { detail: format!("entry {}: refined twice", refine.entry.0) });
     }
-    let (basis_len, block_len) = (basis.file.len(), refine.block_len);
-    let need = NeedDelta { entry: file.entry, attempt: refine.attempt, basis_len, block_len };
-    site.session.control.send(&ControlMessage::NeedDelta(need))?;
-    let sums = signature.encode();
-    site.account.amend(|report| report.signature_bytes += sums.len() as u64);
-    send_sums(site, &file, &sums)
+    match refine_parallel(&site.session.key, &request, &Positional(&basis.file)) {
+        Ok(signature) => send(site, &file, refine.attempt, &signature),
+        Err(_) => file.give_up_or_retry(site, Cause::ContentMismatch),
+    }
 }
 
 /// Signs one old file and asks for the delta; false when it has to be asked for whole.
@@ -78,7 +74,8 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     let Ok(basis) = dir.open_source(&file.name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len(), None);
     let layout = Layout::new(basis.len(), block_len);
-    let bytes = layout.block_count().saturating_mul(FORMAT.bytes_per_block() as u64);
+    // What the source may come to hold: weak sums that follow count from the start.
+    let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
     if bytes == 0 || layout.block_count() > super::MAX_SIGNATURE_BLOCKS {
         return Ok(false);
     }
@@ -86,29 +83,30 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         return Ok(true);
     }
     basis.advise_sequential();
-    let Ok(signature) = signature_parallel(&site.session.key, layout, FORMAT, &Positional(&basis)) else {
+    let format = first_format(layout);
+    let Ok(signature) = signature_parallel(&site.session.key, layout, format, &Positional(&basis)) else {
         site.signatures.give(bytes);
         return Ok(false);
     };
-    let need = NeedDelta { entry: file.entry, attempt: file.attempt(), basis_len: basis.len(), block_len };
-    file.set_basis(Basis { file: basis, layout, signature_bytes: bytes });
-    site.session.control.send(&ControlMessage::NeedDelta(need))?;
-    send_sums(site, file, &signature.encode())?;
-    site.account.amend(|report| report.signature_bytes += bytes);
+    file.set_basis(Basis { file: basis, layout, format, signature_bytes: bytes });
+    send(site, file, file.attempt(), &signature)?;
     Ok(true)
 }
 
-/// Sends the sums in whole blocks.
-fn send_sums(site: &Site<'_>, file: &Pending, sums: &[u8]) -> Result<(), SyncError> {
-    let part_len = MAX_SUMS - MAX_SUMS % FORMAT.bytes_per_block();
-    let mut parts = sums.chunks(part_len).peekable();
+/// Announces sums and sends them, each block's in one message.
+fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> Result<(), SyncError> {
+    let (layout, format, entry) = (signature.layout(), signature.format(), file.entry);
+    let (basis_len, block_len) = (layout.file_len(), layout.block_len());
+    let need = NeedDelta { entry, attempt, basis_len, block_len, format };
+    site.session.control.send(&ControlMessage::NeedDelta(need))?;
+    let bytes = signature.encode();
+    let part_len = MAX_SUMS - MAX_SUMS % format.bytes_per_block();
+    let mut parts = bytes.chunks(part_len).peekable();
     while let Some(part) = parts.next() {
         let last = parts.peek().is_none();
-        let sums = Sums { entry: file.entry, bytes: part.to_vec(), last };
+        let sums = Sums { entry, bytes: part.to_vec(), last };
         site.session.control.send(&ControlMessage::Sums(sums))?;
     }
+    site.account.amend(|report| report.signature_bytes += bytes.len() as u64);
     Ok(())
 }
-
-/// Both sums of each block.
-pub(crate) const FORMAT: SumsFormat = SumsFormat::StrongAndWeak;

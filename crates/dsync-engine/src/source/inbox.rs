@@ -2,16 +2,16 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use dsync_delta::{IndexedSignature, Layout, SignatureDecoder};
+use dsync_delta::{IndexedSignature, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     event::Report,
     message::{ControlMessage, EntryId, NeedDelta, Sums},
 };
 
-use super::{MAX_FINE_BLOCKS, Refining, Shared, large::LargeFile, queue::Request};
+use super::{Refining, Shared, queue::Request};
 use crate::{
     SyncError,
-    destination::{FORMAT, MAX_SIGNATURE_BLOCKS},
+    destination::MAX_SIGNATURE_BLOCKS,
     halt::lock,
     session::{self, SourceMail},
 };
@@ -20,8 +20,8 @@ use crate::{
 struct Arriving {
     need: NeedDelta,
     decoder: SignatureDecoder,
-    /// The file whose second round this is.
-    refines: Option<Arc<LargeFile>>,
+    /// The file and the request that this answers.
+    refining: Option<Refining>,
 }
 
 /// Receives until the report; then answers it.
@@ -33,7 +33,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
         order.check(&message)?;
         match message {
             ControlMessage::Need { entry, attempt } => {
-                // Asked for again: a second round that is under way is void.
+                // Asked for again: a round that is under way is void.
                 lock(&shared.refining).remove(&entry);
                 push(shared, entry, attempt, None)?;
             }
@@ -92,21 +92,21 @@ fn begin_signature(
     need: NeedDelta,
 ) -> Result<(), SyncError> {
     let refining = lock(&shared.refining).remove(&need.entry);
-    let (decoder, refines) = match refining {
-        Some(Refining { file, request }) => {
-            let asked = request.fine_layout();
-            if need.block_len != asked.block_len() || need.basis_len != asked.file_len() {
-                return Err(protocol(format!("entry {}: not the sums that were asked for", need.entry.0)));
-            }
-            (request.decoder(FORMAT, MAX_FINE_BLOCKS), Some(file))
-        }
-        None => {
-            let layout = Layout::new(need.basis_len, need.block_len);
-            (SignatureDecoder::new(layout, FORMAT, MAX_SIGNATURE_BLOCKS), None)
-        }
+    let layout = Layout::new(need.basis_len, need.block_len);
+    let asked_for = match &refining {
+        Some(Refining { request, .. }) => (request.layout(), request.format()) == (layout, need.format),
+        // Weak sums only complete a signature.
+        None => need.format.has_strong(),
+    };
+    if !asked_for {
+        return Err(protocol(format!("entry {}: not the sums that were asked for", need.entry.0)));
+    }
+    let decoder = match &refining {
+        Some(Refining { request, .. }) => request.decoder(MAX_SIGNATURE_BLOCKS),
+        None => SignatureDecoder::new(layout, need.format, MAX_SIGNATURE_BLOCKS),
     };
     let decoder = decoder.map_err(|error| protocol(error.to_string()))?;
-    arriving.insert(need.entry, Arriving { need, decoder, refines });
+    arriving.insert(need.entry, Arriving { need, decoder, refining });
     Ok(())
 }
 
@@ -119,19 +119,21 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
     Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
 }
 
-/// Queues the file that a signature is for, or goes on with its second round.
+/// Queues the file that a signature is for, or goes on with its next round.
 fn use_signature(shared: &Shared<'_>, arrived: Arriving) -> Result<(), SyncError> {
-    let Arriving { need, decoder, refines } = arrived;
+    let Arriving { need, decoder, refining } = arrived;
     let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
-    let signature = IndexedSignature::new(signature, &shared.session.key);
-    match refines {
-        Some(file) => {
-            file.refined(signature);
-            shared.queue.push_again(file);
-            Ok(())
-        }
-        None => push(shared, need.entry, need.attempt, Some(Arc::new(signature))),
+    let index = |signature: Signature| IndexedSignature::new(signature, &shared.session.key);
+    let Some(Refining { file, request }) = refining else {
+        return push(shared, need.entry, need.attempt, Some(Arc::new(index(signature))));
+    };
+    if request.format().has_strong() {
+        file.refined(index(signature));
+    } else {
+        file.weak_sums(signature).map_err(|error| protocol(error.to_string()))?;
     }
+    shared.queue.push_again(file);
+    Ok(())
 }
 
 fn protocol(detail: String) -> SyncError {

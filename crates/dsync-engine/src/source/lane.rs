@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dsync_delta::{SearchError, SegmentValue, Token, TokenEncoder, TokenSink};
+use dsync_delta::{SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_wire::{
     codec::encode_records,
     compress::Packer,
@@ -98,7 +98,7 @@ impl Lane<'_> {
                 self.send_records(&[record])?;
             }
             Claim::Failed(cause) => self.end(&file.request, FileOutcome::Failed { cause })?,
-            Claim::Plan(opened, index) => self.plan(file, opened, index)?,
+            Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
             Claim::Segment(opened, index, planned) => {
                 let result = self.out.segment(&file.request, opened, index, planned)?;
                 self.out.sender.send(&DataMessage::SegmentEnd { complete: result.is_ok() })?;
@@ -110,10 +110,20 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Searches a segment in the first round of a delta.
-    fn plan(&mut self, file: &Arc<LargeFile>, opened: &Opened, index: u64) -> Result<(), SyncError> {
+    /// Searches a segment, to be sent in a later round of a delta.
+    fn plan(
+        &mut self,
+        file: &Arc<LargeFile>,
+        opened: &Opened,
+        index: u64,
+        earlier: Option<&SegmentPlan>,
+    ) -> Result<(), SyncError> {
         let Some(signature) = &file.request.signature else { return Ok(()) };
-        let plan = dsync_delta::plan_segment(signature, &Positional(&opened.file), &opened.segments, index);
+        let new = Positional(&opened.file);
+        let plan = match earlier {
+            Some(earlier) => earlier.search_again(signature, &new),
+            None => dsync_delta::plan_segment(signature, &new, &opened.segments, index),
+        };
         let plan = plan.map_err(|error| match error {
             SearchError::Read(error) => read::cause(&error),
             _ => Cause::Changed,
@@ -122,7 +132,6 @@ impl Lane<'_> {
             AfterPlan::Wait => Ok(()),
             AfterPlan::End(outcome) => self.end(&file.request, outcome),
             AfterPlan::Send => {
-                self.shared.queue.retire(file);
                 self.shared.queue.push_again(Arc::clone(file));
                 Ok(())
             }

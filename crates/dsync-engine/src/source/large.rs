@@ -4,13 +4,17 @@
 //! checks that the file did not change meanwhile and reports its outcome (invariant D7). After a failed
 //! read no further segment is claimed.
 //!
-//! A delta whose basis is long takes two rounds: first every segment is searched and only its plan is
-//! kept; then the destination is asked for shorter blocks' sums where the plans found nothing, and the
-//! segments are sent with those. Without anything to refine the second round starts at once.
+//! A delta whose basis is long takes rounds: first every segment is searched, with strong sums only, and
+//! only its plan is kept. Where the data has shifted, the destination is asked for weak sums, and the
+//! segments that they may change are searched again. Then it is asked for shorter blocks' sums where the plans
+//! found nothing, and the segments are sent with those. A round without anything to ask for is left out.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use dsync_delta::{IndexedSignature, Key, RefineRequest, RootBuilder, SegmentPlan, SegmentValue, Segments};
+use dsync_delta::{
+    AddWeakError, IndexedSignature, Key, RefineRequest, RootBuilder, SegmentPlan, SegmentValue, Segments,
+    Signature,
+};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
     limits::MAX_SUMS,
@@ -48,18 +52,18 @@ struct Claims {
 /// What is done with each segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// Search it and keep the plan.
+    /// Search it and keep the plan, unless an earlier search of it is as good.
     Plan,
-    /// Nothing, until the shorter blocks' sums are here.
-    Refine,
+    /// Nothing, until the sums that were asked for are here.
+    Await,
     /// Send it.
     Send,
 }
 
 /// What a worker may do with a large file.
 pub(super) enum Claim<'a> {
-    /// Search this segment and hand in its plan.
-    Plan(&'a Opened, u64),
+    /// Search this segment, again if it has a plan, and hand in its plan.
+    Plan(&'a Opened, u64, Option<Arc<SegmentPlan>>),
     /// Send this segment, planned or not.
     Segment(&'a Opened, u64, Option<Planned>),
     /// It is empty now: it goes as a record.
@@ -70,17 +74,17 @@ pub(super) enum Claim<'a> {
     Exhausted,
 }
 
-/// A segment that was searched in the first round.
+/// A segment that was searched.
 pub(super) struct Planned {
     pub(super) plan: Arc<SegmentPlan>,
     pub(super) fine: Option<Arc<IndexedSignature>>,
 }
 
-/// What follows the first round.
+/// What follows a search.
 pub(super) enum AfterPlan {
     /// Other segments are still being searched.
     Wait,
-    /// Ask for the sums of shorter blocks.
+    /// Ask for further sums.
     Refine(RefineRequest),
     /// Send the segments.
     Send,
@@ -130,23 +134,18 @@ impl LargeFile {
         index: u64,
         result: Result<SegmentPlan, Cause>,
     ) -> AfterPlan {
-        let result = result.and_then(|plan| {
-            opened.set_value(index, plan.outcome().value)?;
-            Ok(plan)
-        });
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;
-        match (result, usize::try_from(index)) {
-            (Ok(plan), Ok(index)) => {
-                if claims.plans.len() <= index {
-                    claims.plans.resize(index + 1, None);
-                }
-                claims.plans[index] = Some(Arc::new(plan));
+        let result = result.and_then(|plan| {
+            // A second search gives the same value.
+            if claims.plan(index).is_none() {
+                opened.set_value(index, plan.outcome().value)?;
             }
-            (Err(cause), _) => {
-                claims.failed.get_or_insert(cause);
-            }
-            (Ok(_), Err(_)) => {}
+            Ok(plan)
+        });
+        match result {
+            Ok(plan) => claims.set_plan(index, plan),
+            Err(cause) => _ = claims.failed.get_or_insert(cause),
         }
         if !claims.round_is_over(opened) {
             return AfterPlan::Wait;
@@ -155,24 +154,42 @@ impl LargeFile {
             claims.ended = true;
             return AfterPlan::End(FileOutcome::Failed { cause });
         }
-        claims.next = 0;
         match self.refinement(&claims.plans) {
             Some(request) => {
-                claims.round = Round::Refine;
+                claims.begin(Round::Await);
                 AfterPlan::Refine(request)
             }
             None => {
-                claims.round = Round::Send;
+                claims.begin(Round::Send);
                 AfterPlan::Send
             }
         }
+    }
+
+    /// Takes the weak sums that were asked for: segments may be searched again.
+    pub(super) fn weak_sums(&self, sums: Signature) -> Result<(), AddWeakError> {
+        if let Some(signature) = &self.request.signature {
+            signature.add_weak(sums)?;
+        }
+        lock(&self.claims).begin(Round::Plan);
+        Ok(())
     }
 
     /// Takes the sums of shorter blocks: the segments may be sent.
     pub(super) fn refined(&self, fine: IndexedSignature) {
         let mut claims = lock(&self.claims);
         claims.fine = Some(Arc::new(fine));
-        claims.round = Round::Send;
+        claims.begin(Round::Send);
+    }
+
+    /// True when nothing can be claimed, for now or for good.
+    pub(super) fn is_exhausted(&self) -> bool {
+        match self.opened.get() {
+            Some(Ok(opened)) => lock(&self.claims).is_exhausted(opened),
+            // Whoever opens it claims it, or its failure.
+            Some(Err(_)) => lock(&self.claims).ended,
+            None => false,
+        }
     }
 
     /// Takes the result of a sent segment; gives the file's outcome when it was the last one out.
@@ -199,13 +216,19 @@ impl LargeFile {
         })
     }
 
-    /// What to ask for after the first round; `None` when nothing is dirty, or so much that the request
-    /// itself would not fit in a message.
+    /// What to ask for after a search of all segments: weak sums where there are none and data has shifted,
+    /// else shorter blocks' sums. `None` when nothing is dirty, or so much that the request itself would not
+    /// fit in a message.
     fn refinement(&self, plans: &[Option<Arc<SegmentPlan>>]) -> Option<RefineRequest> {
+        let plans = || plans.iter().flatten().map(Arc::as_ref);
+        if let Some(signature) = self.request.signature.as_ref().filter(|signature| !signature.has_weak())
+            && let Some(request) = RefineRequest::weak_sums(signature.layout(), plans())
+        {
+            return Some(request);
+        }
         let (layout, fine) = self.request.refinement()?;
-        let plans = plans.iter().flatten().map(Arc::as_ref);
-        RefineRequest::collect(layout, fine, plans)
-            .filter(|request| request.fine_block_count() <= super::MAX_FINE_BLOCKS)
+        RefineRequest::collect(layout, fine, plans())
+            .filter(|request| request.block_count() <= super::MAX_FINE_BLOCKS)
             .filter(|request| request.encode().len() <= MAX_SUMS)
     }
 
@@ -224,17 +247,51 @@ impl LargeFile {
 
 impl Claims {
     fn claim<'a>(&mut self, opened: &'a Opened) -> Claim<'a> {
-        if self.failed.is_some() || self.next >= opened.segments.count() || self.round == Round::Refine {
+        if self.is_exhausted(opened) {
             return Claim::Exhausted;
         }
         let index = self.next;
-        self.next += 1;
+        self.next = self.open_from(index + 1);
         self.in_flight += 1;
         if self.round == Round::Plan {
-            return Claim::Plan(opened, index);
+            return Claim::Plan(opened, index, self.plan(index).cloned());
         }
         let plan = usize::try_from(index).ok().and_then(|index| self.plans.get_mut(index)?.take());
         Claim::Segment(opened, index, plan.map(|plan| Planned { plan, fine: self.fine.clone() }))
+    }
+
+    /// Begins a round with the first segment that takes part in it.
+    fn begin(&mut self, round: Round) {
+        self.round = round;
+        self.next = self.open_from(0);
+    }
+
+    /// The first segment from `index` on that takes part in the round; past the last when there is none.
+    fn open_from(&self, mut index: u64) -> u64 {
+        // After a search, only what it left open is searched again.
+        while self.round == Round::Plan && self.plan(index).is_some_and(|plan| !plan.wants_weak_sums()) {
+            index += 1;
+        }
+        index
+    }
+
+    fn plan(&self, index: u64) -> Option<&Arc<SegmentPlan>> {
+        self.plans.get(usize::try_from(index).ok()?)?.as_ref()
+    }
+
+    fn set_plan(&mut self, index: u64, plan: SegmentPlan) {
+        let Ok(index) = usize::try_from(index) else { return };
+        if self.plans.len() <= index {
+            self.plans.resize(index + 1, None);
+        }
+        self.plans[index] = Some(Arc::new(plan));
+    }
+
+    fn is_exhausted(&self, opened: &Opened) -> bool {
+        self.ended
+            || self.failed.is_some()
+            || self.round == Round::Await
+            || self.next >= opened.segments.count()
     }
 
     /// True when every segment was claimed and none is being worked on.

@@ -47,31 +47,31 @@ struct Shared<'a> {
     catalogue: Arc<Catalogue>,
     queue: Queue,
     effort: EffortGauge,
-    /// Files whose second round of sums is awaited.
+    /// Files whose further sums are awaited.
     refining: Mutex<HashMap<EntryId, Refining>>,
     /// Present when this end is the controller.
     observer: Option<&'a dyn Observer>,
 }
 
-/// A file whose second round of sums is awaited.
+/// A file whose further sums are awaited.
 struct Refining {
     file: Arc<LargeFile>,
     request: RefineRequest,
 }
 
 impl Shared<'_> {
-    /// Asks for the sums of shorter blocks.
+    /// Asks for further sums.
     fn refine(&self, file: &Arc<LargeFile>, request: RefineRequest) -> Result<(), SyncError> {
         let Request { entry, attempt, .. } = file.request;
-        let block_len = request.fine_layout().block_len();
-        let message = ControlMessage::Refine(Refine { entry, attempt, block_len, runs: request.encode() });
+        let (block_len, format) = (request.layout().block_len(), request.format());
+        let refine = Refine { entry, attempt, block_len, format, runs: request.encode() };
         // First noted, then asked: the answer may be fast.
         lock(&self.refining).insert(entry, Refining { file: Arc::clone(file), request });
-        self.session.control.send(&message)
+        self.session.control.send(&ControlMessage::Refine(refine))
     }
 }
 
-/// Blocks of one second round: a larger one is not asked for, nor answered.
+/// Shorter blocks of one request: a larger one is not made, nor answered.
 pub(crate) const MAX_FINE_BLOCKS: u64 = 512 << 10;
 
 /// What a source serves.

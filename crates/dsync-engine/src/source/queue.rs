@@ -28,12 +28,17 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// True when a second round of sums may pay.
+    /// True when a further round of sums may pay.
     pub(super) fn is_refinable(&self) -> bool {
-        self.refinement().is_some()
+        self.lacks_weak_sums() || self.refinement().is_some()
     }
 
-    /// The basis' layout in the signature, and the shorter block length of a second round.
+    /// True when the basis was signed with strong sums only.
+    pub(super) fn lacks_weak_sums(&self) -> bool {
+        self.signature.as_ref().is_some_and(|signature| !signature.has_weak())
+    }
+
+    /// The basis' layout in the signature, and the shorter block length of a further round.
     pub(super) fn refinement(&self) -> Option<(Layout, BlockLen)> {
         let layout = self.signature.as_ref()?.layout();
         let (_, fine) = refined_block_lens(layout.file_len(), None);
@@ -67,6 +72,12 @@ enum Item {
     Large(Arc<LargeFile>),
 }
 
+impl Item {
+    fn is(&self, file: &Arc<LargeFile>) -> bool {
+        matches!(self, Self::Large(other) if Arc::ptr_eq(other, file))
+    }
+}
+
 impl Queue {
     /// Appends a request; false when there are more than the destination can have a use for.
     pub(super) fn push(&self, request: Request) -> bool {
@@ -86,9 +97,13 @@ impl Queue {
         true
     }
 
-    /// Puts a file back whose segments can be claimed again; it goes first, being the oldest.
+    /// Puts a file back whose segments can be claimed again, unless it is still here; it goes first, being
+    /// the oldest.
     pub(super) fn push_again(&self, file: Arc<LargeFile>) {
-        lock(&self.state).items.push_front(Item::Large(file));
+        let mut state = lock(&self.state);
+        state.items.retain(|item| !item.is(&file));
+        state.items.push_front(Item::Large(file));
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -114,10 +129,11 @@ impl Queue {
         }
     }
 
-    /// Removes a large file whose segments are all claimed.
+    /// Removes a large file whose segments are all claimed. Since a worker found that, the file's next round
+    /// may have begun: then it stays.
     pub(super) fn retire(&self, file: &Arc<LargeFile>) {
         let mut state = lock(&self.state);
-        state.items.retain(|item| !matches!(item, Item::Large(other) if Arc::ptr_eq(other, file)));
+        state.items.retain(|item| !(item.is(file) && file.is_exhausted()));
         drop(state);
         self.changed.notify_all();
     }

@@ -1,6 +1,6 @@
 //! Payloads of the control lane.
 
-use dsync_delta::BlockLen;
+use dsync_delta::{BlockLen, SumsFormat};
 
 use super::{account, listing, reader::Reader, start, writer::Writer};
 use crate::{
@@ -48,6 +48,7 @@ pub(super) fn encode(
             w.byte(need.attempt);
             w.file_len(need.basis_len, "basis length")?;
             w.u32(need.block_len.get());
+            encode_format(need.format, w);
         }
         ControlMessage::Sums(sums) => {
             w.entry(sums.entry);
@@ -59,6 +60,7 @@ pub(super) fn encode(
             w.entry(refine.entry);
             w.byte(refine.attempt);
             w.u32(refine.block_len.get());
+            encode_format(refine.format, w);
             w.check(refine.runs.len() as u64, MAX_SUMS as u64, "size of runs")?;
             w.raw(&refine.runs);
         }
@@ -151,7 +153,7 @@ fn decode_need_delta(r: &mut Reader<'_>) -> Result<NeedDelta, DecodeError> {
     let entry = r.entry()?;
     let attempt = r.byte("attempt")?;
     let basis_len = r.file_len("basis length")?;
-    Ok(NeedDelta { entry, attempt, basis_len, block_len: decode_block_len(r)? })
+    Ok(NeedDelta { entry, attempt, basis_len, block_len: decode_block_len(r)?, format: decode_format(r)? })
 }
 
 fn decode_block_len(r: &mut Reader<'_>) -> Result<BlockLen, DecodeError> {
@@ -162,12 +164,26 @@ fn decode_block_len(r: &mut Reader<'_>) -> Result<BlockLen, DecodeError> {
         .ok_or(DecodeError::BlockLen { block_len })
 }
 
+fn encode_format(format: SumsFormat, w: &mut Writer<'_>) {
+    w.flags(0, &[(1, format.has_strong()), (2, format.has_weak())]);
+}
+
+fn decode_format(r: &mut Reader<'_>) -> Result<SumsFormat, DecodeError> {
+    r.choice("format of sums", |bits| match bits {
+        1 => Some(SumsFormat::StrongOnly),
+        2 => Some(SumsFormat::WeakOnly),
+        3 => Some(SumsFormat::StrongAndWeak),
+        _ => None,
+    })
+}
+
 fn decode_refine(r: &mut Reader<'_>) -> Result<Refine, DecodeError> {
     let entry = r.entry()?;
     let attempt = r.byte("attempt")?;
     let block_len = decode_block_len(r)?;
+    let format = decode_format(r)?;
     let runs = take_sums(r, Kind::REFINE, "size of runs")?.to_vec();
-    Ok(Refine { entry, attempt, block_len, runs })
+    Ok(Refine { entry, attempt, block_len, format, runs })
 }
 
 /// The rest of the message, at most `MAX_SUMS` bytes.

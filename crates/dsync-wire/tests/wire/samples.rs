@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot};
+use dsync_delta::{BlockLen, FileRoot, SumsFormat};
 use dsync_wire::{
     bootstrap::{
         BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, PortRange, Refusal,
@@ -63,7 +63,18 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
                 entry: EntryId(128),
                 attempt: 0,
                 block_len: BlockLen::new(4096).unwrap(),
+                format: SumsFormat::StrongAndWeak,
                 runs: vec![2, 7, 1],
+            }),
+        ),
+        (
+            "refine-weak",
+            M::Refine(Refine {
+                entry: EntryId(128),
+                attempt: 1,
+                block_len: BlockLen::new(32 << 10).unwrap(),
+                format: SumsFormat::WeakOnly,
+                runs: vec![],
             }),
         ),
     ];
@@ -242,7 +253,13 @@ fn start_destination() -> Start {
 }
 
 pub(crate) fn need_delta() -> NeedDelta {
-    NeedDelta { entry: EntryId(128), attempt: 0, basis_len: 1 << 30, block_len: BlockLen::new(8192).unwrap() }
+    NeedDelta {
+        entry: EntryId(128),
+        attempt: 0,
+        basis_len: 1 << 30,
+        block_len: BlockLen::new(8192).unwrap(),
+        format: SumsFormat::StrongOnly,
+    }
 }
 
 pub(crate) fn segment() -> Segment {

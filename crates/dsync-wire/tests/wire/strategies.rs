@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot};
+use dsync_delta::{BlockLen, FileRoot, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
@@ -39,22 +39,19 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
         problem().prop_map(M::Problem),
         (entry_id(), any::<u8>()).prop_map(|(entry, attempt)| M::Need { entry, attempt }),
-        (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32).prop_map(
-            |(entry, attempt, basis_len, log2)| {
-                M::NeedDelta(NeedDelta {
-                    entry,
-                    attempt,
-                    basis_len,
-                    block_len: BlockLen::new(1 << log2).unwrap(),
-                })
+        (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32, format()).prop_map(
+            |(entry, attempt, basis_len, log2, format)| {
+                let block_len = BlockLen::new(1 << log2).unwrap();
+                M::NeedDelta(NeedDelta { entry, attempt, basis_len, block_len, format })
             }
         ),
         (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
         number().prop_map(|part| M::ListingDone { part }),
-        (entry_id(), any::<u8>(), 10..=22u32, vec(any::<u8>(), 0..100)).prop_map(
-            |(entry, attempt, log2, runs)| {
-                M::Refine(Refine { entry, attempt, block_len: BlockLen::new(1 << log2).unwrap(), runs })
+        (entry_id(), any::<u8>(), 10..=22u32, format(), vec(any::<u8>(), 0..100)).prop_map(
+            |(entry, attempt, log2, format, runs)| {
+                let block_len = BlockLen::new(1 << log2).unwrap();
+                M::Refine(Refine { entry, attempt, block_len, format, runs })
             }
         ),
         event().prop_map(M::Event),
@@ -124,6 +121,10 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
         (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 56) as u8
     };
     (0..len).map(|_| step()).collect()
+}
+
+fn format() -> impl Strategy<Value = SumsFormat> {
+    select(vec![SumsFormat::StrongOnly, SumsFormat::WeakOnly, SumsFormat::StrongAndWeak])
 }
 
 fn packed() -> impl Strategy<Value = Packed> {
