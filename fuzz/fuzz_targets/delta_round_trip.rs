@@ -1,5 +1,5 @@
 //! Whole deltas of edited files: signature, search, tokens and apply give the new file and its root; so do
-//! two rounds, and the copies carried out in place.
+//! further rounds, and the copies carried out in place. Weak sums on demand find what they find from the start.
 #![no_main]
 
 mod delta_edits;
@@ -30,10 +30,21 @@ fuzz_target!(|data: &[u8]| {
         plans.push(plan_segment(&index, &new, &segments, segment).unwrap());
     }
     one_round.check(&key, &basis, &new);
+    if let Some(request) = RefineRequest::weak_sums(layout, &plans).filter(|_| !index.has_weak()) {
+        index.add_weak(refine_parallel(&key, &request, &basis).unwrap()).unwrap();
+        let both = signature_parallel(&key, layout, SumsFormat::StrongAndWeak, &basis).unwrap();
+        let both = IndexedSignature::new(both, &key);
+        for (segment, plan) in (0..).zip(&mut plans).filter(|(_, plan)| plan.wants_weak_sums()) {
+            *plan = plan.search_again(&index, &new).unwrap();
+            let at_once = plan_segment(&both, &new, &segments, segment).unwrap();
+            assert_eq!(plan.outcome().literal_bytes, at_once.outcome().literal_bytes);
+            assert_eq!(plan.outcome().value, at_once.outcome().value);
+        }
+    }
     let Some(request) = RefineRequest::collect(layout, BlockLen::MIN, &plans) else { return };
-    let fine = refine_parallel(&key, &request, format, &basis).unwrap();
+    let fine = refine_parallel(&key, &request, &basis).unwrap();
     let fine = IndexedSignature::new(fine, &key);
-    let mut two_rounds = Rebuilt::new(&key, &segments, request.fine_layout());
+    let mut two_rounds = Rebuilt::new(&key, &segments, request.layout());
     for (segment, plan) in (0..).zip(&plans) {
         let mut sink = Encoded::default();
         let outcome = plan.emit_refined(&fine, &new, &mut sink).unwrap();

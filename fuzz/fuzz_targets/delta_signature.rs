@@ -19,8 +19,9 @@ fuzz_target!(|data: &[u8]| {
     // Lengths that fit the input as well as absurd ones.
     let file_len = if log2 < 128 { file_len % (rest.len() as u64 * 1024 + 1) } else { file_len };
     let layout = Layout::new(file_len, block_len);
-    let format = if format % 2 == 0 { SumsFormat::StrongAndWeak } else { SumsFormat::StrongOnly };
-    request(layout, rest);
+    let formats = [SumsFormat::StrongAndWeak, SumsFormat::StrongOnly, SumsFormat::WeakOnly];
+    let format = formats[usize::from(format) % formats.len()];
+    request(layout, format, rest);
     within_memory(1 << 20, rest.len(), || {
         let Ok(mut decoder) = SignatureDecoder::new(layout, format, MAX_BLOCKS) else { return };
         for piece in rest.chunks(usize::from(split) + 1) {
@@ -30,15 +31,17 @@ fuzz_target!(|data: &[u8]| {
         }
         let Ok(signature) = decoder.finish() else { return };
         assert_eq!(signature.encode(), rest);
-        search(&IndexedSignature::new(signature, &Key::derive(&[])), rest);
+        let index = IndexedSignature::new(signature.clone(), &Key::derive(&[]));
+        assert!(index.add_weak(signature).is_err());
+        search(&index, rest);
     });
 });
 
 /// The same bytes as a request to refine.
-fn request(layout: Layout, bytes: &[u8]) {
-    let decode = |bytes: &[u8]| RefineRequest::decode(layout, BlockLen::MIN, bytes, MAX_BLOCKS);
+fn request(layout: Layout, format: SumsFormat, bytes: &[u8]) {
+    let decode = |bytes: &[u8]| RefineRequest::decode(layout, format, BlockLen::MIN, bytes, MAX_BLOCKS);
     if let Ok(request) = within_memory(1 << 10, 16 * bytes.len(), || decode(bytes)) {
-        assert!(request.fine_block_count() <= MAX_BLOCKS);
+        assert!(request.block_count() <= MAX_BLOCKS || format == SumsFormat::WeakOnly);
         assert_eq!(decode(&request.encode()), Ok(request));
     }
 }

@@ -131,7 +131,8 @@ fn short_files_are_signed_in_one_round() {
 #[test]
 fn weak_sums_cross_the_wire_only_when_data_has_shifted() {
     const BLOCKS: u64 = 96 * MIB / (16 << 10);
-    let overwritten = second_run(Via::Quic, true, 96 * MIB, |path| write_at(path, 12_345_678, &noise(3, 5000)));
+    let overwritten =
+        second_run(Via::Quic, true, 96 * MIB, |path| write_at(path, 12_345_678, &noise(3, 5000)));
     let sums = overwritten.stat("Signature data");
     // The sums of the short blocks in the two that are dirty, besides.
     assert!((BLOCKS * 8..BLOCKS * 9).contains(&sums), "{}", overwritten.account());

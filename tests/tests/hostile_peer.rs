@@ -588,6 +588,47 @@ fn tokens_that_do_not_make_the_file_end_the_run() {
     ]);
 }
 
+/// `Refine` of entry 1 in attempt 0.
+fn refine(block_len: u64, format: u8, runs: &[u8]) -> Vec<u8> {
+    Message::new(20).int(1).byte(0).int(block_len).byte(format).bytes(runs).frame()
+}
+
+#[test]
+fn requests_for_sums_that_cannot_be_end_the_run() {
+    needs_dsync!();
+    // `kept` is signed in blocks of 2 KiB, with both sums.
+    source_breaks(&[
+        ("entry 1: asked for sums twice or too late", |s| {
+            list_kept(s);
+            s.control(&refine(2048, 2, &[]));
+        }),
+        ("entry 1: asked for sums twice or too late", |s| {
+            list_kept(s);
+            s.control(&refine(1024, 3, &[0b101, 0]));
+            s.expect(11);
+            s.expect(12);
+            s.control(&refine(1024, 3, &[0b101, 0]));
+        }),
+        ("weak sums are sent of all blocks", |s| {
+            list_kept(s);
+            s.control(&refine(1024, 2, &[]));
+        }),
+        ("weak sums are sent of all blocks", |s| {
+            list_kept(s);
+            s.control(&refine(2048, 2, &[0b101, 0]));
+        }),
+        ("a request for strong sums only", |s| {
+            list_kept(s);
+            s.control(&refine(1024, 1, &[0b101, 0]));
+        }),
+        ("blocks of 2048 bytes do not refine", |s| {
+            list_kept(s);
+            s.control(&refine(2048, 3, &[0b101, 0]));
+        }),
+        ("format of sums has no meaning for value 0", |s| s.control(&refine(1024, 0, &[]))),
+    ]);
+}
+
 #[test]
 fn compressed_content_is_held_to_its_bounds() {
     needs_dsync!();
@@ -766,12 +807,6 @@ fn signatures_that_cannot_be_end_the_run() {
         ("format of sums has no meaning for value 0", |s| s.control(&need_sums(1, 4096, 1024, 0))),
         ("format of sums has no meaning for value 4", |s| s.control(&need_sums(1, 4096, 1024, 4))),
         ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
-        ("entry 1: not the sums that were asked for", |s| {
-            // Weak sums nobody asked for, after a signature without.
-            s.control(&need_sums(1, 4096, 1024, 1));
-            s.control(&sums(1, 1, &[0; 32]));
-            s.control(&need_sums(1, 4096, 1024, 2));
-        }),
         ("more sums than the 4 blocks", |s| {
             s.control(&need_sums(1, 4096, 1024, 1));
             s.control(&sums(1, 1, &[0; 33]));
@@ -786,6 +821,47 @@ fn signatures_that_cannot_be_end_the_run() {
             for entry in 0..=1024 {
                 s.control(&need_delta(entry, 4 << 30, 1024));
             }
+        }),
+    ]);
+}
+
+#[test]
+fn weak_sums_that_were_not_asked_for_end_the_run() {
+    needs_dsync!();
+    /// Strong sums that match nothing; the source asks for the weak ones.
+    fn strong_sums(s: &mut Session) {
+        for listing in [7, 7, 8] {
+            s.expect(listing);
+        }
+        s.control(&need_sums(1, 4096, 1024, 1));
+        s.control(&sums(1, 1, &[0; 32]));
+        assert_eq!(s.expect(20), [int(1), vec![0], int(1024), vec![2]].concat());
+    }
+    destination_breaks(&[
+        ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 2048, 2));
+        }),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 3));
+        }),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 16]));
+            s.control(&need_sums(1, 4096, 1024, 2));
+        }),
+        ("more sums than the 4 blocks", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 17]));
+        }),
+        ("sums of 3 blocks out of 4", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 15]));
         }),
     ]);
 }

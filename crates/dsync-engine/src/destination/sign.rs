@@ -59,7 +59,8 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
         RefineRequest::decode(basis.layout, refine.format, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
             .map_err(super::stage::protocol)?;
     if !file.refine(&request) {
-        return Err(SyncError::Protocol { detail: format!("entry {}: refined twice", refine.entry.0) });
+        let detail = format!("entry {}: asked for sums twice or too late", refine.entry.0);
+        return Err(SyncError::Protocol { detail });
     }
     match refine_parallel(&site.session.key, &request, &Positional(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
