@@ -1,49 +1,115 @@
-//! The four pairs of files that the delta benches share, and a search of all segments.
+//! The four pairs of files that the delta benches share, and their deltas.
 
 use std::{convert::Infallible, hint::black_box};
 
 use dsync_delta::{
-    BlockLen, IndexedSignature, Key, Layout, ReadAt, RootBuilder, Segments, SumsFormat, Token, TokenSink,
-    search_segment, signature_parallel,
+    BlockLen, IndexedSignature, Key, Layout, ReadAt, RefineRequest, RootBuilder, SegmentPlan, Segments,
+    Signature, SumsFormat, Token, TokenSink, plan_segment, refine_parallel, search_segment,
+    signature_parallel,
 };
 use rayon::prelude::*;
 
 /// Block length of all cases: what rsync chooses for 1 GiB.
 pub const BLOCK_LEN: u32 = 32 << 10;
 
-/// A new file beside its basis.
+/// A new file, by the name of its case.
 pub type Case = (&'static str, Vec<u8>);
 
-/// *identical*; *overwritten*: 1 % of the blocks get a random 4 KiB page; *inserted*: about one insertion
-/// of 1 to 64 bytes per MiB; *different*: an unrelated file.
-pub fn cases(basis: &[u8]) -> [Case; 4] {
-    let (mut overwritten, mut inserted) = (basis.to_vec(), Vec::with_capacity(basis.len() + (1 << 20)));
-    for (page, block) in overwritten.chunks_mut(BLOCK_LEN as usize).enumerate() {
-        if page % 100 == 7 && block.len() >= 24 << 10 {
-            block[16 << 10..20 << 10].copy_from_slice(&noise(page as u64, 4 << 10));
+/// The cases. *identical*; *overwritten*: 1 % of the blocks get a random 4 KiB page; *inserted*: about one
+/// insertion of 1 to 64 bytes per MiB; *different*: an unrelated file.
+pub const NAMES: [&str; 4] = ["identical", "overwritten", "inserted", "different"];
+
+/// The new file of a case.
+pub fn case(name: &'static str, basis: &[u8]) -> Case {
+    let new = match name {
+        "overwritten" => {
+            let mut new = basis.to_vec();
+            for (page, block) in new.chunks_mut(BLOCK_LEN as usize).enumerate() {
+                if page % 100 == 7 && block.len() >= 24 << 10 {
+                    block[16 << 10..20 << 10].copy_from_slice(&noise(page as u64, 4 << 10));
+                }
+            }
+            new
         }
-    }
-    for (piece, bytes) in basis.chunks(1_074_000).enumerate() {
-        inserted.extend_from_slice(bytes);
-        inserted.extend_from_slice(&noise(piece as u64, 1 + piece * 7 % 64));
-    }
-    [
-        ("identical", basis.to_vec()),
-        ("overwritten", overwritten),
-        ("inserted", inserted),
-        ("different", noise(99, basis.len())),
-    ]
+        "inserted" => {
+            let mut new = Vec::with_capacity(basis.len() + (1 << 20));
+            for (piece, bytes) in basis.chunks(1_074_000).enumerate() {
+                new.extend_from_slice(bytes);
+                new.extend_from_slice(&noise(piece as u64, 1 + piece * 7 % 64));
+            }
+            new
+        }
+        "different" => noise(99, basis.len()),
+        _ => basis.to_vec(),
+    };
+    (name, new)
+}
+
+/// Signature of a basis, on the current rayon pool.
+pub fn sign(basis: &[u8], format: SumsFormat) -> Option<Signature> {
+    let layout = Layout::new(basis.len() as u64, BlockLen::new(BLOCK_LEN).ok()?);
+    signature_parallel(&key(), layout, format, &basis).ok()
 }
 
 /// Signature and index of a basis, on the current rayon pool.
 pub fn index(basis: &[u8], format: SumsFormat) -> Option<IndexedSignature> {
-    let key = Key::derive(&[b"bench"]);
-    let layout = Layout::new(basis.len() as u64, BlockLen::new(BLOCK_LEN).ok()?);
-    let signature = signature_parallel(&key, layout, format, &basis).ok()?;
-    Some(IndexedSignature::new(signature, &key))
+    Some(IndexedSignature::new(sign(basis, format)?, &key()))
 }
 
-/// Searches all segments on the current rayon pool, merges the root, and returns the literal bytes.
+/// What a delta took.
+pub struct Delta {
+    /// CPU seconds of all sums.
+    pub destination: f64,
+    /// CPU seconds of index, searches and root.
+    pub source: f64,
+    /// Bytes of sums.
+    pub sum_bytes: u64,
+    /// Bytes of the new file that were not found.
+    pub literal_bytes: u64,
+}
+
+/// The sums and searches that a new file takes before anything is sent, with weak sums on demand, on the current
+/// rayon pool. The literal bytes are those before short blocks' sums.
+pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -> Option<Delta> {
+    let (mut destination, mut source, mut sum_bytes) = (0.0, 0.0, 0);
+    let mut at = cpu_seconds();
+    let mut lap = |total: &mut f64| {
+        let now = cpu_seconds();
+        *total += now - std::mem::replace(&mut at, now);
+    };
+    let signature = sign(basis, SumsFormat::StrongOnly)?;
+    let layout = signature.layout();
+    sum_bytes += signature.encode().len() as u64;
+    lap(&mut destination);
+    let index = IndexedSignature::new(signature, &key());
+    let segments = Segments::for_file(new.len() as u64).ok()?;
+    let mut plans = (0..segments.count())
+        .into_par_iter()
+        .map(|segment| plan_segment(&index, new, &segments, segment).ok())
+        .collect::<Option<Vec<SegmentPlan>>>()?;
+    lap(&mut source);
+    if let Some(request) = RefineRequest::weak_sums(layout, &plans) {
+        let sums = refine_parallel(&key(), &request, &basis).ok()?;
+        sum_bytes += sums.encode().len() as u64;
+        lap(&mut destination);
+        index.add_weak(sums).ok()?;
+        let again = |plan: SegmentPlan| {
+            if plan.wants_weak_sums() { plan.search_again(&index, new).ok() } else { Some(plan) }
+        };
+        plans = plans.into_par_iter().map(again).collect::<Option<Vec<_>>>()?;
+    }
+    let mut root = RootBuilder::new(&key(), &segments);
+    let mut literal_bytes = 0;
+    for (segment, plan) in (0..).zip(&plans) {
+        root.set(segment, plan.outcome().value).ok()?;
+        literal_bytes += plan.outcome().literal_bytes;
+    }
+    black_box(root.finish().ok()?);
+    lap(&mut source);
+    Some(Delta { destination, source, sum_bytes, literal_bytes })
+}
+
+/// Searches a new file in one round, on the current rayon pool; gives the literal bytes.
 pub fn search<R>(index: Option<&IndexedSignature>, new: &R, len: usize) -> Option<u64>
 where
     R: ReadAt + Sync + ?Sized,
@@ -54,7 +120,7 @@ where
         .into_par_iter()
         .map(|segment| search_segment(index, new, &segments, segment, &mut Nowhere).ok())
         .collect();
-    let mut root = RootBuilder::new(&Key::derive(&[b"bench"]), &segments);
+    let mut root = RootBuilder::new(&key(), &segments);
     let mut literal_bytes = 0;
     for (segment, outcome) in (0..).zip(outcomes?) {
         root.set(segment, outcome.value).ok()?;
@@ -62,6 +128,10 @@ where
     }
     black_box(root.finish().ok()?);
     Some(literal_bytes)
+}
+
+fn key() -> Key {
+    Key::derive(&[b"bench"])
 }
 
 /// A file that has to be read, as from a disk's cache.
