@@ -4,8 +4,7 @@ use std::{convert::Infallible, hint::black_box};
 
 use dsync_delta::{
     BlockLen, IndexedSignature, Key, Layout, ReadAt, RefineRequest, RootBuilder, SegmentPlan, Segments,
-    Signature, SumsFormat, Token, TokenSink, plan_segment, refine_parallel, search_segment,
-    signature_parallel,
+    Signature, SumsFormat, Token, TokenSink, plan_segment, search_segment, signature_parallel,
 };
 use rayon::prelude::*;
 
@@ -77,7 +76,7 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
         let now = cpu_seconds();
         *total += now - std::mem::replace(&mut at, now);
     };
-    let signature = sign(basis, SumsFormat::StrongOnly)?;
+    let (signature, weak) = sign(basis, SumsFormat::StrongAndWeak)?.split();
     let layout = signature.layout();
     sum_bytes += signature.encode().len() as u64;
     lap(&mut destination);
@@ -88,11 +87,9 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
         .map(|segment| plan_segment(&index, new, &segments, segment).ok())
         .collect::<Option<Vec<SegmentPlan>>>()?;
     lap(&mut source);
-    if let Some(request) = RefineRequest::weak_sums(layout, &plans) {
-        let sums = refine_parallel(&key(), &request, &basis).ok()?;
-        sum_bytes += sums.encode().len() as u64;
-        lap(&mut destination);
-        index.add_weak(sums).ok()?;
+    if RefineRequest::weak_sums(layout, &plans).is_some() {
+        sum_bytes += weak.encode().len() as u64;
+        index.add_weak(weak).ok()?;
         let again = |plan: SegmentPlan| {
             if plan.wants_weak_sums() { plan.search_again(&index, new).ok() } else { Some(plan) }
         };

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! source       plan_segment* -> RefineRequest::weak_sums -> encode
-//! destination  RefineRequest::decode -> refine_parallel -> Signature::encode
+//! destination  RefineRequest::decode -> Signature::split, or refine_parallel -> Signature::encode
 //! source       RefineRequest::decoder -> IndexedSignature::add_weak -> SegmentPlan::search_again*
 //! source       RefineRequest::collect -> encode
 //! destination  RefineRequest::decode -> refine_parallel -> Signature::encode
@@ -20,14 +20,14 @@
 //! ```
 //!
 //! Example (model of [`crate::tuning`], incompressible literals): 1 GiB with 1 % of its 4 KiB pages
-//! rewritten costs 22.8 MB in blocks of 8 KiB, 11.9 MB in blocks of 32 KiB refined to 4 KiB.
+//! rewritten costs 22.8 MB in blocks of 8 KiB, 11.5 MB in blocks of 32 KiB refined to 2 KiB.
 //!
 //! Laws: an emitted plan rebuilds its segment exactly as a search would; refining never adds literal bytes;
 //! with weak sums on demand the plans are those of a search that had them from the start.
 //! A plan holds lengths, not content: literals are read again when it is emitted. If the file changed in
 //! between, the file root differs and the file is not installed.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, ops::Range};
 
 use crate::{
     block::{BlockIndex, BlockLen, BlockRun, Layout},
@@ -38,7 +38,7 @@ use crate::{
     num::{len_u64, saturating_usize},
     read::{ReadAt, read_full},
     search::{
-        SearchCounters, SearchError, SegmentOutcome, TokenSink, search_segment, search_segment_again,
+        Known, SearchCounters, SearchError, SegmentOutcome, TokenSink, search_segment, search_segment_again,
         search_stretch,
     },
     segment::Segments,
@@ -98,7 +98,8 @@ impl SegmentPlan {
 
     /// Searches the segment again, with the weak sums that its index has got meanwhile.
     ///
-    /// Cost: as [`search_segment`], less the hash of the segment's value, which is known.
+    /// Cost: as [`search_segment`], less the hash of the segment's value and of blocks in their old place,
+    /// which are known.
     ///
     /// # Errors
     /// As [`plan_segment`], and [`SearchError::ForeignIndex`] when `index` is not of the same blocks.
@@ -114,8 +115,8 @@ impl SegmentPlan {
             return Err(SearchError::ForeignIndex);
         }
         let mut planner = Planner::default();
-        let value = self.outcome.value;
-        let mut outcome = search_segment_again(index, new, &self.segments, self.index, value, &mut planner)?;
+        let known = Known { value: self.outcome.value, unmoved: self.unmoved() };
+        let mut outcome = search_segment_again(index, new, &self.segments, self.index, &known, &mut planner)?;
         let unrolled = outcome.counters.unrolled_bytes;
         outcome.counters.add(&self.outcome.counters);
         outcome.counters.unrolled_bytes = unrolled;
@@ -242,6 +243,18 @@ impl SegmentPlan {
             at += len_u64(got);
         }
         Ok(())
+    }
+
+    /// Where blocks of the basis lie in their old place.
+    fn unmoved(&self) -> Vec<Range<u64>> {
+        let mut ranges = Vec::new();
+        let _: Result<(), Infallible> = self.walk(|_, piece, at| {
+            if let Piece::Copy(run) = piece {
+                ranges.extend(self.layout.run_range(run).filter(|range| range.start == at));
+            }
+            Ok(())
+        });
+        ranges
     }
 
     /// True when a stretch of literals is too long for short blocks' sums.

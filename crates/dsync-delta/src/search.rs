@@ -150,20 +150,38 @@ where
         Some(SegmentTree::new(index.key(), segments, segment_index).map_err(SearchError::Segment)?);
     let segment = segments.range(segment_index);
     let mut emitter = Emitter::new(sink, segment.clone());
-    let counters = search_range(index, new, segments.file_len(), &segment, &mut tree, &mut emitter)?;
+    let file_len = segments.file_len();
+    let counters = search_range(index, new, file_len, &segment, &mut tree, None, &mut emitter)?;
     // The tree was put in, and comes back.
     let no_segment = SegmentError::NoSuchSegment { index: segment_index, count: segments.count() };
     let value = tree.ok_or(no_segment).and_then(SegmentTree::finish).map_err(SearchError::Segment)?;
     emitter.finish(value, counters).map_err(SearchError::Sink)
 }
 
-/// Searches one segment whose value is known from an earlier search: cheaper by the value's hash.
+/// What an earlier search of a segment without weak sums found out.
+pub(crate) struct Known {
+    /// The segment's value.
+    pub(crate) value: SegmentValue,
+    /// Ranges of the new file that are blocks of the basis in their old place, in order. No other block of
+    /// the segment is in its old place.
+    pub(crate) unmoved: Vec<Range<u64>>,
+}
+
+impl Known {
+    /// Whether a block in its old place was found at `at`.
+    fn holds(&self, at: u64) -> bool {
+        let after = self.unmoved.partition_point(|range| range.start <= at);
+        after.checked_sub(1).and_then(|last| self.unmoved.get(last)).is_some_and(|range| at < range.end)
+    }
+}
+
+/// Searches one segment again: cheaper by the hash of its value and of the blocks in their old place.
 pub(crate) fn search_segment_again<R, S>(
     index: &IndexedSignature,
     new: &R,
     segments: &Segments,
     segment_index: u64,
-    value: SegmentValue,
+    known: &Known,
     sink: &mut S,
 ) -> Result<SegmentOutcome, SearchError<R::Error, S::Error>>
 where
@@ -172,18 +190,20 @@ where
 {
     let segment = segments.range(segment_index);
     let mut emitter = Emitter::new(sink, segment.clone());
-    let counters = search_range(index, new, segments.file_len(), &segment, &mut None, &mut emitter)?;
-    emitter.finish(value, counters).map_err(SearchError::Sink)
+    let file_len = segments.file_len();
+    let counters = search_range(index, new, file_len, &segment, &mut None, Some(known), &mut emitter)?;
+    emitter.finish(known.value, counters).map_err(SearchError::Sink)
 }
 
 /// Searches a segment's range, and hashes what `tree` is to know.
-fn search_range<R, S>(
-    index: &IndexedSignature,
-    new: &R,
+fn search_range<'a, R, S>(
+    index: &'a IndexedSignature,
+    new: &'a R,
     file_len: u64,
     segment: &Range<u64>,
     tree: &mut Option<SegmentTree>,
-    emitter: &mut Emitter<'_, S>,
+    known: Option<&'a Known>,
+    emitter: &'a mut Emitter<'_, S>,
 ) -> Result<SearchCounters, SearchError<R::Error, S::Error>>
 where
     R: ReadAt + ?Sized,
@@ -193,7 +213,7 @@ where
     // The window begins a block earlier: the search may have to look for a straddling match.
     let low = segment.start.saturating_sub(search.block_len - 1);
     search.window.move_to(low);
-    search.tree = tree.take();
+    (search.tree, search.known) = (tree.take(), known);
     search.begin()?;
     search.run()?;
     *tree = search.tree.take();
@@ -269,6 +289,7 @@ struct Search<'a, 'e, R: ?Sized, S: ?Sized> {
     block_len: u64,
     /// The segment's value; `None` when it is known already.
     tree: Option<SegmentTree>,
+    known: Option<&'a Known>,
     emitter: &'a mut Emitter<'e, S>,
     /// Everything before it is either emitted or the pending literal.
     at: u64,
@@ -313,6 +334,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             end: stretch.end,
             block_len,
             tree: None,
+            known: None,
             emitter,
             at: stretch.start,
             literal: stretch.start,
@@ -448,6 +470,9 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             return equal;
         }
         let unmoved = at == range.start && len == self.block_len;
+        if let Some(known) = self.known.filter(|_| unmoved && at >= self.start && at < self.end) {
+            return known.holds(at);
+        }
         if unmoved {
             self.hash_to(at);
         }

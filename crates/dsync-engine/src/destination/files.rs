@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use dsync_delta::{Layout, RefineRequest, SumsFormat};
+use dsync_delta::{Layout, Signature};
 use dsync_fs::{Component, Kind, PreparedFile, SourceFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
@@ -54,8 +54,8 @@ struct Transfer {
     attempt: u8,
     basis: Option<Arc<Basis>>,
     stage: Option<Arc<Stage>>,
-    /// True when weak sums were asked for.
-    weak_sums: bool,
+    /// The basis' weak sums, until they are asked for; `None` when they were sent.
+    weak_sums: Option<Signature>,
     /// The layout that the tokens count in when sums of shorter blocks were asked for.
     fine: Option<Layout>,
     /// The outcome, when it arrived before the first segment.
@@ -66,8 +66,6 @@ struct Transfer {
 pub(super) struct Basis {
     pub(super) file: SourceFile,
     pub(super) layout: Layout,
-    /// The sums of its first signature.
-    pub(super) format: SumsFormat,
     /// Bytes of signature that the source may hold for it.
     pub(super) signature_bytes: u64,
 }
@@ -114,9 +112,11 @@ impl Pending {
         delete::remove(site, dir, doomed, &displaced.protection)
     }
 
-    /// Notes the basis that the source is about to be told of.
-    pub(super) fn set_basis(&self, basis: Basis) {
-        lock(&self.transfer).basis = Some(Arc::new(basis));
+    /// Notes the basis that the source is about to be told of, and the weak sums that it is not.
+    pub(super) fn set_basis(&self, basis: Basis, weak_sums: Option<Signature>) {
+        let mut transfer = lock(&self.transfer);
+        transfer.basis = Some(Arc::new(basis));
+        transfer.weak_sums = weak_sums;
     }
 
     /// The old file that the delta is made from.
@@ -124,21 +124,20 @@ impl Pending {
         lock(&self.transfer).basis.clone()
     }
 
-    /// Notes a request for further sums. False when it comes too late: each kind is asked for once, weak sums
-    /// before those of shorter blocks, and neither after the first tokens.
-    pub(super) fn refine(&self, request: &RefineRequest) -> bool {
+    /// The basis' weak sums, for a source that asks; `None` when it has them, or is past the need for them.
+    pub(super) fn weak_sums(&self) -> Option<Signature> {
         let mut transfer = lock(&self.transfer);
-        let has_weak =
-            transfer.weak_sums || transfer.basis.as_ref().is_none_or(|basis| basis.format.has_weak());
-        if transfer.fine.is_some() || transfer.stage.is_some() {
-            return false;
-        }
-        if request.format() == SumsFormat::WeakOnly {
-            transfer.weak_sums = true;
-            return !has_weak;
-        }
-        transfer.fine = Some(request.layout());
-        true
+        if transfer.fine.is_some() || transfer.stage.is_some() { None } else { transfer.weak_sums.take() }
+    }
+
+    /// Notes that the tokens will count in shorter blocks; false when they do so already or have begun.
+    pub(super) fn refine(&self, fine: Layout) -> bool {
+        let mut transfer = lock(&self.transfer);
+        let first = transfer.fine.is_none() && transfer.stage.is_none();
+        transfer.fine = Some(fine);
+        // They come first or never.
+        transfer.weak_sums = None;
+        first
     }
 
     /// The state of the old file that the delta was made from.
@@ -228,7 +227,7 @@ impl Pending {
             transfer.stage = None;
             transfer.early = None;
             transfer.fine = None;
-            transfer.weak_sums = false;
+            transfer.weak_sums = None;
             let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
             let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
             if again {

@@ -58,9 +58,16 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
     let request =
         RefineRequest::decode(basis.layout, refine.format, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
             .map_err(super::stage::protocol)?;
-    if !file.refine(&request) {
+    let too_late = || {
         let detail = format!("entry {}: asked for sums twice or too late", refine.entry.0);
-        return Err(SyncError::Protocol { detail });
+        SyncError::Protocol { detail }
+    };
+    if request.format() == SumsFormat::WeakOnly {
+        let weak = file.weak_sums().ok_or_else(too_late)?;
+        return send(site, &file, refine.attempt, &weak);
+    }
+    if !file.refine(request.layout()) {
+        return Err(too_late());
     }
     match refine_parallel(&site.session.key, &request, &Positional(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
@@ -75,7 +82,7 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     let Ok(basis) = dir.open_source(&file.name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len(), None);
     let layout = Layout::new(basis.len(), block_len);
-    // What the source may come to hold: weak sums that follow count from the start.
+    // What the source may come to hold, and this end holds until then.
     let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
     if bytes == 0 || layout.block_count() > super::MAX_SIGNATURE_BLOCKS {
         return Ok(false);
@@ -84,13 +91,21 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         return Ok(true);
     }
     basis.advise_sequential();
-    let format = first_format(layout);
-    let Ok(signature) = signature_parallel(&site.session.key, layout, format, &Positional(&basis)) else {
+    let both = SumsFormat::StrongAndWeak;
+    let Ok(signature) = signature_parallel(&site.session.key, layout, both, &Positional(&basis)) else {
         site.signatures.give(bytes);
         return Ok(false);
     };
-    file.set_basis(Basis { file: basis, layout, format, signature_bytes: bytes });
-    send(site, file, file.attempt(), &signature)?;
+    // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file again.
+    let (first, weak) = match first_format(layout) {
+        SumsFormat::StrongOnly => {
+            let (strong, weak) = signature.split();
+            (strong, Some(weak))
+        }
+        _ => (signature, None),
+    };
+    file.set_basis(Basis { file: basis, layout, signature_bytes: bytes }, weak);
+    send(site, file, file.attempt(), &first)?;
     Ok(true)
 }
 
