@@ -240,8 +240,8 @@ fn free_port(address: &str, namespace: Option<&Namespace>) -> u16 {
     listener.local_addr().expect("the address of a listener").port()
 }
 
-/// Starts sshd under a shell that kills it when this process goes, however it goes; `None` when sshd
-/// ended at once.
+/// Starts sshd under a shell that kills it and removes its directory when this process goes, however it goes;
+/// `None` when sshd ended at once.
 fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32)> {
     let script = r#"
         dir=$1
@@ -257,6 +257,8 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32
         cat >/dev/null
         kill $pid
         wait $pid 2>/dev/null
+        # The shared daemon lives in a static, which nobody drops: its directory goes with it.
+        rm -rf "$dir"
     "#;
     let mut argv: Vec<OsString> = namespace.map(Namespace::enter).unwrap_or_default();
     argv.extend(["sh", "-c", script, "sshd-watcher"].map(OsString::from));

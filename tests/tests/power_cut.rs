@@ -17,8 +17,9 @@ use dsync_tests::{
 
 /// A disk with a destination, and what it was and is to be.
 struct Bench {
-    scratch: Scratch,
+    /// Before the directory that it is mounted in: fields are dropped in this order.
     disk: Disk,
+    scratch: Scratch,
     old: BTreeMap<Vec<u8>, Facts>,
     new: BTreeMap<Vec<u8>, Facts>,
     options: &'static [&'static str],

@@ -1,6 +1,6 @@
 //! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use dsync_delta::{SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
@@ -14,6 +14,7 @@ use dsync_wire::{
 
 use super::{
     Shared,
+    effort::Sent,
     large::{AfterPlan, Claim, LargeFile, Opened, Planned},
     queue::{Request, Work},
     read,
@@ -195,9 +196,11 @@ impl Out<'_> {
         let effort = self.shared.effort.now();
         let content_bytes = raw.len() as u64;
         let packed = self.packer.pack(raw, effort);
-        let started = std::time::Instant::now();
+        let wire_bytes = packed.bytes.len() as u64;
+        let started = Instant::now();
         self.sender.send(&message(packed))?;
-        self.shared.effort.sent(content_bytes, started.elapsed());
+        let waited = started.elapsed();
+        self.shared.effort.sent(Sent { effort, content_bytes, wire_bytes, waited });
         Ok(())
     }
 }
