@@ -114,7 +114,9 @@ impl TokenEncoder {
     pub fn take(&mut self) -> Vec<u8> {
         self.flush();
         self.next_block = 0;
-        std::mem::take(&mut self.payload)
+        // The next payload is as long as a rule: growing to it would copy it all once more.
+        let next = Vec::with_capacity(self.payload.len());
+        std::mem::replace(&mut self.payload, next)
     }
 
     fn flush(&mut self) {

@@ -369,5 +369,6 @@ const QUEUE_LEN: usize = 32 << 10;
 const SEPARATE_LEN: usize = 8 << 10;
 /// Bytes read ahead. Larger payloads bypass the buffer but for what it already holds.
 const BUFFER_LEN: usize = 64 << 10;
-/// Memory that a large frame gets before anything of it has arrived.
-const FIRST_LEN: usize = 256 << 10;
+/// Memory that a large frame gets before anything of it has arrived: 256 KiB of tokens and their headers, so that
+/// an ordinary frame is not moved when its last bytes come.
+const FIRST_LEN: usize = 288 << 10;
