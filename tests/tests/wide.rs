@@ -1,0 +1,34 @@
+//! Directories of more names than are kept at hand: they are listed, sent and compared in parts.
+
+use std::{fs, path::Path};
+
+use dsync_tests::{Node, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash};
+
+/// More than the names that are sorted in memory without more ado, at either end.
+const NAMES: usize = 9000;
+
+fn make_wide(dir: &Path, skip: usize) {
+    fs::create_dir_all(dir).unwrap();
+    for number in (0..NAMES).filter(|number| number % skip != 0) {
+        fs::write(dir.join(format!("{:x}-{number}", number * 7919 % NAMES)), "").unwrap();
+    }
+}
+
+#[test]
+fn a_very_wide_directory_is_copied_compared_and_pruned() {
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    make_wide(&scratch.src().join("wide"), 2);
+    make_wide(&scratch.dst().join("wide"), 3);
+    let inner = |name: &str| [Node::dir(format!("wide/{name}")), Node::file(format!("wide/{name}/x"), 1, 90)];
+    Tree::of(["0", "7-in", "m", "zz"].into_iter().flat_map(inner)).plant(&scratch.src());
+    Tree::of(["1-in", "m", "zz"].into_iter().flat_map(inner)).plant(&scratch.dst());
+    let copy = || {
+        let run = sshd.run(Via::Quic).args(["-a", "--delete", "--stats"]).arg(slash(&scratch.src()));
+        run.arg(sshd.operand(scratch.dst())).run().expect_code(0)
+    };
+    copy();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let second = copy();
+    assert_eq!(second.stat("Number of regular files transferred"), 0);
+    assert_eq!(second.stat("Number of deleted files"), 0);
+}
