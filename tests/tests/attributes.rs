@@ -188,6 +188,25 @@ fn user_without_privileges_copies_what_he_may_set() {
 }
 
 #[test]
+fn permissions_are_changed_on_the_way_as_rsync_changes_them() {
+    let scratch = Scratch::new();
+    Tree::sample().plant(&scratch.src());
+    let changes = ["--chmod=Dg+s,ug+w,Fo-rwx", "--chmod=F-X,+X"];
+    let copied =
+        Run::of("/usr/bin/rsync").arg("-a").args(changes).arg(slash(&scratch.src())).arg(scratch.at("r"));
+    let _ = copied.run().expect_code(0);
+    every_way(&scratch, &["-a", changes[0], changes[1]], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.at("r"), to, Scope::full());
+        assert_eq!(copy().arg("-i").run().expect_quiet_success().stdout_text(), "", "nothing is left to do");
+    });
+    let refused =
+        Run::dsync().args(["-a", "--chmod=u~x"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let refused = refused.expect_code(1);
+    assert!(refused.stderr_text().contains("--chmod: 'u~x' in 'u~x' is no change"), "{}", refused.account());
+}
+
+#[test]
 fn dry_run_changes_no_directory() {
     let scratch = Scratch::new();
     Tree::of([Node::dir("d")]).plant(&scratch.src());

@@ -211,6 +211,7 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         one_file_system: selection.one_file_system > 0,
         durability: report.durability,
         compression: compression(flags)?,
+        mode_rules: attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect(),
         filters: rules.list().to_vec(),
         events: event_level(report),
     })
@@ -376,8 +377,9 @@ mod tests {
         let all = options(
             "-rc --numeric-ids -O -I --size-only -u --existing --ignore-existing -W --delete-excluded --max-delete=5 \
              --del --ignore-errors --force --allow-empty-source --force-root \
-             --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii -AX",
+             --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii -AX --chmod=D755,F644",
         );
+        assert_eq!(all.mode_rules.len(), 2);
         assert!(all.acls && all.perms && all.xattrs);
         assert!(all.checksum && all.numeric_ids && all.omit_dir_times && all.ignore_times && all.size_only);
         assert!(all.update && all.existing && all.ignore_existing && all.whole_file && all.delete);

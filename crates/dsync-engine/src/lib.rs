@@ -21,13 +21,16 @@ mod session;
 mod source;
 pub mod summary;
 
+pub use dsync_fs::sys::file_creation_mask;
 pub use dsync_transport::{AddressFamily, TransportChoice};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},
-    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{
+        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+    },
     version::VERSION as PROTOCOL_VERSION,
 };
 

@@ -73,6 +73,9 @@ pub const MAX_PATTERN: usize = 4096;
 /// Bytes of all filter patterns in one `Start`; each is compiled, so the sum bounds work as well.
 pub const MAX_PATTERN_BYTES: usize = 256 << 10;
 
+/// Changes of permission bits in one `Start`.
+pub const MAX_MODE_RULES: usize = 256;
+
 /// Bytes of a user or group name. glibc's databases take longer ones only in theory.
 pub const MAX_ID_NAME: usize = 256;
 

@@ -75,6 +75,8 @@ pub struct SyncOptions {
     pub durability: Durability,
     /// How frames are compressed.
     pub compression: Compression,
+    /// Changes of permission bits (`--chmod`), in order, as if the source had them so; not of symbolic links.
+    pub mode_rules: Vec<ModeRule>,
     /// Include and exclude rules; the first that matches decides.
     pub filters: Vec<FilterRule>,
     /// Which per-entry events the starting program wants to hear of.
@@ -152,6 +154,32 @@ pub enum Compression {
     Lz4,
     /// zstd at this level, 1 to 19, on every frame that it makes smaller.
     Zstd(u8),
+}
+
+/// One change of permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModeRule {
+    /// It applies to what is not a directory.
+    pub files: bool,
+    /// It applies to directories.
+    pub directories: bool,
+    /// It applies only to directories and to what anybody may execute before the first rule.
+    pub if_executable: bool,
+    /// Bits that stay, 0 to 0o7777.
+    pub keep: u16,
+    /// Bits that are set, 0 to 0o7777.
+    pub set: u16,
+}
+
+impl ModeRule {
+    /// The permission bits after all rules.
+    pub fn apply(rules: &[Self], mode: u16, is_dir: bool) -> u16 {
+        let executable = is_dir || mode & 0o111 != 0;
+        let applies = |rule: &&Self| {
+            (if is_dir { rule.directories } else { rule.files }) && (executable || !rule.if_executable)
+        };
+        rules.iter().filter(applies).fold(mode, |mode, rule| mode & rule.keep | rule.set)
+    }
 }
 
 /// One include or exclude rule in rsync's pattern language.

@@ -224,8 +224,8 @@ pub fn start(order: Order<'_>, switches: u64) -> Vec<u8> {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
         Order::Destination(path) => Message::new(2).byte(1).text(path),
     };
-    // Lanes, switches, no deletion limit, deletion at the end, no syncs, no compression, all events, no filters.
-    message.int(4).int(switches).byte(0).byte(0).byte(2).byte(1).byte(2).int(0).frame()
+    // Lanes, switches, no deletion limit, deletion at the end, no syncs, no compression, all events, no mode rules, no filters.
+    message.int(4).int(switches).byte(0).byte(0).byte(2).byte(1).byte(2).int(0).int(0).frame()
 }
 
 /// Switches of `-a --delete`: recursive, links, perms, times, owner, group, devices, specials, delete.

@@ -2,7 +2,10 @@
 
 use clap::Args;
 
-use super::Group;
+use super::{
+    Group,
+    mode_rules::{self, ModeRules},
+};
 
 /// `-a` and its parts.
 #[derive(Debug, Clone, Args)]
@@ -47,6 +50,13 @@ pub(crate) struct Attributes {
     /// By name, by number where the destination does not know the name.
     #[arg(short = 'o', long)]
     pub(crate) owner: bool,
+    /// Change permissions on the way: D755,F644 or ug+rwX,o-w
+    ///
+    /// As if the source had them so; works with --perms, and on new files without. Rules are separated by
+    /// commas, octal or symbolic (who: u, g, o, a; +, - or =; what: r, w, x, X, s, t). D in front is for
+    /// directories only, F for everything else. May be given several times.
+    #[arg(long, value_name = "CHANGES", value_parser = mode_rules::parse)]
+    pub(crate) chmod: Vec<ModeRules>,
     /// Make access control lists equal; implies --perms
     ///
     /// POSIX lists, the default ones of directories included. Users and groups in them are mapped as owners

@@ -14,6 +14,7 @@ mod attributes;
 mod comparison;
 mod compression;
 mod deletion;
+mod mode_rules;
 mod output;
 mod program;
 mod remote;

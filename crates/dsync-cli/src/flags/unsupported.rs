@@ -107,7 +107,6 @@ static TABLE: &[Foreign] = &[
     option("blocking-io").advice(LEAVE_OUT),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
     option("checksum-seed").advice("leave it out: every run has its own random key"),
-    option("chmod"),
     option("chown"),
     option("compare-dest"),
     option("compress-threads").or(&["zt"]).advice("leave it out: dsync compresses on all cores"),

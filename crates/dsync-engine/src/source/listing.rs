@@ -12,6 +12,7 @@ use dsync_wire::{
         ListingEnd, Operation, Problem, Tops, Xattr,
     },
     name::Name,
+    options::ModeRule,
 };
 use rayon::prelude::*;
 
@@ -55,7 +56,8 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         lister.announce_ids(root)?;
         extended = lister.root_extended(&walk)?.map(Arc::new);
     }
-    let root_attributes = root.as_ref().map(|root| attributes(root, extended));
+    let root_attributes =
+        root.as_ref().map(|root| attributes(root, extended, &shared.session.options.mode_rules));
     let tops = Tops { root: root_attributes, named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
     for problem in walk.operand_problems() {
@@ -152,7 +154,9 @@ impl Lister<'_> {
             }
         };
         self.announce_named(extended.as_ref())?;
-        let Some(entry) = entry(walked, content, extended.map(Arc::new)) else {
+        let Some(entry) =
+            entry(walked, content, extended.map(Arc::new), &self.shared.session.options.mode_rules)
+        else {
             self.send_problem(Operation::Stat, &path(), Cause::Unrepresentable)?;
             self.note_directory(walked, None);
             return Ok(None);
@@ -323,7 +327,12 @@ impl Draft {
 
 /// The wire's form of a walked entry; `None` for one that it cannot express, such as a time that is
 /// further off than the sun's end.
-fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>, extended: Option<Arc<Extended>>) -> Option<Entry> {
+fn entry(
+    walked: &WalkedEntry,
+    content: Option<[u8; 32]>,
+    extended: Option<Arc<Extended>>,
+    mode_rules: &[ModeRule],
+) -> Option<Entry> {
     let metadata = &walked.metadata;
     let kind = match metadata.kind {
         Kind::File => EntryKind::File { size: metadata.size, content },
@@ -338,11 +347,14 @@ fn entry(walked: &WalkedEntry, content: Option<[u8; 32]>, extended: Option<Arc<E
     if !timestamp(metadata.mtime).is_valid() {
         return None;
     }
-    Some(Entry { name, kind, attributes: attributes(metadata, extended) })
+    Some(Entry { name, kind, attributes: attributes(metadata, extended, mode_rules) })
 }
 
-fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>) -> Attributes {
-    let Metadata { mode, uid, gid, .. } = *metadata;
+fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, mode_rules: &[ModeRule]) -> Attributes {
+    let Metadata { kind, mut mode, uid, gid, .. } = *metadata;
+    if kind != Kind::Symlink {
+        mode = ModeRule::apply(mode_rules, mode, kind == Kind::Dir);
+    }
     Attributes { mode, mtime: timestamp(metadata.mtime), uid, gid, extended }
 }
 

@@ -4,11 +4,13 @@ use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     limits::{
-        MAX_DATA_LANES, MAX_FILTERS, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS, MAX_PATTERN,
-        MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
+        MAX_DATA_LANES, MAX_FILTERS, MAX_MODE_RULES, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS,
+        MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
-    message::{PeerRole, Start},
-    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
+    message::{EntryId, PeerRole, Start},
+    options::{
+        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+    },
 };
 
 pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -116,6 +118,12 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
         }
     }
     w.byte(options.events as u8);
+    w.count(options.mode_rules.len(), MAX_MODE_RULES, "number of mode rules")?;
+    for ModeRule { files, directories, if_executable, keep, set } in &options.mode_rules {
+        w.flags(0, &[(FILES, *files), (DIRECTORIES, *directories), (IF_EXECUTABLE, *if_executable)]);
+        w.mode(*keep)?;
+        w.mode(*set)?;
+    }
     w.count(options.filters.len(), MAX_FILTERS, "number of filters")?;
     let total: usize = options.filters.iter().map(|rule| rule.pattern.len()).sum();
     w.check(total as u64, MAX_PATTERN_BYTES as u64, "size of filters")?;
@@ -157,8 +165,26 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
         2 => Some(EventLevel::All),
         _ => None,
     })?;
+    options.mode_rules = decode_mode_rules(r)?;
     options.filters = decode_filters(r)?;
     Ok(options)
+}
+
+fn decode_mode_rules(r: &mut Reader<'_>) -> Result<Vec<ModeRule>, DecodeError> {
+    let count = r.count(MAX_MODE_RULES, 3, "number of mode rules")?;
+    let mut rules = Vec::with_capacity(count);
+    for _ in 0..count {
+        let flags = r.flags(FILES | DIRECTORIES | IF_EXECUTABLE, "mode rule")?;
+        let on = |bit| flags & bit != 0;
+        rules.push(ModeRule {
+            files: on(FILES),
+            directories: on(DIRECTORIES),
+            if_executable: on(IF_EXECUTABLE),
+            keep: r.mode(EntryId(0))?,
+            set: r.mode(EntryId(0))?,
+        });
+    }
+    Ok(rules)
 }
 
 fn decode_delete_limit(r: &mut Reader<'_>) -> Result<Option<DeleteLimit>, DecodeError> {
@@ -205,7 +231,7 @@ fn decode_filters(r: &mut Reader<'_>) -> Result<Vec<FilterRule>, DecodeError> {
 impl SyncOptions {
     /// The switches in the order of their bits.
     fn switches(&self) -> [bool; SWITCHES] {
-        let mut copy = Self { filters: Vec::new(), ..*self };
+        let mut copy = Self { filters: Vec::new(), mode_rules: Vec::new(), ..*self };
         copy.switches_mut().map(|switch| *switch)
     }
 
@@ -245,6 +271,7 @@ impl SyncOptions {
             xattrs,
             durability: _,
             compression: _,
+            mode_rules: _,
             filters: _,
             events: _,
         } = self;
@@ -285,5 +312,12 @@ impl SyncOptions {
 const DESTINATION: u8 = 1;
 /// Bit of the role: an earlier session of the run broke.
 const AGAIN: u8 = 2;
+/// Bit of a mode rule: it applies to what is not a directory.
+const FILES: u8 = 1;
+/// Bit of a mode rule: it applies to directories.
+const DIRECTORIES: u8 = 2;
+/// Bit of a mode rule: it applies only to directories and to what is executable.
+const IF_EXECUTABLE: u8 = 4;
+
 /// Number of switches among the options.
 const SWITCHES: usize = 28;

@@ -14,7 +14,9 @@ use dsync_wire::{
         PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
-    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{
+        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+    },
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -189,45 +191,61 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         compression,
         vec(filter, 0..5),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
+        vec(mode_rule(), 0..3),
     )
-        .prop_map(|(on, max_delete, delete_timing, durability, compression, filters, events)| {
-            SyncOptions {
-                recursive: on[0],
-                links: on[1],
-                perms: on[2],
-                times: on[3],
-                omit_dir_times: on[4],
-                owner: on[5],
-                group: on[6],
-                numeric_ids: on[7],
-                devices: on[8],
-                specials: on[9],
-                checksum: on[10],
-                ignore_times: on[11],
-                size_only: on[12],
-                update: on[13],
-                existing: on[14],
-                ignore_existing: on[15],
-                whole_file: on[16],
-                delete: on[17],
-                delete_excluded: on[18],
-                max_delete,
-                delete_timing,
-                ignore_errors: on[22],
-                force: on[23],
-                allow_empty_source: on[24],
-                force_root: on[25],
-                mkpath: on[19],
-                dry_run: on[20],
-                one_file_system: on[21],
-                acls: on[26],
-                xattrs: on[27],
-                durability,
-                compression,
-                filters,
-                events,
-            }
-        })
+        .prop_map(
+            |(on, max_delete, delete_timing, durability, compression, filters, events, mode_rules)| {
+                SyncOptions {
+                    recursive: on[0],
+                    links: on[1],
+                    perms: on[2],
+                    times: on[3],
+                    omit_dir_times: on[4],
+                    owner: on[5],
+                    group: on[6],
+                    numeric_ids: on[7],
+                    devices: on[8],
+                    specials: on[9],
+                    checksum: on[10],
+                    ignore_times: on[11],
+                    size_only: on[12],
+                    update: on[13],
+                    existing: on[14],
+                    ignore_existing: on[15],
+                    whole_file: on[16],
+                    delete: on[17],
+                    delete_excluded: on[18],
+                    max_delete,
+                    delete_timing,
+                    ignore_errors: on[22],
+                    force: on[23],
+                    allow_empty_source: on[24],
+                    force_root: on[25],
+                    mkpath: on[19],
+                    dry_run: on[20],
+                    one_file_system: on[21],
+                    acls: on[26],
+                    xattrs: on[27],
+                    durability,
+                    compression,
+                    mode_rules,
+                    filters,
+                    events,
+                }
+            },
+        )
+}
+
+fn mode_rule() -> impl Strategy<Value = ModeRule> {
+    (any::<[bool; 3]>(), 0..=0o7777u16, 0..=0o7777u16).prop_map(
+        |([files, directories, if_executable], keep, set)| ModeRule {
+            files,
+            directories,
+            if_executable,
+            keep,
+            set,
+        },
+    )
 }
 
 fn listing() -> impl Strategy<Value = Listing> {
