@@ -48,7 +48,11 @@ const VERBS: &[Verb] = &[
         help: "kills, power cuts and failing disks [--long: at every call]",
         run: crash::run,
     },
-    Verb { name: "rivals", help: "dsync beside rsync, scp and tar over ssh [--help]", run: rivals::run },
+    Verb {
+        name: "rivals",
+        help: "dsync beside rsync, scp, tar and others, in a lab [--help]",
+        run: rivals::run,
+    },
 ];
 
 fn main() -> ExitCode {

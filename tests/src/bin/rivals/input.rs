@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufWriter, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
@@ -19,13 +20,28 @@ pub(crate) enum Input {
     Small,
     /// The same tree, already there.
     Unchanged,
+    /// Log text in one file: lz4 makes about a third of it.
+    Log,
+    /// Preallocated database logs: a third of each is written, the rest are holes.
+    Holes,
+    /// A dump of a database as text, with 2000 lines inserted since.
+    Dump,
     /// One large file of which 1 % of the 4 KiB blocks was overwritten since.
     Delta,
 }
 
 impl Input {
     /// All of them, in the order of the race.
-    pub(crate) const ALL: [Self; 5] = [Self::One, Self::Many, Self::Small, Self::Unchanged, Self::Delta];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::One,
+        Self::Many,
+        Self::Log,
+        Self::Holes,
+        Self::Small,
+        Self::Unchanged,
+        Self::Dump,
+        Self::Delta,
+    ];
 
     /// Its name on the command line.
     pub(crate) fn name(self) -> &'static str {
@@ -34,6 +50,9 @@ impl Input {
             Self::Many => "many",
             Self::Small => "small",
             Self::Unchanged => "unchanged",
+            Self::Log => "log",
+            Self::Holes => "holes",
+            Self::Dump => "dump",
             Self::Delta => "delta",
         }
     }
@@ -45,27 +64,35 @@ impl Input {
             Self::Many => "first copy of files of 1 MiB, incompressible",
             Self::Small => "first copy of a tree of small files",
             Self::Unchanged => "second run on a tree of small files",
+            Self::Log => "first copy of log text in one file",
+            Self::Holes => "first copy of database logs, two thirds of them holes",
+            Self::Dump => "a text dump, 2000 lines inserted",
             Self::Delta => "one file, 1 % of its 4 KiB blocks overwritten",
         }
     }
 
     /// True when the tools that know no basis are out of place.
     pub(crate) fn needs_basis(self) -> bool {
-        matches!(self, Self::Unchanged | Self::Delta)
+        matches!(self, Self::Unchanged | Self::Dump | Self::Delta)
+    }
+
+    /// True when what is not written must not become bytes.
+    pub(crate) fn has_holes(self) -> bool {
+        self == Self::Holes
     }
 
     /// Makes `src`, and `old` where there is an old state.
     pub(crate) fn plant(self, dir: &Path, mib: u64) {
-        let source = dir.join("src");
+        let (root, source) = (dir, dir.join("src"));
         let large = |mtime| Node {
             mtime: (mtime, 0),
-            ..Node::new("large", Kind::File(Content::random(1, mib << 20)))
+            ..Node::new("large", Kind::File(Content::random(figures(u64::MAX)[0], mib << 20)))
         };
         match self {
             Self::One => Tree::of([large(1_000_000_000)]).plant(&source),
             Self::Many => {
                 let files = (0..mib).map(|index| {
-                    Node::new(format!("f{index:05}"), Kind::File(Content::random(index, 1 << 20)))
+                    Node::new(format!("f{index:05}"), Kind::File(Content::random(figures(index)[0], 1 << 20)))
                 });
                 Tree::of(files).plant(&source);
             }
@@ -74,6 +101,26 @@ impl Input {
                 if self == Self::Unchanged {
                     copy(&source, &dir.join("old"));
                 }
+            }
+            Self::Log => {
+                fs::create_dir(&source).expect("the source");
+                write_text(&source.join("large"), mib << 20, &log_line, None);
+            }
+            Self::Holes => {
+                fs::create_dir(&source).expect("the source");
+                for index in 0..(mib / 16).max(1) {
+                    let path = source.join(format!("wal{index:04}"));
+                    write_text(&path, (16 << 20) / 3, &log_line, None);
+                    let file = fs::OpenOptions::new().write(true).open(&path).expect("a log");
+                    file.set_len(16 << 20).expect("its length");
+                }
+            }
+            Self::Dump => {
+                for (dir, inserted) in [("old", None), ("src", Some(2000))] {
+                    fs::create_dir(root.join(dir)).expect("a directory");
+                    write_text(&root.join(dir).join("large"), mib << 19, &dump_line, inserted);
+                }
+                dsync_tests::tree::set_mtime(&source.join("large"), (1_000_000_001, 0));
             }
             Self::Delta => {
                 Tree::of([large(1_000_000_000)]).plant(&dir.join("old"));
@@ -118,6 +165,59 @@ fn small_tree(dir: &Path) -> PathBuf {
         Tree::of(dirs.chain(files)).plant(&dir.join("made"));
         dir.join("made")
     })
+}
+
+/// Writes lines up to a length, and so many more of other lines evenly between them.
+fn write_text(path: &Path, len: u64, line: &dyn Fn(u64) -> String, inserted: Option<u64>) {
+    let mut file = BufWriter::new(fs::File::create(path).expect("a text"));
+    let (mut written, mut inserts) = (0, 0);
+    for number in 0_u64.. {
+        if written >= len {
+            break;
+        }
+        let text = line(number);
+        written += text.len() as u64;
+        file.write_all(text.as_bytes()).expect("a line");
+        if inserted.is_some_and(|count| inserts < count && written * count > inserts * len) {
+            inserts += 1;
+            file.write_all(line(u64::MAX / 2 + inserts).as_bytes()).expect("a line");
+        }
+    }
+    file.flush().expect("the text");
+}
+
+/// Large numbers, the same for the same line or file; as seeds they keep contents from repeating each other.
+fn figures(number: u64) -> [u64; 3] {
+    let bytes = noise(number, 24);
+    [0, 8, 16].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")))
+}
+
+fn log_line(number: u64) -> String {
+    let [a, b, c] = figures(number);
+    let path = ["/api/v1/items", "/api/v1/users", "/health", "/static/app.js"][(a % 4) as usize];
+    format!(
+        "2026-03-{:02}T{:02}:{:02}:{:02}.{:03}Z INFO frontend[{}] request id={:08x} method=GET path={path}/{} status=200 bytes={} ms={}\n",
+        1 + number / 40_000_000 % 28,
+        number / 1_600_000 % 24,
+        number / 27_000 % 60,
+        number / 450 % 60,
+        number / 2 % 1000,
+        1000 + a % 8,
+        b >> 32,
+        c % 5000,
+        (c >> 32) % 30_000,
+        b % 90,
+    )
+}
+
+fn dump_line(number: u64) -> String {
+    let [a, b, c] = figures(number);
+    format!(
+        "INSERT INTO orders VALUES ({number}, '{:012x}', {}, 'open', '{:016x}');\n",
+        a >> 16,
+        b % 100_000,
+        c
+    )
 }
 
 fn copy(from: &Path, to: &Path) {

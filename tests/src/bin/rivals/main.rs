@@ -1,110 +1,169 @@
-//! The race: dsync beside rsync, scp and tar over ssh, on the same input, in turns.
+//! The race: dsync beside rsync, scp, tar and others, on the same input, in turns.
 //!
-//! `cargo xtask rivals [--dir DIR] [--rounds N] [--mib N] [--inputs a,b] [--tools a,b]`
+//! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs a,b]
+//! [--tools a,b] [--write] [--install]`
 //!
-//! Every tool pushes the same input to the same throwaway sshd on the loopback, round after round, so
-//! that a change of the machine hits all of them. A row gives the median wall time of the rounds, the
-//! processor time of each end (ssh and sshd included), the bytes that crossed the loopback, headers
-//! included, and the largest process of each end that is not ssh itself. Results are checked.
+//! Every tool pushes the same input to the far host of a lab, round after round, so that a change of the machine
+//! hits all of them. A row gives the median wall time of the rounds, the processor time of each end (ssh and sshd
+//! included), the bytes that crossed the path, headers included, and the largest process of each end
+//! that is not ssh itself. Results are checked; what is missing or fails is a row that says so.
 
 mod input;
 mod meter;
+mod plot;
+mod report;
 mod tool;
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
-use dsync_tests::{Run, Scope, Sshd, differences, program};
+use dsync_tests::{
+    Lab, Run, Scope, differences,
+    lab::{Medium, Path, flags},
+    program,
+    sshd::ALIAS,
+};
 use input::Input;
-use meter::{Measure, Meter, median};
+use meter::{Measure, Meter, Words};
+use report::{Race, Row};
 use tool::Tool;
 
 struct Options {
+    lab: String,
+    path: Path,
     dir: PathBuf,
     rounds: usize,
     mib: u64,
     inputs: Option<Vec<String>>,
     tools: Option<Vec<String>>,
+    write: bool,
+    install: bool,
 }
 
 fn main() -> ExitCode {
     let Some(options) = parse(std::env::args().skip(1)) else {
         eprintln!(
-            "usage: cargo xtask rivals [--dir DIR] [--rounds N] [--mib N] [--inputs NAMES] [--tools NAMES]"
+            "usage: cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs NAMES]\n  \
+             [--tools NAMES] [--write (to docs/)] [--install (what is missing, then end)]"
         );
         eprintln!("  inputs: {}", Input::ALL.map(Input::name).join(","));
-        eprintln!("  tools:  {}", tool::all().iter().map(|tool| tool.name).collect::<Vec<_>>().join(","));
+        eprintln!("  tools:  {}", tool::ALL.iter().map(|tool| tool.name).collect::<Vec<_>>().join(","));
+        eprintln!("  labs:   {}\n{}", Path::NAMES.join(","), flags::HELP);
         return ExitCode::FAILURE;
     };
-    // In a namespace of its own the loopback is down at first; elsewhere this fails and need not work.
-    let _ = Run::of("ip").args(["link", "set", "lo", "up"]).run();
-    print_setting(&options);
+    if options.install {
+        return install();
+    }
+    let Some(lab) = Lab::create(&options.path) else {
+        eprintln!("rivals: namespaces and TUN devices need root, and /dev/net/tun");
+        return ExitCode::FAILURE;
+    };
+    let setting = setting(&options);
+    println!("{setting}");
     let scratch =
         tempfile::Builder::new().prefix("dsync-rivals-").tempdir_in(&options.dir).expect("a directory");
-    let sshd = Sshd::start("127.0.0.1", None);
     let chosen = |name: &str, list: &Option<Vec<String>>| {
         list.as_ref().is_none_or(|list| list.iter().any(|n| n == name))
     };
+    let mut races = Vec::new();
     for input in Input::ALL.into_iter().filter(|input| chosen(input.name(), &options.inputs)) {
         let dir = scratch.path().join(input.name());
         std::fs::create_dir(&dir).expect("the input's directory");
         input.plant(&dir, options.mib);
+        let near = !matches!(options.path.medium, Medium::Link(_));
         let tools =
-            tool::all().into_iter().filter(|tool| chosen(tool.name, &options.tools) && tool.fits(input));
-        race(input, &dir, &tools.collect::<Vec<_>>(), &sshd, options.rounds);
+            tool::ALL.iter().filter(|tool| chosen(tool.name, &options.tools) && tool.fits(input, near));
+        let race = race(input, &dir, &tools.collect::<Vec<_>>(), &lab, options.rounds);
+        print!("{}", race.table());
+        races.push(race);
         std::fs::remove_dir_all(&dir).expect("the input's directory");
+    }
+    if options.write {
+        report::write(&options.lab, &setting, &races);
     }
     ExitCode::SUCCESS
 }
 
-/// Runs all rounds on one input and prints its table.
-fn race(input: Input, dir: &Path, tools: &[Tool], sshd: &Sshd, rounds: usize) {
+/// Runs all rounds on one input.
+fn race(input: Input, dir: &std::path::Path, tools: &[&Tool], lab: &Lab, rounds: usize) -> Race {
+    let meter = Meter { lab };
     let (source, destination) = (dir.join("src"), dir.join("dst"));
-    let mut measures: Vec<Vec<Measure>> = vec![Vec::new(); tools.len()];
+    let words = words(input, dir, lab);
+    let mut results: Vec<Result<Vec<Measure>, String>> = vec![Ok(Vec::new()); tools.len()];
     for round in 0..rounds {
-        for (tool, measures) in tools.iter().zip(&mut measures) {
+        for (tool, result) in tools.iter().zip(&mut results) {
+            let Ok(measures) = result else { continue };
+            let missing = tool.missing();
+            if !missing.is_empty() {
+                *result = Err(format!("missing: {}", missing.join(", ")));
+                continue;
+            }
             input.reset(dir);
-            let argv = tool.command(sshd, &source, &destination);
-            measures.push(Meter::new(sshd).measure(&argv));
-            if round == 0 {
-                let found = differences(&source, &destination, Scope::CONTENT);
-                assert!(found.is_empty(), "{}: wrong result: {:?}", tool.name, &found[..found.len().min(3)]);
+            match meter.measure(tool, &words) {
+                Ok(measure) => measures.push(measure),
+                Err(account) => {
+                    eprintln!("{}: {account}", tool.name);
+                    *result = Err("failed".into());
+                    continue;
+                }
+            }
+            let found =
+                if round == 0 { differences(&source, &destination, Scope::CONTENT) } else { Vec::new() };
+            if !found.is_empty() {
+                eprintln!("{}: wrong result: {:?}", tool.name, &found[..found.len().min(3)]);
+                *result = Err("the result differs from the source".into());
             }
         }
     }
-    print_table(input, tools, &measures, input::total_bytes(&source));
+    let rows = tools.iter().zip(results).map(|(tool, result)| Row { tool: tool.name, result });
+    Race { input, bytes: input::total_bytes(&source), rows: rows.collect() }
 }
 
-fn print_table(input: Input, tools: &[Tool], measures: &[Vec<Measure>], bytes: u64) {
-    let mib = |bytes: f64| bytes / f64::from(1 << 20);
-    println!("\n## {} ({:.0} MiB)\n", input.describe(), mib(bytes as f64));
-    println!(
-        "| tool | median s | MiB/s | best-worst s | cpu here s | cpu there s | wire MiB | peak MiB here | there |"
-    );
-    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
-    for (tool, all) in tools.iter().zip(measures) {
-        let of = |get: fn(&Measure) -> f64| median(all.iter().map(get).collect());
-        let wall = of(|measure| measure.wall.as_secs_f64());
-        let walls = all.iter().map(|measure| measure.wall.as_secs_f64());
-        let (best, worst) =
-            walls.fold((f64::MAX, 0.0_f64), |(best, worst), wall| (best.min(wall), worst.max(wall)));
-        println!(
-            "| {} | {wall:.2} | {:.0} | {best:.2}-{worst:.2} | {:.2} | {:.2} | {:.1} | {:.0} | {:.0} |",
-            tool.name,
-            mib(bytes as f64) / wall,
-            of(|measure| measure.cpu_here),
-            of(|measure| measure.cpu_there),
-            mib(of(|measure| measure.wire_bytes as f64)),
-            mib(of(|measure| measure.peak_here as f64)),
-            mib(of(|measure| measure.peak_there as f64)),
-        );
+/// What the scripts of the tools see.
+fn words(input: Input, dir: &std::path::Path, lab: &Lab) -> Words {
+    let text = |path: &std::path::Path| path.display().to_string();
+    let config = lab.sshd().config();
+    vec![
+        ("SRC", text(&dir.join("src"))),
+        ("DST", text(&dir.join("dst"))),
+        ("WORK", text(dir)),
+        ("DSYNC", text(program())),
+        ("SSH", lab.sshd().shell().to_string_lossy().into_owned()),
+        ("KEY", text(&config.with_file_name("user_key"))),
+        ("CONFIG", text(&config)),
+        ("HOST", ALIAS.to_owned()),
+        ("ADDRESS", lab.host().to_owned()),
+        ("SPARSE", if input.has_holes() { "-S" } else { "" }.to_owned()),
+    ]
+}
+
+/// Installs what the tools need: Debian's packages as one, then what the registry has.
+fn install() -> ExitCode {
+    let needed: BTreeSet<&str> = tool::ALL.iter().flat_map(Tool::packages).collect();
+    let (crates, packages): (Vec<&str>, Vec<&str>) =
+        needed.into_iter().partition(|package| package.starts_with("cargo:"));
+    let mut ok = true;
+    if !packages.is_empty() {
+        let script = r#"export DEBIAN_FRONTEND=noninteractive; apt-get update -q && apt-get install -q -y --no-install-recommends "$@""#;
+        ok &= shown(Run::of("sh").args(["-c", script, "apt"]).args(packages));
     }
+    for package in crates {
+        let name = package.trim_start_matches("cargo:");
+        // Where both hosts' shells look.
+        ok &= shown(Run::of("cargo").args(["install", "--locked", "--root", "/usr/local", name]));
+    }
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn shown(run: Run) -> bool {
+    let outcome = run.limit(std::time::Duration::from_secs(3600)).run();
+    if outcome.code() != Some(0) {
+        eprintln!("{}", outcome.account());
+    }
+    outcome.code() == Some(0)
 }
 
 /// What the figures were measured on and with: without it they say nothing.
-fn print_setting(options: &Options) {
+fn setting(options: &Options) -> String {
     let first = |argv: &[&str]| {
         let outcome = Run::of(argv[0]).args(&argv[1..]).run();
         outcome.all_text().lines().next().unwrap_or("?").trim().to_owned()
@@ -112,30 +171,49 @@ fn print_setting(options: &Options) {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": ?");
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first(&["uname", "-sr"]));
     let dir = options.dir.display().to_string();
-    println!("disk:    {}", first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir]));
     let program = program().display().to_string();
-    println!("dsync:   {}", first(&[&program, "--version"]));
-    println!("rsync:   {}", first(&["rsync", "--version"]));
-    println!("ssh:     {}", first(&["ssh", "-V"]));
-    println!("tar:     {}", first(&["tar", "--version"]));
-    println!("rounds:  {}, in turns; caches warm; the disk synced before each run", options.rounds);
+    [
+        format!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first(&["uname", "-sr"])),
+        format!("path: {} ({})", options.lab, options.path),
+        format!("disk: {}", first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir])),
+        format!("dsync: {}", first(&[&program, "--version"])),
+        format!("rsync: {}", first(&["rsync", "--version"])),
+        format!("ssh: {}", first(&["ssh", "-V"])),
+        format!("tar: {}", first(&["tar", "--version"])),
+        format!("rounds: {}, in turns; caches warm; the disk synced before each run", options.rounds),
+    ]
+    .join("\n")
 }
 
 fn parse(args: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options { dir: std::env::temp_dir(), rounds: 5, mib: 1024, inputs: None, tools: None };
+    let mut options = Options {
+        lab: "lo".into(),
+        path: Path::named("lo")?,
+        dir: std::env::temp_dir(),
+        rounds: 5,
+        mib: 1024,
+        inputs: None,
+        tools: None,
+        write: false,
+        install: false,
+    };
     let mut args = args;
     while let Some(flag) = args.next() {
-        let value = args.next()?;
-        let list = || Some(value.split(',').map(str::to_owned).collect());
+        let list = |value: String| Some(value.split(',').map(str::to_owned).collect());
         match flag.as_str() {
-            "--dir" => options.dir = value.into(),
-            "--rounds" => options.rounds = value.parse().ok().filter(|rounds| *rounds > 0)?,
-            "--mib" => options.mib = value.parse().ok().filter(|mib| *mib > 0)?,
-            "--inputs" => options.inputs = list(),
-            "--tools" => options.tools = list(),
-            _ => return None,
+            "--lab" => {
+                options.lab = args.next()?;
+                options.path = Path::named(&options.lab)?;
+            }
+            "--dir" => options.dir = args.next()?.into(),
+            "--rounds" => options.rounds = args.next()?.parse().ok().filter(|rounds| *rounds > 0)?,
+            "--mib" => options.mib = args.next()?.parse().ok().filter(|mib| *mib > 0)?,
+            "--inputs" => options.inputs = list(args.next()?),
+            "--tools" => options.tools = list(args.next()?),
+            "--write" => options.write = true,
+            "--install" => options.install = true,
+            _ => flags::apply(&mut options.path, &flag, &mut args)?,
         }
     }
     Some(options)

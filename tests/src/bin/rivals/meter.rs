@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     fs,
     sync::{
         Arc,
@@ -12,7 +11,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_tests::{Run, Sshd, run::peak_memory};
+use dsync_tests::{Lab, Run, run::Running, run::peak_memory};
+
+use crate::tool::{Server, Tool};
 
 /// Ticks of the kernel's processor accounts per second: 100 on every Linux that this runs on.
 const TICKS: f64 = 100.0;
@@ -24,9 +25,9 @@ pub(crate) struct Measure {
     pub(crate) wall: Duration,
     /// Processor seconds of the command and all that it started.
     pub(crate) cpu_here: f64,
-    /// Processor seconds of sshd's session and all that it started.
+    /// Processor seconds of sshd's session or the server, and all that it started.
     pub(crate) cpu_there: f64,
-    /// Bytes that crossed the loopback, headers included, both directions.
+    /// Bytes that crossed the path, headers included, both directions.
     pub(crate) wire_bytes: u64,
     /// Largest resident size of a process here that is not ssh's, in bytes.
     pub(crate) peak_here: u64,
@@ -34,51 +35,112 @@ pub(crate) struct Measure {
     pub(crate) peak_there: u64,
 }
 
-/// Measures runs against one sshd.
-pub(crate) struct Meter {
-    daemon: u32,
+/// The words that a tool's scripts use.
+pub(crate) type Words = Vec<(&'static str, String)>;
+
+/// Measures runs in one lab.
+pub(crate) struct Meter<'a> {
+    pub(crate) lab: &'a Lab,
 }
 
-impl Meter {
-    /// A meter for runs that go to this sshd.
-    pub(crate) fn new(sshd: &Sshd) -> Self {
-        Self { daemon: sshd.daemon_id() }
-    }
-
-    /// Runs a command to its end.
+impl Meter<'_> {
+    /// Runs a tool to its end.
     ///
-    /// # Panics
-    /// When it fails.
-    pub(crate) fn measure(&self, argv: &[OsString]) -> Measure {
+    /// # Errors
+    /// What it said, when it failed.
+    pub(crate) fn measure(&self, tool: &Tool, words: &Words) -> Result<Measure, String> {
+        let daemon = self.lab.sshd().daemon_id();
+        let server = tool.server.as_ref().map(|server| self.serve(server, words)).transpose()?;
+        let far = server.as_ref().map_or(daemon, Running::id);
         self.wait_for_sessions();
         let own = std::process::id();
-        let before = (children_cpu(own), children_cpu(self.daemon), loopback_bytes());
+        let (here_before, there_before, wire) =
+            (children_cpu(own), self.cpu_there(server.as_ref()), self.wire_bytes());
         let since = Instant::now();
-        let run = Run::of(&argv[0]).args(&argv[1..]).limit(Duration::from_secs(1800)).start();
+        let run = script(tool.near, words).within(self.lab.near()).limit(Duration::from_secs(1800)).start();
         let here = Sampler::start(run.id(), false);
-        let there = Sampler::start(self.daemon, true);
+        let there = Sampler::start(far, server.is_none());
         let outcome = run.wait();
-        let wall = since.elapsed();
-        assert!(outcome.code() == Some(0), "{}", outcome.account());
-        self.wait_for_sessions();
-        let (peak_here, peak_there) = (here.stop(), there.stop());
-        Measure {
-            wall,
-            cpu_here: children_cpu(own) - before.0,
-            cpu_there: children_cpu(self.daemon) - before.1,
-            wire_bytes: loopback_bytes() - before.2,
-            peak_here,
-            peak_there,
+        if tool.server.as_ref().is_some_and(|server| server.ends) {
+            wait_for_end(far);
         }
+        let wall = since.elapsed();
+        self.wait_for_sessions();
+        let measure = Measure {
+            wall,
+            cpu_here: children_cpu(own) - here_before,
+            cpu_there: self.cpu_there(server.as_ref()) - there_before,
+            wire_bytes: self.wire_bytes() - wire,
+            peak_here: here.stop(),
+            peak_there: there.stop(),
+        };
+        if let Some(server) = server {
+            end(server);
+        }
+        if outcome.code() == Some(0) { Ok(measure) } else { Err(outcome.account()) }
+    }
+
+    /// Starts a server on the far host and waits until it listens.
+    fn serve(&self, server: &Server, words: &Words) -> Result<Running, String> {
+        let run =
+            script(server.script, words).within(self.lab.far()).limit(Duration::from_secs(1800)).start();
+        let port = format!(":{:04X} ", server.port);
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_secs(10) {
+            let files = ["/proc/self/net/tcp", "/proc/self/net/udp"];
+            let listening = Run::of("cat").args(files).within(self.lab.far()).run().stdout_text();
+            // The listener's own column comes first; state 0A listens, 07 is a UDP socket.
+            if listening
+                .lines()
+                .any(|line| line.contains(&port) && (line.contains(" 0A ") || line.contains(" 07 ")))
+            {
+                return Ok(run);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        end(run);
+        Err(format!("the server does not listen on port {}", server.port))
     }
 
     /// Waits until the daemon has reaped its sessions: only then are they in its account.
     fn wait_for_sessions(&self) {
         let since = Instant::now();
-        while descendants(self.daemon).len() > 1 && since.elapsed() < Duration::from_secs(10) {
+        while descendants(self.lab.sshd().daemon_id()).len() > 1 && since.elapsed() < Duration::from_secs(10)
+        {
             thread::sleep(Duration::from_millis(5));
         }
     }
+
+    fn cpu_there(&self, server: Option<&Running>) -> f64 {
+        let served = server.map_or(0.0, |server| descendants(server.id()).keys().map(|pid| cpu(*pid)).sum());
+        children_cpu(self.lab.sshd().daemon_id()) + served
+    }
+
+    fn wire_bytes(&self) -> u64 {
+        self.lab.counts().iter().map(|counts| counts.offered_bytes).sum()
+    }
+}
+
+fn script(text: &str, words: &Words) -> Run {
+    let run = Run::of("sh").args(["-c", text]);
+    words.iter().fold(run, |run, (name, value)| run.env(name, value))
+}
+
+/// Waits until a process has ended, and leaves it to be reaped: until then its account can be read.
+fn wait_for_end(pid: u32) {
+    let since = Instant::now();
+    let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    while alive() && since.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ends a server with all that it started.
+fn end(server: Running) {
+    for pid in descendants(server.id()).keys() {
+        dsync_tests::run::send(*pid, rustix::process::Signal::TERM);
+    }
+    let _ = server.wait();
 }
 
 /// The middle of some figures.
@@ -151,6 +213,11 @@ fn children_cpu(pid: u32) -> f64 {
     stat(pid).map_or(0.0, |(_, fields)| (fields[13] + fields[14]) as f64 / TICKS)
 }
 
+/// Processor seconds of a process, with its children that ended.
+fn cpu(pid: u32) -> f64 {
+    stat(pid).map_or(0.0, |(_, fields)| fields[11..15].iter().sum::<u64>() as f64 / TICKS)
+}
+
 /// A process's name and the numbers after it in its `stat`; the state letter counts as 0.
 fn stat(pid: u32) -> Option<(String, Vec<u64>)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -158,10 +225,4 @@ fn stat(pid: u32) -> Option<(String, Vec<u64>)> {
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<u64> = tail.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
     (fields.len() > 15).then_some((name, fields))
-}
-
-fn loopback_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.trim().strip_prefix("lo:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

@@ -1,8 +1,10 @@
-//! Who takes part.
+//! Who takes part: a table of shell commands.
+//!
+//! A command sees `$SRC` and `$DST`, the directories; `$SSH`, `$CONFIG` and `$KEY`, ways to the far host, whose ssh
+//! name is `$HOST` and whose address is `$ADDRESS`; `$DSYNC`, the program under test; `$SPARSE`, `-S` where the
+//! input has holes; and `$WORK`, a place for files of its own.
 
-use std::{ffi::OsString, path::Path};
-
-use dsync_tests::{Sshd, program, sshd::ALIAS};
+use std::{env, path::Path};
 
 use crate::input::Input;
 
@@ -10,89 +12,251 @@ use crate::input::Input;
 pub(crate) struct Tool {
     /// Its name in the table and on the command line.
     pub(crate) name: &'static str,
-    how: How,
+    /// Programs that it needs, each with what brings it: a Debian package, or `cargo:NAME`.
+    needs: &'static [(&'static str, &'static str)],
+    /// What it can copy.
+    can: Can,
+    /// Runs on the near host; its time is what counts.
+    pub(crate) near: &'static str,
+    /// Runs on the far host meanwhile, where ssh does not start it.
+    pub(crate) server: Option<Server>,
 }
 
-enum How {
-    /// dsync with these options.
-    Dsync(&'static [&'static str]),
-    /// rsync over ssh with these options of ssh; `sync` makes it as durable as dsync's default.
-    Rsync { ssh: &'static str, sync: bool },
-    /// scp.
-    Scp,
-    /// tar at both ends of ssh.
-    Tar,
+/// The far end of a tool that does not come by ssh.
+#[derive(Clone, Copy)]
+pub(crate) struct Server {
+    /// What to run.
+    pub(crate) script: &'static str,
+    /// The port that shows that it is ready.
+    pub(crate) port: u16,
+    /// It ends by itself when it has everything, and only then is the run over.
+    pub(crate) ends: bool,
 }
 
-/// The cipher that is fastest where the processor has instructions for it.
-const FAST_CIPHER: &str = "-c aes128-gcm@openssh.com";
+/// What a tool can copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Can {
+    /// Anything, and it uses what is there.
+    Update,
+    /// Anything, from nothing.
+    Trees,
+    /// Plain files with plain names.
+    Files,
+    /// One file.
+    OneFile,
+    /// One file, where a round trip takes no time: it sends one packet for each.
+    OneFileNear,
+}
+
+const RSYNC: &[(&str, &str)] = &[("rsync", "rsync")];
+const NOTHING: &[(&str, &str)] = &[];
+
+const fn tool(
+    name: &'static str,
+    needs: &'static [(&'static str, &'static str)],
+    can: Can,
+    near: &'static str,
+) -> Tool {
+    Tool { name, needs, can, near, server: None }
+}
 
 /// All tools, in the order of the race.
-pub(crate) fn all() -> Vec<Tool> {
-    let tool = |name, how| Tool { name, how };
-    vec![
-        tool("dsync-auto", How::Dsync(&[])),
-        tool("dsync-quic", How::Dsync(&["--transport=quic"])),
-        tool("dsync-ssh", How::Dsync(&["--transport=ssh"])),
-        tool("dsync-auto-not-durable", How::Dsync(&["--durability=none"])),
-        tool("dsync-ssh-not-durable", How::Dsync(&["--transport=ssh", "--durability=none"])),
-        tool("rsync-ssh", How::Rsync { ssh: "", sync: false }),
-        tool("rsync-ssh-aes128gcm", How::Rsync { ssh: FAST_CIPHER, sync: false }),
-        tool("rsync-ssh-aes128gcm-sync", How::Rsync { ssh: FAST_CIPHER, sync: true }),
-        tool("scp", How::Scp),
-        tool("tar-ssh", How::Tar),
-    ]
-}
+pub(crate) const ALL: &[Tool] = &[
+    tool(
+        "dsync-auto",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "dsync-quic",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --transport=quic --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "dsync-tls",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --transport=tls --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "dsync-ssh",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --transport=ssh --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "dsync-not-durable",
+        NOTHING,
+        Can::Update,
+        r#""$DSYNC" -a $SPARSE --durability=none --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool("rsync-ssh", RSYNC, Can::Update, r#"rsync -a $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#),
+    tool(
+        "rsync-ssh-aes128gcm",
+        RSYNC,
+        Can::Update,
+        r#"rsync -a $SPARSE -e "$SSH -c aes128-gcm@openssh.com" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "rsync-ssh-zstd",
+        RSYNC,
+        Can::Update,
+        r#"rsync -az --compress-choice=zstd $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    tool(
+        "rsync-ssh-lz4",
+        RSYNC,
+        Can::Update,
+        r#"rsync -az --compress-choice=lz4 $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#,
+    ),
+    Tool {
+        server: Some(Server {
+            script: r#"printf '[dst]\npath = %s\nread only = no\nuse chroot = no\nuid = root\ngid = root\n' "$DST" >"$WORK/rsyncd.conf"
+                exec rsync --daemon --no-detach --address "$ADDRESS" --port 8730 --config "$WORK/rsyncd.conf""#,
+            port: 8730,
+            ends: false,
+        }),
+        ..tool("rsync-daemon", RSYNC, Can::Update, r#"rsync -a $SPARSE "$SRC/" "rsync://$ADDRESS:8730/dst/""#)
+    },
+    tool("scp", NOTHING, Can::Files, r#"scp -q -r -p -F "$CONFIG" "$SRC"/* "$HOST:$DST/""#),
+    tool("scp-C", NOTHING, Can::Files, r#"scp -q -C -r -p -F "$CONFIG" "$SRC"/* "$HOST:$DST/""#),
+    tool(
+        "sftp",
+        NOTHING,
+        Can::Files,
+        r#"printf 'lcd %s\ncd %s\nput -rp *\n' "$SRC" "$DST" | sftp -q -F "$CONFIG" -b - "$HOST" >/dev/null"#,
+    ),
+    Tool {
+        server: Some(Server {
+            script: r#"chown ftp "$DST"; mkdir -p "$WORK/empty"
+                printf '%s\n' listen=YES listen_port=2121 listen_address="$ADDRESS" background=NO anonymous_enable=YES \
+                    no_anon_password=YES write_enable=YES anon_upload_enable=YES anon_mkdir_write_enable=YES \
+                    anon_other_write_enable=YES anon_umask=022 anon_root="$WORK" allow_writeable_chroot=YES \
+                    seccomp_sandbox=NO secure_chroot_dir="$WORK/empty" >"$WORK/vsftpd.conf"
+                exec vsftpd "$WORK/vsftpd.conf""#,
+            port: 2121,
+            ends: false,
+        }),
+        ..tool(
+            "ftp",
+            &[("lftp", "lftp"), ("vsftpd", "vsftpd")],
+            Can::Files,
+            r#"lftp -c "open -u anonymous, $ADDRESS:2121; mirror -R -p $SRC /dst""#,
+        )
+    },
+    Tool {
+        server: Some(Server {
+            script: r#"# It asks for an address family that is in use, and loopback addresses do not count.
+                ip addr add 10.77.9.9/32 dev lo 2>/dev/null
+                exec in.tftpd --ipv4 --foreground --address "$ADDRESS:6969" --create --permissive --user root --secure "$DST""#,
+            port: 6969,
+            ends: false,
+        }),
+        ..tool(
+            "tftp",
+            &[("tftp", "tftp-hpa"), ("in.tftpd", "tftpd-hpa")],
+            Can::OneFileNear,
+            r#"cd "$SRC" && tftp -m binary "$ADDRESS" 6969 -c put large"#,
+        )
+    },
+    Tool {
+        server: Some(Server {
+            script: r#"nc -l -N "$ADDRESS" 7000 | tar -xSf - -C "$DST""#,
+            port: 7000,
+            ends: true,
+        }),
+        ..tool(
+            "tar-nc",
+            &[("nc", "netcat-openbsd")],
+            Can::Trees,
+            r#"tar -cf - $SPARSE -C "$SRC" . | nc -N "$ADDRESS" 7000"#,
+        )
+    },
+    Tool {
+        server: Some(Server {
+            script: r#"cd "$SRC" && exec python3 -m http.server 8000 --bind "$ADDRESS""#,
+            port: 8000,
+            ends: false,
+        }),
+        ..tool(
+            "http-wget",
+            &[("wget", "wget"), ("python3", "python3")],
+            Can::Files,
+            r#"cd "$DST" && wget -q -r -nH -np --reject 'index.html*' "http://$ADDRESS:8000/""#,
+        )
+    },
+    tool(
+        "tar-ssh",
+        NOTHING,
+        Can::Trees,
+        r#"tar -cf - $SPARSE -C "$SRC" . | $SSH $HOST "tar -xf - -C '$DST'""#,
+    ),
+    tool(
+        "tar-lz4-ssh",
+        &[("lz4", "lz4")],
+        Can::Trees,
+        r#"tar -cf - $SPARSE -C "$SRC" . | lz4 -qc | $SSH $HOST "lz4 -qdc | tar -xf - -C '$DST'""#,
+    ),
+    tool(
+        "tar-pigz-ssh",
+        &[("pigz", "pigz")],
+        Can::Trees,
+        r#"tar -cf - $SPARSE -C "$SRC" . | pigz -c | $SSH $HOST "pigz -dc | tar -xf - -C '$DST'""#,
+    ),
+    tool(
+        "tar-zstd-ssh",
+        &[("zstd", "zstd")],
+        Can::Trees,
+        r#"tar -cf - $SPARSE -C "$SRC" . | zstd -qc -T0 | $SSH $HOST "zstd -qdc | tar -xf - -C '$DST'""#,
+    ),
+    tool(
+        "gzip-ssh",
+        &[("gzip", "gzip")],
+        Can::OneFile,
+        r#"gzip -c "$SRC/large" | $SSH $HOST "gzip -dc >'$DST/large'""#,
+    ),
+    tool(
+        "rclone-sftp",
+        &[("rclone", "rclone")],
+        Can::Files,
+        r#"rclone --config /dev/null --sftp-host "$ADDRESS" --sftp-user root --sftp-key-file "$KEY" --sftp-set-modtime=true copy "$SRC" ":sftp:$DST""#,
+    ),
+    tool(
+        "qcp",
+        &[("qcp", "cargo:qcp")],
+        Can::OneFile,
+        r#"qcp -q --ssh-config "$CONFIG" "$SRC/large" "$HOST:$DST/large""#,
+    ),
+];
 
 impl Tool {
-    /// True when it can do what the input asks: only dsync and rsync use what is there already, and
-    /// scp gives up on the symbolic links of a real tree.
-    pub(crate) fn fits(&self, input: Input) -> bool {
-        match self.how {
-            How::Dsync(_) | How::Rsync { .. } => true,
-            How::Tar => !input.needs_basis(),
-            How::Scp => matches!(input, Input::One | Input::Many),
+    /// True when it can do what the input asks, where a round trip takes no time or does.
+    pub(crate) fn fits(&self, input: Input, near: bool) -> bool {
+        match self.can {
+            Can::Update => true,
+            Can::Trees => !input.needs_basis(),
+            Can::Files => !input.needs_basis() && input != Input::Small,
+            Can::OneFile => matches!(input, Input::One | Input::Log),
+            Can::OneFileNear => near && matches!(input, Input::One | Input::Log),
         }
     }
 
-    /// The command that copies what is in `source` to `destination` at the other end.
-    pub(crate) fn command(&self, sshd: &Sshd, source: &Path, destination: &Path) -> Vec<OsString> {
-        let config = sshd.config();
-        let words = |text: &str| text.split_whitespace().map(OsString::from).collect::<Vec<_>>();
-        let (source, destination) = (source.display(), destination.display());
-        let shell =
-            |options: &str| OsString::from(format!("ssh -F {} {options}", config.display()).trim_end());
-        match &self.how {
-            How::Dsync(options) => {
-                let mut argv = vec![program().into(), "-a".into(), "-e".into(), shell("")];
-                argv.extend(["--dsync-path".into(), program().into()]);
-                argv.extend(options.iter().map(OsString::from));
-                argv.extend(words(&format!("{source}/ {ALIAS}:{destination}/")));
-                argv
-            }
-            How::Rsync { ssh, sync } => {
-                let mut argv = words("rsync -a -e");
-                argv.push(shell(ssh));
-                argv.extend(words(&format!("{source}/ {ALIAS}:{destination}/")));
-                if !sync {
-                    return argv;
-                }
-                let sync = format!("\"$@\" && ssh -F {} {ALIAS} sync -f {destination}", config.display());
-                [words("sh -c"), vec![sync.into(), "rsync-and-sync".into()], argv].concat()
-            }
-            How::Scp => {
-                let mut argv = words("sh -c");
-                argv.push(
-                    format!("scp -q -r -p -F {} {source}/* {ALIAS}:{destination}/", config.display()).into(),
-                );
-                argv
-            }
-            How::Tar => {
-                let mut argv = words("sh -c");
-                let far = format!("ssh -F {} {ALIAS} tar -xf - -C {destination}", config.display());
-                argv.push(format!("tar -cf - -C {source} . | {far}").into());
-                argv
-            }
-        }
+    /// What is missing here, with what brings it.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let missing = self.needs.iter().filter(|(program, _)| !is_there(program));
+        missing.map(|(program, package)| format!("{program} ({package})")).collect()
     }
+
+    /// Packages that it needs.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = &'static str> {
+        self.needs.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package)
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let on_path = env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    on_path || ["/usr/sbin", "/sbin"].iter().any(|dir| Path::new(dir).join(program).is_file())
 }
