@@ -4,7 +4,7 @@
 //! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so no
 //! single file can block a run.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use dsync_wire::message::ControlMessage;
 
@@ -17,13 +17,20 @@ use crate::{
 /// A counting semaphore that gives up when the run has ended.
 pub(super) struct Credit {
     limit: u64,
-    used: Mutex<u64>,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    used: u64,
+    /// Threads that wait: telling nobody would cost a system call for each file.
+    waiting: usize,
 }
 
 impl Credit {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, used: Mutex::new(0), freed: Condvar::new() }
+        Self { limit, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// How much may be taken.
@@ -33,23 +40,24 @@ impl Credit {
 
     /// Takes `amount`, waiting for it. False when the run has ended.
     pub(super) fn take(&self, amount: u64, halt: &Halt) -> bool {
-        let mut used = lock(&self.used);
-        while *used > 0 && used.saturating_add(amount) > self.limit {
-            if halt.stopped() {
-                return false;
-            }
-            used = wait(&self.freed, used);
-        }
-        *used += amount;
+        let Some(mut state) =
+            self.wait_while(halt, |used| used > 0 && used.saturating_add(amount) > self.limit)
+        else {
+            return false;
+        };
+        state.used = state.used.saturating_add(amount);
         true
     }
 
     /// Gives `amount` back.
     pub(super) fn give(&self, amount: u64) {
-        let mut used = lock(&self.used);
-        *used = used.saturating_sub(amount);
-        drop(used);
-        self.freed.notify_all();
+        let mut state = lock(&self.state);
+        state.used = state.used.saturating_sub(amount);
+        let waiting = state.waiting > 0;
+        drop(state);
+        if waiting {
+            self.freed.notify_all();
+        }
     }
 
     /// Gives one back.
@@ -59,14 +67,21 @@ impl Credit {
 
     /// Waits until nothing is taken. False when the run has ended.
     pub(super) fn drained(&self, halt: &Halt) -> bool {
-        let mut used = lock(&self.used);
-        while *used > 0 {
+        self.wait_while(halt, |used| used > 0).is_some()
+    }
+
+    /// Waits while `is_short` is true of what is taken; `None` when the run has ended.
+    fn wait_while(&self, halt: &Halt, is_short: impl Fn(u64) -> bool) -> Option<MutexGuard<'_, State>> {
+        let mut state = lock(&self.state);
+        while is_short(state.used) {
             if halt.stopped() {
-                return false;
+                return None;
             }
-            used = wait(&self.freed, used);
+            state.waiting += 1;
+            state = wait(&self.freed, state);
+            state.waiting -= 1;
         }
-        true
+        Some(state)
     }
 }
 

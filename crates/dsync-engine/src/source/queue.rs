@@ -65,6 +65,8 @@ pub(super) struct Queue {
 struct State {
     items: VecDeque<Item>,
     closed: bool,
+    /// Workers that wait: telling nobody would cost a system call for each file.
+    idle: usize,
 }
 
 enum Item {
@@ -88,11 +90,12 @@ impl Queue {
             return false;
         }
         state.items.push_back(item);
+        let idle = state.idle > 0;
         drop(state);
-        if small {
-            self.changed.notify_one();
-        } else {
-            self.changed.notify_all();
+        match (idle, small) {
+            (false, _) => {}
+            (true, true) => self.changed.notify_one(),
+            (true, false) => self.changed.notify_all(),
         }
         true
     }
@@ -124,7 +127,11 @@ impl Queue {
                 Some(Item::Large(file)) => return Some(Work::Large(Arc::clone(file))),
                 Some(Item::Small(_)) => return Some(Work::Batch(take_batch(&mut state.items, lanes))),
                 None if state.closed => return None,
-                None => state = wait(&self.changed, state),
+                None => {
+                    state.idle += 1;
+                    state = wait(&self.changed, state);
+                    state.idle -= 1;
+                }
             }
         }
     }
