@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dsync_engine::{Cause, Event, Observer, Progress, Reconnect};
+use dsync_engine::{Cause, Event, Observer, Operation, Progress, Reconnect};
 
 use crate::{bar::Bar, listing::Listing, messages};
 
@@ -102,6 +102,11 @@ impl Observer for Console {
                     self.result(&line);
                 }
             }
+            // rsync tells of links that it thinks unsafe only when it lists what it does.
+            Event::Failed(problem)
+                if problem.cause == Cause::Skipped
+                    && problem.operation == Operation::CreateLink
+                    && self.listing.verbose == 0 => {}
             Event::Failed(problem) if problem.cause == Cause::Skipped => {
                 self.result(&messages::problem(problem));
             }

@@ -21,6 +21,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Skipped if problem.operation == Operation::ReadDirectory => {
             format!("skipping directory {name}")
         }
+        Cause::Skipped if problem.operation == Operation::CreateLink => {
+            format!("ignoring unsafe symlink \"{name}\"")
+        }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => format!("'{name}': content check failed twice; old file kept"),
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),

@@ -202,6 +202,12 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
             true => DeleteTiming::During,
             false => DeleteTiming::After,
         },
+        keep_dirlinks: writing.keep_dirlinks,
+        safe_links: selection.safe_links,
+        ignore_missing_args: selection.ignore_missing_args,
+        min_size: selection.min_size.unwrap_or(0),
+        max_size: selection.max_size,
+        modify_window: comparison.modify_window.and_then(|window| window.0),
         ignore_errors: deletion.ignore_errors,
         force: deletion.force,
         allow_empty_source: deletion.allow_empty_source,
@@ -376,7 +382,7 @@ mod tests {
     fn every_option_reaches_the_engine() {
         let all = options(
             "-rc --numeric-ids -O -I --size-only -u --existing --ignore-existing -W --delete-excluded --max-delete=5 \
-             --del --ignore-errors --force --allow-empty-source --force-root \
+             --del -K --safe-links --ignore-missing-args --min-size=1K --max-size=1.5m -@2 --ignore-errors --force --allow-empty-source --force-root \
              --mkpath -n -x --durability=file --zl=9 --exclude=a --include=b -ii -AX --chmod=D755,F644",
         );
         assert_eq!(all.mode_rules.len(), 2);
@@ -387,6 +393,8 @@ mod tests {
         assert_eq!(all.max_delete, Some(DeleteLimit::Entries(5)));
         assert!(all.ignore_errors && all.force && all.allow_empty_source && all.force_root);
         assert_eq!(all.delete_timing, DeleteTiming::During);
+        assert!(all.keep_dirlinks && all.safe_links && all.ignore_missing_args);
+        assert_eq!((all.min_size, all.max_size, all.modify_window), (1024, Some(1_572_864), Some(2)));
         assert_eq!(all.durability, Durability::File);
         assert_eq!(all.compression, Compression::Zstd(9));
         assert_eq!(all.filters.len(), 2);

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_fs::{FilterSet, Walk, WalkError, WalkOptions};
+use dsync_fs::{FilterSet, OperandProblem, Walk, WalkError, WalkOptions};
 use dsync_transport::{Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
@@ -427,7 +427,10 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
     })?;
     let problems = walk.operand_problems();
     match problems.first() {
-        Some(problem) if problems.len() == paths.len() => {
+        Some(problem)
+            if problems.len() == paths.len()
+                && !(options.ignore_missing_args && problems.iter().all(OperandProblem::is_missing)) =>
+        {
             let path = paths.get(problem.index).cloned().unwrap_or_default();
             Err(match problem.error.raw_os_error() {
                 Some(number) if problem.error.kind() != io::ErrorKind::NotFound => {

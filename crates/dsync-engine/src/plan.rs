@@ -106,6 +106,14 @@ pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
 }
 
 impl Policy {
+    /// [`same_time`], or with a window whether whole seconds differ by no more than that.
+    fn same_time(&self, a: Timestamp, b: Timestamp) -> bool {
+        match self.options.modify_window {
+            Some(window) => a.seconds.abs_diff(b.seconds) <= u64::from(window),
+            None => same_time(a, b),
+        }
+    }
+
     /// Decides what is done with `entry`, given the destination's entry of that name.
     pub(crate) fn decide(
         &self,
@@ -115,6 +123,11 @@ impl Policy {
         standing: &dyn Standing,
     ) -> Verdict {
         let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
+        if let EntryKind::File { size, .. } = &entry.kind
+            && !(self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(size)
+        {
+            return Verdict::skip();
+        }
         let Some(existing) = existing else {
             if self.options.existing {
                 return Verdict::skip();
@@ -201,7 +214,7 @@ impl Policy {
         if self.options.size_only {
             return true;
         }
-        !self.options.ignore_times && same_time(timestamp(existing.mtime), entry.attributes.mtime)
+        !self.options.ignore_times && self.same_time(timestamp(existing.mtime), entry.attributes.mtime)
     }
 
     /// Adds what a transfer itself changes.
@@ -224,7 +237,7 @@ impl Policy {
         standing: &dyn Standing,
     ) -> Changes {
         let mut changes = Changes::NONE;
-        if self.keeps_time(entry) && !same_time(timestamp(existing.mtime), entry.attributes.mtime) {
+        if self.keeps_time(entry) && !self.same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });

@@ -43,6 +43,8 @@ pub struct Dir {
     fd: OwnedFd,
     /// Opened with `O_PATH`, because the directory may be passed through but not read.
     path_only: bool,
+    /// See [`Dir::through_own_links`].
+    own_links: bool,
     device: OnceLock<u64>,
 }
 
@@ -118,6 +120,48 @@ impl Dir {
         open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW)
     }
 
+    /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
+    /// root or to this process's user; what it leads to may be anywhere.
+    ///
+    /// # Errors
+    /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
+    /// meets.
+    pub fn open_child_or_own_link(&self, name: &Component) -> io::Result<Self> {
+        let refusal = match self.open_child(name) {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => error,
+            result => return result,
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let metadata = stat_fd(link.as_fd())?;
+        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid);
+        if metadata.kind != Kind::Symlink || !trusted {
+            return Err(refusal);
+        }
+        // Read from the link that was looked at, not from what has its name by now.
+        let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
+        open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty())
+    }
+
+    /// Lets [`open_beneath`](Self::open_beneath) go through links as
+    /// [`open_child_or_own_link`](Self::open_child_or_own_link) does. Directories that are opened by it do not
+    /// have this property themselves, so that nothing else follows a link.
+    #[must_use]
+    pub fn through_own_links(mut self) -> Self {
+        self.own_links = true;
+        self
+    }
+
+    fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
+        let mut reached = self.reopen()?;
+        for name in path.components() {
+            let name =
+                Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            reached = reached.open_child_or_own_link(&name)?;
+        }
+        Ok(reached)
+    }
+
     /// Opens a directory any number of levels below this one.
     ///
     /// Cost: one call per 4 KiB of path where `openat2` works, else one per component.
@@ -125,6 +169,9 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
     pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
+        if self.own_links {
+            return self.open_through_own_links(path);
+        }
         self.open_beneath_by(path, Self::open_accelerated)
     }
 
@@ -466,7 +513,7 @@ impl Dir {
 
     fn readable(&self) -> io::Result<Self> {
         let fd = openat(&self.fd, c".", LIST_FLAGS, Mode::empty())?;
-        Ok(Self { fd, path_only: false, device: OnceLock::new() })
+        Ok(Self { fd, path_only: false, own_links: false, device: OnceLock::new() })
     }
 }
 
@@ -517,7 +564,7 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
         Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
         result => (result?, false),
     };
-    Ok(Dir { fd, path_only, device: OnceLock::new() })
+    Ok(Dir { fd, path_only, own_links: false, device: OnceLock::new() })
 }
 
 /// Length of the longest prefix of whole components within `limit` bytes.

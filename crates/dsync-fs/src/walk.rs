@@ -88,6 +88,13 @@ pub struct OperandProblem {
     pub error: io::Error,
 }
 
+impl OperandProblem {
+    /// True when there is nothing of that name.
+    pub fn is_missing(&self) -> bool {
+        self.error.kind() == io::ErrorKind::NotFound
+    }
+}
+
 /// A walk in progress: an iterator over [`WalkedDir`]s, the root first.
 pub struct Walk {
     root: Option<(Metadata, Arc<Dir>)>,

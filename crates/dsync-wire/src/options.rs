@@ -66,6 +66,20 @@ pub struct SyncOptions {
     pub force_root: bool,
     /// Create missing parents of the destination (`--mkpath`).
     pub mkpath: bool,
+    /// A symbolic link to a directory at the destination is taken for the directory where the source has
+    /// one (`-K`). Only links that belong to root or to the destination's user.
+    pub keep_dirlinks: bool,
+    /// Skip symbolic links that lead out of the tree by their text (`--safe-links`).
+    pub safe_links: bool,
+    /// A source operand that does not exist is no error (`--ignore-missing-args`).
+    pub ignore_missing_args: bool,
+    /// Skip files with fewer bytes (`--min-size`).
+    pub min_size: u64,
+    /// Skip files with more bytes (`--max-size`).
+    pub max_size: Option<u64>,
+    /// Take modification times as equal that differ by at most this many seconds, fractions left aside
+    /// (`--modify-window`). `None`: times are compared to the nanosecond.
+    pub modify_window: Option<u32>,
     /// Plan and report only; change nothing (`-n`).
     pub dry_run: bool,
     /// Do not cross filesystem boundaries in the source, and leave mount points at the destination alone

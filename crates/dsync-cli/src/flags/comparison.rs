@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::Group;
+use super::{Group, NotInRange, whole_number};
 
 /// How files are compared, and which of those that differ are skipped.
 #[derive(Debug, Clone, Args)]
@@ -29,9 +29,26 @@ pub(crate) struct Comparison {
     /// Skip files that exist at the destination
     #[arg(long)]
     pub(crate) ignore_existing: bool,
+    /// Take times that differ by at most N seconds as equal
+    ///
+    /// A whole number; with 0 and more only whole seconds are compared. By default, and with -1, times must be
+    /// equal to the nanosecond (or to the second, where one side knows no fractions).
+    #[arg(short = '@', long, value_name = "N", allow_hyphen_values = true, value_parser = window)]
+    pub(crate) modify_window: Option<Window>,
     /// Send changed files whole, without looking for equal blocks
     #[arg(short = 'W', long)]
     pub(crate) whole_file: bool,
+}
+
+/// A tolerance in seconds; `None` for none at all, not even fractions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window(pub(crate) Option<u32>);
+
+fn window(value: &str) -> Result<Window, NotInRange> {
+    if value == "-1" {
+        return Ok(Window(None));
+    }
+    whole_number(value, 0, u64::from(u32::MAX)).map(|seconds| Window(u32::try_from(seconds).ok()))
 }
 
 impl Group for Comparison {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{ArgAction, Args};
 
 use super::Group;
+use crate::numbers::{NotASize, Size};
 
 /// Filters and boundaries.
 #[derive(Debug, Clone, Args)]
@@ -29,6 +30,23 @@ pub(crate) struct Selection {
     /// Read include patterns from FILE, one on each line
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) include_from: Vec<OsString>,
+    /// Skip files with more than SIZE bytes
+    ///
+    /// A number with an optional unit: K, M, G, T or P for powers of 1024, KB and so on for powers of 1000, and
+    /// +1 or -1 after it. Files that are there already stay.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) max_size: Option<u64>,
+    /// Skip files with fewer than SIZE bytes
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) min_size: Option<u64>,
+    /// Skip symbolic links that lead out of the copied tree
+    ///
+    /// Judged by the text of the link alone: absolute ones, and those with more '..' than directories above.
+    #[arg(long)]
+    pub(crate) safe_links: bool,
+    /// A source that does not exist is no error
+    #[arg(long)]
+    pub(crate) ignore_missing_args: bool,
     /// Do not cross into other file systems
     #[arg(short = 'x', long, action = ArgAction::Count)]
     pub(crate) one_file_system: u8,
@@ -78,8 +96,12 @@ impl Selection {
     }
 }
 
+fn size(value: &str) -> Result<u64, NotASize> {
+    Size::parse(value, 'B').map(|size| size.0)
+}
+
 impl Group for Selection {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        Vec::new()
+        vec![("safe_links", &mut self.safe_links), ("ignore_missing_args", &mut self.ignore_missing_args)]
     }
 }

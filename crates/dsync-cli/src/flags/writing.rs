@@ -16,6 +16,12 @@ pub(crate) struct Writing {
     /// Create the parents of the destination that are missing
     #[arg(long)]
     pub(crate) mkpath: bool,
+    /// Take a link to a directory at the destination for the directory, where the source has one
+    ///
+    /// Only links of root and of the user who writes there; then what they lead to is written, wherever it is.
+    /// Without it the link is replaced by a directory.
+    #[arg(short = 'K', long)]
+    pub(crate) keep_dirlinks: bool,
     /// When data is on the disk: batch, file or none
     ///
     /// batch, the default, syncs in groups: exit code 0 means that everything survives a power cut. file also
@@ -43,6 +49,10 @@ pub(crate) enum When {
 
 impl Group for Writing {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![("dry_run", &mut self.dry_run), ("mkpath", &mut self.mkpath)]
+        vec![
+            ("dry_run", &mut self.dry_run),
+            ("mkpath", &mut self.mkpath),
+            ("keep_dirlinks", &mut self.keep_dirlinks),
+        ]
     }
 }

@@ -453,8 +453,17 @@ impl Planner<'_> {
             None => name,
         };
         let existing = self.meet(merge, directory, &name)?;
+        let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
         let is_directory = matches!(entry.kind, EntryKind::Directory);
+        if let EntryKind::Symlink { target } = &entry.kind
+            && self.site.policy.options.safe_links
+            && leads_out(&path, target)
+        {
+            let path = listed_path(directory, entry);
+            let problem = Problem { operation: Operation::CreateLink, path, cause: Cause::Skipped };
+            return self.site.account.problem(problem);
+        }
         if !self.is_copied(&entry.kind) {
             if is_directory {
                 self.announce_ignored(id);
@@ -493,6 +502,24 @@ impl Planner<'_> {
             EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
             EntryKind::File { size, .. } => self.file(id, part, &place, &verdict, *size, existing.as_ref()),
             kind => self.other(&place, kind, &verdict),
+        }
+    }
+
+    /// What the destination has: under `keep_dirlinks` a directory where a link leads to one.
+    fn through_own_link(
+        &self,
+        directory: &Directory,
+        name: &Component,
+        entry: &Entry,
+        existing: Option<Metadata>,
+    ) -> Option<Metadata> {
+        let is_link = existing.as_ref().is_some_and(|existing| existing.kind == Kind::Symlink);
+        let wanted = self.site.policy.options.keep_dirlinks && matches!(entry.kind, EntryKind::Directory);
+        match &directory.dir {
+            Some(dir) if is_link && wanted => {
+                dir.open_child_or_own_link(name).and_then(|dir| dir.metadata()).ok().or(existing)
+            }
+            _ => existing,
         }
     }
 
@@ -832,6 +859,23 @@ enum Way {
     Taken,
     /// What has it must stay, which was reported.
     Blocked,
+}
+
+/// True when a link at `path` below the transfer's root is not safe by its text alone, as rsync judges it: it
+/// is absolute, begins with more `..` than there are directories above it, or goes up again later on, where
+/// the directory it passes through may be a link itself.
+fn leads_out(path: &RelPath, target: &[u8]) -> bool {
+    let mut above = path.depth().saturating_sub(1);
+    let mut goes_down = false;
+    for step in target.split(|&byte| byte == b'/') {
+        match (step, above.checked_sub(1)) {
+            (b"" | b".", _) => {}
+            (b"..", Some(left)) if !goes_down => above = left,
+            (b"..", _) => return true,
+            _ => goes_down = true,
+        }
+    }
+    target.is_empty() || target.starts_with(b"/")
 }
 
 /// The path of an entry as the source names it.

@@ -60,7 +60,9 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         root.as_ref().map(|root| attributes(root, extended, &shared.session.options.mode_rules));
     let tops = Tops { root: root_attributes, named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
-    for problem in walk.operand_problems() {
+    let ignore_missing = shared.session.options.ignore_missing_args;
+    let problems = walk.operand_problems().iter();
+    for problem in problems.filter(|problem| !(ignore_missing && problem.is_missing())) {
         let path =
             operands.get(problem.index).map_or_else(Vec::new, |path| path.as_os_str().as_bytes().to_vec());
         // The user named it: that it is missing is an error, not a change during the run.

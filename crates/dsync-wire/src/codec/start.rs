@@ -106,6 +106,9 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
         }
     }
     w.byte(options.delete_timing as u8);
+    w.u64(options.min_size);
+    encode_optional(options.max_size, w);
+    encode_optional(options.modify_window.map(u64::from), w);
     w.byte(options.durability as u8);
     match options.compression {
         Compression::Auto => w.byte(0),
@@ -152,6 +155,10 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
         1 => Some(DeleteTiming::During),
         _ => None,
     })?;
+    options.min_size = r.u64("smallest size")?;
+    options.max_size = decode_optional(r, u64::MAX, "largest size")?;
+    let window = decode_optional(r, u64::from(u32::MAX), "modification window")?;
+    options.modify_window = window.and_then(|window| u32::try_from(window).ok());
     options.durability = r.choice("durability", |code| match code {
         0 => Some(Durability::Batch),
         1 => Some(Durability::File),
@@ -185,6 +192,17 @@ fn decode_mode_rules(r: &mut Reader<'_>) -> Result<Vec<ModeRule>, DecodeError> {
         });
     }
     Ok(rules)
+}
+
+fn encode_optional(value: Option<u64>, w: &mut Writer<'_>) {
+    w.bool(value.is_some());
+    if let Some(value) = value {
+        w.u64(value);
+    }
+}
+
+fn decode_optional(r: &mut Reader<'_>, limit: u64, field: &'static str) -> Result<Option<u64>, DecodeError> {
+    if r.bool(field)? { r.at_most(limit, field).map(Some) } else { Ok(None) }
 }
 
 fn decode_delete_limit(r: &mut Reader<'_>) -> Result<Option<DeleteLimit>, DecodeError> {
@@ -260,6 +278,12 @@ impl SyncOptions {
             delete_excluded,
             max_delete: _,
             delete_timing: _,
+            keep_dirlinks,
+            safe_links,
+            ignore_missing_args,
+            min_size: _,
+            max_size: _,
+            modify_window: _,
             ignore_errors,
             force,
             allow_empty_source,
@@ -304,6 +328,9 @@ impl SyncOptions {
             force_root,
             acls,
             xattrs,
+            keep_dirlinks,
+            safe_links,
+            ignore_missing_args,
         ]
     }
 }
@@ -320,4 +347,4 @@ const DIRECTORIES: u8 = 2;
 const IF_EXECUTABLE: u8 = 4;
 
 /// Number of switches among the options.
-const SWITCHES: usize = 28;
+const SWITCHES: usize = 31;

@@ -212,7 +212,7 @@ fn unknown_options_are_refused() {
     let options = 5 + 1 + 1 + 12 + 1;
     for (at, value, field) in [
         (options - 1, 0, "number of data lanes"),
-        (bytes.len() - 6, 2, "deletion timing"),
+        (bytes.len() - 9, 2, "deletion timing"),
         (bytes.len() - 5, 3, "durability"),
         (bytes.len() - 4, 4, "compression"),
         (bytes.len() - 3, 3, "event level"),

@@ -229,6 +229,9 @@ fn start_source() -> Start {
             one_file_system: true,
             max_delete: Some(DeleteLimit::Percent(100)),
             delete_timing: DeleteTiming::During,
+            min_size: 1,
+            max_size: Some(1 << 40),
+            modify_window: Some(u32::MAX),
             durability: Durability::None,
             compression: Compression::Zstd(19),
             filters: vec![

@@ -184,9 +184,14 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     (
-        any::<[bool; 28]>(),
+        any::<[bool; 31]>(),
         option::of(delete_limit()),
-        select(vec![DeleteTiming::After, DeleteTiming::During]),
+        (
+            select(vec![DeleteTiming::After, DeleteTiming::During]),
+            number(),
+            option::of(number()),
+            option::of(any::<u32>()),
+        ),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         compression,
         vec(filter, 0..5),
@@ -194,7 +199,16 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         vec(mode_rule(), 0..3),
     )
         .prop_map(
-            |(on, max_delete, delete_timing, durability, compression, filters, events, mode_rules)| {
+            |(
+                on,
+                max_delete,
+                (delete_timing, min_size, max_size, modify_window),
+                durability,
+                compression,
+                filters,
+                events,
+                mode_rules,
+            )| {
                 SyncOptions {
                     recursive: on[0],
                     links: on[1],
@@ -217,6 +231,12 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     delete_excluded: on[18],
                     max_delete,
                     delete_timing,
+                    min_size,
+                    max_size,
+                    modify_window,
+                    keep_dirlinks: on[28],
+                    safe_links: on[29],
+                    ignore_missing_args: on[30],
                     ignore_errors: on[22],
                     force: on[23],
                     allow_empty_source: on[24],

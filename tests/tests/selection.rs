@@ -1,0 +1,186 @@
+//! What takes part in a run: sizes, links that lead out, links to directories, missing operands; each as the
+//! real rsync decides it.
+
+use std::{
+    fs,
+    os::unix::fs::{lchown, symlink},
+};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, differences, needs_dsync, needs_root,
+    rsync, scratch::slash, tree,
+};
+
+/// Runs dsync to `dst` and rsync to `rsync`, which were made the same; asserts the same result.
+fn as_rsync(scratch: &Scratch, options: &[&str], sources: &[&str]) -> Outcome {
+    let sources: Vec<_> =
+        sources.iter().map(|source| format!("{}/{source}", scratch.path().display())).collect();
+    let ours = Run::dsync().args(options).args(&sources).arg(scratch.dst()).run();
+    let arguments = options.iter().map(|&option| option.to_owned()).chain(sources);
+    let theirs = rsync(arguments.chain([scratch.at("rsync").display().to_string()]));
+    let scope = Scope { dir_times: false, root: false, ..Scope::full() };
+    let (account, oracle) = (ours.account(), theirs.account());
+    if scratch.dst().exists() || scratch.at("rsync").exists() {
+        let found = differences(&scratch.at("rsync"), &scratch.dst(), scope);
+        assert!(found.is_empty(), "{found:?}\n{account}\n{oracle}");
+    }
+    assert_eq!(ours.code(), theirs.code(), "{account}\n{oracle}");
+    ours
+}
+
+#[test]
+fn files_outside_the_sizes_are_left_alone() {
+    for options in [
+        &["-a", "--max-size=1K"][..],
+        &["-a", "--min-size=1k", "--max-size=2KB"],
+        &["-a", "--min-size=1K+1"],
+        &["-a", "--max-size=1K-1", "--delete"],
+    ] {
+        let scratch = Scratch::new();
+        let files =
+            |seed| [0, 1023, 1024, 1025, 2000, 2001].map(|size| Node::file(format!("{size}"), seed, size));
+        Tree::of(files(1)).plant(&scratch.src());
+        for destination in ["dst", "rsync"] {
+            Tree::of([
+                Node { mtime: (1_200_000_000, 0), ..Node::file("2001", 5, 9) },
+                Node::file("extra", 5, 5000),
+            ])
+            .plant(&scratch.at(destination));
+        }
+        let _ = as_rsync(&scratch, options, &["src/"]);
+    }
+}
+
+#[test]
+fn times_within_the_window_are_equal() {
+    for (window, apart, fresh) in [("-@2", 2, false), ("-@1", 2, true), ("--modify-window=0", 0, false)] {
+        let scratch = Scratch::new();
+        let node = |seed, second| Node { mtime: (second, 400_000_000), ..Node::file("f", seed, 10) };
+        Tree::of([node(1, 1_300_000_000)]).plant(&scratch.src());
+        for destination in ["dst", "rsync"] {
+            Tree::of([node(2, 1_300_000_000 - apart)]).plant(&scratch.at(destination));
+            tree::set_mtime(&scratch.at(destination).join("f"), (1_300_000_000 - apart, 900_000_000));
+        }
+        let _ = as_rsync(&scratch, &["-rt", window], &["src/"]);
+        let same = fs::read(scratch.dst().join("f")).unwrap() == fs::read(scratch.src().join("f")).unwrap();
+        assert_eq!(same, fresh, "{window}");
+    }
+}
+
+#[test]
+fn links_that_lead_out_are_skipped() {
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("a"), Node::dir("a/b"), Node::file("a/f", 1, 1)]).plant(&scratch.src());
+    for (index, text) in [
+        "a",
+        "a/f",
+        "../a",
+        "..",
+        ".",
+        "./a",
+        "/etc/passwd",
+        "/",
+        "a/../a/f",
+        "../src/a",
+        "../../x",
+        "../a/../..",
+        "a//f",
+        "a/b/../../..",
+        "../",
+        "b/../../a/f",
+    ]
+    .iter()
+    .enumerate()
+    {
+        for dir in ["", "a/", "a/b/"] {
+            symlink(text, scratch.src().join(format!("{dir}link{index:02}"))).unwrap();
+        }
+    }
+    let outcome = as_rsync(&scratch, &["-av", "--safe-links"], &["src/"]);
+    assert!(outcome.all_text().contains("ignoring unsafe symlink \"a/link06\""), "{}", outcome.account());
+    assert!(scratch.dst().join("a/link02").is_symlink() && !scratch.dst().join("link02").is_symlink());
+}
+
+#[test]
+fn missing_operands_are_ignored_on_demand() {
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 1)]).plant(&scratch.src());
+    for (options, sources) in [
+        (&["-a", "--ignore-missing-args"][..], &["src", "no such"][..]),
+        (&["-a", "--ignore-missing-args"], &["no such"]),
+        (&["-a", "--ignore-missing-args"], &["no such", "neither"]),
+        (&["-a"], &["src", "no such"]),
+    ] {
+        let _ = as_rsync(&scratch, options, sources);
+    }
+    assert!(scratch.dst().join("src/f").exists());
+}
+
+/// A destination whose `inner` leads to a directory in it and whose `outer` leads elsewhere.
+fn linked(scratch: &Scratch) {
+    let dirs = ["inner", "outer", "outer/sub", "plain"].map(Node::dir);
+    let files = ["inner/f", "outer/sub/f", "plain/f"].map(|path| Node::file(path, 1, 300));
+    Tree::of(dirs.into_iter().chain(files)).plant(&scratch.src());
+    let target = scratch.at("target");
+    fs::create_dir_all(target.join("sub")).unwrap();
+    for destination in ["dst", "rsync"] {
+        let root = scratch.at(destination);
+        fs::create_dir_all(root.join("real")).unwrap();
+        symlink("real", root.join("inner")).unwrap();
+        symlink(&target, root.join("outer")).unwrap();
+        symlink("nowhere", root.join("plain")).unwrap();
+    }
+}
+
+#[test]
+fn links_to_directories_are_kept_and_written_through() {
+    for options in [&["-aK"][..], &["-aK", "--delete", "--exclude=/real/"]] {
+        let scratch = Scratch::new();
+        linked(&scratch);
+        let scope = Scope { dir_times: false, ..Scope::full() };
+        let sources = slash(&scratch.src());
+        let ours = Run::dsync().args(options).arg(&sources).arg(scratch.dst()).run().expect_quiet_success();
+        // rsync 3.5.0 goes through a link within the tree, but no more through one that leads out of it.
+        let theirs = Run::of("/usr/bin/rsync").args(options).arg("--exclude=/outer/").arg(sources);
+        let _ = theirs.arg(scratch.at("rsync")).run().expect_code(0);
+        for (mine, other) in [("dst/real", "rsync/real"), ("dst/plain", "rsync/plain")] {
+            let found = differences(&scratch.at(other), &scratch.at(mine), scope);
+            assert!(found.is_empty(), "{options:?}: {found:?}\n{}", ours.account());
+        }
+        for link in ["inner", "outer"] {
+            assert!(scratch.dst().join(link).is_symlink(), "{}", ours.account());
+        }
+        assert!(scratch.at("target/sub/f").exists() && scratch.at("dst/real/f").exists());
+        let again = Run::dsync().args(options).arg("-i").arg(slash(&scratch.src())).arg(scratch.dst()).run();
+        assert_eq!(again.expect_quiet_success().stdout_text(), "");
+    }
+}
+
+#[test]
+fn links_to_directories_are_kept_over_the_wire() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    linked(&scratch);
+    let run = sshd.run(Via::Auto).arg("-aK").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+    let _ = run.run().expect_quiet_success();
+    assert!(scratch.at("target/sub/f").exists() && scratch.dst().join("outer").is_symlink());
+}
+
+#[test]
+fn links_of_other_users_are_not_written_through() {
+    // The refusal; rsync follows them.
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    linked(&scratch);
+    lchown(scratch.dst().join("outer"), Some(64_123), Some(64_123)).unwrap();
+    let run =
+        |options: &[&str]| Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let _ = run(&["-aK"]).expect_quiet_success();
+    assert!(!scratch.at("target/sub/f").exists());
+    assert!(scratch.at("dst/outer/sub/f").exists() && !scratch.dst().join("outer").is_symlink());
+    // Without -K nobody's links are followed.
+    let _ = run(&["-a"]).expect_quiet_success();
+    assert_same(&scratch.src().join("inner"), &scratch.dst().join("inner"), Scope::full());
+    assert!(!scratch.at("dst/real/f").exists() || !scratch.dst().join("inner").is_symlink());
+}
