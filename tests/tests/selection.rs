@@ -17,7 +17,9 @@ fn as_rsync(scratch: &Scratch, options: &[&str], sources: &[&str]) -> Outcome {
         sources.iter().map(|source| format!("{}/{source}", scratch.path().display())).collect();
     let ours = Run::dsync().args(options).args(&sources).arg(scratch.dst()).run();
     let arguments = options.iter().map(|&option| option.to_owned()).chain(sources);
-    let theirs = rsync(arguments.chain([scratch.at("rsync").display().to_string()]));
+    // Otherwise rsync takes times of the same second as equal.
+    let exact = [String::from("--modify-window=-1")];
+    let theirs = rsync(exact.into_iter().chain(arguments).chain([scratch.at("rsync").display().to_string()]));
     let scope = Scope { dir_times: false, root: false, ..Scope::full() };
     let (account, oracle) = (ours.account(), theirs.account());
     if scratch.dst().exists() || scratch.at("rsync").exists() {
