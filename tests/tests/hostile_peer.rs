@@ -998,7 +998,7 @@ fn hello_and_start_are_held_to_the_format() {
         }),
         ("number of filters", |s| {
             s.control(&hello(1));
-            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 6]);
+            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 9]);
             s.control(&start.int(1 << 20).frame());
         }),
     ];

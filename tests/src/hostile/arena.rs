@@ -99,7 +99,7 @@ impl Arena {
     /// Starts the client, which pulls into the tree, and the shell that it starts in turn.
     pub fn pull(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
-        let run = shell.client().args(["-a", "--delete"]).args(flags).arg("host:x/");
+        let run = shell.client().args(["-a", "--delete", "--retries=0"]).args(flags).arg("host:x/");
         let running = run.arg(self.scratch.at("tree")).start();
         let pipe = shell.accept();
         (running, pipe)
@@ -110,7 +110,13 @@ impl Arena {
         let shell = Shell::new(self.scratch.path(), relay);
         let mut tree = self.scratch.at("tree").into_os_string();
         tree.push("/");
-        let running = shell.client().args(["-a", "--delete"]).args(flags).arg(tree).arg("host:x").start();
+        let running = shell
+            .client()
+            .args(["-a", "--delete", "--retries=0"])
+            .args(flags)
+            .arg(tree)
+            .arg("host:x")
+            .start();
         let pipe = shell.accept();
         (running, pipe)
     }

@@ -39,7 +39,9 @@ const CONTROL: u32 = 1;
 impl Session {
     /// Greets as the client and opens the control lane; nothing is said on it.
     pub fn greet(mut pipe: Pipe) -> Self {
-        let client = [&[1, 0, 1, 0][..], &[0; 16], &[2], &[7; 32], &[9; 32]].concat();
+        // A minute of silence, any rate, any port.
+        let terms = [&[60, 0, 0, 0][..], &[0; 8], &[0; 4]].concat();
+        let client = [&[1, 0, 1, 0][..], &[0; 16], &[2], &terms, &[7; 32], &[9; 32]].concat();
         let both = [bootstrap(1, &client), bootstrap(4, &[2])].concat();
         let _ = pipe.writer.write_all(&both).and_then(|()| pipe.writer.flush());
         assert_eq!(read_bootstrap(&mut pipe).0, 2, "the server's greeting");
@@ -52,7 +54,7 @@ impl Session {
     /// Answers a client's greeting; nothing is said on the control lane.
     pub fn serve(mut pipe: Pipe) -> Self {
         assert_eq!(read_bootstrap(&mut pipe).0, 1, "the client's greeting");
-        let server = [&[1, 0][..], &[0; 8], &[7; 32], &[0, 0], &[0]].concat();
+        let server = [&[1, 0][..], &[0; 8], &[7; 32], &[0, 0], &[0, 0], &[0]].concat();
         let _ = pipe.writer.write_all(&bootstrap(2, &server)).and_then(|()| pipe.writer.flush());
         assert_eq!(read_bootstrap(&mut pipe), (4, vec![2]), "the client's choice");
         let _ = pipe.writer.write_all(&bootstrap(5, &[])).and_then(|()| pipe.writer.flush());
@@ -224,8 +226,12 @@ pub fn start(order: Order<'_>, switches: u64) -> Vec<u8> {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
         Order::Destination(path) => Message::new(2).byte(1).text(path),
     };
-    // Lanes, switches, no deletion limit, deletion at the end, no syncs, no compression, all events, no mode rules, no filters.
-    message.int(4).int(switches).byte(0).byte(0).byte(2).byte(1).byte(2).int(0).int(0).frame()
+    // Lanes, switches, no deletion limit, deletion at the end.
+    let message = message.int(4).int(switches).byte(0).byte(0);
+    // Any size, no window of times.
+    let message = message.int(0).byte(0).byte(0);
+    // No syncs, no compression, all events, no mode rules, no filters.
+    message.byte(2).byte(1).byte(2).int(0).int(0).frame()
 }
 
 /// Switches of `-a --delete`: recursive, links, perms, times, owner, group, devices, specials, delete.
