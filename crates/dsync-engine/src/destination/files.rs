@@ -10,7 +10,7 @@ use std::{
 };
 
 use dsync_delta::{Layout, Signature};
-use dsync_fs::{Component, Kind, PreparedFile, SourceFile, Stamp, Wanted};
+use dsync_fs::{Component, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
     message::{Cause, ControlMessage, EntryId, FileOutcome, Operation, Segment},
@@ -21,7 +21,7 @@ use super::{
     credit::PartTicket,
     delete::{self, Doomed, Protection},
     directory::Directory,
-    stage::{Stage, Verdict},
+    stage::{self, Stage, Verdict},
 };
 use crate::{SyncError, halt::lock};
 
@@ -53,6 +53,8 @@ struct Displaced {
 struct Transfer {
     attempt: u8,
     basis: Option<Arc<Basis>>,
+    /// A copy of the basis that shares its extents, to be made the new file by writing what differs.
+    clone: Option<StagedFile>,
     stage: Option<Arc<Stage>>,
     /// The basis' weak sums, until they are asked for; `None` when they were sent.
     weak_sums: Option<Signature>,
@@ -112,10 +114,12 @@ impl Pending {
         delete::remove(site, dir, doomed, &displaced.protection)
     }
 
-    /// Notes the basis that the source is about to be told of, and the weak sums that it is not.
-    pub(super) fn set_basis(&self, basis: Basis, weak_sums: Option<Signature>) {
+    /// Notes the basis that the source is about to be told of, its clone if it has one, and the weak sums that
+    /// the source is not told.
+    pub(super) fn set_basis(&self, basis: Basis, clone: Option<StagedFile>, weak_sums: Option<Signature>) {
         let mut transfer = lock(&self.transfer);
         transfer.basis = Some(Arc::new(basis));
+        transfer.clone = clone;
         transfer.weak_sums = weak_sums;
     }
 
@@ -166,7 +170,12 @@ impl Pending {
             stage.check_header(header)?;
             return Ok(Some(Arc::clone(stage)));
         }
-        let stage = Arc::new(Stage::create(site, self, header, transfer.basis.clone(), transfer.fine)?);
+        let sources = stage::Sources {
+            basis: transfer.basis.clone(),
+            fine: transfer.fine,
+            clone: transfer.clone.take(),
+        };
+        let stage = Arc::new(Stage::create(site, self, header, sources)?);
         if let Some(outcome) = transfer.early.take() {
             stage.set_outcome(outcome);
         }
@@ -228,6 +237,7 @@ impl Pending {
             transfer.early = None;
             transfer.fine = None;
             transfer.weak_sums = None;
+            transfer.clone = None;
             let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
             let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
             if again {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
-use dsync_fs::{CopyError, Sharing, SourceFile, StagedFile};
+use dsync_fs::{CopyError, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
@@ -31,7 +31,6 @@ use crate::{SyncError, halt::lock, plan::timestamp, source::ListedFiles};
 /// What the workers share.
 pub(super) struct Local {
     files: ListedFiles,
-    sharing: Sharing,
     jobs: (Sender<Job>, Receiver<Job>),
 }
 
@@ -103,7 +102,7 @@ pub(super) fn run(site: &Site<'_>, local: &Local, files: &Receiver<Arc<Pending>>
 
 impl Local {
     pub(super) fn new(files: ListedFiles) -> Self {
-        Self { files, sharing: Sharing::default(), jobs: unbounded() }
+        Self { files, jobs: unbounded() }
     }
 
     /// Has a file copied once more.
@@ -131,7 +130,7 @@ impl Worker<'_> {
             Err(error) => return file.broke(self.site, Operation::WriteFile, error),
         };
         let len = source.len();
-        if len > 0 && self.local.sharing.clone_whole(&staged, &source) {
+        if len > 0 && self.site.sharing.clone_whole(&staged, &source) {
             self.site.account.received(len, 0, 0);
             return self.submit(&Copy { file: Arc::clone(file), source, patch: false }, staged);
         }
@@ -155,12 +154,12 @@ impl Worker<'_> {
     /// Makes the empty copy one of the old file, where that costs nothing. True when it did.
     fn clone_old(&self, file: &Pending, staged: &StagedFile) -> bool {
         let whole = self.site.policy.options.whole_file || file.action != Action::Update;
-        if whole || !staged.device().is_ok_and(|device| self.local.sharing.may_share(device, device)) {
+        if whole || !staged.device().is_ok_and(|device| self.site.sharing.may_share(device, device)) {
             return false;
         }
         let Some(dir) = &file.directory.dir else { return false };
         let old = dir.open_source(&file.name);
-        old.is_ok_and(|old| !old.is_empty() && self.local.sharing.clone_whole(staged, &old))
+        old.is_ok_and(|old| !old.is_empty() && self.site.sharing.clone_whole(staged, &old))
     }
 
     /// Begins a large file: every worker is asked to help.

@@ -29,7 +29,7 @@ use std::{
 };
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Withheld};
+use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withheld};
 use dsync_wire::{
     event::Report,
     message::{Cause, ControlMessage, EntryId, Operation, Problem},
@@ -63,6 +63,8 @@ pub(super) struct Site<'a> {
     commits: Sender<Commit>,
     /// Present in a local run: content is read here, not asked for.
     local: Option<Local>,
+    /// Which filesystems share extents.
+    sharing: Sharing,
     /// Files asked for that have neither arrived nor failed.
     awaited: Credit,
     /// Directories held open.
@@ -192,6 +194,7 @@ impl<'a> Site<'a> {
             files: Files::default(),
             commits,
             local,
+            sharing: Sharing::default(),
             awaited: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),

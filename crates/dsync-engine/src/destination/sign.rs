@@ -7,6 +7,7 @@ use dsync_delta::{
     Layout, RefineRequest, Signature, SumsFormat, refine_parallel, signature_parallel,
     tuning::{first_format, refined_block_lens},
 };
+use dsync_fs::{SourceFile, StagedFile};
 use dsync_wire::{
     limits::MAX_SUMS,
     message::{Cause, ControlMessage, NeedDelta, Refine, Sums},
@@ -104,9 +105,21 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         }
         _ => (signature, None),
     };
-    file.set_basis(Basis { file: basis, layout, signature_bytes: bytes }, weak);
+    let clone = clone(site, file, &basis);
+    file.set_basis(Basis { file: basis, layout, signature_bytes: bytes }, clone, weak);
     send(site, file, file.attempt(), &first)?;
     Ok(true)
+}
+
+/// A private copy of a basis that shares its extents, where its filesystem can: then what the new file has
+/// in common with the old one at the same place is never written.
+fn clone(site: &Site<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFile> {
+    let device = basis.stamp().dev;
+    if basis.len() < MIN_CLONE_BYTES || !site.sharing.may_share(device, device) {
+        return None;
+    }
+    let staged = StagedFile::create(file.directory.dir.as_ref()?, file.name.clone()).ok()?;
+    site.sharing.clone_whole(&staged, basis).then_some(staged)
 }
 
 /// Announces sums and sends them, each block's in one message.
@@ -126,3 +139,6 @@ fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> 
     site.account.amend(|report| report.signature_bytes += bytes.len() as u64);
     Ok(())
 }
+
+/// A shorter basis is written anew: that costs less than the calls, and keeps no descriptor until it arrives.
+const MIN_CLONE_BYTES: u64 = 128 << 10;

@@ -29,6 +29,8 @@ pub(super) struct Stage {
     broken: Mutex<Option<(Operation, Cause)>>,
     segments: Segments,
     basis: Option<Arc<Basis>>,
+    /// The temporary began as a clone of the basis: what is at its place already is not written.
+    cloned: bool,
     /// What copies count in.
     layout: Option<Layout>,
     root: Mutex<Option<RootBuilder>>,
@@ -36,6 +38,15 @@ pub(super) struct Stage {
     outcome: Mutex<Option<FileOutcome>>,
     /// Set by the one lane that judges the file.
     judged: AtomicBool,
+}
+
+/// What a stage is made from besides what arrives.
+pub(super) struct Sources {
+    pub(super) basis: Option<Arc<Basis>>,
+    /// The layout that copies count in after a second round of sums.
+    pub(super) fine: Option<Layout>,
+    /// A clone of the basis.
+    pub(super) clone: Option<StagedFile>,
 }
 
 /// What a stage is worth.
@@ -66,12 +77,14 @@ impl Stage {
         site: &Site<'_>,
         file: &Pending,
         header: &Segment,
-        basis: Option<Arc<Basis>>,
-        fine: Option<Layout>,
+        sources: Sources,
     ) -> Result<Self, SyncError> {
         let segments = Segments::new(header.file_len, header.length_log2).map_err(protocol)?;
+        let Sources { basis, fine, clone } = sources;
         let mut broken = None;
-        let created = file.directory.dir.as_ref().map(|dir| StagedFile::create(dir, file.name.clone()));
+        let cloned = clone.is_some();
+        let create = |dir| StagedFile::create(dir, file.name.clone());
+        let created = clone.map(Ok).or_else(|| file.directory.dir.as_ref().map(create));
         let staged = match created {
             Some(Ok(staged)) => Some(staged),
             Some(Err(error)) => {
@@ -87,6 +100,7 @@ impl Stage {
             broken: Mutex::new(broken),
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
+            cloned,
             root: Mutex::new(Some(RootBuilder::new(&site.session.key, &segments))),
             left: AtomicU64::new(segments.count()),
             outcome: Mutex::new(None),
@@ -155,14 +169,24 @@ impl Stage {
                 hasher.update(bytes);
                 file.map_or(Ok(()), |file| file.write_all_at(offset, bytes))
             }
-            // Left as a hole: the temporary has no bytes there yet.
-            Step::Zero { len, .. } => {
+            Step::Zero { offset, len } => {
                 hasher.update_zeros(len);
-                Ok(())
+                match file {
+                    Some(file) if self.cloned => file.punch_hole(offset, len),
+                    // Left as a hole: the temporary has no bytes there yet.
+                    _ => Ok(()),
+                }
+            }
+            // Tokens tile the file, so nobody writes there: what is hashed is what stays.
+            Step::Copy { basis_offset, offset, len } if self.cloned && basis_offset == offset => {
+                let read = |at, buffer: &mut [u8]| file.map_or(Ok(0), |file| file.read_full_at(at, buffer));
+                copy(read, |_, _| Ok(()), (offset, offset), len, hasher, buffer)
             }
             Step::Copy { basis_offset, offset, len } => {
                 let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
-                copy(basis, file, basis_offset, offset, len, hasher, buffer)
+                let write = |at, bytes: &[u8]| file.map_or(Ok(()), |file| file.write_all_at(at, bytes));
+                let read = |at, buffer: &mut [u8]| basis.file.read_at(at, buffer);
+                copy(read, write, (basis_offset, offset), len, hasher, buffer)
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -223,10 +247,9 @@ impl Incoming {
 
 /// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
 fn copy(
-    basis: &Basis,
-    file: Option<&StagedFile>,
-    mut from: u64,
-    mut to: u64,
+    read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
+    write: impl Fn(u64, &[u8]) -> io::Result<()>,
+    (mut from, mut to): (u64, u64),
     mut len: u64,
     hasher: &mut SegmentHasher,
     buffer: &mut Vec<u8>,
@@ -234,14 +257,12 @@ fn copy(
     buffer.resize(crate::content::READ_BYTES, 0);
     while len > 0 {
         let want = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
-        let n = basis.file.read_at(from, &mut buffer[..want])?;
+        let n = read(from, &mut buffer[..want])?;
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         hasher.update(&buffer[..n]);
-        if let Some(file) = file {
-            file.write_all_at(to, &buffer[..n])?;
-        }
+        write(to, &buffer[..n])?;
         from += n as u64;
         to += n as u64;
         len -= n as u64;
