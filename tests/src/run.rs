@@ -106,6 +106,14 @@ impl Run {
         self
     }
 
+    /// Runs it under a shell that prints the bytes that it read and wrote when it succeeded.
+    #[must_use]
+    pub fn counting_io(mut self) -> Self {
+        let count = r#""$@" && cat /proc/$$/io"#;
+        self.prefix.extend(["sh", "-c", count, "sh"].map(OsString::from));
+        self
+    }
+
     /// Sets how long it may take.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {

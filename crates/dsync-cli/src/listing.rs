@@ -32,7 +32,7 @@ impl Listing {
         if planned.action == Action::Delete {
             return Some(format!("*deleting   {}", name(planned)));
         }
-        if planned.action == Action::Keep && self.itemize < 2 && self.verbose < 2 {
+        if is_kept(planned) && self.itemize < 2 && self.verbose < 2 {
             return None;
         }
         let (update, letter) = (self.update_letter(planned), type_letter(planned.kind));
@@ -43,8 +43,8 @@ impl Listing {
         let is_directory = planned.kind == FileType::Directory;
         let listed_from = match planned.action {
             Action::Delete => return (self.verbose > 0).then(|| format!("deleting {}", name(planned))),
-            Action::Keep if is_directory || self.verbose < 2 => return None,
-            Action::Keep => return Some(format!("{} is uptodate", name(planned))),
+            _ if is_kept(planned) && (is_directory || self.verbose < 2) => return None,
+            _ if is_kept(planned) => return Some(format!("{} is uptodate", name(planned))),
             // rsync does not list a file whose attributes alone are set, but does list a directory.
             Action::Retag if !is_directory => 2,
             _ => 1,
@@ -56,9 +56,19 @@ impl Listing {
         match (planned.action, planned.kind) {
             (Action::Create | Action::Update, FileType::File) if self.sends => '<',
             (Action::Create | Action::Update, FileType::File) => '>',
-            (Action::Create | Action::Update, _) => 'c',
+            (Action::Create | Action::Update, _) | (Action::Reuse, _) => 'c',
+            (Action::Link, _) => 'h',
             _ => '.',
         }
+    }
+}
+
+/// True for an entry that rsync takes as up to date, be it elsewhere.
+fn is_kept(planned: &Planned) -> bool {
+    match planned.action {
+        Action::Keep | Action::Link => true,
+        Action::Reuse => planned.changes.is_empty(),
+        _ => false,
     }
 }
 
@@ -78,8 +88,8 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
     let changes = planned.changes;
     match planned.action {
         Action::Create => return "+++++++++".into(),
-        Action::Keep => return "         ".into(),
-        Action::Retag if changes.is_empty() => return "         ".into(),
+        Action::Keep | Action::Link => return "         ".into(),
+        Action::Retag | Action::Reuse if changes.is_empty() => return "         ".into(),
         _ => {}
     }
     let mark = |change: Changes, letter: char| if changes.contains(change) { letter } else { '.' };

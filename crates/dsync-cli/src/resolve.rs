@@ -8,12 +8,13 @@ use std::{
 };
 
 use dsync_engine::{
-    AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
+    AddressFamily, AlternateUse, Alternates, Backup, Compression, ConnectOptions, DeleteLimit, DeleteTiming,
+    Destination, Durability, EventLevel, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
+    WritePolicy,
 };
 
 use crate::{
-    flags::{Carrier, Choice, Flags, When},
+    flags::{Carrier, Choice, Flags, When, Writing},
     listing::Listing,
     numbers::Style,
     rules::Rules,
@@ -180,7 +181,8 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         links: attributes.links,
         perms: attributes.perms,
         times: attributes.times,
-        omit_dir_times: attributes.omit_dir_times,
+        // As with rsync: a backup beside its original changes its directory's time in any case.
+        omit_dir_times: attributes.omit_dir_times || writing.backup && writing.backup_dir.is_none(),
         owner: attributes.owner,
         group: attributes.group,
         acls: attributes.acls,
@@ -218,9 +220,57 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         durability: report.durability,
         compression: compression(flags)?,
         mode_rules: attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect(),
+        writing: write_policy(writing)?,
         filters: rules.list().to_vec(),
         events: event_level(report),
     })
+}
+
+/// rsync's rules of what goes together.
+fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
+    let bytes = |word: &OsString| word.as_bytes().to_vec();
+    let dir = writing.backup_dir.as_ref().map(bytes);
+    let suffix = match &writing.suffix {
+        Some(suffix) => bytes(suffix),
+        None if dir.is_some() => Vec::new(),
+        None => b"~".to_vec(),
+    };
+    if suffix.contains(&b'/') {
+        let value = writing.suffix.clone().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(UsageError::ValueUnknown {
+            option: "--suffix".to_owned(),
+            value,
+            known: "a text without /".to_owned(),
+        });
+    }
+    if suffix.is_empty() && dir.is_none() {
+        return Err(UsageError::Needs { option: "--suffix without a text", needed: "--backup-dir" });
+    }
+    let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
+    let alternates = alternates(writing)?;
+    if writing.inplace && alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link) {
+        return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
+    }
+    Ok(WritePolicy { inplace: writing.inplace, preallocate: writing.preallocate, backup, alternates })
+}
+
+fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
+    let kinds = [
+        ("--compare-dest", AlternateUse::Compare, &writing.compare_dest),
+        ("--copy-dest", AlternateUse::Copy, &writing.copy_dest),
+        ("--link-dest", AlternateUse::Link, &writing.link_dest),
+    ];
+    let mut given = kinds.into_iter().filter(|(_, _, dirs)| !dirs.is_empty());
+    let Some((one, way, dirs)) = given.next() else { return Ok(None) };
+    if let Some((other, ..)) = given.next() {
+        return Err(UsageError::Conflict { one, other });
+    }
+    if dirs.len() > dsync_engine::MAX_ALTERNATES {
+        return Err(UsageError::UnsupportedUse {
+            text: "one of --compare-dest, --copy-dest and --link-dest more than 20 times",
+        });
+    }
+    Ok(Some(Alternates { way, dirs: dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect() }))
 }
 
 fn event_level(report: &Reporting) -> EventLevel {

@@ -214,10 +214,7 @@ mod tests {
         assert_eq!(refusal(&["-N"]), crtimes);
         assert_eq!(refusal(&["-avNz", "a", "b"]), crtimes);
         assert_eq!(refusal(&["--crtimes"]), crtimes);
-        assert_eq!(
-            refusal(&["a", "b", "--backup-dir=x"]),
-            (4, "--backup-dir is not supported by dsync".into())
-        );
+        assert_eq!(refusal(&["a", "b", "--copy-as=x"]), (4, "--copy-as is not supported by dsync".into()));
         assert_eq!(refusal(&["--qsort"]), (4, "--qsort is not supported by dsync; leave it out".into()));
         assert_eq!(
             refusal(&["-f", "- x"]),

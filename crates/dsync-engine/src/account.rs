@@ -100,7 +100,8 @@ impl<'a> Account<'a> {
             }
         }
         let heard = match planned.action {
-            Action::Keep => EventLevel::All,
+            Action::Keep | Action::Link => EventLevel::All,
+            Action::Reuse if planned.changes.is_empty() => EventLevel::All,
             _ => EventLevel::Changes,
         };
         if self.level >= heard { self.tell(Event::Planned(planned)) } else { Ok(()) }

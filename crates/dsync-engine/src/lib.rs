@@ -26,10 +26,12 @@ pub use dsync_transport::{AddressFamily, TransportChoice};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    limits::MAX_ALTERNATES,
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},
     options::{
-        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
+        FilterRule, ModeRule, SyncOptions, WritePolicy,
     },
     version::VERSION as PROTOCOL_VERSION,
 };

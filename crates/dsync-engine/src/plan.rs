@@ -141,14 +141,25 @@ impl Policy {
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
             return self.create(subject, mapped, Some(existing.kind));
         }
+        let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
+        if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
+            return Verdict::skip();
+        }
+        self.compare(entry, mapped, existing, standing)
+    }
+
+    /// Compares an entry with one of the same type; `Keep` when nothing differs.
+    pub(crate) fn compare(
+        &self,
+        entry: &Entry,
+        mapped: &Mapped,
+        existing: &Metadata,
+        standing: &dyn Standing,
+    ) -> Verdict {
+        let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
         let mut changes = self.attribute_changes(subject, mapped, existing, standing);
         let same = match &entry.kind {
-            EntryKind::File { size, .. } => {
-                if self.options.update && timestamp(existing.mtime) > entry.attributes.mtime {
-                    return Verdict::skip();
-                }
-                self.same_file(*size, entry, existing, standing, &mut changes)
-            }
+            EntryKind::File { size, .. } => self.same_file(*size, entry, existing, standing, &mut changes),
             EntryKind::Symlink { target } => standing.link_equals(target),
             EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
                 device_number(existing.rdev) == *device

@@ -47,6 +47,20 @@ pub enum CommitError {
         #[source]
         source: Arc<io::Error>,
     },
+    /// The old file could not be kept under its backup's name.
+    #[error("cannot keep the old file")]
+    Backup {
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
+    /// The attributes of a file that was written in place could not be set.
+    #[error("cannot set the attributes of the file")]
+    Attributes {
+        /// What the system said.
+        #[source]
+        source: Arc<io::Error>,
+    },
     /// The rename failed.
     #[error("cannot rename the new file to its name")]
     Rename {
@@ -68,7 +82,11 @@ impl CommitError {
     /// The system's error number, where it gave one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
-            Self::Stat { source } | Self::Rename { source } | Self::Sync { source } => source.raw_os_error(),
+            Self::Stat { source }
+            | Self::Backup { source }
+            | Self::Attributes { source }
+            | Self::Rename { source }
+            | Self::Sync { source } => source.raw_os_error(),
             Self::BasisChanged | Self::TargetIsDirectory => None,
         }
     }

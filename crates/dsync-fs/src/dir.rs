@@ -99,17 +99,24 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOENT` without `mkpath` means that the parent is missing.
     pub fn create_operand(path: &Path, mkpath: bool) -> io::Result<Self> {
-        match Self::open_operand(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => return result,
-        }
-        if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            Self::create_operand(parent, true)?;
-        }
-        match mkdirat(CWD, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => Self::open_operand(path),
-            Err(error) => Err(error.into()),
-        }
+        create_step(CWD, path, mkpath)
+    }
+
+    /// As [`Dir::open_operand`], with a path that is relative to this directory unless it is absolute.
+    ///
+    /// # Errors
+    /// As [`Dir::open_operand`].
+    pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
+        open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty())
+    }
+
+    /// As [`Dir::create_operand`] with `mkpath`, with a path that is relative to this directory unless it is
+    /// absolute.
+    ///
+    /// # Errors
+    /// As [`Dir::create_operand`].
+    pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
+        create_step(self.fd.as_fd(), path, true)
     }
 
     /// Opens a directory in this one.
@@ -499,6 +506,15 @@ impl Dir {
         Ok(syncfs(&self.fd)?)
     }
 
+    /// Another handle of the same directory.
+    ///
+    /// # Errors
+    /// What the system says, e.g. `EMFILE`.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        let fd = self.fd.try_clone()?;
+        Ok(Self { fd, path_only: self.path_only, device: OnceLock::new(), own_links: self.own_links })
+    }
+
     /// The number of the filesystem that the directory is on, asked once.
     ///
     /// # Errors
@@ -533,7 +549,7 @@ pub fn is_wrong_type(error: &io::Error) -> bool {
 #[error("its type changed")]
 struct WrongType;
 
-fn wrong_type() -> io::Error {
+pub(crate) fn wrong_type() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, WrongType)
 }
 
@@ -553,6 +569,22 @@ fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OF
             Err(Errno::INTR) => {}
             result => return Ok(result?),
         }
+    }
+}
+
+/// Opens an operator's own path, created when it is missing.
+fn create_step(at: BorrowedFd<'_>, path: &Path, mkpath: bool) -> io::Result<Dir> {
+    let open = || open_step(at, path.as_os_str().as_bytes(), OFlags::empty());
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_step(at, parent, true)?;
+    }
+    match mkdirat(at, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => open(),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -69,6 +69,15 @@ pub enum CopyError {
     Write(#[source] io::Error),
 }
 
+impl CopyError {
+    /// What the system said.
+    pub fn into_inner(self) -> io::Error {
+        match self {
+            Self::Read(error) | Self::Write(error) => error,
+        }
+    }
+}
+
 impl StagedFile {
     /// Copies `range` of `file` to the same place; gives the number of bytes copied, fewer than asked for
     /// only where `file` ends.

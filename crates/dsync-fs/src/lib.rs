@@ -17,6 +17,7 @@
 
 pub mod acl;
 pub mod attributes;
+pub mod backup;
 pub mod commit;
 pub mod component;
 pub mod dir;
@@ -40,6 +41,7 @@ pub mod walk;
 pub use crate::{
     acl::Acl,
     attributes::{Privileges, Wanted},
+    backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{Dir, DirLock, Listing, Special},

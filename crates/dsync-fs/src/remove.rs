@@ -34,11 +34,15 @@ pub struct Spare<'a> {
     pub entries: &'a dyn Fn(&RelPath, Kind) -> bool,
     /// Directories on another filesystem stay. Without this they stay as well, but as a failure.
     pub mounts: bool,
+    /// Takes an entry that is no directory out of its directory; the path is relative to where the removal
+    /// started.
+    pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
 }
 
 impl Spare<'_> {
     /// Spares nothing.
-    pub const NOTHING: Spare<'static> = Spare { entries: &|_, _| false, mounts: false };
+    pub const NOTHING: Spare<'static> =
+        Spare { entries: &|_, _| false, mounts: false, unlink: &|dir, name, _| dir.remove_file(name) };
 }
 
 impl Dir {
@@ -141,6 +145,7 @@ impl<'a> Removal<'a> {
             self.keep_level();
             return Ok(());
         }
+        let (unlink, path) = (self.spare.unlink, self.path.join(name));
         let parent = self.last_dir()?;
         if kind == Kind::Dir {
             match open_level(parent, name, listed) {
@@ -159,7 +164,7 @@ impl<'a> Removal<'a> {
             }
         }
         if !dry_run {
-            match parent.remove_file(name) {
+            match unlink(parent, name, &path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 result => result?,
             }

@@ -20,9 +20,10 @@ use rustix::{
 
 use crate::{
     attributes::{self, Handle, Wanted},
+    backup::BackupPlace,
     commit::{CommitError, Durability},
     component::Component,
-    dir::{Dir, retry},
+    dir::{Dir, retry, wrong_type},
     extended::Withheld,
     metadata::{Kind, Stamp},
     source_file::{read_full_at, stat_fd},
@@ -32,7 +33,9 @@ use crate::{
 /// [`prepare`](StagedFile::prepare) it vanishes.
 #[derive(Debug)]
 pub struct StagedFile {
-    temp: TempName,
+    dir: Arc<Dir>,
+    /// `None` when the content is written into the target itself.
+    temp: Option<TempName>,
     fd: OwnedFd,
     target: Component,
 }
@@ -41,11 +44,23 @@ pub struct StagedFile {
 /// vanishes.
 #[derive(Debug)]
 pub struct PreparedFile {
-    temp: TempName,
+    dir: Arc<Dir>,
     target: Component,
+    last_step: LastStep,
     basis: Option<Stamp>,
+    backup: Option<BackupPlace>,
     displaces: bool,
     withheld: Withheld,
+}
+
+/// What a finished file still needs when its data is on the disk.
+#[derive(Debug)]
+enum LastStep {
+    /// Its name.
+    Rename(TempName),
+    /// Its time: a file that was written in place gets the time of the new content last, so that after a power
+    /// cut a later run does not take a mixture for it.
+    Retag(Wanted),
 }
 
 /// A name that is removed from its directory when dropped.
@@ -74,7 +89,52 @@ impl StagedFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = temp_name()?;
         let fd = retry(|| openat(&**dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        Ok(Self { temp: TempName { dir: Arc::clone(dir), name, armed: true }, fd, target })
+        let temp = TempName { dir: Arc::clone(dir), name, armed: true };
+        Ok(Self { dir: Arc::clone(dir), temp: Some(temp), fd, target })
+    }
+
+    /// Opens the regular file `target` of `dir` itself: what is written is seen at once, and stays when this is
+    /// dropped.
+    ///
+    /// # Errors
+    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another type.
+    pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = match retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty())) {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => {
+                return Err(wrong_type());
+            }
+            result => result?,
+        };
+        if stat_fd(fd.as_fd())?.kind != Kind::File {
+            return Err(wrong_type());
+        }
+        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target })
+    }
+
+    /// Identity and version of the file that is written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn stamp(&self) -> io::Result<Stamp> {
+        stat_fd(self.fd.as_fd()).map(|now| now.stamp())
+    }
+
+    /// Reserves space for `len` bytes, so that a disk that is too small is noticed now. Where the filesystem
+    /// cannot reserve, nothing happens.
+    ///
+    /// # Errors
+    /// What the system says, e.g. `ENOSPC`.
+    pub fn reserve(&self, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match retry(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, len)) {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS)) => {
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     /// The name that the file will get.
@@ -113,7 +173,7 @@ impl StagedFile {
     /// # Errors
     /// What the system says.
     pub fn device(&self) -> io::Result<u64> {
-        self.temp.dir.device()
+        self.dir.device()
     }
 
     /// Sets the length; a part that was never written is a hole.
@@ -162,11 +222,19 @@ impl StagedFile {
         durability: Durability,
     ) -> io::Result<PreparedFile> {
         let now = stat_fd(self.fd.as_fd())?;
-        let withheld = attributes::apply(self.fd.as_fd(), Handle::Open, &now, wanted)?;
+        // In place the time is set last, when the data is on the disk.
+        let late = self.temp.is_none();
+        let at_once = Wanted { mtime: wanted.mtime.filter(|_| !late), ..wanted.clone() };
+        let withheld = attributes::apply(self.fd.as_fd(), Handle::Open, &now, &at_once)?;
         if durability == Durability::File {
             retry(|| fdatasync(&self.fd))?;
         }
-        Ok(PreparedFile { temp: self.temp, target: self.target, basis, displaces: false, withheld })
+        let last_step = match self.temp {
+            Some(temp) => LastStep::Rename(temp),
+            None => LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }),
+        };
+        let Self { dir, target, .. } = self;
+        Ok(PreparedFile { dir, target, last_step, basis, backup: None, displaces: false, withheld })
     }
 }
 
@@ -179,7 +247,14 @@ impl AsFd for StagedFile {
 impl PreparedFile {
     /// The directory that the file is in.
     pub fn dir(&self) -> &Arc<Dir> {
-        &self.temp.dir
+        &self.dir
+    }
+
+    /// Has the commit keep what it replaces.
+    #[must_use]
+    pub fn with_backup(mut self, backup: Option<BackupPlace>) -> Self {
+        self.backup = backup;
+        self
     }
 
     /// The name that the file will get.
@@ -188,10 +263,13 @@ impl PreparedFile {
     }
 
     /// Lets the file take the name of a directory. The name is returned that the directory gets then, for
-    /// the caller to remove it; it is gone or another entry's before.
-    pub fn displace(&mut self) -> Component {
+    /// the caller to remove it; it is gone or another entry's before. `None` for a file written in place.
+    pub fn displace(&mut self) -> Option<Component> {
         self.displaces = true;
-        self.temp.name.clone()
+        match &self.last_step {
+            LastStep::Rename(temp) => Some(temp.name.clone()),
+            LastStep::Retag(_) => None,
+        }
     }
 
     /// What its filesystem could not hold of its attributes.
@@ -204,10 +282,19 @@ impl PreparedFile {
     ///
     /// # Errors
     /// [`CommitError`]; the target is what it was and the temporary file is removed.
-    pub fn commit(mut self) -> Result<(), CommitError> {
-        let dir = &self.temp.dir;
-        if let Some(basis) = self.basis {
-            match dir.stat(&self.target) {
+    pub fn commit(self) -> Result<(), CommitError> {
+        let Self { dir, target, last_step, basis, backup, displaces, .. } = self;
+        let mut temp = match last_step {
+            LastStep::Rename(temp) => temp,
+            LastStep::Retag(wanted) => {
+                return dir
+                    .set_attributes(&target, Kind::File, &wanted)
+                    .map(|_| ())
+                    .map_err(|error| CommitError::Attributes { source: Arc::new(error) });
+            }
+        };
+        if let Some(basis) = basis {
+            match dir.stat(&target) {
                 Ok(now) if now.stamp() == basis => {}
                 Ok(now) if now.kind == Kind::Dir => return Err(CommitError::TargetIsDirectory),
                 Ok(_) => return Err(CommitError::BasisChanged),
@@ -217,15 +304,18 @@ impl PreparedFile {
                 Err(source) => return Err(CommitError::Stat { source: Arc::new(source) }),
             }
         }
-        match renameat(&**dir, self.temp.name.as_c_str(), &**dir, self.target.as_c_str()) {
+        if let Some(backup) = backup {
+            backup.keep(&dir, &target).map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
+        }
+        match renameat(&*temp.dir, temp.name.as_c_str(), &*dir, target.as_c_str()) {
             Ok(()) => {
-                self.temp.armed = false;
+                temp.armed = false;
                 Ok(())
             }
-            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) if self.displaces => {
-                let exchanged = dir.exchange(&self.temp.name, &self.target);
+            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) if displaces => {
+                let exchanged = dir.exchange(&temp.name, &target);
                 // The temporary name is the directory's now.
-                self.temp.armed = exchanged.is_err();
+                temp.armed = exchanged.is_err();
                 exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
             }
             Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(CommitError::TargetIsDirectory),

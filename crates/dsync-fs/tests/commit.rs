@@ -309,7 +309,7 @@ fn what_is_kept_keeps_its_directories() {
     fs::write(at("tree/full/deep/kept.o"), "").unwrap();
     fs::write(at("tree/full/gone"), "").unwrap();
     let entries = |path: &RelPath, _: Kind| path.as_bytes().ends_with(b".o");
-    let spare = Spare { entries: &entries, mounts: false };
+    let spare = Spare { entries: &entries, ..Spare::NOTHING };
     for dry_run in [true, false] {
         let mut removed = Vec::new();
         let mut visit = |path: &RelPath, _: Kind| removed.push(path.as_bytes().to_vec());

@@ -48,6 +48,11 @@ pub enum Action {
     Retag = 3,
     /// It is removed.
     Delete = 4,
+    /// It does not exist yet and is made from an equal one that the destination has elsewhere; attributes in which
+    /// that differs are set.
+    Reuse = 5,
+    /// It becomes another name of an equal one that the destination has elsewhere.
+    Link = 6,
 }
 
 /// The type of an entry, without details. Wire values are the discriminants.

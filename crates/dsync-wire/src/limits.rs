@@ -5,6 +5,9 @@
 //! that one end needs for what a peer sends is therefore a sum of these constants, not of what the
 //! peer declares. `docs/wire.md` repeats them; a test compares the two.
 
+/// Directories of one kind that may hold files already, as in rsync.
+pub const MAX_ALTERNATES: usize = 20;
+
 /// Kind byte and payload of one frame, in bytes. Must hold [`MAX_RAW_FRAME`] incompressible bytes with a
 /// header, and an event with a path of [`MAX_PATH`] and a link text.
 pub const MAX_FRAME: u32 = (1 << 20) + (64 << 10);

@@ -91,6 +91,8 @@ pub struct SyncOptions {
     pub compression: Compression,
     /// Changes of permission bits (`--chmod`), in order, as if the source had them so; not of symbolic links.
     pub mode_rules: Vec<ModeRule>,
+    /// How new content takes the place of old.
+    pub writing: WritePolicy,
     /// Include and exclude rules; the first that matches decides.
     pub filters: Vec<FilterRule>,
     /// Which per-entry events the starting program wants to hear of.
@@ -153,6 +155,52 @@ pub enum DeleteTiming {
     /// In each directory as soon as it has been compared. With a limit as for `After`: only at the end
     /// is it known how many they are.
     During = 1,
+}
+
+/// How new content takes the place of old.
+///
+/// Directories are the operator's own paths, relative to the destination directory unless absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WritePolicy {
+    /// Write into the old file itself instead of beside it (`--inplace`).
+    pub inplace: bool,
+    /// Reserve the space of a new file before it is written (`--preallocate`).
+    pub preallocate: bool,
+    /// Keep what is replaced or removed (`-b`).
+    pub backup: Option<Backup>,
+    /// Other directories that may hold files already.
+    pub alternates: Option<Alternates>,
+}
+
+/// Where replaced and removed entries are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// A directory that gets a tree of them (`--backup-dir`); `None`: each stays in its directory.
+    pub dir: Option<Vec<u8>>,
+    /// What their names get (`--suffix`), without `/` and NUL; may be empty only with `dir`.
+    pub suffix: Vec<u8>,
+}
+
+/// Other directories whose files are used where they equal the source's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alternates {
+    /// How an equal file is used.
+    pub way: AlternateUse,
+    /// The directories, 1 to [`crate::limits::MAX_ALTERNATES`], the first that has the file coming first.
+    pub dirs: Vec<Vec<u8>>,
+}
+
+/// How a file of another directory that equals the source's is used. Wire values are the discriminants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum AlternateUse {
+    /// The destination needs none of its own (`--compare-dest`).
+    Compare = 0,
+    /// It is copied (`--copy-dest`).
+    Copy = 1,
+    /// It gets another name (`--link-dest`).
+    Link = 2,
 }
 
 /// How data frames are compressed.

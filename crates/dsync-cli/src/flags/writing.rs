@@ -1,10 +1,12 @@
 //! How the destination is written.
 
+use std::ffi::OsString;
+
 use clap::{Args, ValueEnum};
 
 use super::Group;
 
-/// Dry run, parents, durability.
+/// Dry run, parents, in place, backups, alternates, durability.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Writing")]
 pub(crate) struct Writing {
@@ -22,6 +24,44 @@ pub(crate) struct Writing {
     /// Without it the link is replaced by a directory.
     #[arg(short = 'K', long)]
     pub(crate) keep_dirlinks: bool,
+    /// Write into the old file itself, not beside it
+    ///
+    /// Keeps the file's hard links and needs no room for a second copy. What is written is kept as little as
+    /// without it: what moved inside the file is moved there. A remote file is written to only when all that is new of
+    /// it has arrived and was verified. But a run that is killed, or a power cut, may leave a file that is partly old and
+    /// partly new until the next run; readers see it change. Not with --link-dest.
+    #[arg(long)]
+    pub(crate) inplace: bool,
+    /// Reserve the space of each new file before it is written
+    #[arg(long)]
+    pub(crate) preallocate: bool,
+    /// Keep what is replaced or removed, under its name with a ~
+    ///
+    /// Without --backup-dir this implies -O, and with --delete names that end in ~ are not removed.
+    #[arg(short = 'b', long)]
+    pub(crate) backup: bool,
+    /// Keep it in a tree of its own (implies --backup)
+    ///
+    /// Relative to the destination directory. Names there get no ~ unless --suffix says so.
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) backup_dir: Option<OsString>,
+    /// What the name of a backup ends with: ~ by default
+    #[arg(long, value_name = "SUFFIX", allow_hyphen_values = true)]
+    pub(crate) suffix: Option<OsString>,
+    /// Copy only what differs from DIR
+    ///
+    /// DIR is relative to the destination directory, as in --compare-dest=../full; up to 20 may be given. What a DIR has
+    /// unchanged is not copied, and removed from the destination.
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) compare_dest: Vec<OsString>,
+    /// Take what is unchanged from DIR, by copying it there
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) copy_dest: Vec<OsString>,
+    /// Take what is unchanged from DIR, by a hard link
+    ///
+    /// With --link-dest=../yesterday each run makes a whole tree that takes only the space of what changed.
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) link_dest: Vec<OsString>,
     /// When data is on the disk: batch, file or none
     ///
     /// batch, the default, syncs in groups: exit code 0 means that everything survives a power cut. file also
@@ -53,6 +93,9 @@ impl Group for Writing {
             ("dry_run", &mut self.dry_run),
             ("mkpath", &mut self.mkpath),
             ("keep_dirlinks", &mut self.keep_dirlinks),
+            ("inplace", &mut self.inplace),
+            ("preallocate", &mut self.preallocate),
+            ("backup", &mut self.backup),
         ]
     }
 }

@@ -40,8 +40,17 @@ pub(super) fn submit(
     };
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
+    let backup = match file.directory.dir.as_ref().filter(|_| file.circumstances.replaces) {
+        Some(dir) => site.backup_of(dir, &file.directory.path, &file.name),
+        None => Ok(None),
+    };
+    let backup = match backup {
+        Ok(backup) => backup,
+        Err(error) => return file.broke(site, Operation::Commit, error),
+    };
     match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
-        Ok(mut prepared) => {
+        Ok(prepared) => {
+            let mut prepared = prepared.with_backup(backup);
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             file.arrived(site);
@@ -123,7 +132,10 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
                             source,
                         });
                     }
-                    CommitError::Rename { source } | CommitError::Stat { source } => {
+                    CommitError::Rename { source }
+                    | CommitError::Stat { source }
+                    | CommitError::Backup { source }
+                    | CommitError::Attributes { source } => {
                         let error = source.raw_os_error().map_or_else(
                             || io::Error::new(source.kind(), source),
                             io::Error::from_raw_os_error,

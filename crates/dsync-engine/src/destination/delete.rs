@@ -20,6 +20,7 @@ use dsync_wire::{
 
 use super::{
     Site,
+    backup::Kept,
     directory::{Directory, settle},
 };
 use crate::{SyncError, plan::file_type_of};
@@ -39,6 +40,7 @@ pub(super) struct Deletions {
 pub(super) struct Protection {
     filter: Option<Arc<FilterSet>>,
     mounts: bool,
+    kept: Kept,
 }
 
 impl Protection {
@@ -46,7 +48,8 @@ impl Protection {
     /// mounted.
     pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
-        Self { filter, mounts: options.one_file_system }
+        let kept = Kept::of(options.writing.backup.as_ref());
+        Self { filter, mounts: options.one_file_system, kept }
     }
 
     /// True when the entry of the directory stays.
@@ -59,7 +62,8 @@ impl Protection {
     }
 
     fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter.excludes(path.as_bytes(), kind == Kind::Dir))
+        let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
+        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind)
     }
 }
 
@@ -189,7 +193,7 @@ fn within_limit(
             let mut within = 0_u64;
             let doomed = Doomed { parent: &record.path, name, now: name, kind: *kind };
             let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-            let spare = Spare { entries: &entries, mounts: protection.mounts };
+            let spare = Spare { entries: &entries, mounts: protection.mounts, ..Spare::NOTHING };
             // A directory that cannot be listed fails when it is removed.
             let _ = dir.list_tree(name, spare, &mut |_, _| within += 1);
             count += within;
@@ -265,7 +269,7 @@ pub(super) fn goes_whole(
     protection: &Protection,
 ) -> Result<bool, std::io::Error> {
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-    let spare = Spare { entries: &entries, mounts: protection.mounts };
+    let spare = Spare { entries: &entries, mounts: protection.mounts, ..Spare::NOTHING };
     let mut goes = false;
     dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
         .map_err(|error| error.source)?;
@@ -280,7 +284,8 @@ pub(super) fn remove(
     protection: &Protection,
 ) -> Result<(), SyncError> {
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-    let spare = Spare { entries: &entries, mounts: protection.mounts };
+    let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
+    let spare = Spare { entries: &entries, mounts: protection.mounts, unlink: &unlink };
     let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
@@ -296,7 +301,7 @@ pub(super) fn remove(
         Kind::Dir => dir.remove_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source)),
         _ => {
             let path = RelPath::root().join(now);
-            let result = if dry_run { Ok(()) } else { dir.remove_file(now) };
+            let result = if dry_run { Ok(()) } else { set_aside(site, dir, now, &doomed.was(&path)) };
             if result.is_ok() {
                 tell(&path, kind);
             }
@@ -312,6 +317,16 @@ pub(super) fn remove(
             site.problem(Operation::Delete, &path, cause)
         }
         _ => Ok(()),
+    }
+}
+
+/// Takes an entry that was `path` out of its directory, where it is called `now`: to its backup if there is to
+/// be one.
+pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelPath) -> std::io::Result<()> {
+    let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
+    match site.backup_beside(dir, &parent, name.as_ref().unwrap_or(now))? {
+        Some(place) => place.take(dir, now),
+        None => dir.remove_file(now),
     }
 }
 

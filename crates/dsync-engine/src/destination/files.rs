@@ -10,7 +10,7 @@ use std::{
 };
 
 use dsync_delta::{Layout, Signature};
-use dsync_fs::{Component, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
+use dsync_fs::{Component, Dir, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
     message::{Cause, ControlMessage, EntryId, FileOutcome, Operation, Segment},
@@ -18,6 +18,7 @@ use dsync_wire::{
 
 use super::{
     Site,
+    alternate::Twin,
     credit::PartTicket,
     delete::{self, Doomed, Protection},
     directory::Directory,
@@ -36,6 +37,7 @@ pub(super) struct Pending {
     pub(super) wanted: Wanted,
     /// Size as listed.
     pub(super) size: u64,
+    pub(super) circumstances: Circumstances,
     /// The directory that has the file's name until then, and what of it must not be removed.
     displaced: OnceLock<Displaced>,
     transfer: Mutex<Transfer>,
@@ -46,6 +48,17 @@ struct Displaced {
     protection: Protection,
     /// The name that the directory gets.
     now: OnceLock<Component>,
+}
+
+/// What stands where a file goes, and what it may be made from.
+#[derive(Default)]
+pub(super) struct Circumstances {
+    /// Something is replaced, which is kept if backups are.
+    pub(super) replaces: bool,
+    /// The old file itself is written.
+    pub(super) in_place: bool,
+    /// A file of an alternate directory.
+    pub(super) twin: Option<Twin>,
 }
 
 /// The state of a file's transfer.
@@ -90,8 +103,9 @@ impl Pending {
         wanted: Wanted,
         size: u64,
     ) -> Self {
-        let (displaced, transfer) = (OnceLock::new(), Mutex::default());
-        Self { entry, directory, part, name, action, wanted, size, displaced, transfer }
+        let (circumstances, displaced, transfer) =
+            (Circumstances::default(), OnceLock::new(), Mutex::default());
+        Self { entry, directory, part, name, action, wanted, size, circumstances, displaced, transfer }
     }
 
     /// Lets the file take the name of a directory, which is removed then.
@@ -101,8 +115,10 @@ impl Pending {
 
     /// Tells a finished file whether it may take a directory's name.
     pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
-        if let Some(displaced) = self.displaced.get() {
-            let _ = displaced.now.set(prepared.displace());
+        if let Some(displaced) = self.displaced.get()
+            && let Some(now) = prepared.displace()
+        {
+            let _ = displaced.now.set(now);
         }
     }
 
@@ -112,6 +128,20 @@ impl Pending {
         let Some(now) = displaced.now.get() else { return Ok(()) };
         let doomed = Doomed { parent: &self.directory.path, name: &self.name, now, kind: Kind::Dir };
         delete::remove(site, dir, doomed, &displaced.protection)
+    }
+
+    /// Adds what stands where the file goes.
+    pub(super) fn onto(mut self, circumstances: Circumstances) -> Self {
+        self.circumstances = circumstances;
+        self
+    }
+
+    /// The directory that has the old file, and whether that is the destination's own.
+    pub(super) fn basis_dir(&self) -> Option<(&Arc<Dir>, bool)> {
+        match &self.circumstances.twin {
+            Some(twin) => Some((&twin.dir, false)),
+            None => self.directory.dir.as_ref().map(|dir| (dir, true)),
+        }
     }
 
     /// Notes the basis that the source is about to be told of, its clone if it has one, and the weak sums that
@@ -146,7 +176,8 @@ impl Pending {
 
     /// The state of the old file that the delta was made from.
     pub(super) fn basis_stamp(&self) -> Option<Stamp> {
-        lock(&self.transfer).basis.as_ref().map(|basis| basis.file.stamp())
+        let transfer = lock(&self.transfer);
+        transfer.basis.as_ref().filter(|_| self.circumstances.twin.is_none()).map(|basis| basis.file.stamp())
     }
 
     /// The current attempt.

@@ -25,7 +25,7 @@ use dsync_wire::{
     message::{Cause, Operation},
 };
 
-use super::{Site, commit, files::Pending};
+use super::{Site, alternate, commit, files::Pending, in_place};
 use crate::{SyncError, halt::lock, plan::timestamp, source::ListedFiles};
 
 /// What the workers share.
@@ -119,22 +119,31 @@ impl Local {
 impl Worker<'_> {
     /// Copies one file, or begins a large one.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
+            && alternate::copy(self.site, file, twin)?
+        {
+            return Ok(());
+        }
         let source = match self.local.files.open(file.entry) {
             Ok(source) if timestamp(source.stamp().mtime).is_valid() => source,
             Ok(_) => return file.give_up_or_retry(self.site, Cause::Unrepresentable),
             Err(cause) => return file.give_up_or_retry(self.site, cause),
         };
-        let Some(dir) = &file.directory.dir else { return Ok(()) };
-        let staged = match StagedFile::create(dir, file.name.clone()) {
+        let len = source.len();
+        let staged = match in_place::create(self.site, file, len) {
             Ok(staged) => staged,
             Err(error) => return file.broke(self.site, Operation::WriteFile, error),
         };
-        let len = source.len();
         if len > 0 && self.site.sharing.clone_whole(&staged, &source) {
             self.site.account.received(len, 0, 0);
+            if file.circumstances.in_place
+                && let Err(error) = staged.set_len(len)
+            {
+                return file.broke(self.site, Operation::WriteFile, error);
+            }
             return self.submit(&Copy { file: Arc::clone(file), source, patch: false }, staged);
         }
-        let patch = self.clone_old(file, &staged);
+        let patch = file.circumstances.in_place || self.clone_old(file, &staged);
         // Before anything is written: what stays a hole, and what an old file had beyond.
         if (patch || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
@@ -157,7 +166,7 @@ impl Worker<'_> {
         if whole || !staged.device().is_ok_and(|device| self.site.sharing.may_share(device, device)) {
             return false;
         }
-        let Some(dir) = &file.directory.dir else { return false };
+        let Some((dir, _)) = file.basis_dir() else { return false };
         let old = dir.open_source(&file.name);
         old.is_ok_and(|old| !old.is_empty() && self.site.sharing.clone_whole(staged, &old))
     }

@@ -4,11 +4,14 @@
 //! data lane (stage 7), a committer (stage 8), a watch and a pulse. When every file that was asked for
 //! has its name, deletions are carried out, everything is made durable, and only then the report is sent.
 
+mod alternate;
+mod backup;
 mod commit;
 mod credit;
 mod delete;
 mod directory;
 mod files;
+mod in_place;
 mod inbox;
 mod local;
 mod owners;
@@ -37,6 +40,7 @@ use dsync_wire::{
 };
 
 use self::{
+    backup::Backups,
     commit::Commit,
     credit::Credit,
     files::{Files, Pending},
@@ -63,6 +67,8 @@ pub(super) struct Site<'a> {
     commits: Sender<Commit>,
     /// Present in a local run: content is read here, not asked for.
     local: Option<Local>,
+    /// Present when what is replaced or removed is kept, once the root is open.
+    backups: OnceLock<Backups>,
     /// Which filesystems share extents.
     sharing: Sharing,
     /// Files asked for that have neither arrived nor failed.
@@ -194,6 +200,7 @@ impl<'a> Site<'a> {
             files: Files::default(),
             commits,
             local,
+            backups: OnceLock::new(),
             sharing: Sharing::default(),
             awaited: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),

@@ -26,10 +26,12 @@ use dsync_wire::{
 
 use super::{
     Site,
+    alternate::{Alternate, Alternates, Level, Twin},
+    backup::Backups,
     credit::PartTicket,
     delete::{Deletions, Doomed, Found, Protection},
     directory::{Directory, settle},
-    files::Pending,
+    files::{Circumstances, Pending},
     owners::Owners,
     target::Target,
 };
@@ -48,6 +50,7 @@ pub(super) struct Planner<'a> {
     readers: Sender<Arc<Pending>>,
     owners: Owners,
     target: Option<Target>,
+    alternates: Option<Alternates>,
     /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
     root_is_contents: bool,
     next_part: u64,
@@ -101,6 +104,8 @@ struct Merge {
     /// True when all of the destination's entries could be read.
     local_complete: bool,
     last_name: Option<Vec<u8>>,
+    /// Where entries of this directory may be as well.
+    alternates: Level,
     extraneous: Vec<(Component, Kind)>,
 }
 
@@ -135,6 +140,7 @@ pub(super) fn run(
         readers,
         owners: Owners::new(&site.policy.options),
         target: None,
+        alternates: None,
         root_is_contents: false,
         next_part: 0,
         ahead: None,
@@ -162,6 +168,7 @@ impl Planner<'_> {
     fn tops(&mut self, tops: &Tops) -> Result<(), SyncError> {
         let target = Target::open(&self.operand, tops, self.site.session)?;
         self.site.set_root(&target);
+        self.open_others(&target)?;
         self.root_is_contents = tops.root.is_some();
         let state = match (&target.root, target.created) {
             (None, _) => Presence::Imagined,
@@ -181,6 +188,19 @@ impl Planner<'_> {
         }
         self.expect(vec![Announced { id: EntryId(0), path: RelPath::root(), wanted, state }]);
         self.target = Some(target);
+        Ok(())
+    }
+
+    /// Opens the directories beside the destination that the run uses.
+    fn open_others(&mut self, target: &Target) -> Result<(), SyncError> {
+        let Some(root) = &target.root else { return Ok(()) };
+        let policy = &self.site.policy.options.writing;
+        if let Some(options) = &policy.alternates {
+            self.alternates = Some(Alternates::open(options, root)?);
+        }
+        if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
+            let _ = self.site.backups.set(Backups::new(root, backup));
+        }
         Ok(())
     }
 
@@ -221,7 +241,10 @@ impl Planner<'_> {
         let part = Arc::new(PartTicket::new(self.next_part));
         self.next_part += 1;
         if self.current.as_ref().is_none_or(|merge| merge.id != listing.dir) {
-            let merge = self.begin(listing.dir)?;
+            let mut merge = self.begin(listing.dir)?;
+            if let (Some(alternates), Some(directory)) = (&self.alternates, &merge.directory) {
+                merge.alternates = alternates.level(&directory.path);
+            }
             self.current = Some(merge);
         }
         let Some(mut merge) = self.current.take() else { return Ok(()) };
@@ -259,6 +282,7 @@ impl Planner<'_> {
             local_goes_on: false,
             local_complete: true,
             last_name: None,
+            alternates: Level::default(),
             extraneous: Vec::new(),
         };
         let Announced { path, wanted, state, .. } = announced;
@@ -473,7 +497,8 @@ impl Planner<'_> {
             return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
         }
         let mut place = Place { directory, name: &name, path: &path, displaced: None };
-        let verdict = self.decide(&place, entry, existing.as_ref());
+        let mut verdict = self.decide(&place, entry, existing.as_ref());
+        let alternate = self.alternate(merge, &place, entry, existing.as_ref(), &mut verdict);
         match verdict.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
             Way::Free => {}
             Way::Taken => place.displaced = verdict.in_the_way,
@@ -500,8 +525,11 @@ impl Planner<'_> {
         })?;
         match &entry.kind {
             EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
-            EntryKind::File { size, .. } => self.file(id, part, &place, &verdict, *size, existing.as_ref()),
-            kind => self.other(&place, kind, &verdict),
+            EntryKind::File { size, .. } => {
+                let old = Old { existing: existing.as_ref(), alternate };
+                self.file(id, part, &place, &verdict, *size, old)
+            }
+            kind => self.other(&place, kind, &verdict, alternate.as_ref()),
         }
     }
 
@@ -544,6 +572,28 @@ impl Planner<'_> {
         self.site.policy.decide(entry, &mapped, existing, &here)
     }
 
+    /// Looks for the entry in the alternate directories, and changes the verdict if one has it.
+    fn alternate(
+        &mut self,
+        merge: &Merge,
+        place: &Place<'_>,
+        entry: &Entry,
+        existing: Option<&Metadata>,
+        verdict: &mut Verdict,
+    ) -> Option<Alternate> {
+        self.alternates.as_ref()?;
+        let skipped = existing.is_none() && verdict.action == Action::Keep;
+        let skipped = skipped || existing.is_some() && self.site.policy.options.ignore_existing;
+        if skipped {
+            return None;
+        }
+        let mapped = self.owners.of(&entry.attributes);
+        let found = merge.alternates.find(&self.site.policy, entry, &mapped, place.name)?;
+        let better = self.alternates.as_ref()?.verdict(&found, existing)?;
+        *verdict = Verdict { in_the_way: verdict.in_the_way, ..better };
+        Some(found)
+    }
+
     /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
     fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<Way, SyncError> {
         let Some(dir) = &place.directory.dir else { return Ok(Way::Free) };
@@ -553,7 +603,9 @@ impl Planner<'_> {
             let is_directory = matches!(entry.kind, EntryKind::Directory);
             return Ok(if is_directory && !options.dry_run { Way::Taken } else { Way::Free });
         }
-        if !options.delete && !options.force {
+        // Backups beside what they are of would stay in the directory.
+        let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
+        if !options.delete && !options.force || kept_within {
             return self.clear_empty_directory(place, dir);
         }
         let doomed = place.doomed(place.name, Kind::Dir);
@@ -608,9 +660,14 @@ impl Planner<'_> {
             exchanged.map(|()| temp)
         });
         match made {
-            Ok(temp) => {
+            // As with rsync, only what goes with a directory is told.
+            Ok(temp) if kind == Kind::Dir => {
                 super::delete::remove(self.site, dir, place.doomed(&temp, kind), &self.protection)?;
                 self.done(operation, place, Ok(()))
+            }
+            Ok(temp) => {
+                let aside = super::delete::set_aside(self.site, dir, &temp, place.path);
+                self.done(operation, place, aside)
             }
             Err(error) => self.done(operation, place, Err(error)),
         }
@@ -625,8 +682,10 @@ impl Planner<'_> {
         existed: bool,
     ) -> Result<(), SyncError> {
         let state = match verdict.action {
-            Action::Create if self.site.policy.options.dry_run => Presence::Imagined,
-            Action::Create => self.make_directory(place)?,
+            Action::Create | Action::Reuse | Action::Update if self.site.policy.options.dry_run => {
+                Presence::Imagined
+            }
+            Action::Create | Action::Reuse => self.make_directory(place)?,
             Action::Retag => Presence::Old { dirty: true },
             _ if existed => Presence::Old { dirty: false },
             // Not there, and under `existing` not made.
@@ -653,11 +712,17 @@ impl Planner<'_> {
         place: &Place<'_>,
         verdict: &Verdict,
         size: u64,
-        existing: Option<&Metadata>,
+        old: Old<'_>,
     ) -> Result<(), SyncError> {
+        let Old { existing, alternate } = old;
         match verdict.action {
             Action::Retag => return self.retag(place, Kind::File, verdict),
-            Action::Create | Action::Update => {}
+            Action::Create | Action::Update | Action::Reuse => {}
+            Action::Link if self.link(place, alternate.as_ref())? => return Ok(()),
+            // Other filesystems, too many links: a copy instead.
+            Action::Link => {}
+            // Found where it is compared with: the destination needs none of its own.
+            Action::Keep if alternate.is_some() && existing.is_some() => return self.drop_old(place),
             _ => return Ok(()),
         }
         let site = self.site;
@@ -668,7 +733,7 @@ impl Planner<'_> {
         }
         place.directory.hold();
         part.hold();
-        let file = Arc::new(Pending::new(
+        let file = Pending::new(
             id,
             Arc::clone(place.directory),
             Arc::clone(part),
@@ -676,7 +741,15 @@ impl Planner<'_> {
             verdict.action,
             verdict.wanted.clone(),
             size,
-        ));
+        );
+        let old_file = existing.is_some_and(|old| old.kind == Kind::File);
+        let twin =
+            alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
+        let file = Arc::new(file.onto(Circumstances {
+            replaces: existing.is_some(),
+            in_place: site.policy.options.writing.inplace && old_file,
+            twin,
+        }));
         if place.displaced == Some(Kind::Dir) {
             file.displace(self.protection.clone());
         }
@@ -691,6 +764,7 @@ impl Planner<'_> {
             let sends_delta = !site.policy.options.whole_file;
             old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && sends_delta
         });
+        let has_basis = has_basis || file.circumstances.twin.is_some();
         if has_basis || site.local.is_some() {
             // They end early only when the run has failed.
             return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
@@ -698,16 +772,51 @@ impl Planner<'_> {
         site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
     }
 
+    /// Gives a file of an alternate directory another name here; false when there can be none.
+    fn link(&self, place: &Place<'_>, alternate: Option<&Alternate>) -> Result<bool, SyncError> {
+        let (Some(dir), Some(found)) = (&place.directory.dir, alternate) else { return Ok(true) };
+        if self.site.policy.options.dry_run {
+            return Ok(true);
+        }
+        let kept = self.site.keep(place.directory, place.name);
+        if kept.and_then(|()| dir.make_hard_link(place.name, &found.dir, place.name)).is_err() {
+            return Ok(false);
+        }
+        self.done(Operation::WriteFile, place, Ok(()))
+    }
+
+    /// Removes an old file that an alternate directory makes needless.
+    fn drop_old(&self, place: &Place<'_>) -> Result<(), SyncError> {
+        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
+            return Ok(());
+        };
+        let kept = self.site.keep(place.directory, place.name);
+        let removed = kept.and_then(|()| dir.remove_file(place.name));
+        self.done(Operation::Delete, place, removed).map(|_| ())
+    }
+
     /// Makes, replaces or retags a link, device, fifo or socket.
-    fn other(&self, place: &Place<'_>, kind: &EntryKind, verdict: &Verdict) -> Result<(), SyncError> {
+    fn other(
+        &self,
+        place: &Place<'_>,
+        kind: &EntryKind,
+        verdict: &Verdict,
+        alternate: Option<&Alternate>,
+    ) -> Result<(), SyncError> {
         let Some(dir) = &place.directory.dir else { return Ok(()) };
         if self.site.policy.options.dry_run {
             return Ok(());
         }
         match verdict.action {
             Action::Retag => return self.retag(place, kind_of(kind), verdict),
-            Action::Create | Action::Update => {}
+            Action::Link if self.link(place, alternate)? => return Ok(()),
+            Action::Create | Action::Update | Action::Reuse | Action::Link => {}
             _ => return Ok(()),
+        }
+        if place.displaced.is_none()
+            && let Err(error) = self.site.keep(place.directory, place.name)
+        {
+            return self.report(Operation::Commit, place, Err(error)).map(|_| ());
         }
         let made = match kind {
             EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
@@ -810,9 +919,9 @@ fn gone() -> std::io::Error {
 }
 
 /// What stands at a name of the destination; without a name, the directory itself.
-struct Here<'a> {
-    dir: Option<&'a Dir>,
-    name: Option<&'a Component>,
+pub(super) struct Here<'a> {
+    pub(super) dir: Option<&'a Dir>,
+    pub(super) name: Option<&'a Component>,
 }
 
 impl Standing for Here<'_> {
@@ -833,6 +942,12 @@ impl Standing for Here<'_> {
             None => self.dir?.own_extended(scope).ok(),
         }
     }
+}
+
+/// What there is of a file before it arrives.
+struct Old<'a> {
+    existing: Option<&'a Metadata>,
+    alternate: Option<Alternate>,
 }
 
 /// Where an entry lands.

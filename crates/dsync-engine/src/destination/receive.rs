@@ -3,7 +3,6 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use bytes::Bytes;
-use dsync_fs::StagedFile;
 use dsync_wire::{
     codec::decode_records,
     compress::{Packed, Unpacker},
@@ -16,7 +15,8 @@ use dsync_wire::{
 use super::{
     Site, commit,
     files::{Pending, Verified},
-    stage::{Incoming, Stage, protocol},
+    in_place,
+    stage::{Incoming, protocol},
 };
 use crate::SyncError;
 
@@ -97,9 +97,11 @@ impl Lane<'_> {
         if dsync_delta::file_root(&self.site.session.key, &record.content) != root {
             return file.give_up_or_retry(self.site, Cause::ContentMismatch);
         }
-        let Some(dir) = &file.directory.dir else { return Ok(()) };
-        let staged = StagedFile::create(dir, file.name.clone())
-            .and_then(|staged| staged.write_all_at(0, &record.content).map(|()| staged));
+        let len = record.content.len() as u64;
+        let staged = in_place::create(self.site, &file, len).and_then(|staged| {
+            staged.write_all_at(0, &record.content)?;
+            if file.circumstances.in_place { staged.set_len(len).map(|()| staged) } else { Ok(staged) }
+        });
         commit::submit(self.site, &file, staged, mtime)
     }
 
@@ -136,7 +138,7 @@ impl Lane<'_> {
 
     fn commit_if_good(&self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
         let Verified::Good(stage) = verified else { return Ok(()) };
-        match Stage::take(&stage) {
+        match stage.take(self.site, file) {
             Ok(Some((staged, mtime))) => commit::submit(self.site, file, Ok(staged), mtime),
             Ok(None) => Ok(()),
             Err(error) => file.broke(self.site, Operation::WriteFile, error),

@@ -14,7 +14,7 @@ use dsync_wire::{
 };
 
 use super::{
-    Site,
+    Site, alternate,
     files::{Basis, Pending},
 };
 use crate::{SyncError, content::Positional, source::MAX_FINE_BLOCKS};
@@ -41,8 +41,12 @@ pub(super) fn run(
     Ok(())
 }
 
-fn first_round(site: &Site<'_>, file: &Pending) -> Result<(), SyncError> {
-    if sign(site, file)? {
+fn first_round(site: &Site<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
+    if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal) {
+        if alternate::copy(site, file, twin)? {
+            return Ok(());
+        }
+    } else if sign(site, file)? {
         return Ok(());
     }
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt: file.attempt() })
@@ -78,7 +82,7 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
 
 /// Signs one old file and asks for the delta; false when it has to be asked for whole.
 fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
-    let Some(dir) = &file.directory.dir else { return Ok(false) };
+    let Some((dir, _)) = file.basis_dir() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
     let Ok(basis) = dir.open_source(&file.name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len(), None);
@@ -115,7 +119,8 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
 /// in common with the old one at the same place is never written.
 fn clone(site: &Site<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFile> {
     let device = basis.stamp().dev;
-    if basis.len() < MIN_CLONE_BYTES || !site.sharing.may_share(device, device) {
+    if file.circumstances.in_place || basis.len() < MIN_CLONE_BYTES || !site.sharing.may_share(device, device)
+    {
         return None;
     }
     let staged = StagedFile::create(file.directory.dir.as_ref()?, file.name.clone()).ok()?;

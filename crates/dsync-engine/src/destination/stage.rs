@@ -18,6 +18,7 @@ use dsync_wire::message::{Cause, FileOutcome, Operation, Segment, Timestamp};
 use super::{
     Site,
     files::{Basis, Pending},
+    in_place::{self, Rewriting},
 };
 use crate::{SyncError, halt::lock, session};
 
@@ -31,6 +32,8 @@ pub(super) struct Stage {
     basis: Option<Arc<Basis>>,
     /// The temporary began as a clone of the basis: what is at its place already is not written.
     cloned: bool,
+    /// What becomes of the old file, when it is written itself.
+    rewriting: Option<Mutex<Rewriting>>,
     /// What copies count in.
     layout: Option<Layout>,
     root: Mutex<Option<RootBuilder>>,
@@ -64,6 +67,8 @@ pub(super) enum Verdict {
 /// One segment on its way through a lane.
 pub(super) struct Incoming {
     pub(super) stage: Arc<Stage>,
+    /// What this segment adds to its file's.
+    rewriting: Rewriting,
     applier: Applier,
     hasher: SegmentHasher,
     index: u64,
@@ -83,7 +88,7 @@ impl Stage {
         let Sources { basis, fine, clone } = sources;
         let mut broken = None;
         let cloned = clone.is_some();
-        let create = |dir| StagedFile::create(dir, file.name.clone());
+        let create = |dir| in_place::create_beside(site, dir, file, header.file_len);
         let created = clone.map(Ok).or_else(|| file.directory.dir.as_ref().map(create));
         let staged = match created {
             Some(Ok(staged)) => Some(staged),
@@ -101,6 +106,7 @@ impl Stage {
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
             cloned,
+            rewriting: file.circumstances.in_place.then(Mutex::default),
             root: Mutex::new(Some(RootBuilder::new(&site.session.key, &segments))),
             left: AtomicU64::new(segments.count()),
             outcome: Mutex::new(None),
@@ -128,7 +134,9 @@ impl Stage {
         let applier =
             Applier::new(self.layout, &self.segments, header.index, header.lead).map_err(protocol)?;
         let hasher = SegmentHasher::new(&site.session.key, &self.segments, header.index).map_err(protocol)?;
-        Ok(Incoming { stage: Arc::clone(self), applier, hasher, index: header.index, buffer: Vec::new() })
+        let rewriting = Rewriting::default();
+        let (stage, index, buffer) = (Arc::clone(self), header.index, Vec::new());
+        Ok(Incoming { stage, rewriting, applier, hasher, index, buffer })
     }
 
     /// Judges the file, once everything is here; exactly one caller hears more than `Incomplete`.
@@ -143,7 +151,8 @@ impl Stage {
         }
         let Some(builder) = lock(&self.root).take() else { return Ok(Verdict::Incomplete) };
         let written = builder.finish().map_err(protocol)?;
-        Ok(if written == root { Verdict::Good } else { Verdict::Mismatch })
+        let excessive = self.rewriting.as_ref().is_some_and(|rewriting| lock(rewriting).is_excessive());
+        Ok(if written == root && !excessive { Verdict::Good } else { Verdict::Mismatch })
     }
 
     /// What broke the stage, if anything did.
@@ -152,25 +161,44 @@ impl Stage {
     }
 
     /// The finished temporary, its length set, and the modification time when it was read.
-    pub(super) fn take(&self) -> io::Result<Option<(StagedFile, Timestamp)>> {
+    pub(super) fn take(
+        &self,
+        site: &Site<'_>,
+        pending: &Pending,
+    ) -> io::Result<Option<(StagedFile, Timestamp)>> {
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let Some(FileOutcome::Complete { mtime, .. }) = *lock(&self.outcome) else { return Ok(None) };
         let Some(file) = file else { return Ok(None) };
-        file.set_len(self.segments.file_len())?;
+        let len = self.segments.file_len();
+        if let Some(rewriting) = &self.rewriting
+            && let Some(old) = in_place::open(site, pending)?
+        {
+            std::mem::take(&mut *lock(rewriting)).carry_out(&file, &old, len)?;
+            return Ok(Some((old, mtime)));
+        }
+        file.set_len(len)?;
         Ok(Some((file, mtime)))
     }
 
     /// Carries out one step of a segment.
-    fn write(&self, step: &Step<'_>, hasher: &mut SegmentHasher, buffer: &mut Vec<u8>) -> io::Result<()> {
+    fn write(
+        &self,
+        step: &Step<'_>,
+        hasher: &mut SegmentHasher,
+        rewriting: &mut Rewriting,
+        buffer: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let guard = self.file.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file = guard.as_ref();
         match *step {
             Step::Write { offset, bytes } => {
                 hasher.update(bytes);
+                rewriting.literal(offset, bytes.len() as u64);
                 file.map_or(Ok(()), |file| file.write_all_at(offset, bytes))
             }
             Step::Zero { offset, len } => {
                 hasher.update_zeros(len);
+                rewriting.zero(offset, len);
                 match file {
                     Some(file) if self.cloned => file.punch_hole(offset, len),
                     // Left as a hole: the temporary has no bytes there yet.
@@ -184,7 +212,12 @@ impl Stage {
             }
             Step::Copy { basis_offset, offset, len } => {
                 let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
-                let write = |at, bytes: &[u8]| file.map_or(Ok(()), |file| file.write_all_at(at, bytes));
+                rewriting.copy(basis_offset, offset, len);
+                let write = |at, bytes: &[u8]| match file {
+                    // Hashed now; it is moved inside the old file at the end.
+                    Some(file) if self.rewriting.is_none() => file.write_all_at(at, bytes),
+                    _ => Ok(()),
+                };
                 let read = |at, buffer: &mut [u8]| basis.file.read_at(at, buffer);
                 copy(read, write, (basis_offset, offset), len, hasher, buffer)
             }
@@ -199,7 +232,7 @@ impl Incoming {
         if self.stage.broken().is_some() {
             return Ok(());
         }
-        let Self { stage, applier, hasher, buffer, .. } = self;
+        let Self { stage, rewriting, applier, hasher, buffer, .. } = self;
         let (mut literal, mut matched, mut zero) = (0, 0, 0);
         let result = applier.push(payload, |step: Step<'_>| {
             match step {
@@ -208,7 +241,7 @@ impl Incoming {
                 Step::Zero { len, .. } => zero += len,
                 _ => {}
             }
-            stage.write(&step, hasher, buffer)
+            stage.write(&step, hasher, rewriting, buffer)
         });
         site.account.received(literal, matched, zero);
         match result {
@@ -231,6 +264,9 @@ impl Incoming {
 
     /// Ends the segment; `complete` is false when the source could not read it.
     pub(super) fn end(self, complete: bool) -> Result<Arc<Stage>, SyncError> {
+        if let Some(rewriting) = &self.stage.rewriting {
+            lock(rewriting).append(self.rewriting);
+        }
         if complete && self.stage.broken().is_none() {
             self.applier.finish().map_err(protocol)?;
             let value = self.hasher.finish().map_err(protocol)?;

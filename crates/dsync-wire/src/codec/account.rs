@@ -228,6 +228,8 @@ fn action(code: u8) -> Option<Action> {
         2 => Action::Update,
         3 => Action::Retag,
         4 => Action::Delete,
+        5 => Action::Reuse,
+        6 => Action::Link,
         _ => return None,
     })
 }

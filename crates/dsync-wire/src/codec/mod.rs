@@ -19,6 +19,7 @@ mod reader;
 mod records;
 mod start;
 mod writer;
+mod writing;
 
 use bytes::Bytes;
 

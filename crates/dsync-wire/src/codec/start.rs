@@ -1,6 +1,6 @@
 //! `Start`: the peer's role and the run's options.
 
-use super::{reader::Reader, writer::Writer};
+use super::{reader::Reader, writer::Writer, writing};
 use crate::{
     error::{DecodeError, EncodeError},
     limits::{
@@ -10,6 +10,7 @@ use crate::{
     message::{EntryId, PeerRole, Start},
     options::{
         Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+        WritePolicy,
     },
 };
 
@@ -46,7 +47,7 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
     Ok(Start { role, options: decode_options(r)?, data_lanes, again: flags & AGAIN != 0 })
 }
 
-fn encode_operand(path: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+pub(super) fn encode_operand(path: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
     w.valid(!path.contains(&0), "operand")?;
     w.bytes(path, MAX_OPERAND, "operand")
 }
@@ -63,7 +64,7 @@ fn decode_operands(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
     Ok(paths)
 }
 
-fn decode_operand(r: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn decode_operand(r: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
     let offset = r.offset();
     let path = r.bytes(MAX_OPERAND, "operand")?;
     if path.contains(&0) {
@@ -127,6 +128,7 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
         w.mode(*keep)?;
         w.mode(*set)?;
     }
+    writing::encode(&options.writing, w)?;
     w.count(options.filters.len(), MAX_FILTERS, "number of filters")?;
     let total: usize = options.filters.iter().map(|rule| rule.pattern.len()).sum();
     w.check(total as u64, MAX_PATTERN_BYTES as u64, "size of filters")?;
@@ -173,6 +175,7 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
         _ => None,
     })?;
     options.mode_rules = decode_mode_rules(r)?;
+    options.writing = writing::decode(r)?;
     options.filters = decode_filters(r)?;
     Ok(options)
 }
@@ -249,7 +252,8 @@ fn decode_filters(r: &mut Reader<'_>) -> Result<Vec<FilterRule>, DecodeError> {
 impl SyncOptions {
     /// The switches in the order of their bits.
     fn switches(&self) -> [bool; SWITCHES] {
-        let mut copy = Self { filters: Vec::new(), mode_rules: Vec::new(), ..*self };
+        let (filters, mode_rules, writing) = (Vec::new(), Vec::new(), WritePolicy::default());
+        let mut copy = Self { filters, mode_rules, writing, ..*self };
         copy.switches_mut().map(|switch| *switch)
     }
 
@@ -296,6 +300,7 @@ impl SyncOptions {
             durability: _,
             compression: _,
             mode_rules: _,
+            writing: _,
             filters: _,
             events: _,
         } = self;

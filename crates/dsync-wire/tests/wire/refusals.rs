@@ -170,7 +170,7 @@ fn unknown_values_are_refused() {
         (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
         (Kind::PROBLEM, &[0, 8, 0], "message Problem: cause has no meaning for value 8 (offset 6)"),
         (Kind::EVENT, &[2], "message Event: type of event has no meaning for value 2 (offset 5)"),
-        (Kind::EVENT, &[0, 5, 0, 0, 0, 0, 0], "message Event: action has no meaning for value 5 (offset 6)"),
+        (Kind::EVENT, &[0, 7, 0, 0, 0, 0, 0], "message Event: action has no meaning for value 7 (offset 6)"),
         (
             Kind::EVENT,
             &[0, 0, 7, 0, 0, 0, 0],
@@ -212,10 +212,14 @@ fn unknown_options_are_refused() {
     let options = 5 + 1 + 1 + 12 + 1;
     for (at, value, field) in [
         (options - 1, 0, "number of data lanes"),
-        (bytes.len() - 9, 2, "deletion timing"),
-        (bytes.len() - 5, 3, "durability"),
-        (bytes.len() - 4, 4, "compression"),
-        (bytes.len() - 3, 3, "event level"),
+        (bytes.len() - 13, 2, "deletion timing"),
+        (bytes.len() - 9, 3, "durability"),
+        (bytes.len() - 8, 4, "compression"),
+        (bytes.len() - 7, 3, "event level"),
+        (bytes.len() - 5, 2, "in place"),
+        (bytes.len() - 4, 2, "preallocation"),
+        (bytes.len() - 3, 2, "backup"),
+        (bytes.len() - 2, 4, "alternate directories"),
     ] {
         let mut bytes = bytes.clone();
         bytes[at] = value;

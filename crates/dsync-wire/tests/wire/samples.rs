@@ -20,7 +20,10 @@ use dsync_wire::{
         PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
-    options::{Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, SyncOptions},
+    options::{
+        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
+        FilterRule, SyncOptions, WritePolicy,
+    },
 };
 
 pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
@@ -239,6 +242,15 @@ fn start_source() -> Start {
                 FilterRule { include: false, pattern: b"/target/".to_vec() },
             ],
             events: EventLevel::All,
+            writing: WritePolicy {
+                inplace: true,
+                preallocate: true,
+                backup: Some(Backup { dir: Some(b"../old".to_vec()), suffix: Vec::new() }),
+                alternates: Some(Alternates {
+                    way: AlternateUse::Link,
+                    dirs: vec![b"../yesterday".to_vec(), b"/mnt/b".to_vec()],
+                }),
+            },
             ..SyncOptions::default()
         },
         data_lanes: 16,

@@ -15,7 +15,8 @@ use dsync_wire::{
     },
     name::Name,
     options::{
-        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
+        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
+        FilterRule, ModeRule, SyncOptions, WritePolicy,
     },
 };
 use proptest::{
@@ -195,6 +196,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         compression,
         vec(filter, 0..5),
+        writing(),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
         vec(mode_rule(), 0..3),
     )
@@ -206,6 +208,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                 durability,
                 compression,
                 filters,
+                writing,
                 events,
                 mode_rules,
             )| {
@@ -249,6 +252,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     durability,
                     compression,
                     mode_rules,
+                    writing,
                     filters,
                     events,
                 }
@@ -264,6 +268,22 @@ fn mode_rule() -> impl Strategy<Value = ModeRule> {
             if_executable,
             keep,
             set,
+        },
+    )
+}
+
+fn writing() -> impl Strategy<Value = WritePolicy> {
+    let operand = || "[a-z./]{1,20}".prop_map(String::into_bytes);
+    let backup = (option::of(operand()), "[~.a-z]{1,9}")
+        .prop_map(|(dir, suffix)| Backup { dir, suffix: suffix.into_bytes() });
+    let way = select(vec![AlternateUse::Compare, AlternateUse::Copy, AlternateUse::Link]);
+    let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
+    (any::<[bool; 2]>(), option::of(backup), option::of(alternates)).prop_map(
+        |([inplace, preallocate], backup, alternates)| WritePolicy {
+            inplace,
+            preallocate,
+            backup,
+            alternates,
         },
     )
 }
@@ -335,7 +355,15 @@ fn timestamp() -> impl Strategy<Value = Timestamp> {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let action = select(vec![Action::Keep, Action::Create, Action::Update, Action::Retag, Action::Delete]);
+    let action = select(vec![
+        Action::Keep,
+        Action::Create,
+        Action::Update,
+        Action::Retag,
+        Action::Delete,
+        Action::Reuse,
+        Action::Link,
+    ]);
     let kind = select(vec![
         FileType::File,
         FileType::Directory,

@@ -1,0 +1,161 @@
+//! Files of other directories that the destination may use instead of the source's (`--link-dest` and its like).
+//!
+//! The directories are the operator's own paths; below them every step is one component without links, as in
+//! the destination. The law: an entry is taken from there only when everything that the run compares is equal,
+//! by the same rules as those for an old file in the destination itself.
+
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
+
+use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, SourceFile, StagedFile};
+use dsync_wire::{
+    event::Action,
+    message::Entry,
+    options::{AlternateUse, Alternates as Options},
+};
+
+use super::{Site, commit, files::Pending, planner::Here};
+use crate::{
+    SyncError,
+    plan::{Mapped, Policy, Verdict, file_type, file_type_of, timestamp},
+};
+
+/// The alternate directories of a run.
+pub(super) struct Alternates {
+    pub(super) way: AlternateUse,
+    roots: Vec<Dir>,
+}
+
+/// The directories that may hold entries of one directory.
+#[derive(Default)]
+pub(super) struct Level(Vec<Arc<Dir>>);
+
+/// What an alternate directory has of an entry.
+pub(super) struct Alternate {
+    pub(super) dir: Arc<Dir>,
+    pub(super) metadata: Metadata,
+    /// What differs.
+    pub(super) verdict: Verdict,
+}
+
+/// What a file is made from besides what the source sends.
+#[derive(Clone)]
+pub(super) struct Twin {
+    /// Has a file of the same name.
+    pub(super) dir: Arc<Dir>,
+    /// True when its content is the source's; else it is a basis.
+    pub(super) equal: bool,
+}
+
+impl Alternates {
+    /// Opens the directories; one that does not exist has nothing, as with rsync.
+    pub(super) fn open(options: &Options, root: &Dir) -> Result<Self, SyncError> {
+        let mut roots = Vec::new();
+        for dir in &options.dirs {
+            let path = Path::new(OsStr::from_bytes(dir));
+            match root.open_operand_here(path) {
+                Ok(dir) => roots.push(dir),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => {
+                    return Err(SyncError::DestinationUnusable { path: path.to_owned(), source });
+                }
+            }
+        }
+        Ok(Self { way: options.way, roots })
+    }
+
+    /// What stands for a directory of the destination.
+    pub(super) fn level(&self, path: &RelPath) -> Level {
+        Level(self.roots.iter().filter_map(|root| root.open_beneath(path).ok()).map(Arc::new).collect())
+    }
+
+    /// The verdict for an entry that an alternate directory has, given what the destination has; `None` when the
+    /// alternate does not matter.
+    ///
+    /// An old file of the destination gives way to an equal one of an alternate, as with rsync, unless that would
+    /// only be copied.
+    pub(super) fn verdict(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Verdict> {
+        let mut verdict = found.verdict.clone();
+        let equal = verdict.action == Action::Keep;
+        let is_file = found.metadata.kind == Kind::File;
+        if let Some(existing) = existing
+            && existing.kind == found.metadata.kind
+        {
+            let same_inode = (existing.dev, existing.ino) == (found.metadata.dev, found.metadata.ino);
+            if !equal || !is_file || self.way == AlternateUse::Copy || same_inode {
+                return None;
+            }
+        }
+        verdict.action = match (verdict.action, self.way) {
+            (Action::Keep, AlternateUse::Compare) if found.metadata.kind != Kind::Dir => Action::Keep,
+            (Action::Keep, AlternateUse::Link) if found.metadata.kind != Kind::Dir => Action::Link,
+            (Action::Keep | Action::Retag, _) => Action::Reuse,
+            (other, _) => other,
+        };
+        Some(verdict)
+    }
+}
+
+impl Level {
+    /// The most like entry of that name and type: the first without a difference, else the first of equal content,
+    /// else the first.
+    pub(super) fn find(
+        &self,
+        policy: &Policy,
+        entry: &Entry,
+        mapped: &Mapped,
+        name: &Component,
+    ) -> Option<Alternate> {
+        let mut best: Option<Alternate> = None;
+        for dir in &self.0 {
+            let Ok(metadata) = dir.stat(name) else { continue };
+            if Some(file_type_of(metadata.kind)) != file_type(&entry.kind) {
+                continue;
+            }
+            let here = Here { dir: Some(dir), name: Some(name) };
+            let verdict = policy.compare(entry, mapped, &metadata, &here);
+            let action = verdict.action;
+            let better = |best: &Alternate| {
+                best.verdict.action == Action::Update && matches!(action, Action::Keep | Action::Retag)
+            };
+            if action == Action::Keep || best.as_ref().is_none_or(better) {
+                best = Some(Alternate { dir: Arc::clone(dir), metadata, verdict });
+            }
+            if action == Action::Keep {
+                break;
+            }
+        }
+        best
+    }
+}
+
+/// Copies a file of equal content from an alternate directory. False when that failed or it changed meanwhile:
+/// then it has to come from the source.
+pub(super) fn copy(site: &Site<'_>, file: &Arc<Pending>, twin: &Twin) -> Result<bool, SyncError> {
+    let Some(dir) = &file.directory.dir else { return Ok(true) };
+    let Ok(source) = twin.dir.open_source(&file.name) else { return Ok(false) };
+    let staged = StagedFile::create(dir, file.name.clone());
+    let staged = match staged.and_then(|staged| copy_content(site, &source, &staged).map(|()| staged)) {
+        Ok(staged) => staged,
+        Err(error) => {
+            return file.broke(site, dsync_wire::message::Operation::WriteFile, error).map(|()| true);
+        }
+    };
+    if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {
+        return Ok(false);
+    }
+    let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
+    site.account.received(0, source.len(), 0);
+    commit::submit(site, file, Ok(staged), mtime).map(|()| true)
+}
+
+fn copy_content(site: &Site<'_>, source: &SourceFile, staged: &StagedFile) -> io::Result<()> {
+    if source.is_empty() || site.sharing.clone_whole(staged, source) {
+        return Ok(());
+    }
+    staged.set_len(source.len())?;
+    let mut buffer = Vec::new();
+    for data in source.data_ranges(0..source.len()) {
+        staged.copy_from(source, data?, &mut buffer).map_err(dsync_fs::CopyError::into_inner)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! `--inplace`: the old file becomes the new one without being replaced.
+//!
+//! What arrives over a link is staged like any other file, except that only its new bytes are written and what moved
+//! is noted; when all of it is there and its root is the source's, the old file is rewritten from that. So a broken
+//! connection or hostile content never touches the old file, and the temporary needs room for the new bytes only.
+//! What moved is moved inside the file, in an order in which nothing is read after it was overwritten
+//! ([`InPlaceOrder`]); the temporary also takes what must be saved meanwhile.
+//!
+//! The law: until the rewriting begins the file is old, after it the file is new. In between it is neither, and a
+//! power cut then leaves a mixture, whose modification time is not the source's: the next run makes it whole.
+
+use std::{io, ops::Range, sync::Arc};
+
+use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
+use dsync_fs::StagedFile;
+
+use super::{Site, files::Pending};
+use crate::content::READ_BYTES;
+
+/// What becomes of the old file's bytes.
+#[derive(Default)]
+pub(super) struct Rewriting {
+    /// New bytes, at their place in the temporary.
+    literals: Vec<Range<u64>>,
+    zeros: Vec<Range<u64>>,
+    moved: Vec<BasisCopy>,
+}
+
+impl Rewriting {
+    pub(super) fn literal(&mut self, offset: u64, len: u64) {
+        extend(&mut self.literals, offset, len);
+    }
+
+    pub(super) fn zero(&mut self, offset: u64, len: u64) {
+        extend(&mut self.zeros, offset, len);
+    }
+
+    /// Notes bytes of the old file; those that stay where they are need nothing.
+    pub(super) fn copy(&mut self, basis_offset: u64, offset: u64, len: u64) {
+        if basis_offset == offset {
+            return;
+        }
+        match self.moved.last_mut() {
+            Some(last)
+                if last.offset + last.len == offset && last.basis_offset + last.len == basis_offset =>
+            {
+                last.len += len;
+            }
+            _ => self.moved.push(BasisCopy { basis_offset, offset, len }),
+        }
+    }
+
+    /// Adds what another segment noted.
+    pub(super) fn append(&mut self, mut other: Self) {
+        self.literals.append(&mut other.literals);
+        self.zeros.append(&mut other.zeros);
+        self.moved.append(&mut other.moved);
+    }
+
+    /// True when there is more to remember than any edit needs: a peer made it up, and the file goes whole.
+    pub(super) fn is_excessive(&self) -> bool {
+        self.literals.len() + self.zeros.len() + self.moved.len() > MAX_PIECES
+    }
+
+    /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
+    ///
+    /// # Errors
+    /// What the system says; from the first write on, `target` is a mixture then.
+    pub(super) fn carry_out(self, temp: &StagedFile, target: &StagedFile, len: u64) -> io::Result<()> {
+        let order = InPlaceOrder::new(self.moved)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES] };
+        let mut saved = len;
+        for step in order.steps() {
+            match *step {
+                InPlaceStep::Save { basis_offset, len } => {
+                    mover.copy((target, basis_offset), (temp, saved), len, false)?;
+                    saved += len;
+                }
+                InPlaceStep::Copy { basis_offset, offset, len, backward } => {
+                    mover.copy((target, basis_offset), (target, offset), len, backward)?;
+                }
+                InPlaceStep::Restore { scratch_offset, offset, len: count } => {
+                    mover.copy((temp, len + scratch_offset), (target, offset), count, false)?;
+                }
+                _ => return Err(io::ErrorKind::Unsupported.into()),
+            }
+        }
+        for literal in self.literals {
+            mover.copy(
+                (mover.temp, literal.start),
+                (mover.target, literal.start),
+                literal.end - literal.start,
+                false,
+            )?;
+        }
+        // First the length, so that a hole at the end has a place.
+        target.set_len(len)?;
+        self.zeros.into_iter().try_for_each(|zero| target.punch_hole(zero.start, zero.end - zero.start))
+    }
+}
+
+/// Copies between and within the two files.
+struct Mover<'a> {
+    temp: &'a StagedFile,
+    target: &'a StagedFile,
+    buffer: Vec<u8>,
+}
+
+impl Mover<'_> {
+    /// Copies `len` bytes, from the last to the first when `backward`.
+    fn copy(
+        &mut self,
+        (from_file, from): (&StagedFile, u64),
+        (to_file, to): (&StagedFile, u64),
+        len: u64,
+        backward: bool,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            let count = usize::try_from(len - done).unwrap_or(usize::MAX).min(self.buffer.len());
+            let at = if backward { len - done - count as u64 } else { done };
+            let piece = &mut self.buffer[..count];
+            if from_file.read_full_at(from + at, piece)? < count {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            to_file.write_all_at(to + at, piece)?;
+            done += count as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Opens the old file of a run that writes in place, after its backup was made; `None` when the file is
+/// replaced as usual.
+pub(super) fn open(site: &Site<'_>, file: &Pending) -> io::Result<Option<StagedFile>> {
+    let Some(dir) = file.directory.dir.as_ref().filter(|_| file.circumstances.in_place) else {
+        return Ok(None);
+    };
+    if let Some(backup) = site.backup_of(dir, &file.directory.path, &file.name)? {
+        backup.copy(dir, &file.name)?;
+    }
+    StagedFile::open_in_place(dir, file.name.clone()).map(Some)
+}
+
+/// Creates the file that content is written to: the old one, or a new one beside it, with its space reserved if
+/// that is wished. In place the content's length is `len` at the end whatever it was.
+pub(super) fn create(site: &Site<'_>, file: &Pending, len: u64) -> io::Result<StagedFile> {
+    if let Some(old) = open(site, file)? {
+        return Ok(old);
+    }
+    let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
+    create_beside(site, dir, file, len)
+}
+
+/// Creates a new file beside the old one.
+pub(super) fn create_beside(
+    site: &Site<'_>,
+    dir: &Arc<dsync_fs::Dir>,
+    file: &Pending,
+    len: u64,
+) -> io::Result<StagedFile> {
+    let staged = StagedFile::create(dir, file.name.clone())?;
+    if site.policy.options.writing.preallocate {
+        staged.reserve(len)?;
+    }
+    Ok(staged)
+}
+
+fn extend(ranges: &mut Vec<Range<u64>>, offset: u64, len: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.end == offset => last.end += len,
+        _ => ranges.push(offset..offset + len),
+    }
+}
+
+/// Pieces of one file, about 24 bytes each.
+const MAX_PIECES: usize = 1 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use dsync_fs::{Component, Dir};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+        /// Law: the old file becomes what the tokens say, whatever moves where.
+        #[test]
+        fn rewritten_file_is_the_new_file(
+            old in prop::collection::vec(any::<u8>(), 0..3000),
+            pieces in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 1..400_usize), 0..20),
+        ) {
+            let scratch = tempfile::tempdir().unwrap();
+            std::fs::write(scratch.path().join("f"), &old).unwrap();
+            let dir = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+            let name = Component::new(b"f").unwrap();
+            let temp = StagedFile::create(&dir, name.clone()).unwrap();
+            let target = StagedFile::open_in_place(&dir, name).unwrap();
+            let (mut new, mut rewriting) = (Vec::new(), Rewriting::default());
+            for (kind, index, len) in pieces {
+                let at = new.len() as u64;
+                match kind {
+                    0 => {
+                        new.resize(new.len() + len, 0);
+                        rewriting.zero(at, len as u64);
+                    }
+                    1 => {
+                        new.resize(new.len() + len, 0xAB);
+                        temp.write_all_at(at, &new[new.len() - len..]).unwrap();
+                        rewriting.literal(at, len as u64);
+                    }
+                    _ if old.is_empty() => {}
+                    // Often from the same place.
+                    _ => {
+                        let from = if kind == 2 { index.index(old.len()) } else { new.len() % old.len() };
+                        let len = len.min(old.len() - from);
+                        new.extend_from_slice(&old[from..from + len]);
+                        rewriting.copy(from as u64, at, len as u64);
+                    }
+                }
+            }
+            rewriting.carry_out(&temp, &target, new.len() as u64).unwrap();
+            prop_assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), new);
+        }
+    }
+}
