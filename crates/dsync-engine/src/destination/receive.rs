@@ -16,7 +16,7 @@ use super::{
     Site, commit,
     files::{Pending, Verified},
     in_place,
-    stage::{Incoming, protocol},
+    stage::{Incoming, Taken, protocol},
 };
 use crate::SyncError;
 
@@ -139,8 +139,9 @@ impl Lane<'_> {
     fn commit_if_good(&self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
         let Verified::Good(stage) = verified else { return Ok(()) };
         match stage.take(self.site, file) {
-            Ok(Some((staged, mtime))) => commit::submit(self.site, file, Ok(staged), mtime),
-            Ok(None) => Ok(()),
+            Ok(Taken::File(staged, mtime)) => commit::submit(self.site, file, Ok(staged), mtime),
+            Ok(Taken::Nothing) => Ok(()),
+            Ok(Taken::Stale) => file.give_up_or_retry(self.site, Cause::ContentMismatch),
             Err(error) => file.broke(self.site, Operation::WriteFile, error),
         }
     }

@@ -64,6 +64,16 @@ pub(super) enum Verdict {
     Broken(Operation, Cause),
 }
 
+/// What a good stage has become.
+pub(super) enum Taken {
+    /// The finished file, and the modification time when it was read.
+    File(StagedFile, Timestamp),
+    /// There was no temporary.
+    Nothing,
+    /// The old file, which was to be rewritten, is not the one that the delta was made from any more.
+    Stale,
+}
+
 /// One segment on its way through a lane.
 pub(super) struct Incoming {
     pub(super) stage: Arc<Stage>,
@@ -160,24 +170,26 @@ impl Stage {
         *lock(&self.broken)
     }
 
-    /// The finished temporary, its length set, and the modification time when it was read.
-    pub(super) fn take(
-        &self,
-        site: &Site<'_>,
-        pending: &Pending,
-    ) -> io::Result<Option<(StagedFile, Timestamp)>> {
+    /// The finished temporary with its length set, or the old file rewritten from it.
+    pub(super) fn take(&self, site: &Site<'_>, pending: &Pending) -> io::Result<Taken> {
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(FileOutcome::Complete { mtime, .. }) = *lock(&self.outcome) else { return Ok(None) };
-        let Some(file) = file else { return Ok(None) };
+        let Some(FileOutcome::Complete { mtime, .. }) = *lock(&self.outcome) else {
+            return Ok(Taken::Nothing);
+        };
+        let Some(file) = file else { return Ok(Taken::Nothing) };
         let len = self.segments.file_len();
         if let Some(rewriting) = &self.rewriting
             && let Some(old) = in_place::open(site, pending)?
         {
+            let now = old.stamp()?;
+            if pending.basis_stamp().is_some_and(|signed| signed != now) {
+                return Ok(Taken::Stale);
+            }
             std::mem::take(&mut *lock(rewriting)).carry_out(&file, &old, len)?;
-            return Ok(Some((old, mtime)));
+            return Ok(Taken::File(old, mtime));
         }
         file.set_len(len)?;
-        Ok(Some((file, mtime)))
+        Ok(Taken::File(file, mtime))
     }
 
     /// Carries out one step of a segment.
