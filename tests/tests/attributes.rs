@@ -207,6 +207,56 @@ fn permissions_are_changed_on_the_way_as_rsync_changes_them() {
 }
 
 #[test]
+fn owners_are_mapped_as_rsync_maps_them() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let owned = |path: &str, owner| Node { owner: Some((owner, owner)), ..Node::file(path, 1, 1) };
+    Tree::of([0, 1, 2, 5, 7_001, 7_002].map(|id: u32| owned(&format!("f{id}"), id))).plant(&scratch.src());
+    let listed = tree::acl(5, &[(7_001, 4)], &[(1, 6)]);
+    set(&scratch.src().join("f0"), "system.posix_acl_access", &listed);
+    let rules: &[&[&str]] = &[
+        &["-r", "--chown=bin:games"],
+        &["-r", "--chown=5"],
+        &["-aA", "--chown=:7001"],
+        &["-aA", "--usermap=root:5,bin:7,7001-7002:9,:11"],
+        &["-a", "--usermap=:11,daemon:bin,2:3"],
+        &["-aA", "--usermap=*:3", "--groupmap=b*:60,[dp]*:61,0-5:4000"],
+        &["-a", "--numeric-ids", "--usermap=bin:7,*:9", "--groupmap=2:7,:9"],
+        &["-a", "--usermap=0:77", "--no-o", "--chown=:8"],
+        &["-a", "--usermap=root:7", "--chown=:6"],
+    ];
+    for (index, rules) in rules.iter().enumerate() {
+        let (rsync, dsync) = (scratch.at(&format!("rsync{index}")), scratch.at(&format!("dsync{index}")));
+        let source = slash(&scratch.src());
+        let _ = Run::of("/usr/bin/rsync").args(*rules).arg(&source).arg(&rsync).run().expect_code(0);
+        let copy = || Run::dsync().args(*rules).arg(&source).arg(&dsync).arg("-i");
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&rsync, &dsync, Scope { times: false, dir_times: false, ..Scope::EVERYTHING });
+        let again = copy().arg("--size-only").run().expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "{rules:?}: nothing is left to do");
+    }
+    every_way(&scratch, &["-aA", "--usermap=root:5,bin:7,7001-7002:9,:11"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.at("rsync3"), to, Scope::EVERYTHING);
+    });
+}
+
+#[test]
+fn owner_that_the_destination_does_not_know_changes_nothing() {
+    let scratch = Scratch::new();
+    Tree::sample().plant(&scratch.src());
+    every_way(&scratch, &["-a", "--groupmap=*:no such group"], |copy, to| {
+        let refused = copy().run().expect_code(1);
+        assert!(
+            refused.stderr_text().contains("knows no group named 'no such group'"),
+            "{}",
+            refused.account()
+        );
+        assert!(!to.exists());
+    });
+}
+
+#[test]
 fn dry_run_changes_no_directory() {
     let scratch = Scratch::new();
     Tree::of([Node::dir("d")]).plant(&scratch.src());

@@ -9,12 +9,12 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, AlternateUse, Alternates, Backup, Compression, ConnectOptions, DeleteLimit, DeleteTiming,
-    Destination, Durability, EventLevel, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
-    WritePolicy,
+    Destination, Durability, EventLevel, IdRule, Job, Operand, RemoteHost, Source, SyncOptions,
+    TransportChoice, WritePolicy,
 };
 
 use crate::{
-    flags::{Carrier, Choice, Flags, When, Writing},
+    flags::{Attributes, Carrier, Choice, Flags, IdRules, Owner, When, Writing},
     listing::Listing,
     numbers::Style,
     rules::Rules,
@@ -77,6 +77,15 @@ fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
     let mut chosen = times.iter().filter(|(on, _)| *on).map(|&(_, option)| option);
     if let (Some(one), Some(other)) = (chosen.next(), chosen.next()) {
         return Err(UsageError::Conflict { one, other });
+    }
+    if let Some(owner) = &flags.attributes.chown {
+        let maps = [
+            (owner.user.is_some() && flags.attributes.usermap.is_some(), "--usermap"),
+            (owner.group.is_some() && flags.attributes.groupmap.is_some(), "--groupmap"),
+        ];
+        if let Some((_, other)) = maps.into_iter().find(|(both, _)| *both) {
+            return Err(UsageError::Conflict { one: "--chown", other });
+        }
     }
     if flags.deletion.delete && !flags.attributes.recursive {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
@@ -221,6 +230,7 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         compression: compression(flags)?,
         mode_rules: attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect(),
         writing: write_policy(writing)?,
+        id_rules: id_rules(attributes),
         filters: rules.list().to_vec(),
         events: event_level(report),
     })
@@ -271,6 +281,12 @@ fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
         });
     }
     Ok(Some(Alternates { way, dirs: dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect() }))
+}
+
+fn id_rules(attributes: &Attributes) -> Vec<IdRule> {
+    let users = attributes.usermap.iter().flat_map(IdRules::of_users);
+    let groups = attributes.groupmap.iter().flat_map(IdRules::of_groups);
+    users.chain(groups).chain(attributes.chown.iter().flat_map(Owner::rules)).collect()
 }
 
 fn event_level(report: &Reporting) -> EventLevel {

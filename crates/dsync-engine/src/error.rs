@@ -103,6 +103,15 @@ pub enum SyncError {
         /// What is wrong.
         reason: &'static str,
     },
+    /// An owner or group that entries are to get does not exist at the destination.
+    #[error("the destination knows no {} named '{name}'; give a number, or make it first",
+            if *group { "group" } else { "user" })]
+    UnknownOwner {
+        /// It is a group.
+        group: bool,
+        /// Its name, lossily decoded.
+        name: String,
+    },
     /// The remote end could not be started or reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -216,7 +225,10 @@ impl SyncError {
     /// The exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
-            Self::InvalidOption { .. } | Self::BothRemote | Self::BadPattern { .. } => exit_code::USAGE,
+            Self::InvalidOption { .. }
+            | Self::BothRemote
+            | Self::BadPattern { .. }
+            | Self::UnknownOwner { .. } => exit_code::USAGE,
             Self::SourceMissing { .. }
             | Self::SourceUnreadable { .. }
             | Self::DestinationParentMissing { .. }

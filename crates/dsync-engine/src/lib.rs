@@ -31,7 +31,7 @@ pub use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{
         AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, ModeRule, SyncOptions, WritePolicy,
+        FilterRule, IdMatch, IdRule, IdTarget, ModeRule, SyncOptions, WritePolicy,
     },
     version::VERSION as PROTOCOL_VERSION,
 };

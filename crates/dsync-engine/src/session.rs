@@ -171,7 +171,7 @@ impl Session {
             again: terms.again,
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
-        sender.send(&ControlMessage::Start(start))?;
+        sender.send(&ControlMessage::Start(Box::new(start)))?;
         let mut key = None;
         within(&link, terms.timeout, || {
             loop {
@@ -355,7 +355,7 @@ fn hear_start(receiver: &mut ControlReceiver) -> Result<(Hello, Start), SyncErro
                 check_version(&hello)?;
                 theirs = Some(hello);
             }
-            (ControlMessage::Start(start), Some(theirs)) => return Ok((theirs, start)),
+            (ControlMessage::Start(start), Some(theirs)) => return Ok((theirs, *start)),
             (other, _) => return Err(unexpected(&other)),
         }
     }

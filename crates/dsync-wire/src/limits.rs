@@ -79,6 +79,9 @@ pub const MAX_PATTERN_BYTES: usize = 256 << 10;
 /// Changes of permission bits in one `Start`.
 pub const MAX_MODE_RULES: usize = 256;
 
+/// Changes of owners and groups in one `Start`.
+pub const MAX_ID_RULES: usize = 1024;
+
 /// Bytes of a user or group name. glibc's databases take longer ones only in theory.
 pub const MAX_ID_NAME: usize = 256;
 

@@ -36,7 +36,7 @@ pub enum ControlMessage {
     /// First message of each end.
     Hello(Hello),
     /// What the controller wants; once, controller to peer.
-    Start(Start),
+    Start(Box<Start>),
     /// The peer agrees and has opened its side; once.
     Ready,
     /// The sender gives up; nothing follows.

@@ -91,6 +91,9 @@ pub struct SyncOptions {
     pub compression: Compression,
     /// Changes of permission bits (`--chmod`), in order, as if the source had them so; not of symbolic links.
     pub mode_rules: Vec<ModeRule>,
+    /// Other owners and groups than the source's (`--usermap`, `--groupmap`, `--chown`); the first that
+    /// matches decides. Applied by the destination, to what `owner` and `group` preserve.
+    pub id_rules: Vec<IdRule>,
     /// How new content takes the place of old.
     pub writing: WritePolicy,
     /// Include and exclude rules; the first that matches decides.
@@ -242,6 +245,36 @@ impl ModeRule {
         };
         rules.iter().filter(applies).fold(mode, |mode, rule| mode & rule.keep | rule.set)
     }
+}
+
+/// One change of owner or group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdRule {
+    /// True for groups.
+    pub group: bool,
+    /// Whom of the source it is for.
+    pub from: IdMatch,
+    /// Who it is at the destination.
+    pub to: IdTarget,
+}
+
+/// Users or groups of the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdMatch {
+    /// Numbers from the first to the second, both included.
+    Numbers(u32, u32),
+    /// Whose name is like this pattern, in which `*`, `?` and `[` are wildcards. The empty one and `*` are
+    /// also for who has no name.
+    Name(Vec<u8>),
+}
+
+/// A user or group of the destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdTarget {
+    /// By number.
+    Number(u32),
+    /// By name, which must exist there.
+    Name(Vec<u8>),
 }
 
 /// One include or exclude rule in rsync's pattern language.

@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{
     Group,
+    id_rules::{self, IdRules, Owner},
     mode_rules::{self, ModeRules},
 };
 
@@ -50,6 +51,21 @@ pub(crate) struct Attributes {
     /// By name, by number where the destination does not know the name.
     #[arg(short = 'o', long)]
     pub(crate) owner: bool,
+    /// Give everything to this owner, this group or both
+    ///
+    /// Same as --usermap=*:USER --groupmap=*:GROUP: USER, USER:GROUP or :GROUP.
+    #[arg(long, value_name = "USER:GROUP", value_parser = id_rules::parse_owner)]
+    pub(crate) chown: Option<Owner>,
+    /// Give what is one user's to another: FROM:TO,...; implies --owner
+    ///
+    /// FROM is a name of the source in which *, ? and [ are wildcards, a number, a range of numbers (1000-1999),
+    /// or empty for who has no name (nobody has one under --numeric-ids). TO is a number, or a name that the
+    /// destination must know. The first rule that matches counts. As --owner it needs root at the destination.
+    #[arg(long, value_name = "RULES", value_parser = id_rules::parse)]
+    pub(crate) usermap: Option<IdRules>,
+    /// Give what is one group's to another, as --usermap; implies --group
+    #[arg(long, value_name = "RULES", value_parser = id_rules::parse)]
+    pub(crate) groupmap: Option<IdRules>,
     /// Change permissions on the way: D755,F644 or ug+rwX,o-w
     ///
     /// As if the source had them so; works with --perms, and on new files without. Rules are separated by

@@ -14,6 +14,7 @@ mod attributes;
 mod comparison;
 mod compression;
 mod deletion;
+mod id_rules;
 mod mode_rules;
 mod output;
 mod program;
@@ -30,6 +31,7 @@ pub(crate) use self::{
     comparison::Comparison,
     compression::{Choice, Compressing},
     deletion::Deletion,
+    id_rules::{IdRules, Owner},
     output::Output,
     program::Program,
     remote::{Carrier, Remote},

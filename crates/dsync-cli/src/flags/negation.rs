@@ -8,7 +8,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
-use super::unsupported;
+use super::{id_rules::Owner, unsupported};
 
 /// Adds the opposite of every switch.
 pub(super) fn with_negations(command: Command) -> Command {
@@ -34,6 +34,13 @@ pub(super) fn is_off(matches: &ArgMatches, id: &str) -> bool {
 
 fn last_on(matches: &ArgMatches, id: &str) -> Option<usize> {
     let implying = IMPLIED.iter().filter(|(_, implied)| implied.contains(&id)).map(|&(by, _)| by);
+    let implying = implying.filter(|&by| {
+        by != "chown"
+            || matches.get_one::<Owner>(by).is_some_and(|owner| match id {
+                "owner" => owner.user.is_some(),
+                _ => owner.group.is_some(),
+            })
+    });
     implying.chain([id]).filter_map(|id| last(matches, id)).max()
 }
 
@@ -85,6 +92,9 @@ fn hidden_switch(id: String, long: String) -> Arg {
 const IMPLIED: &[(&str, &[&str])] = &[
     ("archive", &["recursive", "links", "perms", "times", "group", "owner", "devices", "specials"]),
     ("acls", &["perms"]),
+    ("chown", &["owner", "group"]),
+    ("usermap", &["owner"]),
+    ("groupmap", &["group"]),
     ("devices_specials", &["devices", "specials"]),
     ("partial_progress", &["progress"]),
     ("info", &["progress"]),

@@ -1,23 +1,23 @@
 //! Whose an entry is at the destination, and who else its access control lists name: the source's names
-//! first, its numbers where a name is unknown.
+//! first, its numbers where a name is unknown; what the run's rules say before either.
 
 use std::{collections::HashMap, ffi::CString, sync::Arc};
 
-use dsync_fs::{Acl, Acls, Extended, Names, Privileges, Xattr};
+use dsync_fs::{Acl, Acls, Extended, FilterSet, Names, Privileges, Xattr};
 use dsync_wire::{
     message::{self, Attributes, IdName},
-    options::SyncOptions,
+    options::{IdMatch, IdRule, IdTarget, SyncOptions},
 };
 
-use crate::plan::Mapped;
+use crate::{error::SyncError, plan::Mapped};
 
 /// The map from the source's numbers to the destination's.
 pub(super) struct Owners {
     preserves_owner: bool,
     preserves_group: bool,
     names: Names,
-    users: HashMap<u32, u32>,
-    groups: HashMap<u32, u32>,
+    users: Ids,
+    groups: Ids,
     acls: bool,
     xattrs: bool,
     /// The last set that was translated: neighbours often have the same.
@@ -25,52 +25,40 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    pub(super) fn new(options: &SyncOptions) -> Self {
-        Self {
+    /// # Errors
+    /// [`SyncError`] when a rule cannot be carried out here.
+    pub(super) fn new(options: &SyncOptions) -> Result<Self, SyncError> {
+        let names = Names::new();
+        Ok(Self {
             preserves_owner: options.owner,
             preserves_group: options.group,
-            names: Names::new(),
-            users: HashMap::new(),
-            groups: HashMap::new(),
+            users: Ids::new(&options.id_rules, false, &names)?,
+            groups: Ids::new(&options.id_rules, true, &names)?,
+            names,
             acls: options.acls,
             xattrs: options.xattrs,
             last: None,
-        }
+        })
     }
 
-    /// Notes a name of the source. Root is root by number, whatever it is called (never an unknown name,
-    /// rsync's CVE-2026-53798).
+    /// Notes a name of the source.
     pub(super) fn learn(&mut self, name: &IdName) {
-        if name.id == 0 {
-            return;
-        }
-        let (map, here) = if name.group {
-            (&mut self.groups, self.names.gid_of(&name.name))
+        if name.group {
+            self.groups.learn(name, |here| self.names.gid_of(here));
         } else {
-            (&mut self.users, self.names.uid_of(&name.name))
-        };
-        if let Some(here) = here {
-            map.insert(name.id, here);
+            self.users.learn(name, |here| self.names.uid_of(here));
         }
     }
 
     /// What an entry should get; only what is preserved and what this process may set.
     pub(super) fn of(&mut self, attributes: &Attributes) -> Mapped {
-        let (uid, gid) = (self.user(attributes.uid), self.group(attributes.gid));
+        let (uid, gid) = (self.users.of(attributes.uid), self.groups.of(attributes.gid));
         let privileges = Privileges::current();
         Mapped {
             uid: (self.preserves_owner && privileges.is_root()).then_some(uid),
             gid: (self.preserves_group && privileges.may_set_group(gid)).then_some(gid),
             extended: attributes.extended.as_ref().map(|extended| self.extended(extended)),
         }
-    }
-
-    fn user(&self, id: u32) -> u32 {
-        self.users.get(&id).copied().unwrap_or(id)
-    }
-
-    fn group(&self, id: u32) -> u32 {
-        self.groups.get(&id).copied().unwrap_or(id)
     }
 
     fn extended(&mut self, wire: &Arc<message::Extended>) -> Arc<Extended> {
@@ -94,10 +82,101 @@ impl Owners {
             group: acl.group,
             mask: acl.mask,
             other: acl.other,
-            users: acl.users.iter().map(|&(id, bits)| (self.user(id), bits)).collect(),
-            groups: acl.groups.iter().map(|&(id, bits)| (self.group(id), bits)).collect(),
+            users: acl.users.iter().map(|&(id, bits)| (self.users.of(id), bits)).collect(),
+            groups: acl.groups.iter().map(|&(id, bits)| (self.groups.of(id), bits)).collect(),
         }
         .normalized()
+    }
+}
+
+/// Users or groups: whom the source's are here.
+struct Ids {
+    rules: Vec<Rule>,
+    /// Those that have a name at the source.
+    named: HashMap<u32, u32>,
+}
+
+struct Rule {
+    from: Whom,
+    to: u32,
+}
+
+enum Whom {
+    Numbers(u32, u32),
+    Unnamed,
+    Everybody,
+    Named(FilterSet),
+}
+
+impl Rule {
+    fn new(rule: &IdRule, names: &Names) -> Result<Self, SyncError> {
+        let to = match &rule.to {
+            // To the kernel the last number means that nothing is to change.
+            IdTarget::Number(u32::MAX) => {
+                return Err(SyncError::InvalidOption {
+                    field: "id_rules",
+                    reason: "4294967295 is nobody's number",
+                });
+            }
+            IdTarget::Number(id) => *id,
+            IdTarget::Name(name) => {
+                let here = if rule.group { names.gid_of(name) } else { names.uid_of(name) };
+                here.ok_or_else(|| SyncError::UnknownOwner { group: rule.group, name: lossy(name) })?
+            }
+        };
+        Ok(Self { from: Whom::new(&rule.from)?, to })
+    }
+}
+
+impl Whom {
+    fn new(from: &IdMatch) -> Result<Self, SyncError> {
+        Ok(match from {
+            IdMatch::Numbers(low, high) => Self::Numbers(*low, *high),
+            IdMatch::Name(pattern) if pattern.is_empty() => Self::Unnamed,
+            IdMatch::Name(pattern) if pattern == b"*" => Self::Everybody,
+            IdMatch::Name(pattern) => {
+                let compiled = FilterSet::compile(&[(true, pattern)]);
+                Self::Named(compiled.map_err(|error| SyncError::BadPattern {
+                    pattern: lossy(pattern),
+                    column: error.column,
+                    reason: error.reason.as_str(),
+                })?)
+            }
+        })
+    }
+
+    fn has(&self, id: u32, name: &[u8]) -> bool {
+        match self {
+            Self::Numbers(low, high) => (*low..=*high).contains(&id),
+            Self::Unnamed => name.is_empty(),
+            Self::Everybody => true,
+            Self::Named(pattern) => pattern.check(name, false).is_some(),
+        }
+    }
+}
+
+impl Ids {
+    fn new(rules: &[IdRule], group: bool, names: &Names) -> Result<Self, SyncError> {
+        let rules = rules.iter().filter(|rule| rule.group == group).map(|rule| Rule::new(rule, names));
+        Ok(Self { rules: rules.collect::<Result<_, _>>()?, named: HashMap::new() })
+    }
+
+    /// Notes a name of the source. Root is root by number, whatever it is called (never an unknown name,
+    /// rsync's CVE-2026-53798).
+    fn learn(&mut self, name: &IdName, find: impl FnOnce(&[u8]) -> Option<u32>) {
+        let by_name = || if name.id == 0 { None } else { find(&name.name) };
+        let here = self.ruled(name.id, &name.name).or_else(by_name);
+        self.named.insert(name.id, here.unwrap_or(name.id));
+    }
+
+    /// Who the source's `id` is here.
+    fn of(&self, id: u32) -> u32 {
+        let named = self.named.get(&id).copied();
+        named.or_else(|| self.ruled(id, b"")).unwrap_or(id)
+    }
+
+    fn ruled(&self, id: u32, name: &[u8]) -> Option<u32> {
+        self.rules.iter().find(|rule| rule.from.has(id, name)).map(|rule| rule.to)
     }
 }
 
@@ -105,4 +184,8 @@ impl Owners {
 fn xattr(wire: &message::Xattr) -> Option<Xattr> {
     let name = CString::new(wire.name.as_slice()).ok()?;
     Xattr::is_settable(&name).then(|| Xattr { name, value: wire.value.clone() })
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }

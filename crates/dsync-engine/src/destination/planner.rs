@@ -138,7 +138,7 @@ pub(super) fn run(
         operand,
         protection: protection.clone(),
         readers,
-        owners: Owners::new(&site.policy.options),
+        owners: Owners::new(&site.policy.options)?,
         target: None,
         alternates: None,
         root_is_contents: false,

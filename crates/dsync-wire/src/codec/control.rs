@@ -89,7 +89,7 @@ pub(super) fn decode(
             features: u64::from_le_bytes(r.array("features")?),
             key_share: r.array("key share")?,
         }),
-        Kind::START => ControlMessage::Start(start::decode(r)?),
+        Kind::START => ControlMessage::Start(Box::new(start::decode(r)?)),
         Kind::READY => ControlMessage::Ready,
         Kind::FATAL => ControlMessage::Fatal(Fatal {
             exit_code: r.byte("exit code")?,

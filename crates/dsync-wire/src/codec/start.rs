@@ -4,13 +4,13 @@ use super::{reader::Reader, writer::Writer, writing};
 use crate::{
     error::{DecodeError, EncodeError},
     limits::{
-        MAX_DATA_LANES, MAX_FILTERS, MAX_MODE_RULES, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS,
-        MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
+        MAX_DATA_LANES, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE_RULES, MAX_OPERAND,
+        MAX_OPERAND_BYTES, MAX_OPERANDS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
     message::{EntryId, PeerRole, Start},
     options::{
-        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, ModeRule, SyncOptions,
-        WritePolicy,
+        Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, IdMatch, IdRule,
+        IdTarget, ModeRule, SyncOptions, WritePolicy,
     },
 };
 
@@ -128,6 +128,7 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
         w.mode(*keep)?;
         w.mode(*set)?;
     }
+    encode_id_rules(&options.id_rules, w)?;
     writing::encode(&options.writing, w)?;
     w.count(options.filters.len(), MAX_FILTERS, "number of filters")?;
     let total: usize = options.filters.iter().map(|rule| rule.pattern.len()).sum();
@@ -175,6 +176,7 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
         _ => None,
     })?;
     options.mode_rules = decode_mode_rules(r)?;
+    options.id_rules = decode_id_rules(r)?;
     options.writing = writing::decode(r)?;
     options.filters = decode_filters(r)?;
     Ok(options)
@@ -193,6 +195,44 @@ fn decode_mode_rules(r: &mut Reader<'_>) -> Result<Vec<ModeRule>, DecodeError> {
             keep: r.mode(EntryId(0))?,
             set: r.mode(EntryId(0))?,
         });
+    }
+    Ok(rules)
+}
+
+fn encode_id_rules(rules: &[IdRule], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.count(rules.len(), MAX_ID_RULES, "number of owner rules")?;
+    for IdRule { group, from, to } in rules {
+        let (numbers, number) = (matches!(from, IdMatch::Numbers(..)), matches!(to, IdTarget::Number(_)));
+        w.flags(0, &[(OF_GROUPS, *group), (FROM_NUMBERS, numbers), (TO_NUMBER, number)]);
+        match from {
+            IdMatch::Numbers(low, high) => {
+                w.u32(*low);
+                w.u32(*high);
+            }
+            IdMatch::Name(pattern) => w.bytes(pattern, MAX_ID_NAME, "owner rule")?,
+        }
+        match to {
+            IdTarget::Number(id) => w.u32(*id),
+            IdTarget::Name(name) => w.bytes(name, MAX_ID_NAME, "owner rule")?,
+        }
+    }
+    Ok(())
+}
+
+fn decode_id_rules(r: &mut Reader<'_>) -> Result<Vec<IdRule>, DecodeError> {
+    let count = r.count(MAX_ID_RULES, 3, "number of owner rules")?;
+    let mut rules = Vec::with_capacity(count);
+    for _ in 0..count {
+        let flags = r.flags(OF_GROUPS | FROM_NUMBERS | TO_NUMBER, "owner rule")?;
+        let from = match flags & FROM_NUMBERS {
+            0 => IdMatch::Name(r.bytes(MAX_ID_NAME, "owner rule")?.to_vec()),
+            _ => IdMatch::Numbers(r.u32("owner rule")?, r.u32("owner rule")?),
+        };
+        let to = match flags & TO_NUMBER {
+            0 => IdTarget::Name(r.bytes(MAX_ID_NAME, "owner rule")?.to_vec()),
+            _ => IdTarget::Number(r.u32("owner rule")?),
+        };
+        rules.push(IdRule { group: flags & OF_GROUPS != 0, from, to });
     }
     Ok(rules)
 }
@@ -252,8 +292,9 @@ fn decode_filters(r: &mut Reader<'_>) -> Result<Vec<FilterRule>, DecodeError> {
 impl SyncOptions {
     /// The switches in the order of their bits.
     fn switches(&self) -> [bool; SWITCHES] {
-        let (filters, mode_rules, writing) = (Vec::new(), Vec::new(), WritePolicy::default());
-        let mut copy = Self { filters, mode_rules, writing, ..*self };
+        let (filters, mode_rules, id_rules) = (Vec::new(), Vec::new(), Vec::new());
+        let writing = WritePolicy::default();
+        let mut copy = Self { filters, mode_rules, id_rules, writing, ..*self };
         copy.switches_mut().map(|switch| *switch)
     }
 
@@ -300,6 +341,7 @@ impl SyncOptions {
             durability: _,
             compression: _,
             mode_rules: _,
+            id_rules: _,
             writing: _,
             filters: _,
             events: _,
@@ -350,6 +392,12 @@ const FILES: u8 = 1;
 const DIRECTORIES: u8 = 2;
 /// Bit of a mode rule: it applies only to directories and to what is executable.
 const IF_EXECUTABLE: u8 = 4;
+/// Bit of an owner rule: it is for groups.
+const OF_GROUPS: u8 = 1;
+/// Bit of an owner rule: it is for numbers of the source, not for a name.
+const FROM_NUMBERS: u8 = 2;
+/// Bit of an owner rule: it gives a number, not a name.
+const TO_NUMBER: u8 = 4;
 
 /// Number of switches among the options.
 const SWITCHES: usize = 31;

@@ -69,6 +69,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_PATTERN,
         MAX_PATTERN_BYTES,
         MAX_MODE_RULES,
+        MAX_ID_RULES,
         MAX_ID_NAME,
         MAX_FATAL_TEXT,
         MAX_SUMS,

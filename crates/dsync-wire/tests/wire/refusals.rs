@@ -212,10 +212,10 @@ fn unknown_options_are_refused() {
     let options = 5 + 1 + 1 + 12 + 1;
     for (at, value, field) in [
         (options - 1, 0, "number of data lanes"),
-        (bytes.len() - 13, 2, "deletion timing"),
-        (bytes.len() - 9, 3, "durability"),
-        (bytes.len() - 8, 4, "compression"),
-        (bytes.len() - 7, 3, "event level"),
+        (bytes.len() - 14, 2, "deletion timing"),
+        (bytes.len() - 10, 3, "durability"),
+        (bytes.len() - 9, 4, "compression"),
+        (bytes.len() - 8, 3, "event level"),
         (bytes.len() - 5, 2, "in place"),
         (bytes.len() - 4, 2, "preallocation"),
         (bytes.len() - 3, 2, "backup"),

@@ -30,8 +30,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     use ControlMessage as M;
     let mut all = vec![
         ("hello", M::Hello(Hello { version: 1, features: 0, key_share: [7; 32] })),
-        ("start-source", M::Start(start_source())),
-        ("start-destination", M::Start(start_destination())),
+        ("start-source", M::Start(Box::new(start_source()))),
+        ("start-destination", M::Start(Box::new(start_destination()))),
         ("ready", M::Ready),
         ("fatal", M::Fatal(Fatal { exit_code: 11, text: b"the disk is full".to_vec() })),
         (

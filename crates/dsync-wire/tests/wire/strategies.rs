@@ -16,7 +16,7 @@ use dsync_wire::{
     name::Name,
     options::{
         AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, ModeRule, SyncOptions, WritePolicy,
+        FilterRule, IdMatch, IdRule, IdTarget, ModeRule, SyncOptions, WritePolicy,
     },
 };
 use proptest::{
@@ -31,7 +31,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
     prop_oneof![
         (any::<u16>(), any::<u64>(), any::<[u8; 32]>())
             .prop_map(|(version, features, key_share)| M::Hello(Hello { version, features, key_share })),
-        start().prop_map(M::Start),
+        start().prop_map(|start| M::Start(Box::new(start))),
         select(vec![M::Ready, M::NeedsEnd, M::Alive, M::Bye]),
         (any::<u8>(), text()).prop_map(|(exit_code, text)| M::Fatal(Fatal { exit_code, text })),
         (option::of(attributes()), any::<u32>(), any::<bool>())
@@ -198,7 +198,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         vec(filter, 0..5),
         writing(),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
-        vec(mode_rule(), 0..3),
+        (vec(mode_rule(), 0..3), vec(id_rule(), 0..3)),
     )
         .prop_map(
             |(
@@ -210,7 +210,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                 filters,
                 writing,
                 events,
-                mode_rules,
+                (mode_rules, id_rules),
             )| {
                 SyncOptions {
                     recursive: on[0],
@@ -252,12 +252,23 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     durability,
                     compression,
                     mode_rules,
+                    id_rules,
                     writing,
                     filters,
                     events,
                 }
             },
         )
+}
+
+fn id_rule() -> impl Strategy<Value = IdRule> {
+    let name = || vec(any::<u8>(), 0..6);
+    let from = prop_oneof![
+        name().prop_map(IdMatch::Name),
+        any::<(u32, u32)>().prop_map(|(low, high)| IdMatch::Numbers(low, high)),
+    ];
+    let to = prop_oneof![name().prop_map(IdTarget::Name), any::<u32>().prop_map(IdTarget::Number)];
+    (any::<bool>(), from, to).prop_map(|(group, from, to)| IdRule { group, from, to })
 }
 
 fn mode_rule() -> impl Strategy<Value = ModeRule> {
