@@ -257,6 +257,65 @@ fn owner_that_the_destination_does_not_know_changes_nothing() {
 }
 
 #[test]
+fn executability_alone_and_times_of_links_are_as_rsync_has_them() {
+    let scratch = Scratch::new();
+    let file = |path: &str, mode| Node { mode, ..Node::file(path, 1, 1) };
+    Tree::of([
+        file("gains", 0o755),
+        file("loses", 0o640),
+        file("keeps", 0o755),
+        file("new", 0o750),
+        Node::symlink("link", "gains"),
+    ])
+    .plant(&scratch.src());
+    let old = Tree::of([file("gains", 0o640), file("loses", 0o755), file("keeps", 0o710)]);
+    let (rsync, source) = (scratch.at("rsync"), slash(&scratch.src()));
+    old.plant(&rsync);
+    let options = ["-rltE", "-J", "-i"];
+    let theirs = Run::of("/usr/bin/rsync").args(options).arg(&source).arg(&rsync).run().expect_code(0);
+    every_way(&scratch, &options, |copy, to| {
+        old.plant(to);
+        let ours = copy().run().expect_quiet_success();
+        let sorted = |text: String| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.retain(|line| !line.contains("./"));
+            lines.sort_unstable();
+            // What is sent is '>' in a copy and a pull, '<' in a push.
+            lines.iter().map(|line| line.replace('<', ">")).collect::<Vec<_>>()
+        };
+        assert_eq!(sorted(ours.stdout_text()), sorted(theirs.stdout_text()));
+        for name in ["gains", "loses", "keeps", "new"] {
+            let mode = |dir: &Path| fs::metadata(dir.join(name)).expect("a file").mode();
+            assert_eq!(mode(to), mode(&rsync), "{name}");
+        }
+        let modified = |dir: &Path| fs::symlink_metadata(dir.join("link")).expect("a link").mtime();
+        assert_ne!(modified(to), modified(&scratch.src()), "the link's time is left alone");
+        assert_eq!(copy().run().expect_quiet_success().stdout_text(), "", "nothing is left to do");
+    });
+}
+
+#[test]
+fn files_are_read_without_a_trace_when_that_is_asked_for() {
+    let scratch = Scratch::new();
+    Tree::of([Node::file("small", 1, 100), Node::file("large", 2, 3_000_000)]).plant(&scratch.src());
+    let old = |name: &str| {
+        let file = fs::File::open(scratch.src().join(name)).expect("a file");
+        let times = fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH);
+        file.set_times(times).expect("an access time");
+    };
+    let accessed = |name: &str| fs::metadata(scratch.src().join(name)).expect("a file").atime();
+    for option in ["--open-noatime", "--no-open-noatime"] {
+        every_way(&scratch, &["-rc", option], |copy, to| {
+            let _ = ["small", "large"].map(old);
+            let _ = copy().run().expect_quiet_success();
+            let untouched = ["small", "large"].map(accessed) == [0, 0];
+            assert_eq!(untouched, option == "--open-noatime", "{option}");
+            fs::remove_dir_all(to).expect("a copy to remove");
+        });
+    }
+}
+
+#[test]
 fn dry_run_changes_no_directory() {
     let scratch = Scratch::new();
     Tree::of([Node::dir("d")]).plant(&scratch.src());

@@ -192,6 +192,9 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         times: attributes.times,
         // As with rsync: a backup beside its original changes its directory's time in any case.
         omit_dir_times: attributes.omit_dir_times || writing.backup && writing.backup_dir.is_none(),
+        omit_link_times: attributes.omit_link_times,
+        executability: attributes.executability,
+        open_noatime: attributes.open_noatime,
         owner: attributes.owner,
         group: attributes.group,
         acls: attributes.acls,

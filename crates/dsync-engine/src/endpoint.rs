@@ -416,6 +416,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
         one_file_system: options.one_file_system,
         filter: compile(options)?,
         readers: dsync_fs::walk::default_readers(),
+        open_noatime: options.open_noatime,
     };
     let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let walk = Walk::open(&operands, walk_options).map_err(|error| match error {

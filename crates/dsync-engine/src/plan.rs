@@ -236,6 +236,8 @@ impl Policy {
         }
         if !self.options.times {
             changes.insert(Changes::TIME_NOW);
+        } else if !self.keeps_time(entry) {
+            changes.insert(Changes::TIME);
         }
     }
 
@@ -252,7 +254,7 @@ impl Policy {
             changes.insert(Changes::TIME);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        if self.options.perms && !is_link && existing.mode != entry.attributes.mode {
+        if !is_link && self.mode(entry, existing.mode) != existing.mode {
             changes.insert(Changes::PERMS);
         }
         if mapped.uid.is_some_and(|uid| uid != existing.uid) {
@@ -278,19 +280,43 @@ impl Policy {
     fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, existing_mode: Option<u16>) -> Wanted {
         let mode = match (&entry.kind, existing_mode) {
             (EntryKind::Symlink { .. }, _) => None,
+            (_, Some(mode)) => Some(self.mode(entry, mode)),
             _ if self.options.perms => Some(entry.attributes.mode),
-            (_, Some(mode)) => Some(mode),
             (_, None) => Some(entry.attributes.mode & 0o777 & !self.umask),
         };
         let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
         Wanted { mode, mtime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
     }
 
+    /// The permissions of an entry that has `existing`.
+    fn mode(&self, entry: Subject<'_>, existing: u16) -> u16 {
+        if self.options.perms {
+            return entry.attributes.mode;
+        }
+        if !self.options.executability || !matches!(entry.kind, EntryKind::File { .. }) {
+            return existing;
+        }
+        match (entry.attributes.mode & EXECUTES != 0, existing & EXECUTES != 0) {
+            (false, _) => existing & !EXECUTES,
+            // Who may read it may execute it.
+            (true, false) => existing | (existing >> 2 & EXECUTES),
+            (true, true) => existing,
+        }
+    }
+
     /// True when the entry's modification time is preserved.
     fn keeps_time(&self, entry: Subject<'_>) -> bool {
-        self.options.times && !(self.options.omit_dir_times && matches!(entry.kind, EntryKind::Directory))
+        self.options.times
+            && match entry.kind {
+                EntryKind::Directory => !self.options.omit_dir_times,
+                EntryKind::Symlink { .. } => !self.options.omit_link_times,
+                _ => true,
+            }
     }
 }
+
+/// Permissions to execute, of anybody.
+const EXECUTES: u16 = 0o111;
 
 /// Access control lists are the same but for what the permission bits say, which are compared themselves.
 fn same_lists(a: &Extended, b: &Extended, mode: u16) -> bool {

@@ -332,7 +332,24 @@ impl Dir {
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another
     /// type, a link included (see [`is_wrong_type`]).
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
+        self.open_source_with(name, OFlags::empty())
+    }
+
+    /// As [`open_source`](Self::open_source), but reading does not change when the file was last read. Only
+    /// its owner and root may ask for that; for others it is as `open_source`.
+    ///
+    /// # Errors
+    /// As `open_source`.
+    pub fn open_source_noatime(&self, name: &Component) -> io::Result<SourceFile> {
+        match self.open_source_with(name, OFlags::NOATIME) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => self.open_source(name),
+            result => result,
+        }
+    }
+
+    fn open_source_with(&self, name: &Component, extra: OFlags) -> io::Result<SourceFile> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = flags | extra;
         let fd = match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
             Err(error) => match Errno::from_io_error(&error) {
                 // A link; a socket or a device without a driver.

@@ -50,6 +50,8 @@ pub struct WalkOptions {
     pub filter: FilterSet,
     /// Threads that read directories before they are wanted; the one who wants them reads as well.
     pub readers: usize,
+    /// Read files without changing when they were last read, where that is allowed.
+    pub open_noatime: bool,
 }
 
 /// The number of [`readers`](WalkOptions::readers) that a machine has a use for: one for each processor, so

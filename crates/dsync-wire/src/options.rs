@@ -19,6 +19,10 @@ pub struct SyncOptions {
     pub times: bool,
     /// Do not set times of directories (`-O`).
     pub omit_dir_times: bool,
+    /// Do not set times of symbolic links (`-J`).
+    pub omit_link_times: bool,
+    /// Without `perms`: of files that exist, make equal whether they can be executed (`-E`).
+    pub executability: bool,
     /// Make owners equal (`-o`); takes effect only where the destination may change owners.
     pub owner: bool,
     /// Make groups equal (`-g`); without privileges only to groups the user is in.
@@ -85,6 +89,9 @@ pub struct SyncOptions {
     /// Do not cross filesystem boundaries in the source, and leave mount points at the destination alone
     /// when deleting (`-x`).
     pub one_file_system: bool,
+    /// Read files of the source without changing when they were last read, where that is allowed
+    /// (`--open-noatime`).
+    pub open_noatime: bool,
     /// When is data on the disk.
     pub durability: Durability,
     /// How frames are compressed.

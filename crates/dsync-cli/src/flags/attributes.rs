@@ -102,6 +102,19 @@ pub(crate) struct Attributes {
     /// Leave the times of directories alone
     #[arg(short = 'O', long)]
     pub(crate) omit_dir_times: bool,
+    /// Leave the times of symbolic links alone
+    #[arg(short = 'J', long)]
+    pub(crate) omit_link_times: bool,
+    /// Without --perms: make equal whether existing files can be executed
+    ///
+    /// Who may read a file may execute it where the source has it executable, and nobody where it has not.
+    #[arg(short = 'E', long)]
+    pub(crate) executability: bool,
+    /// Read files of the source without changing their access times
+    ///
+    /// Where the reader is root or owns them; others are read as usual.
+    #[arg(long)]
+    pub(crate) open_noatime: bool,
 }
 
 impl Group for Attributes {
@@ -121,6 +134,9 @@ impl Group for Attributes {
             ("specials", &mut self.specials),
             ("numeric_ids", &mut self.numeric_ids),
             ("omit_dir_times", &mut self.omit_dir_times),
+            ("omit_link_times", &mut self.omit_link_times),
+            ("executability", &mut self.executability),
+            ("open_noatime", &mut self.open_noatime),
         ]
     }
 }

@@ -76,7 +76,10 @@ impl DirRef {
     /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also when the directory itself
     /// is gone.
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
-        self.first_found(name, |dir| dir.open_source(name))
+        self.first_found(name, |dir| match self.shared().options.open_noatime {
+            true => dir.open_source_noatime(name),
+            false => dir.open_source(name),
+        })
     }
 
     /// Reads a symbolic link of the directory.

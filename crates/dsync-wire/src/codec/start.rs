@@ -326,6 +326,9 @@ impl SyncOptions {
             keep_dirlinks,
             safe_links,
             ignore_missing_args,
+            omit_link_times,
+            executability,
+            open_noatime,
             min_size: _,
             max_size: _,
             modify_window: _,
@@ -378,6 +381,9 @@ impl SyncOptions {
             keep_dirlinks,
             safe_links,
             ignore_missing_args,
+            omit_link_times,
+            executability,
+            open_noatime,
         ]
     }
 }
@@ -400,4 +406,4 @@ const FROM_NUMBERS: u8 = 2;
 const TO_NUMBER: u8 = 4;
 
 /// Number of switches among the options.
-const SWITCHES: usize = 31;
+const SWITCHES: usize = 34;

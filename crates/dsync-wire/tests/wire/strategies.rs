@@ -185,7 +185,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     (
-        any::<[bool; 31]>(),
+        any::<[bool; 34]>(),
         option::of(delete_limit()),
         (
             select(vec![DeleteTiming::After, DeleteTiming::During]),
@@ -251,6 +251,9 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     xattrs: on[27],
                     durability,
                     compression,
+                    omit_link_times: on[31],
+                    executability: on[32],
+                    open_noatime: on[33],
                     mode_rules,
                     id_rules,
                     writing,
