@@ -134,7 +134,7 @@ fn list_kept(session: &Session) {
 
 /// `Segment` of an entry: attempt 0, one segment of 2^20 bytes, number 0.
 fn segment(entry: u64, file_len: u64) -> Vec<u8> {
-    Message::new(66).int(entry).byte(0).int(file_len).byte(20).int(0).int(0).frame()
+    Message::new(66).int(entry).byte(0).bytes(&[0; 16]).int(file_len).byte(20).int(0).int(0).frame()
 }
 
 /// `Tokens` with these bytes, raw.
@@ -481,7 +481,7 @@ fn content_that_does_not_fit_ends_the_run() {
         ("entry id 18446744073709551615 out of range", |s| {
             list_new(s);
             let lane = s.lane(0);
-            s.lanes.send(lane, &Session::file_end(u64::MAX, 0, &[0; 32]));
+            s.lanes.send(lane, &Session::file_end(u64::MAX, 0));
         }),
         ("entry id 2 out of range", |s| {
             list_new(s);
@@ -491,7 +491,10 @@ fn content_that_does_not_fit_ends_the_run() {
         ("attempt not asked for", |s| {
             list_new(s);
             let lane = s.lane(0);
-            s.lanes.send(lane, &Message::new(66).int(1).byte(9).int(5).byte(20).int(0).int(0).frame());
+            s.lanes.send(
+                lane,
+                &Message::new(66).int(1).byte(9).bytes(&[0; 16]).int(5).byte(20).int(0).int(0).frame(),
+            );
         }),
         ("file size 9223372036854775808 exceeds the limit", |s| {
             list_new(s);
@@ -501,12 +504,27 @@ fn content_that_does_not_fit_ends_the_run() {
         ("lies outside a file of 5 bytes", |s| {
             list_new(s);
             let lane = s.lane(0);
-            s.lanes.send(lane, &Message::new(66).int(1).byte(0).int(5).byte(20).int(1).int(0).frame());
+            s.lanes.send(
+                lane,
+                &Message::new(66).int(1).byte(0).bytes(&[0; 16]).int(5).byte(20).int(1).int(0).frame(),
+            );
         }),
         ("segment", |s| {
             list_new(s);
             let lane = s.lane(0);
-            s.lanes.send(lane, &Message::new(66).int(1).byte(0).int(5).byte(63).int(0).int(0).frame());
+            s.lanes.send(
+                lane,
+                &Message::new(66).int(1).byte(0).bytes(&[0; 16]).int(5).byte(63).int(0).int(0).frame(),
+            );
+        }),
+        ("segment 0 came twice", |s| {
+            list_new(s);
+            let lane = s.lane(0);
+            for _ in 0..2 {
+                s.lanes.send(lane, &segment(1, 3));
+                s.lanes.send(lane, &tokens(b"\x0cabc"));
+                s.lanes.send(lane, &Message::new(68).byte(1).bytes(&[0; 32]).frame());
+            }
         }),
         ("segments disagree on the file", |s| {
             list_new(s);
@@ -528,7 +546,7 @@ fn tokens_that_do_not_make_the_file_end_the_run() {
             let lane = s.lane(0);
             s.lanes.send(lane, &segment(1, 5));
             s.lanes.send(lane, &tokens(b"\x0cabc"));
-            s.lanes.send(lane, &Message::new(68).byte(1).frame());
+            s.lanes.send(lane, &Message::new(68).byte(1).bytes(&[0; 32]).frame());
         }),
         ("leaves the segment", |s| {
             list_new(s);
@@ -998,7 +1016,7 @@ fn hello_and_start_are_held_to_the_format() {
         }),
         ("number of filters", |s| {
             s.control(&hello(1));
-            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 9]);
+            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 15]);
             s.control(&start.int(1 << 20).frame());
         }),
     ];

@@ -1,9 +1,14 @@
 //! Connections that break: the run goes on over another one.
 
-use std::{fs, thread, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use dsync_tests::{
-    Node, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, run::send, scratch::slash,
+    Node, Outcome, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, run::send, scratch::slash,
 };
 use rustix::process::Signal;
 
@@ -55,6 +60,138 @@ fn killed_processes_do_not_end_a_run() {
         );
         assert!(outcome.stdout_text().contains("The connection was lost once"), "{}", outcome.account());
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
+}
+
+/// A file of 16 segments, and a run that carries it in about two seconds.
+fn one_large_file(scratch: &Scratch) {
+    Tree::of([Node::file("large", 7, FILE_LEN)]).plant(&scratch.src());
+}
+
+const FILE_LEN: u64 = 64 << 20;
+
+/// Starts a slow push of the large file and kills the remote end when a third of it is there.
+fn interrupted(scratch: &Scratch, via: Via, options: &[&str]) -> Outcome {
+    let sshd = Sshd::shared();
+    let remote = sshd.remote();
+    let run = sshd.run_serving(via, &remote.script).args(["-av", "--stats", "--timeout=4", "--bwlimit=32m"]);
+    let run = run.args(options).arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+    let running = run.start();
+    let id = remote.wait_for_id();
+    // Head, key and six segments.
+    wait_for(|| notes(&scratch.dst()).is_some_and(|notes| notes.len() >= 8 * 64));
+    send(id, Signal::KILL);
+    running.wait()
+}
+
+/// Pushes without haste or interruption; how many bytes of the file crossed.
+fn pushed_again(scratch: &Scratch) -> u64 {
+    let run = Sshd::shared().run(Via::Ssh).args(["-a", "--stats"]);
+    let run = run.arg(slash(&scratch.src())).arg(Sshd::shared().operand(scratch.dst()));
+    let outcome = run.run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(hidden(&scratch.dst()), 0, "something is left");
+    outcome.stat("Literal data")
+}
+
+fn hidden(dir: &Path) -> usize {
+    let names = fs::read_dir(dir).expect("the destination").flatten();
+    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".dsync-")).count()
+}
+
+fn kept(dir: &Path, prefix: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(dir).ok()?.flatten();
+    entries
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
+}
+
+fn notes(dir: &Path) -> Option<Vec<u8>> {
+    fs::read(kept(dir, ".dsync-note-")?).ok()
+}
+
+#[test]
+fn an_unfinished_file_is_taken_up_where_it_stood() {
+    needs_dsync!();
+    for via in [Via::Ssh, Via::Quic] {
+        let scratch = Scratch::new();
+        one_large_file(&scratch);
+        let outcome = interrupted(&scratch, via, &[]).expect_code(0);
+        // Six segments of 4 MiB were there.
+        let literal = outcome.stat("Literal data");
+        assert!(literal <= FILE_LEN - 6 * (4 << 20), "{literal} bytes came again\n{}", outcome.account());
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        assert_eq!(hidden(&scratch.dst()), 0);
+    }
+}
+
+#[test]
+fn a_run_that_gave_up_keeps_its_part_for_the_next() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    one_large_file(&scratch);
+    let outcome = interrupted(&scratch, Via::Ssh, &["--retries=0"]);
+    assert!(matches!(outcome.code(), Some(10 | 12 | 30)), "{}", outcome.account());
+    assert!(outcome.stderr_text().contains("run the same command again"), "{}", outcome.account());
+    assert_eq!(fs::read_dir(scratch.dst()).expect("the destination").count(), 2, "the part and its notes");
+    assert!(pushed_again(&scratch) <= FILE_LEN - 6 * (4 << 20));
+}
+
+#[test]
+fn a_source_file_that_changed_since_is_sent_anew() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    one_large_file(&scratch);
+    let _ = interrupted(&scratch, Via::Ssh, &["--retries=0"]);
+    let file = scratch.src().join("large");
+    let mtime = fs::metadata(&file).expect("the file").modified().expect("its time");
+    let mut content = fs::read(&file).expect("the file");
+    content[5] ^= 1;
+    fs::write(&file, content).expect("the file");
+    // Only the change time tells.
+    fs::File::options().write(true).open(&file).and_then(|file| file.set_modified(mtime)).expect("its time");
+    assert_eq!(pushed_again(&scratch), FILE_LEN);
+}
+
+/// What happens to a file's bytes.
+type Damage = fn(&mut Vec<u8>);
+
+#[test]
+fn a_damaged_part_costs_time_only() {
+    needs_dsync!();
+    let damage: [(&str, Damage); 3] = [
+        (".dsync-part-", |bytes| bytes[5] ^= 1),
+        (".dsync-note-", |bytes| bytes[3 * 64 + 20] ^= 1),
+        (".dsync-note-", |bytes| bytes.truncate(30)),
+    ];
+    for (name, damage) in damage {
+        let scratch = Scratch::new();
+        one_large_file(&scratch);
+        let _ = interrupted(&scratch, Via::Ssh, &["--retries=0"]);
+        let path = kept(&scratch.dst(), name).expect("what was kept");
+        let mut bytes = fs::read(&path).expect("what was kept");
+        damage(&mut bytes);
+        fs::write(&path, bytes).expect("what was kept");
+        assert!(pushed_again(&scratch) > FILE_LEN - 16 * (4 << 20));
+    }
+}
+
+#[test]
+fn without_partial_an_interrupted_run_leaves_nothing() {
+    needs_dsync!();
+    for (options, left) in [(&["--no-partial"][..], 0), (&["--partial"], 2), (&[], 0)] {
+        let scratch = Scratch::new();
+        one_large_file(&scratch);
+        let run = Sshd::shared().run(Via::Ssh).args(["-a", "--bwlimit=32m"]).args(options);
+        let from = Sshd::shared().operand(slash(&scratch.src()));
+        let running = run.arg(from).arg(scratch.dst()).start();
+        wait_for(|| {
+            let entries = fs::read_dir(scratch.dst()).into_iter().flatten().flatten();
+            entries.filter_map(|entry| entry.metadata().ok()).any(|found| found.len() > 24 << 20)
+        });
+        running.signal(Signal::INT);
+        let _ = running.wait().expect_code(20);
+        assert_eq!(hidden(&scratch.dst()), left, "{options:?}");
     }
 }
 

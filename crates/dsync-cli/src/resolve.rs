@@ -9,7 +9,7 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, AlternateUse, Alternates, Backup, Compression, ConnectOptions, DeleteLimit, DeleteTiming,
-    Destination, Durability, EventLevel, IdRule, Job, Operand, RemoteHost, Source, SyncOptions,
+    Destination, Durability, EventLevel, IdRule, Job, KeepPartial, Operand, RemoteHost, Source, SyncOptions,
     TransportChoice, WritePolicy,
 };
 
@@ -229,6 +229,11 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         mkpath: writing.mkpath,
         dry_run: writing.dry_run,
         one_file_system: selection.one_file_system > 0,
+        keep_partial: match (writing.partial, writing.no_partial) {
+            (true, _) => KeepPartial::Always,
+            (false, true) => KeepPartial::Never,
+            (false, false) => KeepPartial::OnLostConnection,
+        },
         durability: report.durability,
         compression: compression(flags)?,
         mode_rules: attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect(),

@@ -26,6 +26,19 @@ impl Key {
         Self(*hasher.finalize().as_bytes())
     }
 
+    /// Takes a key as it was kept.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key's bytes, to verify later what was hashed with it.
+    ///
+    /// # Security
+    /// Short sums made with the key are evidence only as long as nobody else knows it.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Starts a keyed BLAKE3 hasher.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.0)

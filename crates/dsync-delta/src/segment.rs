@@ -130,6 +130,15 @@ pub enum SegmentError {
 pub struct SegmentValue(Value);
 
 impl SegmentValue {
+    /// The value's bytes, to be compared with those of the same segment under the same key: they depend on
+    /// where in the file the segment lies and on whether it is the only one.
+    pub fn to_bytes(self) -> [u8; 32] {
+        match self.0 {
+            Value::Root(root) => *root.as_bytes(),
+            Value::Subtree(value) => value,
+        }
+    }
+
     /// The value of a file's only segment.
     pub(crate) fn root(root: FileRoot) -> Self {
         Self(Value::Root(root))

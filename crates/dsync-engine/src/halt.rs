@@ -130,6 +130,11 @@ impl Halt {
         self.stopped.load(Ordering::Acquire)
     }
 
+    /// True when the run ended with an error like this.
+    pub(crate) fn ended_with(&self, like: impl FnOnce(&SyncError) -> bool) -> bool {
+        lock(&self.end).first.as_ref().is_some_and(like)
+    }
+
     /// The error that ended the run, if one did.
     pub(crate) fn into_result(self) -> Result<(), SyncError> {
         match self.end.into_inner().unwrap_or_else(PoisonError::into_inner).first {

@@ -17,6 +17,7 @@ pub mod observe;
 pub mod operand;
 mod plan;
 mod reconnect;
+mod runs;
 mod session;
 mod source;
 pub mod summary;
@@ -31,7 +32,7 @@ pub use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{
         AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, IdMatch, IdRule, IdTarget, ModeRule, SyncOptions, WritePolicy,
+        FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
     version::VERSION as PROTOCOL_VERSION,
 };

@@ -25,6 +25,7 @@ pub mod extended;
 pub mod extents;
 pub mod filter;
 pub mod ids;
+pub mod kept;
 pub mod list_ahead;
 pub mod metadata;
 mod names;
@@ -49,6 +50,7 @@ pub use crate::{
     extents::{CopyError, Patched, Sharing},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,
+    kept::{KeptNames, Notes, is_kept_name},
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,

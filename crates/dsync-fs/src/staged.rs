@@ -33,9 +33,9 @@ use crate::{
 /// [`prepare`](StagedFile::prepare) it vanishes.
 #[derive(Debug)]
 pub struct StagedFile {
-    dir: Arc<Dir>,
+    pub(crate) dir: Arc<Dir>,
     /// `None` when the content is written into the target itself.
-    temp: Option<TempName>,
+    pub(crate) temp: Option<TempName>,
     fd: OwnedFd,
     target: Component,
 }
@@ -65,10 +65,21 @@ enum LastStep {
 
 /// A name that is removed from its directory when dropped.
 #[derive(Debug)]
-struct TempName {
+pub(crate) struct TempName {
     dir: Arc<Dir>,
     name: Component,
     armed: bool,
+}
+
+impl TempName {
+    pub(crate) fn new(dir: &Arc<Dir>, name: Component) -> Self {
+        Self { dir: Arc::clone(dir), name, armed: true }
+    }
+
+    /// Leaves the file where it is.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+    }
 }
 
 impl Drop for TempName {
@@ -89,8 +100,11 @@ impl StagedFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = temp_name()?;
         let fd = retry(|| openat(&**dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        let temp = TempName { dir: Arc::clone(dir), name, armed: true };
-        Ok(Self { dir: Arc::clone(dir), temp: Some(temp), fd, target })
+        Ok(Self::assemble(TempName::new(dir, name), fd, target))
+    }
+
+    pub(crate) fn assemble(temp: TempName, fd: OwnedFd, target: Component) -> Self {
+        Self { dir: Arc::clone(&temp.dir), temp: Some(temp), fd, target }
     }
 
     /// Opens the regular file `target` of `dir` itself: what is written is seen at once, and stays when this is
@@ -148,16 +162,7 @@ impl StagedFile {
     /// # Errors
     /// What the system says, e.g. `ENOSPC`, `EFBIG`.
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut written = 0;
-        while written < data.len() {
-            match rustix::io::pwrite(&self.fd, &data[written..], offset + written as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => written += count,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        write_all_at(self.fd.as_fd(), offset, data)
     }
 
     /// Reads back what was written; returns less than `buf.len()` only where the file ends.
@@ -324,12 +329,30 @@ impl PreparedFile {
     }
 }
 
+/// Writes all of `data` at `offset`.
+pub(crate) fn write_all_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::Result<()> {
+    let mut written = 0;
+    while written < data.len() {
+        match rustix::io::pwrite(fd, &data[written..], offset + written as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => written += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// True for names that this crate gives to temporary files. Such entries are never copied, and a run
 /// that holds the directory's lock may remove them.
 pub fn is_temp_name(name: &[u8]) -> bool {
-    name.strip_prefix(TEMP_PREFIX).is_some_and(|random| {
-        random.len() == TEMP_RANDOM_DIGITS
-            && random.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    is_hex_name(TEMP_PREFIX, name)
+}
+
+/// True for a prefix and 32 lower-case hexadecimal digits.
+pub(crate) fn is_hex_name(prefix: &[u8], name: &[u8]) -> bool {
+    name.strip_prefix(prefix).is_some_and(|digits| {
+        digits.len() == HEX_DIGITS && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
@@ -339,15 +362,20 @@ pub fn is_temp_name(name: &[u8]) -> bool {
 /// # Errors
 /// What the system says when it has no random numbers.
 pub fn temp_name() -> io::Result<Component> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut random = [0u8; TEMP_RANDOM_DIGITS / 2];
+    let mut random = [0u8; HEX_DIGITS / 2];
     let mut filled = 0;
     while filled < random.len() {
         filled += retry(|| getrandom(&mut random[filled..], GetRandomFlags::empty()))?;
     }
-    let mut name = Vec::with_capacity(TEMP_PREFIX.len() + TEMP_RANDOM_DIGITS);
-    name.extend_from_slice(TEMP_PREFIX);
-    for byte in random {
+    hex_name(TEMP_PREFIX, random)
+}
+
+/// A prefix and 16 bytes in hexadecimal digits.
+pub(crate) fn hex_name(prefix: &[u8], bytes: [u8; HEX_DIGITS / 2]) -> io::Result<Component> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut name = Vec::with_capacity(prefix.len() + HEX_DIGITS);
+    name.extend_from_slice(prefix);
+    for byte in bytes {
         name.push(DIGITS[usize::from(byte >> 4)]);
         name.push(DIGITS[usize::from(byte & 15)]);
     }
@@ -356,4 +384,4 @@ pub fn temp_name() -> io::Result<Component> {
 
 const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
 
-const TEMP_RANDOM_DIGITS: usize = 32;
+const HEX_DIGITS: usize = 32;

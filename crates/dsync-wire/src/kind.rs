@@ -64,6 +64,8 @@ kinds! { CONTROL,
     BYE = 19, "Bye";
     /// [`ControlMessage::Refine`]
     REFINE = 20, "Refine";
+    /// [`ControlMessage::Rest`]
+    REST = 21, "Rest";
 }
 
 kinds! { DATA,
@@ -133,6 +135,7 @@ impl ControlMessage {
             Self::Alive => Kind::ALIVE,
             Self::Bye => Kind::BYE,
             Self::Refine(_) => Kind::REFINE,
+            Self::Rest(_) => Kind::REST,
         }
     }
 

@@ -94,6 +94,13 @@ pub const MAX_SUMS: usize = 256 << 10;
 /// Signatures that are announced and not yet complete in one session: bounds the source's table of them.
 pub const MAX_OPEN_SIGNATURES: usize = 1024;
 
+/// Runs of segments in one `Rest` message: what is missing of an interrupted file is one run at its end and a
+/// few before it.
+pub const MAX_REST_RUNS: usize = 256;
+
+/// `Rest` messages of one session whose request has not followed.
+pub const MAX_OPEN_RESTS: usize = 1024;
+
 /// Bytes of the longest block; a segment's lead is shorter.
 pub const MAX_BLOCK_LEN: u32 = 4 << 20;
 

@@ -11,12 +11,12 @@
 //! ```text
 //! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
 //! source                Tops, IdName*, Listing*, Problem*, ListingEnd, Refine*
-//! destination           (Need | NeedDelta Sums*)*, ListingDone*, NeedsEnd, Event*, Progress*
+//! destination           (Rest? (Need | NeedDelta Sums*))*, ListingDone*, NeedsEnd, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
 //! ```
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot, SumsFormat};
@@ -63,6 +63,9 @@ pub enum ControlMessage {
     },
     /// The destination wants this file as a delta; its sums follow in [`ControlMessage::Sums`].
     NeedDelta(NeedDelta),
+    /// Of the file that is asked for next by this number and attempt, the destination has some segments: it wants
+    /// the rest, unless the source's file is another by now.
+    Rest(Rest),
     /// A part of the signature announced by the last `NeedDelta` of this entry.
     Sums(Sums),
     /// Every file of one `Listing` message has arrived, failed or needs nothing: the source may forget
@@ -102,8 +105,9 @@ pub enum DataMessage {
     Tokens(Packed),
     /// Nothing more comes for the segment.
     SegmentEnd {
-        /// False when the source could not read it to its end: a [`FileOutcome::Failed`] follows.
-        complete: bool,
+        /// The segment's value under the session's key; `None` when the source could not read it to its end:
+        /// a [`FileEnd`] that says so follows.
+        value: Option<[u8; 32]>,
     },
     /// The file's outcome; may overtake segments on other lanes.
     FileEnd(FileEnd),
@@ -453,6 +457,26 @@ pub struct Sums {
     pub last: bool,
 }
 
+/// What a file's content and attributes were when it was opened, as the source alone can read it: equal states
+/// mean that the file was not touched in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileState(pub [u8; 16]);
+
+/// The segments that the destination still wants of a file that it has a part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rest {
+    /// The file.
+    pub entry: EntryId,
+    /// The attempt of the request that follows.
+    pub attempt: u8,
+    /// The state that the part is of. If the file has another, all of it is sent.
+    pub state: FileState,
+    /// Log2 of the segment length that it is cut in.
+    pub length_log2: u8,
+    /// Runs of wanted segments, ascending and apart, at least 1 and at most [`crate::limits::MAX_REST_RUNS`].
+    pub runs: Vec<Range<u64>>,
+}
+
 /// The header of one segment.
 ///
 /// Segments cut a file in pieces of `2^length_log2` bytes; each may travel on another lane. The tokens
@@ -465,6 +489,8 @@ pub struct Segment {
     pub entry: EntryId,
     /// The attempt of the request that this answers: tokens of an older request are void.
     pub attempt: u8,
+    /// The state of the file, equal in all its segments.
+    pub state: FileState,
     /// Length of the new file, equal in all its segments.
     pub file_len: u64,
     /// Log2 of the segment length, equal in all segments of a file.
@@ -482,11 +508,12 @@ pub struct FileEnd {
     pub entry: EntryId,
     /// As in its segments.
     pub attempt: u8,
-    /// What became of it.
-    pub outcome: FileOutcome,
+    /// The modification time when it was read, without a change; or why it could not be read as one
+    /// consistent state.
+    pub outcome: Result<Timestamp, Cause>,
 }
 
-/// What became of reading one file.
+/// What became of reading one small file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOutcome {
     /// Read without a change.

@@ -92,6 +92,8 @@ pub struct SyncOptions {
     /// Read files of the source without changing when they were last read, where that is allowed
     /// (`--open-noatime`).
     pub open_noatime: bool,
+    /// Which unfinished files outlive the run.
+    pub keep_partial: KeepPartial,
     /// When is data on the disk.
     pub durability: Durability,
     /// How frames are compressed.
@@ -211,6 +213,21 @@ pub enum AlternateUse {
     Copy = 1,
     /// It gets another name (`--link-dest`).
     Link = 2,
+}
+
+/// Which unfinished files outlive a run, for the next to go on with. Wire values are the discriminants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum KeepPartial {
+    /// Those of a run that lost its connection. Default: that run is going to be repeated, by itself or by
+    /// whoever started it.
+    #[default]
+    OnLostConnection = 0,
+    /// Those of every run that ends early (`--partial`).
+    Always = 1,
+    /// None (`--no-partial`).
+    Never = 2,
 }
 
 /// How data frames are compressed.

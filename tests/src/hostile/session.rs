@@ -198,9 +198,9 @@ impl Session {
         Message::new(65).raw(&record).frame()
     }
 
-    /// A `FileEnd` with a root.
-    pub fn file_end(entry: u64, attempt: u8, root: &[u8; 32]) -> Vec<u8> {
-        Message::new(69).int(entry).byte(attempt).byte(0).sint(1_000_000_000).int(0).bytes(root).frame()
+    /// A `FileEnd` of a file that was read.
+    pub fn file_end(entry: u64, attempt: u8) -> Vec<u8> {
+        Message::new(69).int(entry).byte(attempt).byte(0).sint(1_000_000_000).int(0).frame()
     }
 
     /// Sends a sign of life below the messages.
@@ -228,10 +228,12 @@ pub fn start(order: Order<'_>, switches: u64) -> Vec<u8> {
     };
     // Lanes, switches, no deletion limit, deletion at the end.
     let message = message.int(4).int(switches).byte(0).byte(0);
-    // Any size, no window of times.
-    let message = message.int(0).byte(0).byte(0);
-    // No syncs, no compression, all events, no mode rules, no filters.
-    message.byte(2).byte(1).byte(2).int(0).int(0).frame()
+    // Any size, no window of times, parts kept as a rule.
+    let message = message.int(0).byte(0).byte(0).byte(0);
+    // No syncs, no compression, all events, no rules for modes and owners.
+    let message = message.byte(2).byte(1).byte(2).int(0).int(0);
+    // Not in place, nothing reserved, no backups, no alternate directories, no filters.
+    message.byte(0).byte(0).byte(0).byte(0).int(0).frame()
 }
 
 /// Switches of `-a --delete`: recursive, links, perms, times, owner, group, devices, specials, delete.

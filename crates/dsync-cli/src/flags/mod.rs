@@ -136,6 +136,7 @@ impl Flags {
         }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
+        self.writing.no_partial = negation::is_off(matches, "partial");
         self.output.plain_numbers = negation::is_off(matches, "human_readable");
         self.selection.order = rules_in_order(matches);
     }

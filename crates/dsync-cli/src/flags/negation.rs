@@ -96,7 +96,7 @@ const IMPLIED: &[(&str, &[&str])] = &[
     ("usermap", &["owner"]),
     ("groupmap", &["group"]),
     ("devices_specials", &["devices", "specials"]),
-    ("partial_progress", &["progress"]),
+    ("partial_progress", &["progress", "partial"]),
     ("info", &["progress"]),
     ("delete_during", &["delete"]),
     ("delete_after", &["delete"]),

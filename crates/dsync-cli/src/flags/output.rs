@@ -36,9 +36,7 @@ pub(crate) struct Output {
     /// takes it away. When standard error is not a terminal there is none.
     #[arg(long)]
     pub(crate) progress: bool,
-    /// Same as --progress
-    ///
-    /// rsync's -P is also --partial; dsync removes unfinished files and starts them again the next time.
+    /// Same as --partial --progress
     #[arg(short = 'P')]
     pub(crate) partial_progress: bool,
     /// rsync's name for --progress: progress or progress2

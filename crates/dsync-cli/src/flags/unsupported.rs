@@ -154,8 +154,7 @@ static TABLE: &[Foreign] = &[
     option("only-write-batch"),
     option("out-format").or(&["log-format"]).advice("use -i or -v"),
     option("outbuf").advice(LEAVE_OUT),
-    option("partial").negatable().advice("files that were finished are kept; run the same command again"),
-    option("partial-dir").advice("files that were finished are kept; run the same command again"),
+    option("partial-dir").advice("use --partial: unfinished files have hidden names of their own"),
     option("password-file").advice(NO_DAEMON),
     option("protocol").advice("leave it out: both ends agree by themselves"),
     option("prune-empty-dirs").letter('m').negatable(),
@@ -198,7 +197,7 @@ mod tests {
         insecure-links ipv4 ipv6 itemize-changes keep-dirlinks link-dest links list-only log-file log-file-format \
         max-alloc max-delete max-size min-size mkpath modify-window munge-links no-i-r no-implied-dirs \
         no-inc-recursive no-motd no-W no-whole-file numeric-ids old-args old-d old-dirs omit-dir-times \
-        omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial partial-dir \
+        omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial-dir \
         password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch recursive \
         relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only skip-compress \
         sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \

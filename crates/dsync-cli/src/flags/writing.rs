@@ -62,6 +62,18 @@ pub(crate) struct Writing {
     /// With --link-dest=../yesterday each run makes a whole tree that takes only the space of what changed.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
     pub(crate) link_dest: Vec<OsString>,
+    /// Keep unfinished files when the run ends early, however it ends
+    ///
+    /// The next run goes on where they stand if the source has not changed, after verifying what is there. They
+    /// wait beside their targets under hidden names of dsync's own (.dsync-part-*, with notes in .dsync-note-*); no
+    /// target ever holds half a file. Without this option they are kept when the connection is lost, and removed
+    /// when the run is interrupted or fails; with --no-partial they are always removed. --delete removes those
+    /// that nothing in the source asks for. Local runs keep none.
+    #[arg(long)]
+    pub(crate) partial: bool,
+    /// True when `--no-partial` came after all `--partial`.
+    #[arg(skip)]
+    pub(crate) no_partial: bool,
     /// When data is on the disk: batch, file or none
     ///
     /// batch, the default, syncs in groups: exit code 0 means that everything survives a power cut. file also
@@ -92,6 +104,7 @@ impl Group for Writing {
         vec![
             ("dry_run", &mut self.dry_run),
             ("mkpath", &mut self.mkpath),
+            ("partial", &mut self.partial),
             ("keep_dirlinks", &mut self.keep_dirlinks),
             ("inplace", &mut self.inplace),
             ("preallocate", &mut self.preallocate),

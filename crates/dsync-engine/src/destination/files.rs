@@ -13,7 +13,7 @@ use dsync_delta::{Layout, Signature};
 use dsync_fs::{Component, Dir, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
-    message::{Cause, ControlMessage, EntryId, FileOutcome, Operation, Segment},
+    message::{Cause, ControlMessage, EntryId, Operation, Segment, Timestamp},
 };
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     credit::PartTicket,
     delete::{self, Doomed, Protection},
     directory::Directory,
+    kept::Part,
     stage::{self, Stage, Verdict},
 };
 use crate::{SyncError, halt::lock};
@@ -40,6 +41,8 @@ pub(super) struct Pending {
     pub(super) circumstances: Circumstances,
     /// The directory that has the file's name until then, and what of it must not be removed.
     displaced: OnceLock<Displaced>,
+    /// A delta to an old file may pay.
+    pub(super) has_basis: bool,
     transfer: Mutex<Transfer>,
 }
 
@@ -73,8 +76,10 @@ struct Transfer {
     weak_sums: Option<Signature>,
     /// The layout that the tokens count in when sums of shorter blocks were asked for.
     fine: Option<Layout>,
-    /// The outcome, when it arrived before the first segment.
-    early: Option<FileOutcome>,
+    /// When the source had read it, if that came before the first segment.
+    early: Option<Timestamp>,
+    /// What an earlier run left of it.
+    part: Option<Part>,
 }
 
 /// The old file that a delta refers to.
@@ -105,7 +110,20 @@ impl Pending {
     ) -> Self {
         let (circumstances, displaced, transfer) =
             (Circumstances::default(), OnceLock::new(), Mutex::default());
-        Self { entry, directory, part, name, action, wanted, size, circumstances, displaced, transfer }
+        let has_basis = false;
+        Self {
+            entry,
+            directory,
+            part,
+            name,
+            action,
+            wanted,
+            size,
+            circumstances,
+            displaced,
+            has_basis,
+            transfer,
+        }
     }
 
     /// Lets the file take the name of a directory, which is removed then.
@@ -180,6 +198,24 @@ impl Pending {
         transfer.basis.as_ref().filter(|_| self.circumstances.twin.is_none()).map(|basis| basis.file.stamp())
     }
 
+    /// Notes what an earlier run left of the file, of which the source is about to be told.
+    pub(super) fn set_part(&self, part: Part) {
+        lock(&self.transfer).part = Some(part);
+    }
+
+    /// Leaves what there is of the file where the next run finds it.
+    fn keep(&self) {
+        let (part, stage) = {
+            let mut transfer = lock(&self.transfer);
+            (transfer.part.take(), transfer.stage.take())
+        };
+        if let Some(part) = part.or_else(|| stage.and_then(|stage| stage.take_part()))
+            && let Err(error) = part.keep()
+        {
+            tracing::debug!(%error, "an unfinished file could not be kept");
+        }
+    }
+
     /// The current attempt.
     pub(super) fn attempt(&self) -> u8 {
         lock(&self.transfer).attempt
@@ -205,10 +241,11 @@ impl Pending {
             basis: transfer.basis.clone(),
             fine: transfer.fine,
             clone: transfer.clone.take(),
+            part: transfer.part.take(),
         };
         let stage = Arc::new(Stage::create(site, self, header, sources)?);
-        if let Some(outcome) = transfer.early.take() {
-            stage.set_outcome(outcome);
+        if let Some(mtime) = transfer.early.take() {
+            stage.set_complete(mtime);
         }
         transfer.stage = Some(Arc::clone(&stage));
         Ok(Some(stage))
@@ -219,30 +256,29 @@ impl Pending {
         self: &Arc<Self>,
         site: &Site<'_>,
         attempt: u8,
-        outcome: FileOutcome,
+        outcome: Result<Timestamp, Cause>,
     ) -> Result<Verified, SyncError> {
-        let stage = {
-            let mut transfer = lock(&self.transfer);
-            if attempt != transfer.attempt {
-                return Ok(Verified::Settled);
+        let mut transfer = lock(&self.transfer);
+        if attempt != transfer.attempt {
+            return Ok(Verified::Settled);
+        }
+        match (outcome, transfer.stage.clone()) {
+            (Ok(mtime), Some(stage)) => {
+                drop(transfer);
+                stage.set_complete(mtime);
+                self.verify(site, &stage)
             }
-            match (&outcome, &transfer.stage) {
-                (FileOutcome::Complete { .. }, Some(stage)) => Arc::clone(stage),
-                // The end may overtake the file's only segment.
-                (FileOutcome::Complete { .. }, None) => {
-                    transfer.early = Some(outcome);
-                    return Ok(Verified::Settled);
-                }
-                (FileOutcome::Failed { cause }, _) => {
-                    let cause = *cause;
-                    drop(transfer);
-                    self.give_up_or_retry(site, cause)?;
-                    return Ok(Verified::Settled);
-                }
+            // The end may overtake the file's only segment.
+            (Ok(mtime), None) => {
+                transfer.early = Some(mtime);
+                Ok(Verified::Settled)
             }
-        };
-        stage.set_outcome(outcome);
-        self.verify(site, &stage)
+            (Err(cause), _) => {
+                drop(transfer);
+                self.give_up_or_retry(site, cause)?;
+                Ok(Verified::Settled)
+            }
+        }
     }
 
     /// Checks a staged file once all its segments and its outcome are here.
@@ -251,7 +287,7 @@ impl Pending {
         site: &Site<'_>,
         stage: &Arc<Stage>,
     ) -> Result<Verified, SyncError> {
-        match stage.verdict()? {
+        match stage.verdict() {
             Verdict::Incomplete => return Ok(Verified::Settled),
             Verdict::Good => return Ok(Verified::Good(Arc::clone(stage))),
             Verdict::Mismatch => self.give_up_or_retry(site, Cause::ContentMismatch)?,
@@ -266,6 +302,7 @@ impl Pending {
             let mut transfer = lock(&self.transfer);
             transfer.stage = None;
             transfer.early = None;
+            transfer.part = None;
             transfer.fine = None;
             transfer.weak_sums = None;
             transfer.clone = None;
@@ -364,6 +401,13 @@ impl Files {
     /// The file of this number, unless it has arrived or failed (or was never asked for).
     pub(super) fn get(&self, entry: EntryId) -> Option<Arc<Pending>> {
         lock(&self.by_entry).get(&entry).cloned()
+    }
+
+    /// Leaves unfinished files where the next run finds them; no thread may be writing them any more.
+    pub(super) fn keep_unfinished(&self) {
+        for (_, file) in std::mem::take(&mut *lock(&self.by_entry)) {
+            file.keep();
+        }
     }
 
     fn remove(&self, entry: EntryId) {

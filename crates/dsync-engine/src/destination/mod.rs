@@ -13,6 +13,8 @@ mod directory;
 mod files;
 mod in_place;
 mod inbox;
+mod journal;
+mod kept;
 mod local;
 mod owners;
 mod planner;
@@ -36,7 +38,7 @@ use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withhe
 use dsync_wire::{
     event::Report,
     message::{Cause, ControlMessage, EntryId, Operation, Problem},
-    options::Durability,
+    options::{Durability, KeepPartial},
 };
 
 use self::{
@@ -170,6 +172,9 @@ pub(crate) fn run(
             }
             drop(over_tx);
         });
+        if report.is_none() && site.keeps_unfinished() {
+            site.files.keep_unfinished();
+        }
     }
     session.conclude(report)
 }
@@ -233,6 +238,15 @@ impl<'a> Site<'a> {
         use std::os::unix::ffi::OsStrExt;
         let below = std::ffi::OsStr::from_bytes(path.as_bytes());
         self.root.get().map_or_else(|| PathBuf::from(below), |root| root.join(below))
+    }
+
+    /// True when a run that ends like this leaves unfinished files for the next.
+    fn keeps_unfinished(&self) -> bool {
+        match self.policy.options.keep_partial {
+            KeepPartial::Always => true,
+            KeepPartial::Never => false,
+            _ => self.session.halt.ended_with(SyncError::is_retryable),
+        }
     }
 
     /// Remembers that a directory's filesystem was changed.

@@ -7,6 +7,7 @@
 //! content, which it asks the source for.
 
 use std::{
+    collections::HashSet,
     iter::Peekable,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
@@ -16,7 +17,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{
     Component, Dir, Extended, ExtendedScope, FilterSet, Kind, ListAhead, ListedPart, Metadata, RelPath,
-    Spare, is_temp_name, walk::default_readers,
+    Spare, is_kept_name, is_temp_name, walk::default_readers,
 };
 use dsync_wire::{
     event::{Action, FileType, Planned},
@@ -32,6 +33,7 @@ use super::{
     delete::{Deletions, Doomed, Found, Protection},
     directory::{Directory, settle},
     files::{Circumstances, Pending},
+    kept,
     owners::Owners,
     target::Target,
 };
@@ -107,6 +109,8 @@ struct Merge {
     /// Where entries of this directory may be as well.
     alternates: Level,
     extraneous: Vec<(Component, Kind)>,
+    /// Parts that earlier runs left here, and the names of those that this run takes up.
+    parts: (Vec<Component>, HashSet<Component>),
 }
 
 /// A message of the source's listing, as the inbox passes it on.
@@ -284,6 +288,7 @@ impl Planner<'_> {
             last_name: None,
             alternates: Level::default(),
             extraneous: Vec::new(),
+            parts: Default::default(),
         };
         let Announced { path, wanted, state, .. } = announced;
         let dirty = match state {
@@ -424,6 +429,10 @@ impl Planner<'_> {
         if !options.delete {
             return;
         }
+        if is_kept_name(name.as_bytes()) {
+            merge.parts.0.push(name);
+            return;
+        }
         if !self.protection.covers(directory, &name, found) {
             merge.extraneous.push((name, found.kind));
         }
@@ -438,8 +447,20 @@ impl Planner<'_> {
         if complete && merge.local_complete {
             self.guard_empty_source(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
+            self.remove_parts(&merge, &directory);
         }
         directory.release(self.site)
+    }
+
+    /// With `delete`, removes parts of files that are not asked for any more.
+    fn remove_parts(&self, merge: &Merge, directory: &Directory) {
+        let (parts, taken_up) = &merge.parts;
+        let Some(dir) = directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else { return };
+        for name in parts.iter().filter(|name| !taken_up.contains(name)) {
+            if dir.remove_file(name).is_ok() {
+                directory.touch();
+            }
+        }
     }
 
     /// An operand without any entry is more often a disk that is not mounted than a tree that was emptied.
@@ -496,7 +517,7 @@ impl Planner<'_> {
             let operation = if is_directory { Operation::ReadDirectory } else { Operation::Stat };
             return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
         }
-        let mut place = Place { directory, name: &name, path: &path, displaced: None };
+        let mut place = Place { directory, name: &name, path: &path, displaced: None, has_part: false };
         let mut verdict = self.decide(&place, entry, existing.as_ref());
         let alternate = self.alternate(merge, &place, entry, existing.as_ref(), &mut verdict);
         match verdict.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
@@ -526,6 +547,7 @@ impl Planner<'_> {
         match &entry.kind {
             EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
             EntryKind::File { size, .. } => {
+                place.has_part = self.claim_part(merge, &place, &verdict, *size);
                 let old = Old { existing: existing.as_ref(), alternate };
                 self.file(id, part, &place, &verdict, *size, old)
             }
@@ -549,6 +571,17 @@ impl Planner<'_> {
             }
             _ => existing,
         }
+    }
+
+    /// True when an earlier run may have left a part of a file that is about to be asked for.
+    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, verdict: &Verdict, size: u64) -> bool {
+        let asks = matches!(verdict.action, Action::Create | Action::Update);
+        let Some(dir) = place.directory.dir.as_ref().filter(|_| asks && self.site.local.is_none()) else {
+            return false;
+        };
+        let Some(names) = kept::existing(self.site, dir, place.name, size) else { return false };
+        merge.parts.1.extend([names.content, names.notes]);
+        true
     }
 
     /// True when the run copies entries of this type.
@@ -733,6 +766,10 @@ impl Planner<'_> {
         }
         place.directory.hold();
         part.hold();
+        let has_basis = existing.is_some_and(|old| {
+            let sends_delta = !site.policy.options.whole_file;
+            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && sends_delta
+        });
         let file = Pending::new(
             id,
             Arc::clone(place.directory),
@@ -745,14 +782,16 @@ impl Planner<'_> {
         let old_file = existing.is_some_and(|old| old.kind == Kind::File);
         let twin =
             alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
-        let file = Arc::new(file.onto(Circumstances {
+        let mut file = file.onto(Circumstances {
             replaces: existing.is_some(),
             in_place: site.policy.options.writing.inplace && old_file,
             twin,
-        }));
+        });
+        file.has_basis = has_basis || file.circumstances.twin.is_some();
         if place.displaced == Some(Kind::Dir) {
             file.displace(self.protection.clone());
         }
+        let file = Arc::new(file);
         // Each of them keeps its listing message unreleased, of which the source may have so many.
         if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
             return Err(SyncError::Protocol {
@@ -760,12 +799,7 @@ impl Planner<'_> {
             });
         }
         site.awaited.take(1, &site.session.halt);
-        let has_basis = existing.is_some_and(|old| {
-            let sends_delta = !site.policy.options.whole_file;
-            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && sends_delta
-        });
-        let has_basis = has_basis || file.circumstances.twin.is_some();
-        if has_basis || site.local.is_some() {
+        if file.has_basis || place.has_part || site.local.is_some() {
             // They end early only when the run has failed.
             return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
         }
@@ -957,6 +991,8 @@ struct Place<'a> {
     path: &'a RelPath,
     /// What has the name until the entry takes it.
     displaced: Option<Kind>,
+    /// An earlier run may have left a part of the file.
+    has_part: bool,
 }
 
 impl<'a> Place<'a> {

@@ -65,7 +65,7 @@ impl Lane<'_> {
             DataMessage::Batch(packed) => self.batch(&packed),
             DataMessage::Segment(header) => self.begin(&header),
             DataMessage::Tokens(packed) => self.tokens(&packed),
-            DataMessage::SegmentEnd { complete } => self.end(complete),
+            DataMessage::SegmentEnd { value } => self.end(value),
             DataMessage::FileEnd(end) => self.file_end(&end),
             _ => Ok(()),
         }
@@ -108,7 +108,7 @@ impl Lane<'_> {
     fn begin(&mut self, header: &Segment) -> Result<(), SyncError> {
         let Some(file) = self.find(header.entry)? else { return Ok(()) };
         if let Some(stage) = file.stage(self.site, header)? {
-            let incoming = stage.begin(self.site, header)?;
+            let incoming = stage.begin_segment(self.site, header)?;
             self.segment = Some((file, incoming));
         }
         Ok(())
@@ -123,9 +123,9 @@ impl Lane<'_> {
         }
     }
 
-    fn end(&mut self, complete: bool) -> Result<(), SyncError> {
+    fn end(&mut self, value: Option<[u8; 32]>) -> Result<(), SyncError> {
         let Some((file, incoming)) = self.segment.take() else { return Ok(()) };
-        let stage = incoming.end(complete)?;
+        let stage = incoming.end(value)?;
         let verified = file.verify(self.site, &stage)?;
         self.commit_if_good(&file, verified)
     }

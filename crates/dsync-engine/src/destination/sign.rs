@@ -1,6 +1,6 @@
-//! Stage 3: signatures of the old files that deltas are asked against.
+//! Stage 3: signatures of the old files that deltas are asked against, and what is left of earlier runs' parts.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
@@ -16,6 +16,7 @@ use dsync_wire::{
 use super::{
     Site, alternate,
     files::{Basis, Pending},
+    kept::Part,
 };
 use crate::{SyncError, content::Positional, source::MAX_FINE_BLOCKS};
 
@@ -42,11 +43,19 @@ pub(super) fn run(
 }
 
 fn first_round(site: &Site<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
-    if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal) {
-        if alternate::copy(site, file, twin)? {
-            return Ok(());
-        }
-    } else if sign(site, file)? {
+    if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
+        && alternate::copy(site, file, twin)?
+    {
+        return Ok(());
+    }
+    if let Some(part) = Part::find(site, file) {
+        site.account.progress.bytes_done.fetch_add(part.done_bytes(), Ordering::Relaxed);
+        let rest = part.rest(file);
+        file.set_part(part);
+        site.session.control.send(&ControlMessage::Rest(rest))?;
+    }
+    let equal_twin = file.circumstances.twin.as_ref().is_some_and(|twin| twin.equal);
+    if file.has_basis && !equal_twin && sign(site, file)? {
         return Ok(());
     }
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt: file.attempt() })

@@ -1,26 +1,29 @@
 //! Stage 7: one file being put together from segments on several lanes.
 //!
-//! Segments are written to their place in the temporary as they come, hashed on the way; the file is
-//! good when the root of what was written equals the source's root (invariants D3, D5).
+//! Segments are written to their place in the temporary as they come, hashed on the way; a segment is good when
+//! its value equals the source's, and the file when all its segments are (invariants D3, D5): the values merge
+//! into the file's root, so nothing more would be learned from that.
 
 use std::{
     io,
     sync::{
         Arc, Mutex, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
-use dsync_delta::{Applier, Layout, RootBuilder, SegmentHasher, Segments, Step, StepError};
+use dsync_delta::{Applier, Layout, SegmentHasher, Step, StepError};
 use dsync_fs::StagedFile;
-use dsync_wire::message::{Cause, FileOutcome, Operation, Segment, Timestamp};
+use dsync_wire::message::{Cause, EntryId, Operation, Segment, Timestamp};
 
 use super::{
     Site,
     files::{Basis, Pending},
     in_place::{self, Rewriting},
+    journal::{Head, Journal},
+    kept::{self, Part},
 };
-use crate::{SyncError, halt::lock, session};
+use crate::{SyncError, halt::lock, runs::Runs, session};
 
 /// A file under construction.
 pub(super) struct Stage {
@@ -28,7 +31,11 @@ pub(super) struct Stage {
     file: RwLock<Option<StagedFile>>,
     /// Why the temporary could not be made or written; segments are then only read and dropped.
     broken: Mutex<Option<(Operation, Cause)>>,
-    segments: Segments,
+    head: Head,
+    /// Finished segments.
+    done: Mutex<Runs>,
+    /// Notes them for a later run, when the file is one to keep.
+    journal: Mutex<Option<Journal>>,
     basis: Option<Arc<Basis>>,
     /// The temporary began as a clone of the basis: what is at its place already is not written.
     cloned: bool,
@@ -36,9 +43,10 @@ pub(super) struct Stage {
     rewriting: Option<Mutex<Rewriting>>,
     /// What copies count in.
     layout: Option<Layout>,
-    root: Mutex<Option<RootBuilder>>,
-    left: AtomicU64,
-    outcome: Mutex<Option<FileOutcome>>,
+    /// Set when a segment was not what the source had read.
+    differs: AtomicBool,
+    /// The modification time that the source read it with, once it has ended.
+    complete: Mutex<Option<Timestamp>>,
     /// Set by the one lane that judges the file.
     judged: AtomicBool,
 }
@@ -50,6 +58,8 @@ pub(super) struct Sources {
     pub(super) fine: Option<Layout>,
     /// A clone of the basis.
     pub(super) clone: Option<StagedFile>,
+    /// What an earlier run left of the file.
+    pub(super) part: Option<Part>,
 }
 
 /// What a stage is worth.
@@ -81,53 +91,66 @@ pub(super) struct Incoming {
     rewriting: Rewriting,
     applier: Applier,
     hasher: SegmentHasher,
+    entry: EntryId,
     index: u64,
     /// Reused for copies.
     buffer: Vec<u8>,
 }
 
 impl Stage {
-    /// Makes the temporary for the first segment that arrives.
+    /// Takes up the part that is there of the file, or makes the temporary, for the first segment that arrives.
     pub(super) fn create(
         site: &Site<'_>,
         file: &Pending,
         header: &Segment,
         sources: Sources,
     ) -> Result<Self, SyncError> {
-        let segments = Segments::new(header.file_len, header.length_log2).map_err(protocol)?;
-        let Sources { basis, fine, clone } = sources;
-        let mut broken = None;
-        let cloned = clone.is_some();
-        let create = |dir| in_place::create_beside(site, dir, file, header.file_len);
-        let created = clone.map(Ok).or_else(|| file.directory.dir.as_ref().map(create));
-        let staged = match created {
-            Some(Ok(staged)) => Some(staged),
-            Some(Err(error)) => {
-                let path = file.directory.path.join(&file.name);
-                broken =
-                    Some((Operation::WriteFile, site.cause_or_fatal(Operation::WriteFile, &path, error)?));
-                None
-            }
-            None => None,
+        let head = kept::head(header)?;
+        let Sources { basis, fine, clone, part } = sources;
+        let part = part.filter(|part| part.head == head);
+        let cloned = part.is_none() && clone.is_some();
+        let (done, staged, journal, broken) = match (part, clone) {
+            (Some(part), _) => (part.done, Some(part.file), Some(part.journal), None),
+            (None, Some(clone)) => (Runs::default(), Some(clone), None, None),
+            (None, None) => Self::begin(site, file, &head)?,
         };
         Ok(Self {
             file: RwLock::new(staged),
             broken: Mutex::new(broken),
+            head,
+            done: Mutex::new(done),
+            journal: Mutex::new(journal),
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
             cloned,
             rewriting: file.circumstances.in_place.then(Mutex::default),
-            root: Mutex::new(Some(RootBuilder::new(&site.session.key, &segments))),
-            left: AtomicU64::new(segments.count()),
-            outcome: Mutex::new(None),
+            differs: AtomicBool::new(false),
+            complete: Mutex::new(None),
             judged: AtomicBool::new(false),
-            segments,
         })
     }
 
-    /// Segments of one file agree on its length and theirs.
+    /// Makes the temporary, one to keep if that is possible.
+    fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> Result<Beginning, SyncError> {
+        if let Some(part) = Part::begin(site, file, head) {
+            return Ok((part.done, Some(part.file), Some(part.journal), None));
+        }
+        let create = |dir| in_place::create_beside(site, dir, file, head.segments.file_len());
+        let created = file.directory.dir.as_ref().map(create);
+        let (staged, broken) = match created.transpose() {
+            Ok(staged) => (staged, None),
+            Err(error) => {
+                let path = file.directory.path.join(&file.name);
+                let cause = site.cause_or_fatal(Operation::WriteFile, &path, error)?;
+                (None, Some((Operation::WriteFile, cause)))
+            }
+        };
+        Ok((Runs::default(), staged, None, broken))
+    }
+
+    /// Segments of one file agree on its state, its length and theirs.
     pub(super) fn check_header(&self, header: &Segment) -> Result<(), SyncError> {
-        if header.file_len == self.segments.file_len() && header.length_log2 == self.segments.length_log2() {
+        if kept::head(header)? == self.head {
             return Ok(());
         }
         Err(SyncError::Protocol {
@@ -135,34 +158,39 @@ impl Stage {
         })
     }
 
-    pub(super) fn set_outcome(&self, outcome: FileOutcome) {
-        *lock(&self.outcome) = Some(outcome);
+    /// Notes that the source has read the whole file without a change.
+    pub(super) fn set_complete(&self, mtime: Timestamp) {
+        *lock(&self.complete) = Some(mtime);
     }
 
     /// Starts one segment.
-    pub(super) fn begin(self: &Arc<Self>, site: &Site<'_>, header: &Segment) -> Result<Incoming, SyncError> {
-        let applier =
-            Applier::new(self.layout, &self.segments, header.index, header.lead).map_err(protocol)?;
-        let hasher = SegmentHasher::new(&site.session.key, &self.segments, header.index).map_err(protocol)?;
-        let rewriting = Rewriting::default();
-        let (stage, index, buffer) = (Arc::clone(self), header.index, Vec::new());
-        Ok(Incoming { stage, rewriting, applier, hasher, index, buffer })
+    pub(super) fn begin_segment(
+        self: &Arc<Self>,
+        site: &Site<'_>,
+        header: &Segment,
+    ) -> Result<Incoming, SyncError> {
+        let (segments, index) = (&self.head.segments, header.index);
+        if lock(&self.done).contains(index) {
+            return Err(again(header.entry, index));
+        }
+        let applier = Applier::new(self.layout, segments, index, header.lead).map_err(protocol)?;
+        let hasher = SegmentHasher::new(&site.session.key, segments, index).map_err(protocol)?;
+        let (stage, entry, rewriting) = (Arc::clone(self), header.entry, Rewriting::default());
+        Ok(Incoming { stage, rewriting, applier, hasher, entry, index, buffer: Vec::new() })
     }
 
     /// Judges the file, once everything is here; exactly one caller hears more than `Incomplete`.
-    pub(super) fn verdict(&self) -> Result<Verdict, SyncError> {
-        let outcome = *lock(&self.outcome);
-        let Some(FileOutcome::Complete { root, .. }) = outcome else { return Ok(Verdict::Incomplete) };
-        if self.left.load(Ordering::Acquire) > 0 || self.judged.swap(true, Ordering::AcqRel) {
-            return Ok(Verdict::Incomplete);
+    pub(super) fn verdict(&self) -> Verdict {
+        let whole = lock(&self.done).is_all_below(self.head.segments.count());
+        if !whole || lock(&self.complete).is_none() || self.judged.swap(true, Ordering::AcqRel) {
+            return Verdict::Incomplete;
         }
         if let Some((operation, cause)) = self.broken() {
-            return Ok(Verdict::Broken(operation, cause));
+            return Verdict::Broken(operation, cause);
         }
-        let Some(builder) = lock(&self.root).take() else { return Ok(Verdict::Incomplete) };
-        let written = builder.finish().map_err(protocol)?;
         let excessive = self.rewriting.as_ref().is_some_and(|rewriting| lock(rewriting).is_excessive());
-        Ok(if written == root && !excessive { Verdict::Good } else { Verdict::Mismatch })
+        let differs = self.differs.load(Ordering::Acquire);
+        if differs || excessive { Verdict::Mismatch } else { Verdict::Good }
     }
 
     /// What broke the stage, if anything did.
@@ -172,12 +200,11 @@ impl Stage {
 
     /// The finished temporary with its length set, or the old file rewritten from it.
     pub(super) fn take(&self, site: &Site<'_>, pending: &Pending) -> io::Result<Taken> {
+        // Of a finished file nothing need be known.
+        drop(lock(&self.journal).take());
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let Some(FileOutcome::Complete { mtime, .. }) = *lock(&self.outcome) else {
-            return Ok(Taken::Nothing);
-        };
-        let Some(file) = file else { return Ok(Taken::Nothing) };
-        let len = self.segments.file_len();
+        let (Some(file), Some(mtime)) = (file, *lock(&self.complete)) else { return Ok(Taken::Nothing) };
+        let len = self.head.segments.file_len();
         if let Some(rewriting) = &self.rewriting
             && let Some(old) = in_place::open(site, pending)?
         {
@@ -190,6 +217,32 @@ impl Stage {
         }
         file.set_len(len)?;
         Ok(Taken::File(file, mtime))
+    }
+
+    /// What there is of an unfinished file, if it is one to keep.
+    pub(super) fn take_part(&self) -> Option<Part> {
+        let journal = lock(&self.journal).take()?;
+        let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take()?;
+        let done = std::mem::take(&mut *lock(&self.done));
+        Some(Part { file, journal, head: self.head, done })
+    }
+
+    /// Takes the values of a segment, this end's and the source's; false when it has come before.
+    fn finish_segment(&self, index: u64, ours: Option<[u8; 32]>, theirs: &[u8; 32]) -> bool {
+        if !lock(&self.done).insert(index) {
+            return false;
+        }
+        if ours.as_ref() != Some(theirs) {
+            self.differs.store(true, Ordering::Release);
+            return true;
+        }
+        let mut journal = lock(&self.journal);
+        if let Some(Err(error)) = journal.as_mut().map(|journal| journal.finished(index, theirs)) {
+            // The file itself may still be finished.
+            tracing::debug!(%error, "the journal of a file cannot be written");
+            *journal = None;
+        }
+        true
     }
 
     /// Carries out one step of a segment.
@@ -274,24 +327,32 @@ impl Incoming {
         }
     }
 
-    /// Ends the segment; `complete` is false when the source could not read it.
-    pub(super) fn end(self, complete: bool) -> Result<Arc<Stage>, SyncError> {
+    /// Ends the segment with the source's value of it; none when the source could not read it.
+    pub(super) fn end(self, theirs: Option<[u8; 32]>) -> Result<Arc<Stage>, SyncError> {
+        let Some(theirs) = theirs else { return Ok(self.stage) };
         if let Some(rewriting) = &self.stage.rewriting {
             lock(rewriting).append(self.rewriting);
         }
-        if complete && self.stage.broken().is_none() {
-            self.applier.finish().map_err(protocol)?;
-            let value = self.hasher.finish().map_err(protocol)?;
-            if let Some(root) = lock(&self.stage.root).as_mut() {
-                root.set(self.index, value).map_err(protocol)?;
+        let ours = match self.stage.broken() {
+            Some(_) => None,
+            None => {
+                self.applier.finish().map_err(protocol)?;
+                Some(self.hasher.finish().map_err(protocol)?.to_bytes())
             }
-        }
-        if complete {
-            self.stage.left.fetch_sub(1, Ordering::AcqRel);
+        };
+        if !self.stage.finish_segment(self.index, ours, &theirs) {
+            return Err(again(self.entry, self.index));
         }
         Ok(self.stage)
     }
 }
+
+fn again(entry: EntryId, index: u64) -> SyncError {
+    SyncError::Protocol { detail: format!("entry {}: segment {index} came twice", entry.0) }
+}
+
+/// What a stage begins with: finished segments, temporary, journal, what went wrong.
+type Beginning = (Runs, Option<StagedFile>, Option<Journal>, Option<(Operation, Cause)>);
 
 /// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
 fn copy(

@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use dsync_delta::{IndexedSignature, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     event::Report,
-    message::{ControlMessage, EntryId, NeedDelta, Sums},
+    limits::MAX_OPEN_RESTS,
+    message::{ControlMessage, EntryId, NeedDelta, Rest, Sums},
 };
 
 use super::{Refining, Shared, queue::Request};
@@ -28,6 +29,7 @@ struct Arriving {
 pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncError> {
     let SourceMail { mut receiver, mut order } = mail;
     let mut arriving = HashMap::new();
+    let mut rests = HashMap::new();
     loop {
         let message = shared.session.hear(&mut receiver)?;
         order.check(&message)?;
@@ -35,13 +37,19 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             ControlMessage::Need { entry, attempt } => {
                 // Asked for again: a round that is under way is void.
                 lock(&shared.refining).remove(&entry);
-                push(shared, entry, attempt, None)?;
+                push(shared, rests.remove(&entry), entry, attempt, None)?;
             }
             ControlMessage::NeedDelta(need) => begin_signature(shared, &mut arriving, need)?,
             ControlMessage::Sums(sums) => {
                 if let Some(arrived) = take_sums(&mut arriving, &sums)? {
-                    use_signature(shared, arrived)?;
+                    use_signature(shared, &mut rests, arrived)?;
                 }
+            }
+            ControlMessage::Rest(rest) => {
+                if rests.len() >= MAX_OPEN_RESTS {
+                    return Err(protocol("too many rests without a request".to_owned()));
+                }
+                rests.insert(rest.entry, rest);
             }
             ControlMessage::ListingDone { part } => {
                 if !shared.catalogue.release(part) {
@@ -73,6 +81,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
 
 fn push(
     shared: &Shared<'_>,
+    rest: Option<Rest>,
     entry: EntryId,
     attempt: u8,
     signature: Option<Arc<IndexedSignature>>,
@@ -80,7 +89,8 @@ fn push(
     let Some(listed) = shared.catalogue.find(entry) else {
         return Err(protocol(format!("request for entry {}, which is not listed", entry.0)));
     };
-    if shared.queue.push(Request { entry, attempt, listed, signature }) {
+    let rest = rest.filter(|rest| rest.attempt == attempt);
+    if shared.queue.push(Request { entry, attempt, listed, signature, rest }) {
         return Ok(());
     }
     Err(protocol("more requests than there are entries".to_owned()))
@@ -120,12 +130,17 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
 }
 
 /// Queues the file that a signature is for, or goes on with its next round.
-fn use_signature(shared: &Shared<'_>, arrived: Arriving) -> Result<(), SyncError> {
+fn use_signature(
+    shared: &Shared<'_>,
+    rests: &mut HashMap<EntryId, Rest>,
+    arrived: Arriving,
+) -> Result<(), SyncError> {
     let Arriving { need, decoder, refining } = arrived;
     let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
     let index = |signature: Signature| IndexedSignature::new(signature, &shared.session.key);
     let Some(Refining { file, request }) = refining else {
-        return push(shared, need.entry, need.attempt, Some(Arc::new(index(signature))));
+        let rest = rests.remove(&need.entry);
+        return push(shared, rest, need.entry, need.attempt, Some(Arc::new(index(signature))));
     };
     if request.format().has_strong() {
         file.refined(index(signature));

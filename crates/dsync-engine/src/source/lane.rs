@@ -9,7 +9,7 @@ use dsync_wire::{
     compress::Packer,
     frame::DataSender,
     link::LinkError,
-    message::{Cause, DataMessage, FileEnd, FileOutcome, Record, Segment},
+    message::{Cause, DataMessage, FileEnd, FileOutcome, Record, Segment, Timestamp},
 };
 
 use super::{
@@ -92,18 +92,19 @@ impl Lane<'_> {
 
     /// Sends the next segment of a large file, or its outcome.
     fn large(&mut self, file: &Arc<LargeFile>) -> Result<(), SyncError> {
-        match file.claim(&self.shared.session.key) {
+        match file.claim() {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
                 let record = self.record(&file.request);
                 self.send_records(&[record])?;
             }
-            Claim::Failed(cause) => self.end(&file.request, FileOutcome::Failed { cause })?,
+            Claim::Failed(cause) => self.end(&file.request, Err(cause))?,
             Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
             Claim::Segment(opened, index, planned) => {
                 let result = self.out.segment(&file.request, opened, index, planned)?;
-                self.out.sender.send(&DataMessage::SegmentEnd { complete: result.is_ok() })?;
-                if let Some(outcome) = file.finish(opened, index, result) {
+                let value = result.ok().map(SegmentValue::to_bytes);
+                self.out.sender.send(&DataMessage::SegmentEnd { value })?;
+                if let Some(outcome) = file.finish(opened, result.err()) {
                     self.end(&file.request, outcome)?;
                 }
             }
@@ -131,7 +132,7 @@ impl Lane<'_> {
         });
         match file.planned(opened, index, plan) {
             AfterPlan::Wait => Ok(()),
-            AfterPlan::End(outcome) => self.end(&file.request, outcome),
+            AfterPlan::End(cause) => self.end(&file.request, Err(cause)),
             AfterPlan::Send => {
                 self.shared.queue.push_again(Arc::clone(file));
                 Ok(())
@@ -140,7 +141,7 @@ impl Lane<'_> {
         }
     }
 
-    fn end(&mut self, request: &Request, outcome: FileOutcome) -> Result<(), SyncError> {
+    fn end(&mut self, request: &Request, outcome: Result<Timestamp, Cause>) -> Result<(), SyncError> {
         let end = FileEnd { entry: request.entry, attempt: request.attempt, outcome };
         Ok(self.out.sender.send(&DataMessage::FileEnd(end))?)
     }
@@ -154,10 +155,11 @@ impl Out<'_> {
         opened: &Opened,
         index: u64,
         planned: Option<Planned>,
-    ) -> Result<Result<Option<SegmentValue>, Cause>, SyncError> {
+    ) -> Result<Result<SegmentValue, Cause>, SyncError> {
         let header = Segment {
             entry: request.entry,
             attempt: request.attempt,
+            state: opened.state,
             file_len: opened.stamp.size,
             length_log2: opened.segments.length_log2(),
             index,
@@ -168,15 +170,17 @@ impl Out<'_> {
         let mut sink = SegmentSink { out: self, header, encoder: TokenEncoder::new(), started: false };
         let outcome = match (planned, &request.signature) {
             (Some(Planned { plan, fine: Some(fine) }), _) => {
-                plan.emit_refined(&fine, &new, &mut sink).map(|_| None)
+                plan.emit_refined(&fine, &new, &mut sink).map(|_| plan.outcome().value)
             }
-            (Some(Planned { plan, fine: None }), _) => plan.emit(&new, &mut sink).map(|()| None),
+            (Some(Planned { plan, fine: None }), _) => {
+                plan.emit(&new, &mut sink).map(|()| plan.outcome().value)
+            }
             (None, Some(signature)) => {
                 dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
-                    .map(|outcome| Some(outcome.value))
+                    .map(|outcome| outcome.value)
             }
             (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink)
-                .map(|outcome| Some(outcome.value)),
+                .map(|outcome| outcome.value),
         };
         sink.flush()?;
         match outcome {

@@ -2,23 +2,26 @@
 //!
 //! The first worker opens it; each worker claims the next segment; the worker that finishes the last one
 //! checks that the file did not change meanwhile and reports its outcome (invariant D7). After a failed
-//! read no further segment is claimed.
+//! read no further segment is claimed. A destination that has some segments of the file in this very state gets
+//! the others only.
 //!
 //! A delta whose basis is long takes rounds: first every segment is searched, with strong sums only, and
 //! only its plan is kept. Where the data has shifted, the destination is asked for weak sums, and the
 //! segments that they may change are searched again. Then it is asked for shorter blocks' sums where the plans
 //! found nothing, and the segments are sent with those. A round without anything to ask for is left out.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, OnceLock},
+};
 
 use dsync_delta::{
-    AddWeakError, IndexedSignature, Key, RefineRequest, RootBuilder, SegmentPlan, SegmentValue, Segments,
-    Signature,
+    AddWeakError, ContentHasher, IndexedSignature, RefineRequest, SegmentPlan, Segments, Signature,
 };
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
     limits::MAX_SUMS,
-    message::{Cause, FileOutcome},
+    message::{Cause, FileState, Timestamp},
 };
 
 use super::{queue::Request, read};
@@ -36,7 +39,9 @@ pub(super) struct Opened {
     pub(super) file: SourceFile,
     pub(super) stamp: Stamp,
     pub(super) segments: Segments,
-    root: Mutex<Option<RootBuilder>>,
+    pub(super) state: FileState,
+    /// The segments to send; all of them when `None`.
+    wanted: Option<Vec<Range<u64>>>,
 }
 
 struct Claims {
@@ -88,8 +93,8 @@ pub(super) enum AfterPlan {
     Refine(RefineRequest),
     /// Send the segments.
     Send,
-    /// Report this outcome.
-    End(FileOutcome),
+    /// Report this failure.
+    End(Cause),
 }
 
 impl LargeFile {
@@ -108,8 +113,8 @@ impl LargeFile {
     }
 
     /// Claims the next segment.
-    pub(super) fn claim(&self, key: &Key) -> Claim<'_> {
-        let opened = self.opened.get_or_init(|| self.open(key));
+    pub(super) fn claim(&self) -> Claim<'_> {
+        let opened = self.opened.get_or_init(|| self.open());
         let mut claims = lock(&self.claims);
         if claims.ended {
             return Claim::Exhausted;
@@ -136,13 +141,6 @@ impl LargeFile {
     ) -> AfterPlan {
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;
-        let result = result.and_then(|plan| {
-            // A second search gives the same value.
-            if claims.plan(index).is_none() {
-                opened.set_value(index, plan.outcome().value)?;
-            }
-            Ok(plan)
-        });
         match result {
             Ok(plan) => claims.set_plan(index, plan),
             Err(cause) => _ = claims.failed.get_or_insert(cause),
@@ -152,7 +150,7 @@ impl LargeFile {
         }
         if let Some(cause) = claims.failed {
             claims.ended = true;
-            return AfterPlan::End(FileOutcome::Failed { cause });
+            return AfterPlan::End(cause);
         }
         match self.refinement(&claims.plans) {
             Some(request) => {
@@ -193,17 +191,10 @@ impl LargeFile {
     }
 
     /// Takes the result of a sent segment; gives the file's outcome when it was the last one out.
-    pub(super) fn finish(
-        &self,
-        opened: &Opened,
-        index: u64,
-        result: Result<Option<SegmentValue>, Cause>,
-    ) -> Option<FileOutcome> {
-        // A planned segment's value is known since the first round.
-        let result = result.and_then(|value| value.map_or(Ok(()), |value| opened.set_value(index, value)));
+    pub(super) fn finish(&self, opened: &Opened, failure: Option<Cause>) -> Option<Result<Timestamp, Cause>> {
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;
-        if let Err(cause) = result {
+        if let Some(cause) = failure {
             claims.failed.get_or_insert(cause);
         }
         if claims.ended || !claims.round_is_over(opened) {
@@ -211,7 +202,7 @@ impl LargeFile {
         }
         claims.ended = true;
         Some(match claims.failed {
-            Some(cause) => FileOutcome::Failed { cause },
+            Some(cause) => Err(cause),
             None => opened.outcome(),
         })
     }
@@ -232,16 +223,23 @@ impl LargeFile {
             .filter(|request| request.encode().len() <= MAX_SUMS)
     }
 
-    fn open(&self, key: &Key) -> Result<Opened, Cause> {
+    fn open(&self) -> Result<Opened, Cause> {
         let listed = &self.request.listed;
         let file = read::open(listed)?;
         let stamp = file.stamp();
         if !timestamp(stamp.mtime).is_valid() {
             return Err(Cause::Unrepresentable);
         }
-        let segments = Segments::for_file(stamp.size).map_err(|_| Cause::Unrepresentable)?;
+        let state = state(&stamp);
+        let rest = self.request.rest.as_ref().filter(|rest| rest.state == state);
+        let segments = match rest {
+            Some(rest) => Segments::new(stamp.size, rest.length_log2),
+            None => Segments::for_file(stamp.size),
+        };
+        let segments = segments.map_err(|_| Cause::Unrepresentable)?;
+        let wanted = rest.map(|rest| rest.runs.clone());
         file.advise_sequential();
-        Ok(Opened { root: Mutex::new(Some(RootBuilder::new(key, &segments))), file, stamp, segments })
+        Ok(Opened { file, stamp, segments, state, wanted })
     }
 }
 
@@ -250,8 +248,8 @@ impl Claims {
         if self.is_exhausted(opened) {
             return Claim::Exhausted;
         }
-        let index = self.next;
-        self.next = self.open_from(index + 1);
+        let index = self.upcoming(opened);
+        self.next = index + 1;
         self.in_flight += 1;
         if self.round == Round::Plan {
             return Claim::Plan(opened, index, self.plan(index).cloned());
@@ -260,19 +258,21 @@ impl Claims {
         Claim::Segment(opened, index, plan.map(|plan| Planned { plan, fine: self.fine.clone() }))
     }
 
-    /// Begins a round with the first segment that takes part in it.
     fn begin(&mut self, round: Round) {
         self.round = round;
-        self.next = self.open_from(0);
+        self.next = 0;
     }
 
-    /// The first segment from `index` on that takes part in the round; past the last when there is none.
-    fn open_from(&self, mut index: u64) -> u64 {
-        // After a search, only what it left open is searched again.
-        while self.round == Round::Plan && self.plan(index).is_some_and(|plan| !plan.wants_weak_sums()) {
-            index += 1;
-        }
-        index
+    /// The next segment that takes part in the round; past the last when there is none.
+    fn upcoming(&self, opened: &Opened) -> u64 {
+        let takes_part = |index: &u64| {
+            // After a search, only what it left open is searched again.
+            let settled =
+                self.round == Round::Plan && self.plan(*index).is_some_and(|plan| !plan.wants_weak_sums());
+            opened.wants(*index) && !settled
+        };
+        let count = opened.segments.count();
+        (self.next..count).find(takes_part).unwrap_or(count)
     }
 
     fn plan(&self, index: u64) -> Option<&Arc<SegmentPlan>> {
@@ -291,30 +291,39 @@ impl Claims {
         self.ended
             || self.failed.is_some()
             || self.round == Round::Await
-            || self.next >= opened.segments.count()
+            || self.upcoming(opened) >= opened.segments.count()
     }
 
     /// True when every segment was claimed and none is being worked on.
     fn round_is_over(&self, opened: &Opened) -> bool {
-        self.in_flight == 0 && (self.failed.is_some() || self.next >= opened.segments.count())
+        self.in_flight == 0 && (self.failed.is_some() || self.upcoming(opened) >= opened.segments.count())
     }
 }
 
 impl Opened {
-    fn set_value(&self, index: u64, value: SegmentValue) -> Result<(), Cause> {
-        lock(&self.root).as_mut().map_or(Ok(()), |root| root.set(index, value)).map_err(|_| Cause::Changed)
+    fn wants(&self, index: u64) -> bool {
+        self.wanted.as_ref().is_none_or(|runs| runs.iter().any(|run| run.contains(&index)))
     }
 
     /// The outcome after all segments were read.
-    fn outcome(&self) -> FileOutcome {
+    fn outcome(&self) -> Result<Timestamp, Cause> {
         match self.file.restamp() {
-            Ok(now) if now == self.stamp => {}
-            Ok(_) => return FileOutcome::Failed { cause: Cause::Changed },
-            Err(error) => return FileOutcome::Failed { cause: read::cause(&error) },
-        }
-        match lock(&self.root).take().map(RootBuilder::finish) {
-            Some(Ok(root)) => FileOutcome::Complete { mtime: timestamp(self.stamp.mtime), root },
-            _ => FileOutcome::Failed { cause: Cause::Changed },
+            Ok(now) if now == self.stamp => Ok(timestamp(self.stamp.mtime)),
+            Ok(_) => Err(Cause::Changed),
+            Err(error) => Err(read::cause(&error)),
         }
     }
+}
+
+/// The state of a file in a form that another run recognizes and that tells a peer nothing. The filesystem's
+/// number is not in it: a reboot may change that.
+fn state(stamp: &Stamp) -> FileState {
+    let mut hasher = ContentHasher::new();
+    hasher.update(b"dsync file state v1").update(&stamp.size.to_le_bytes()).update(&stamp.ino.to_le_bytes());
+    for time in [stamp.mtime, stamp.ctime] {
+        hasher.update(&time.seconds.to_le_bytes()).update(&time.nanoseconds.to_le_bytes());
+    }
+    let mut state = [0; 16];
+    state.copy_from_slice(&hasher.finish()[..16]);
+    FileState(state)
 }

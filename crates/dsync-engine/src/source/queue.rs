@@ -10,7 +10,7 @@ use std::{
 };
 
 use dsync_delta::{BlockLen, IndexedSignature, Layout, tuning::refined_block_lens};
-use dsync_wire::message::EntryId;
+use dsync_wire::message::{EntryId, Rest};
 
 use super::{
     catalogue::{Listed, MAX_UNRELEASED_ENTRIES},
@@ -25,6 +25,8 @@ pub(super) struct Request {
     pub(super) listed: Listed,
     /// The basis' signature, when a delta was asked for.
     pub(super) signature: Option<Arc<IndexedSignature>>,
+    /// What is wanted of the file, when the destination has a part of it.
+    pub(super) rest: Option<Rest>,
 }
 
 impl Request {
@@ -83,7 +85,9 @@ impl Item {
 impl Queue {
     /// Appends a request; false when there are more than the destination can have a use for.
     pub(super) fn push(&self, request: Request) -> bool {
-        let small = request.signature.is_none() && request.listed.size() <= SMALL_FILE_BYTES;
+        let small = request.signature.is_none()
+            && request.rest.is_none()
+            && request.listed.size() <= SMALL_FILE_BYTES;
         let item = if small { Item::Small(request) } else { Item::Large(Arc::new(LargeFile::new(request))) };
         let mut state = lock(&self.state);
         if state.items.len() >= MAX_QUEUED_REQUESTS {

@@ -6,10 +6,10 @@ use super::{DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
+    kept::is_own_name,
     metadata::{Kind, Metadata},
     names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
     read_ahead::{Done, Job},
-    staged::is_temp_name,
 };
 
 /// What a walk still has to read.
@@ -156,7 +156,7 @@ impl Reading {
         let mut kept = Ok(());
         // Opened for this walk and not handed out yet: nobody else lists it.
         let error = dir.for_each_name_once(&mut complete, |name, ino, _| {
-            if kept.is_ok() && !is_temp_name(name.as_bytes()) {
+            if kept.is_ok() && !is_own_name(name.as_bytes()) {
                 kept = sorter.push(Name { name, layer, ino });
             }
         });

@@ -7,8 +7,11 @@ use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError},
     kind::Kind,
-    limits::{MAX_FATAL_TEXT, MAX_ID_NAME, MAX_SUMS},
-    message::{ControlMessage, EntryId, Fatal, Hello, IdName, ListingEnd, NeedDelta, Refine, Sums, Tops},
+    limits::{MAX_FATAL_TEXT, MAX_ID_NAME, MAX_REST_RUNS, MAX_SEGMENT_LOG2, MAX_SUMS, MIN_SEGMENT_LOG2},
+    message::{
+        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, ListingEnd, NeedDelta, Refine, Rest, Sums,
+        Tops,
+    },
 };
 
 pub(super) fn encode(
@@ -64,6 +67,7 @@ pub(super) fn encode(
             w.check(refine.runs.len() as u64, MAX_SUMS as u64, "size of runs")?;
             w.raw(&refine.runs);
         }
+        ControlMessage::Rest(rest) => encode_rest(rest, w)?,
         ControlMessage::ListingDone { part } => w.u64(*part),
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
@@ -113,6 +117,7 @@ pub(super) fn decode(
         Kind::ALIVE => ControlMessage::Alive,
         Kind::BYE => ControlMessage::Bye,
         Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
+        Kind::REST => ControlMessage::Rest(decode_rest(r)?),
         _ => return Ok(None),
     }))
 }
@@ -184,6 +189,50 @@ fn decode_refine(r: &mut Reader<'_>) -> Result<Refine, DecodeError> {
     let format = decode_format(r)?;
     let runs = take_sums(r, Kind::REFINE, "size of runs")?.to_vec();
     Ok(Refine { entry, attempt, block_len, format, runs })
+}
+
+fn encode_rest(rest: &Rest, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.entry(rest.entry);
+    w.byte(rest.attempt);
+    w.raw(&rest.state.0);
+    w.byte(rest.length_log2);
+    w.valid(!rest.runs.is_empty(), "number of runs")?;
+    w.count(rest.runs.len(), MAX_REST_RUNS, "number of runs")?;
+    let mut at = 0;
+    for run in &rest.runs {
+        w.valid(run.start >= at && run.end > run.start, "run of segments")?;
+        w.u64(run.start - at);
+        w.u64(run.end - run.start);
+        at = run.end;
+    }
+    Ok(())
+}
+
+fn decode_rest(r: &mut Reader<'_>) -> Result<Rest, DecodeError> {
+    let entry = r.entry()?;
+    let attempt = r.byte("attempt")?;
+    let state = FileState(r.array("file state")?);
+    let length_log2 = r.choice("segment length", |log2| {
+        (MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2).contains(&log2).then_some(log2)
+    })?;
+    let offset = r.offset();
+    let count = r.count(MAX_REST_RUNS, 2, "number of runs")?;
+    if count == 0 {
+        return Err(r.value(0, offset, "number of runs"));
+    }
+    let mut runs = Vec::with_capacity(count);
+    let mut at = 0_u64;
+    for _ in 0..count {
+        let offset = r.offset();
+        let (gap, len) = (r.u64("run of segments")?, r.u64("run of segments")?);
+        let run = at.checked_add(gap).and_then(|start| Some(start..start.checked_add(len)?));
+        let Some(run) = run.filter(|run| !run.is_empty()) else {
+            return Err(r.value(len, offset, "run of segments"));
+        };
+        at = run.end;
+        runs.push(run);
+    }
+    Ok(Rest { entry, attempt, state, length_log2, runs })
 }
 
 /// The rest of the message, at most `MAX_SUMS` bytes.

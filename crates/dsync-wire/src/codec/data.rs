@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::{packed, reader::Reader, records, writer::Writer};
+use super::{account, packed, reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     kind::Kind,
     limits::{MAX_BLOCK_LEN, MAX_DATA_LANES, MAX_FILE_LEN, MAX_SEGMENT_LOG2, MIN_SEGMENT_LOG2},
-    message::{DataMessage, FileEnd, Segment},
+    message::{DataMessage, FileEnd, FileState, Segment},
 };
 
 /// Appends the message but for the bytes of a compressed piece, which are returned.
@@ -30,16 +30,29 @@ pub(super) fn encode<'a>(
             w.valid(lies_in_file(segment), "segment")?;
             w.entry(segment.entry);
             w.byte(segment.attempt);
+            w.raw(&segment.state.0);
             w.u64(segment.file_len);
             w.byte(segment.length_log2);
             w.u64(segment.index);
             w.u32(segment.lead);
         }
-        DataMessage::SegmentEnd { complete } => w.bool(*complete),
+        DataMessage::SegmentEnd { value } => {
+            w.bool(value.is_some());
+            w.raw(value.as_ref().map_or(&[][..], |value| &value[..]));
+        }
         DataMessage::FileEnd(end) => {
             w.entry(end.entry);
             w.byte(end.attempt);
-            records::encode_outcome(&end.outcome, w)?;
+            match &end.outcome {
+                Ok(mtime) => {
+                    w.byte(0);
+                    w.timestamp(*mtime)?;
+                }
+                Err(cause) => {
+                    w.byte(1);
+                    account::encode_cause(*cause, w);
+                }
+            }
         }
         DataMessage::LaneEnd => {}
     }
@@ -55,11 +68,20 @@ pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataM
         Kind::BATCH => DataMessage::Batch(packed::decode(r, |rest| payload.slice_ref(rest))?),
         Kind::TOKENS => DataMessage::Tokens(packed::decode(r, |rest| payload.slice_ref(rest))?),
         Kind::SEGMENT => DataMessage::Segment(decode_segment(r)?),
-        Kind::SEGMENT_END => DataMessage::SegmentEnd { complete: r.bool("flag")? },
+        Kind::SEGMENT_END => {
+            let value = if r.bool("flag")? { Some(r.array("segment value")?) } else { None };
+            DataMessage::SegmentEnd { value }
+        }
         Kind::FILE_END => {
             let entry = r.entry()?;
             let attempt = r.byte("attempt")?;
-            DataMessage::FileEnd(FileEnd { entry, attempt, outcome: records::decode_outcome(entry, r)? })
+            let offset = r.offset();
+            let outcome = match r.byte("outcome")? {
+                0 => Ok(r.timestamp(entry)?),
+                1 => Err(account::decode_cause(r)?),
+                other => return Err(r.value(u64::from(other), offset, "outcome")),
+            };
+            DataMessage::FileEnd(FileEnd { entry, attempt, outcome })
         }
         Kind::LANE_END => DataMessage::LaneEnd,
         _ => return Ok(None),
@@ -70,6 +92,7 @@ fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, DecodeError> {
     let segment = Segment {
         entry: r.entry()?,
         attempt: r.byte("attempt")?,
+        state: FileState(r.array("file state")?),
         file_len: r.file_len("file size")?,
         length_log2: r.choice("segment length", |log2| {
             (MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2).contains(&log2).then_some(log2)

@@ -78,7 +78,7 @@ fn decode_record(r: &mut Reader<'_>, raw: &Bytes) -> Result<Record, DecodeError>
     Ok(Record { entry, attempt, outcome, content })
 }
 
-pub(super) fn encode_outcome(outcome: &FileOutcome, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+fn encode_outcome(outcome: &FileOutcome, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     match outcome {
         FileOutcome::Complete { mtime, root } => {
             w.byte(0);
@@ -93,7 +93,7 @@ pub(super) fn encode_outcome(outcome: &FileOutcome, w: &mut Writer<'_>) -> Resul
     Ok(())
 }
 
-pub(super) fn decode_outcome(entry: EntryId, r: &mut Reader<'_>) -> Result<FileOutcome, DecodeError> {
+fn decode_outcome(entry: EntryId, r: &mut Reader<'_>) -> Result<FileOutcome, DecodeError> {
     let offset = r.offset();
     Ok(match r.byte("outcome")? {
         0 => FileOutcome::Complete {

@@ -10,7 +10,7 @@ use crate::{
     message::{EntryId, PeerRole, Start},
     options::{
         Compression, DeleteLimit, DeleteTiming, Durability, EventLevel, FilterRule, IdMatch, IdRule,
-        IdTarget, ModeRule, SyncOptions, WritePolicy,
+        IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
 };
 
@@ -110,6 +110,7 @@ fn encode_options(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), Encod
     w.u64(options.min_size);
     encode_optional(options.max_size, w);
     encode_optional(options.modify_window.map(u64::from), w);
+    w.byte(options.keep_partial as u8);
     w.byte(options.durability as u8);
     match options.compression {
         Compression::Auto => w.byte(0),
@@ -162,6 +163,12 @@ fn decode_options(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
     options.max_size = decode_optional(r, u64::MAX, "largest size")?;
     let window = decode_optional(r, u64::from(u32::MAX), "modification window")?;
     options.modify_window = window.and_then(|window| u32::try_from(window).ok());
+    options.keep_partial = r.choice("keeping of unfinished files", |code| match code {
+        0 => Some(KeepPartial::OnLostConnection),
+        1 => Some(KeepPartial::Always),
+        2 => Some(KeepPartial::Never),
+        _ => None,
+    })?;
     options.durability = r.choice("durability", |code| match code {
         0 => Some(Durability::Batch),
         1 => Some(Durability::File),
@@ -341,6 +348,7 @@ impl SyncOptions {
             one_file_system,
             acls,
             xattrs,
+            keep_partial: _,
             durability: _,
             compression: _,
             mode_rules: _,

@@ -74,6 +74,8 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_FATAL_TEXT,
         MAX_SUMS,
         MAX_OPEN_SIGNATURES,
+        MAX_REST_RUNS,
+        MAX_OPEN_RESTS,
         MAX_BLOCK_LEN,
         MAX_FILE_LEN,
         MAX_MODE,

@@ -41,11 +41,11 @@ fn a_source_hears_requests_then_the_report() {
             matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::PROGRESS], ALWAYS], check);
             inbox.check(&ControlMessage::Ready).unwrap();
         }
-        let requests = [Kind::NEED, Kind::NEED_DELTA, Kind::LISTING_DONE, Kind::NEEDS_END, Kind::PROGRESS];
-        matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
+        let requests = [Kind::NEED, Kind::NEED_DELTA, Kind::REST, Kind::LISTING_DONE, Kind::PROGRESS];
+        matrix(&inbox, State::Needs, &[&requests, &[Kind::NEEDS_END], events, ALWAYS], check);
         // While sums are due, the requests cannot end.
         inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
-        let requests = [Kind::NEED, Kind::SUMS, Kind::LISTING_DONE, Kind::PROGRESS];
+        let requests = [Kind::NEED, Kind::REST, Kind::SUMS, Kind::LISTING_DONE, Kind::PROGRESS];
         matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
         inbox.check(&sums(128, true)).unwrap();
         inbox.check(&ControlMessage::NeedsEnd).unwrap();
@@ -98,7 +98,7 @@ fn a_data_lane_begins_with_its_number_and_keeps_segments_whole() {
     data_matrix(&inbox, State::Lane, &[Kind::BATCH, Kind::SEGMENT, Kind::FILE_END, Kind::LANE_END]);
     inbox.check(&DataMessage::Segment(samples::segment())).unwrap();
     data_matrix(&inbox, State::Segment, &[Kind::TOKENS, Kind::SEGMENT_END]);
-    inbox.check(&DataMessage::SegmentEnd { complete: false }).unwrap();
+    inbox.check(&DataMessage::SegmentEnd { value: None }).unwrap();
     assert!(!inbox.is_over());
     inbox.check(&DataMessage::LaneEnd).unwrap();
     data_matrix(&inbox, State::LaneOver, &[]);

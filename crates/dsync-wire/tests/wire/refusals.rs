@@ -212,7 +212,8 @@ fn unknown_options_are_refused() {
     let options = 5 + 1 + 1 + 12 + 1;
     for (at, value, field) in [
         (options - 1, 0, "number of data lanes"),
-        (bytes.len() - 14, 2, "deletion timing"),
+        (bytes.len() - 15, 2, "deletion timing"),
+        (bytes.len() - 11, 3, "keeping of unfinished files"),
         (bytes.len() - 10, 3, "durability"),
         (bytes.len() - 9, 4, "compression"),
         (bytes.len() - 8, 3, "event level"),
@@ -262,10 +263,11 @@ fn signature_headers_are_checked() {
 
 #[test]
 fn segments_lie_in_their_files() {
-    // Entry, attempt, file length, log2, index, lead.
+    // Entry, attempt, state, file length, log2, index, lead.
     let segment = |file_len: u64, log2: u8, index: u64, lead: u64| {
         let payload: Vec<u8> = [7, 0]
             .into_iter()
+            .chain([6; 16])
             .chain(leb(file_len))
             .chain([log2])
             .chain(leb(index))
@@ -284,7 +286,7 @@ fn segments_lie_in_their_files() {
     assert!(segment(1 << 30, 20, 9, 4 << 20).is_err(), "a lead of a whole block");
     assert!(segment(1 << 63, 20, 0, 0).is_err());
     for log2 in [0, 19, 27, 63, 64, 255] {
-        let sentence = format!("message Segment: segment length has no meaning for value {log2} (offset 10)");
+        let sentence = format!("message Segment: segment length has no meaning for value {log2} (offset 26)");
         assert_eq!(segment(1 << 20, log2, 0, 0), Err(sentence));
     }
 }

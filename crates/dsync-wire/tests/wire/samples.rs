@@ -16,8 +16,8 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation,
-        PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, Hello, IdName, Listing, ListingEnd, NeedDelta,
+        Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -50,6 +50,16 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("problem", M::Problem(problem(Cause::Os(13)))),
         ("need", M::Need { entry: EntryId(127), attempt: 1 }),
         ("need-delta", M::NeedDelta(need_delta())),
+        (
+            "rest",
+            M::Rest(Rest {
+                entry: EntryId(128),
+                attempt: 0,
+                state: FileState([6; 16]),
+                length_log2: 22,
+                runs: vec![3..4, 300..1000],
+            }),
+        ),
         ("sums", M::Sums(Sums { entry: EntryId(128), bytes: (0..24).collect(), last: false })),
         ("sums-last", M::Sums(Sums { entry: EntryId(128), bytes: vec![], last: true })),
         ("listing-done", M::ListingDone { part: 70_000 }),
@@ -87,10 +97,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
 
 pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
     use DataMessage as M;
-    let complete = FileOutcome::Complete {
-        mtime: Timestamp { seconds: 1_700_000_000, nanoseconds: 5 },
-        root: FileRoot::from_bytes([3; 32]),
-    };
+    let complete = Ok(Timestamp { seconds: 1_700_000_000, nanoseconds: 5 });
     vec![
         ("lane-start", M::LaneStart { lane: 15 }),
         ("batch-raw", M::Batch(packed(Codec::Raw, 3, b"abc"))),
@@ -102,15 +109,12 @@ pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
         ),
         ("tokens-zstd", M::Tokens(packed(Codec::Zstd, 32, &ZSTD_OF_32_A))),
         ("segment", M::Segment(segment())),
-        ("segment-end", M::SegmentEnd { complete: true }),
+        ("segment-end", M::SegmentEnd { value: Some([4; 32]) }),
+        ("segment-end-unread", M::SegmentEnd { value: None }),
         ("file-end", M::FileEnd(FileEnd { entry: EntryId(9), attempt: 1, outcome: complete })),
         (
             "file-end-failed",
-            M::FileEnd(FileEnd {
-                entry: EntryId(9),
-                attempt: 0,
-                outcome: FileOutcome::Failed { cause: Cause::Changed },
-            }),
+            M::FileEnd(FileEnd { entry: EntryId(9), attempt: 0, outcome: Err(Cause::Changed) }),
         ),
         ("lane-end", M::LaneEnd),
     ]
@@ -278,7 +282,15 @@ pub(crate) fn need_delta() -> NeedDelta {
 }
 
 pub(crate) fn segment() -> Segment {
-    Segment { entry: EntryId(9), attempt: 0, file_len: 100 << 20, length_log2: 24, index: 6, lead: 8191 }
+    Segment {
+        entry: EntryId(9),
+        attempt: 0,
+        state: FileState([6; 16]),
+        file_len: 100 << 20,
+        length_log2: 24,
+        index: 6,
+        lead: 8191,
+    }
 }
 
 fn problem(cause: Cause) -> Problem {

@@ -10,13 +10,13 @@ use dsync_wire::{
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, Hello, IdName, Listing, ListingEnd, NeedDelta, Operation,
-        PeerRole, Problem, Record, Refine, Segment, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, Hello, IdName, Listing, ListingEnd, NeedDelta,
+        Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
         AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, IdMatch, IdRule, IdTarget, ModeRule, SyncOptions, WritePolicy,
+        FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
 };
 use proptest::{
@@ -57,6 +57,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
                 M::Refine(Refine { entry, attempt, block_len, format, runs })
             }
         ),
+        rest().prop_map(M::Rest),
         event().prop_map(M::Event),
         (vec(number(), 6), any::<bool>()).prop_map(|(counts, totals_final)| {
             M::Progress(Progress {
@@ -81,8 +82,8 @@ pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
         packed().prop_map(M::Batch),
         packed().prop_map(M::Tokens),
         segment().prop_map(M::Segment),
-        any::<bool>().prop_map(|complete| M::SegmentEnd { complete }),
-        (entry_id(), any::<u8>(), outcome()).prop_map(|(entry, attempt, outcome)| M::FileEnd(FileEnd {
+        any::<Option<[u8; 32]>>().prop_map(|value| M::SegmentEnd { value }),
+        (entry_id(), any::<u8>(), ending()).prop_map(|(entry, attempt, outcome)| M::FileEnd(FileEnd {
             entry,
             attempt,
             outcome
@@ -139,17 +140,37 @@ fn segment() -> impl Strategy<Value = Segment> {
     (
         entry_id(),
         any::<u8>(),
+        any::<[u8; 16]>(),
         0..=MAX_FILE_LEN,
         MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2,
         any::<u64>(),
         0..1u32 << 22,
     )
-        .prop_map(|(entry, attempt, file_len, length_log2, index, lead)| {
+        .prop_map(|(entry, attempt, state, file_len, length_log2, index, lead)| {
             let count = file_len.div_ceil(1 << length_log2).max(1);
             let index = index % count;
             let lead = if index == 0 { 0 } else { lead.min(1 << 20) };
-            Segment { entry, attempt, file_len, length_log2, index, lead }
+            let state = FileState(state);
+            Segment { entry, attempt, state, file_len, length_log2, index, lead }
         })
+}
+
+fn ending() -> impl Strategy<Value = Result<Timestamp, Cause>> {
+    prop_oneof![timestamp().prop_map(Ok), cause().prop_map(Err)]
+}
+
+fn rest() -> impl Strategy<Value = Rest> {
+    let runs = vec((0..1_u64 << 40, 1..1_u64 << 40), 1..20);
+    (entry_id(), any::<u8>(), any::<[u8; 16]>(), MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2, runs).prop_map(
+        |(entry, attempt, state, length_log2, gaps)| {
+            let runs = gaps.into_iter().scan(0, |at, (gap, len)| {
+                let start = *at + gap;
+                *at = start + len;
+                Some(start..*at)
+            });
+            Rest { entry, attempt, state: FileState(state), length_log2, runs: runs.collect() }
+        },
+    )
 }
 
 fn outcome() -> impl Strategy<Value = FileOutcome> {
@@ -193,6 +214,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
             option::of(number()),
             option::of(any::<u32>()),
         ),
+        select(vec![KeepPartial::OnLostConnection, KeepPartial::Always, KeepPartial::Never]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         compression,
         vec(filter, 0..5),
@@ -205,6 +227,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                 on,
                 max_delete,
                 (delete_timing, min_size, max_size, modify_window),
+                keep_partial,
                 durability,
                 compression,
                 filters,
@@ -249,6 +272,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     one_file_system: on[21],
                     acls: on[26],
                     xattrs: on[27],
+                    keep_partial,
                     durability,
                     compression,
                     omit_link_times: on[31],

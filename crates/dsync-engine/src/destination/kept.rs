@@ -1,0 +1,188 @@
+//! Unfinished files: kept when a run ends before its end, taken up by the next.
+//!
+//! A part is of use only while the source's file is in the state that it is of; the source sees to that. Here
+//! the law is: a segment counts as finished only if it was verified when it came, and is still what it was then.
+//! Content that nobody has touched since its journal was sealed is believed after a look at a few segments;
+//! otherwise every segment is hashed again. What does not hold is sent again.
+
+use std::{io, sync::Arc};
+
+use dsync_delta::{ContentHasher, Key, SegmentHasher, Segments};
+use dsync_fs::{Component, Dir, KeptNames, StagedFile};
+use dsync_wire::{
+    limits::MAX_REST_RUNS,
+    message::{Rest, Segment},
+    options::KeepPartial,
+};
+
+use super::{
+    Site,
+    files::Pending,
+    journal::{Entries, Head, Journal},
+};
+use crate::{SyncError, content::READ_BYTES, runs::Runs};
+
+/// A file under construction that may outlive the run.
+pub(super) struct Part {
+    pub(super) file: StagedFile,
+    pub(super) journal: Journal,
+    pub(super) head: Head,
+    /// The segments that are finished.
+    pub(super) done: Runs,
+}
+
+impl Part {
+    /// Begins a file; `None` when it will not be kept, or cannot be.
+    pub(super) fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> Option<Self> {
+        let worth = may_keep(site) && is_worth_keeping(head.segments);
+        let dir = file.directory.dir.as_ref().filter(|_| worth)?;
+        let created = names(&file.name)
+            .and_then(|names| StagedFile::create_kept(dir, file.name.clone(), &names))
+            .and_then(|(staged, notes)| Ok((staged, Journal::begin(notes, head, &site.session.key)?)));
+        match created {
+            Ok((file, journal)) => Some(Self { file, journal, head: *head, done: Runs::default() }),
+            Err(error) => {
+                tracing::debug!(%error, "an unfinished file could not be kept");
+                None
+            }
+        }
+    }
+
+    /// Takes up what an earlier run left of a file; `None` when there is nothing, or nothing of use, which is
+    /// then removed.
+    pub(super) fn find(site: &Site<'_>, file: &Pending) -> Option<Self> {
+        let dir = file.directory.dir.as_ref().filter(|_| may_keep(site))?;
+        match open(dir, &file.name, &site.session.key) {
+            Ok(part) => part,
+            Err(error) => {
+                tracing::debug!(%error, "what was kept of a file cannot be used");
+                None
+            }
+        }
+    }
+
+    /// What is left to ask for.
+    pub(super) fn rest(&self, file: &Pending) -> Rest {
+        Rest {
+            entry: file.entry,
+            attempt: file.attempt(),
+            state: self.head.state,
+            length_log2: self.head.segments.length_log2(),
+            runs: self.done.missing_below(self.head.segments.count()),
+        }
+    }
+
+    /// Bytes of the finished segments.
+    pub(super) fn done_bytes(&self) -> u64 {
+        let segments = self.head.segments;
+        let missing = self.done.missing_below(segments.count()).into_iter();
+        let missing = missing.map(|run| segments.range(run.end - 1).end - segments.range(run.start).start);
+        segments.file_len() - missing.sum::<u64>()
+    }
+
+    /// Leaves the file where the next run finds it.
+    pub(super) fn keep(self) -> io::Result<()> {
+        let stamp = self.file.keep()?;
+        self.journal.seal(&stamp)
+    }
+}
+
+/// What the segments of a header are of.
+pub(super) fn head(header: &Segment) -> Result<Head, SyncError> {
+    let segments = Segments::new(header.file_len, header.length_log2).map_err(super::stage::protocol)?;
+    Ok(Head { state: header.state, segments })
+}
+
+/// The names of what an earlier run may have left of a file of this length, when there is something.
+pub(super) fn existing(site: &Site<'_>, dir: &Dir, target: &Component, size: u64) -> Option<KeptNames> {
+    if !may_keep(site) || !Segments::for_file(size).is_ok_and(is_worth_keeping) {
+        return None;
+    }
+    names(target).ok().filter(|names| dir.stat(&names.notes).is_ok())
+}
+
+/// The names under which a part of this file is kept.
+pub(super) fn names(target: &Component) -> io::Result<KeptNames> {
+    let sum = ContentHasher::new().update(target.as_bytes()).finish();
+    let mut name = [0; 16];
+    name.copy_from_slice(&sum[..16]);
+    KeptNames::new(name)
+}
+
+/// True when the run may leave, and take up, unfinished files: not where the old file itself is written, nor where
+/// space is reserved for the whole of the new one.
+fn may_keep(site: &Site<'_>) -> bool {
+    let options = &site.policy.options;
+    options.keep_partial != KeepPartial::Never && !options.writing.inplace && !options.writing.preallocate
+}
+
+/// A file of one segment has no finished part.
+fn is_worth_keeping(segments: Segments) -> bool {
+    segments.count() > 1
+}
+
+fn open(dir: &Arc<Dir>, target: &Component, key: &Key) -> io::Result<Option<Part>> {
+    let (file, notes) = StagedFile::open_kept(dir, target.clone(), &names(target)?)?;
+    let Some(entries) = Entries::read(&notes)? else { return Ok(None) };
+    let mut done = verified(&file, &entries)?;
+    let segments = entries.head.segments;
+    done.limit_missing(segments.count(), MAX_REST_RUNS);
+    if done.is_all_below(segments.count()) {
+        // Something must be asked for, or nothing would ever say that the file is complete.
+        done = (0..segments.count() - 1).collect();
+    }
+    // Zeros that come are not written, so nothing else may be where they go.
+    for run in done.missing_below(segments.count()) {
+        let (from, to) = (segments.range(run.start).start, segments.range(run.end - 1).end);
+        file.punch_hole(from, to - from)?;
+    }
+    let journal = Journal::resume(notes, &entries, key)?;
+    Ok(Some(Part { file, journal, head: entries.head, done }))
+}
+
+/// The finished segments that are what they were when they were verified.
+fn verified(file: &StagedFile, entries: &Entries) -> io::Result<Runs> {
+    let all = || entries.segments.keys().copied();
+    if entries.is_untouched(&file.stamp()?) {
+        let mut sample = Vec::new();
+        for _ in 0..SAMPLE.min(entries.segments.len()) {
+            let random = getrandom::u64().map_err(io::Error::from)?;
+            let count = entries.segments.len() as u64;
+            sample.extend(all().nth(usize::try_from(random % count).unwrap_or(0)));
+        }
+        if sample.iter().all(|&index| is_right(file, entries, index)) {
+            return Ok(all().collect());
+        }
+    }
+    Ok(all().filter(|&index| is_right(file, entries, index)).collect())
+}
+
+/// Hashes one segment of the file.
+fn is_right(file: &StagedFile, entries: &Entries, index: u64) -> bool {
+    let segments = entries.head.segments;
+    let Some((key, value)) = entries.segments.get(&index) else { return false };
+    let Ok(mut hasher) = SegmentHasher::new(key, &segments, index) else { return false };
+    let range = segments.range(index);
+    let mut buffer = vec![0; READ_BYTES];
+    let mut at = range.start;
+    while at < range.end {
+        let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(buffer.len());
+        match file.read_full_at(at, &mut buffer[..want]) {
+            // A hole at the end that the file's length does not cover yet reads as nothing.
+            Ok(0) => {
+                hasher.update_zeros(range.end - at);
+                break;
+            }
+            Ok(read) => {
+                hasher.update(&buffer[..read]);
+                at += read as u64;
+            }
+            Err(_) => return false,
+        }
+    }
+    hasher.finish().is_ok_and(|found| found.to_bytes() == *value)
+}
+
+/// Segments of an untouched file that are hashed again: enough to notice a disk that lost what it was given,
+/// which rarely spares most of a file, and a second's work at the most.
+const SAMPLE: usize = 4;
