@@ -23,6 +23,8 @@ pub(super) struct Contest {
     last_cut: Instant,
     /// Of the path, as looks have shown it, in per cent.
     share: u64,
+    /// The last look found no other.
+    alone: bool,
 }
 
 impl Contest {
@@ -37,6 +39,7 @@ impl Contest {
             longest: rtt,
             last_cut: now,
             share: EVEN,
+            alone: false,
         }
     }
 
@@ -62,9 +65,11 @@ impl Contest {
         self.longest = floor + above * 63 / 64;
     }
 
-    /// A look has shown that this flow has `percent` of the path.
-    pub(super) fn on_share(&mut self, percent: u64) {
+    /// A look has shown that this flow has `percent` of the path, or seems to be `alone`. Answers whether it is:
+    /// one look may be a busy host's.
+    pub(super) fn on_look(&mut self, percent: u64, alone: bool) -> bool {
         self.share = (self.share + percent) / 2;
+        std::mem::replace(&mut self.alone, alone) && alone
     }
 
     /// The time while the window was not used is no time of growth.

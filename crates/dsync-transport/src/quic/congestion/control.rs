@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{
     contest::Contest,
     delivery::{DeliveryLog, Sample},
-    filter::{RoundMax, RttFloor, Rtts},
+    filter::{RoundMax, RttFloor, Rtts, Surplus},
     loss::{HEAVY_LOSS, UsualLoss},
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Control {
     phase_acked: u64,
     round: Round,
     last_round: Round,
+    /// What was acknowledged and lost since loss was last judged.
+    balance: Round,
     usual: UsualLoss,
     /// What may be in flight whatever the rate says, since more was seen to be lost.
     cap: Option<u64>,
@@ -41,6 +43,12 @@ pub(super) struct Control {
     in_flight: u64,
     batch: u64,
     heard: Instant,
+    /// What comes at once after an end stood still.
+    surplus: Surplus,
+    /// No probe since the start has found the path full.
+    starting: bool,
+    /// The sender ran out of data in this phase.
+    phase_limited: bool,
 }
 
 /// What the window is for at the moment.
@@ -114,6 +122,7 @@ impl Control {
             phase_acked: 0,
             round: Round::default(),
             last_round: Round::default(),
+            balance: Round::default(),
             usual: UsualLoss::default(),
             cap: None,
             spacing: CRUISE_ROUNDS,
@@ -123,6 +132,9 @@ impl Control {
             in_flight: 0,
             batch: 0,
             heard: now,
+            surplus: Surplus::new(now),
+            starting: true,
+            phase_limited: false,
         }
     }
 
@@ -163,6 +175,10 @@ impl Control {
         let sample = self.log.end_batch(now, self.floor.get());
         if limited {
             self.log.mark_limited(in_flight);
+            self.phase_limited = true;
+        }
+        if !matches!(self.phase, Phase::StartUp(_)) {
+            self.surplus.on_ack(now, bytes, self.bandwidth.get(), self.log.rounds());
         }
         let Some(sample) = sample else { return };
         self.floor.update(now, sample.rtt);
@@ -212,6 +228,9 @@ impl Control {
                 *so_far += lost;
                 if *so_far > tolerated {
                     self.cap = Some(self.window * 93 / 100);
+                    // The rest of what the probe lost comes to light while little is in flight.
+                    self.forgiven = now;
+                    self.balance = Round::default();
                     self.spacing = (self.spacing * 2).min(LONGEST_SPACING);
                     self.look_down(now, self.last_probe());
                 }
@@ -257,7 +276,7 @@ impl Control {
         if let Some(contest) = &mut self.contest {
             contest.on_round(self.floor.get());
         }
-        let heavy = round.loss() > HEAVY_LOSS && round.lost > 4 * self.mss;
+        let heavy = self.heavy_loss(round);
         match &mut self.phase {
             Phase::StartUp(start) => {
                 if self.bandwidth.get() >= start.best + start.best / 4 {
@@ -266,7 +285,7 @@ impl Control {
                 } else if round.best > 0 {
                     start.flat += 1;
                 }
-                if heavy || start.flat >= FLAT_ROUNDS {
+                if heavy.is_some() || start.flat >= FLAT_ROUNDS {
                     self.leave_start_up(now);
                 }
                 return;
@@ -277,13 +296,25 @@ impl Control {
             }
             Phase::Cruise { .. } | Phase::Down(_) | Phase::Floor(_) => {}
         }
-        if heavy {
-            self.back_off(now, round.loss());
+        if let Some(loss) = heavy {
+            self.back_off(now, loss);
             if matches!(self.phase, Phase::Up { .. }) {
                 self.spacing = (self.spacing * 2).min(LONGEST_SPACING);
                 self.look_down(now, self.last_probe());
             }
         }
+    }
+
+    /// The loss of late, in parts per million, if it is congestion. An end that stood still makes short rounds, in
+    /// which the losses of the one before are reported: only what covers half a window says something.
+    fn heavy_loss(&mut self, round: Round) -> Option<u64> {
+        self.balance.acked = self.balance.acked.saturating_add(round.acked);
+        self.balance.lost = self.balance.lost.saturating_add(round.lost);
+        if self.balance.acked.saturating_add(self.balance.lost) < self.window / 2 {
+            return None;
+        }
+        let balance = std::mem::take(&mut self.balance);
+        (balance.loss() > HEAVY_LOSS && balance.lost > 4 * self.mss).then(|| balance.loss())
     }
 
     /// Whether a probe goes on, after each of its rounds.
@@ -299,6 +330,15 @@ impl Control {
             // Up to here nothing was lost: look further, faster with each round.
             *cap += *cap >> 7_u64.saturating_sub(self.phase_rounds).max(2);
         }
+        if room && !self.phase_limited && self.cap.is_none() {
+            // A window that queues nothing is less than the path holds, whatever rate a busy host lets be seen.
+            self.bandwidth.update(self.log.rounds(), self.bandwidth.get());
+            if self.starting {
+                self.double_again(now, round.best);
+                return;
+            }
+        }
+        self.starting &= room;
         if round.best < best + best / 20 && !(capped && room) {
             if clean && !capped {
                 self.cap = None;
@@ -308,12 +348,17 @@ impl Control {
             self.look_down(now, round.best.max(best));
         } else if self.phase_rounds >= RISING_ROUNDS && self.cap.is_none() {
             // Far below what the path takes: no need to find it a quarter at a time.
-            let window = self.window;
-            self.enter(now, Phase::StartUp(StartUp { best: round.best, ..StartUp::default() }));
-            self.window = window;
+            self.double_again(now, round.best);
         } else if let Phase::Up { best, .. } = &mut self.phase {
             *best = round.best;
         }
+    }
+
+    /// Back to the start's doubling, from the window as it is.
+    fn double_again(&mut self, now: Instant, best: u64) {
+        let window = self.window;
+        self.enter(now, Phase::StartUp(StartUp { best, ..StartUp::default() }));
+        self.window = window;
     }
 
     /// Moves on within a round where that cannot wait.
@@ -381,8 +426,7 @@ impl Control {
             let expected = look.before.saturating_sub(alone).as_nanos().max(1);
             let seen = look.before.saturating_sub(least).as_nanos();
             let share = u64::try_from(seen * 100 / expected).unwrap_or(100);
-            contest.on_share(share.min(100));
-            if share >= WHOLE_SHARE || look.before <= empty {
+            if look.before <= empty || contest.on_look(share.min(100), share >= WHOLE_SHARE) {
                 self.contest = None;
             }
         } else if least <= empty {
@@ -393,7 +437,7 @@ impl Control {
             // The path was this flow's own: what it showed in the probe, of which the last comes back now, is
             // all it has.
             let shown = look.rate.max(self.last_round.best).max(self.round.best);
-            if shown < self.bandwidth.get() * 8 / 10 {
+            if look.before > empty && shown < self.bandwidth.get() * 8 / 10 {
                 self.bandwidth.reset(self.log.rounds(), shown);
             }
         } else if look.before.saturating_sub(least) <= least / 32 {
@@ -424,6 +468,7 @@ impl Control {
         // What the last doubling lost says nothing about the path.
         self.forgiven = now;
         self.round.lost = 0;
+        self.balance = Round::default();
         // Whether the path was really full is seen soon.
         self.spacing = EARLY_ROUNDS;
         self.look_down(now, self.bandwidth.get());
@@ -431,10 +476,13 @@ impl Control {
 
     fn start_again(&mut self, now: Instant, window: u64) {
         self.bandwidth = RoundMax::default();
+        self.surplus = Surplus::new(now);
+        self.starting = true;
         self.contest = None;
         self.cap = None;
         self.forgiven = now;
         self.round = Round::default();
+        self.balance = Round::default();
         self.enter(now, Phase::StartUp(StartUp::default()));
         self.window = window.max(MIN_PACKETS * self.mss);
     }
@@ -478,6 +526,7 @@ impl Control {
         self.phase_rounds = 0;
         self.phase_start = now;
         self.phase_acked = 0;
+        self.phase_limited = false;
     }
 
     /// The rate of the round that ended last.
@@ -487,15 +536,16 @@ impl Control {
 
     fn set_window(&mut self) {
         let full = self.bdp(self.bandwidth.get());
+        let surplus = self.surplus.get().min(full);
         let window = match &self.phase {
             Phase::StartUp(_) => return,
             Phase::Cruise { .. } => match &self.contest {
-                Some(contest) => contest.window(),
+                Some(contest) => contest.window() + surplus * CONTEST_SURPLUS / 8,
                 // Where probes are dropped the queue is short: what there is of it is left to others.
                 None if self.cap.is_some() => full + 4 * self.mss,
-                None => full.saturating_mul(105) / 100 + self.slack(full),
+                None => full.saturating_mul(105) / 100 + self.slack(full) + surplus / 8,
             },
-            Phase::Up { .. } => self.probe_window(),
+            Phase::Up { .. } => self.probe_window() + surplus / 8,
             Phase::Down(look) | Phase::Floor(look) => look.window,
         };
         let window =
@@ -596,6 +646,9 @@ const LONGEST_CRUISE: Duration = Duration::from_secs(5);
 /// Per cent of the path that count as all of it.
 const WHOLE_SHARE: u64 = 80;
 const CONTEST_ROUNDS: u64 = 24;
+/// Eighths of the surplus that are added beside a competitor, who would take what a busy host leaves; alone it
+/// is one, because what comes at once has to fit into the queue. By trial, on the simulated paths.
+const CONTEST_SURPLUS: u64 = 3;
 /// Samples that a look needs.
 const LOOK_SAMPLES: u32 = 8;
 /// What a queue that counts as empty may hold at least, whatever the path's round trip.

@@ -98,6 +98,39 @@ impl Rtts {
     }
 }
 
+/// How much more than its rate a path delivers at once, at most: what had piled up before an end that did not
+/// run for a moment (BBRv2 calls it `extra_acked`).
+#[derive(Debug, Clone)]
+pub(super) struct Surplus {
+    since: Instant,
+    acked: u64,
+    most: RoundMax,
+}
+
+impl Surplus {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { since: now, acked: 0, most: RoundMax::default() }
+    }
+
+    /// `bytes` were acknowledged while `rate` was to be expected.
+    pub(super) fn on_ack(&mut self, now: Instant, bytes: u64, rate: u64, round: u64) {
+        let time = now.saturating_duration_since(self.since);
+        let expected = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+        let expected = u64::try_from(expected).unwrap_or(u64::MAX);
+        if self.acked <= expected {
+            (self.since, self.acked) = (now, 0);
+        }
+        let expected = if self.acked == 0 { 0 } else { expected };
+        self.acked = self.acked.saturating_add(bytes);
+        self.most.update(round, self.acked.saturating_sub(expected));
+    }
+
+    /// In bytes, over the last rounds.
+    pub(super) fn get(&self) -> u64 {
+        self.most.get()
+    }
+}
+
 /// Rounds that a delivery rate stays believed: one probing cycle, so that each probe is remembered until
 /// the next (BBR: 6 to 10 rounds).
 pub(super) const ROUNDS: u64 = 10;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Law, NANOS, PACKET};
+use super::{Law, NANOS, PACKET, Stalls};
 
 /// What the application has to send.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,9 @@ pub(crate) struct Flow {
     probes: u32,
     /// When it next wants to run.
     pub(crate) wake: u64,
+    /// When its two hosts do not run.
+    pub(crate) sender: Stalls,
+    pub(crate) receiver: Stalls,
     // The receiver.
     expected: u64,
     pending: Vec<u64>,
@@ -77,6 +80,8 @@ impl Flow {
             last_eliciting: start,
             probes: 0,
             wake: start,
+            sender: Stalls::NONE,
+            receiver: Stalls::NONE,
             expected: 0,
             pending: Vec::new(),
             ack_due: u64::MAX,
@@ -305,6 +310,13 @@ impl Flow {
         }
         self.ack_due = now + 25_000_000;
         None
+    }
+
+    /// The receiver does not run before `until`, and finds the packet then.
+    pub(crate) fn hold(&mut self, number: u64, until: u64) {
+        self.expected = self.expected.max(number + 1);
+        self.pending.push(number);
+        self.ack_due = until;
     }
 
     pub(crate) fn take_acks(&mut self) -> Vec<u64> {

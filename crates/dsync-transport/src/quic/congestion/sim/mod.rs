@@ -4,6 +4,7 @@
 mod cubic;
 mod flow;
 mod link;
+mod stall;
 mod tests;
 
 use std::{
@@ -15,6 +16,7 @@ use std::{
 pub(crate) use cubic::Cubic;
 pub(crate) use flow::{Flow, Source};
 pub(crate) use link::{Fate, Link, LinkConfig, Queued};
+pub(crate) use stall::Stalls;
 
 use super::control::Control;
 
@@ -156,6 +158,13 @@ impl Sim {
         self.schedule(self.now, Event::Wake(flow));
     }
 
+    /// Lets both hosts of `flow` stand still for 5 to 30 ms every `gap_ms` on average, each at times of its own.
+    pub(crate) fn stall(&mut self, flow: usize, gap_ms: u64, seed: u64) {
+        let stalls = |seed| Stalls::new(gap_ms * 1_000_000, 5_000_000, 30_000_000, seed);
+        self.flows[flow].sender = stalls(2 * seed + 1);
+        self.flows[flow].receiver = stalls(2 * seed + 2);
+    }
+
     pub(crate) fn run_ms(&mut self, ms: u64) {
         let end = self.now + ms * 1_000_000;
         while self.events.peek().is_some_and(|Reverse(entry)| entry.at <= end) {
@@ -202,6 +211,15 @@ impl Sim {
     }
 
     fn handle(&mut self, event: Event) {
+        let stalled = match &event {
+            Event::Acked(flow, _) | Event::Wake(flow) => self.flows[*flow].sender.until(self.now),
+            Event::AckTimer(flow) => self.flows[*flow].receiver.until(self.now),
+            Event::Served | Event::Arrives(_) => None,
+        };
+        if let Some(until) = stalled {
+            self.schedule(until, event);
+            return;
+        }
         match event {
             Event::Served => self.served(),
             Event::Arrives(packet) => self.arrives(&packet),
@@ -238,8 +256,13 @@ impl Sim {
     }
 
     fn arrives(&mut self, packet: &Queued) {
-        let acks = self.flows[packet.flow].receive(self.now, packet.number);
-        match acks {
+        let flow = &mut self.flows[packet.flow];
+        if let Some(until) = flow.receiver.until(self.now) {
+            flow.hold(packet.number, until);
+            self.schedule(until, Event::AckTimer(packet.flow));
+            return;
+        }
+        match flow.receive(self.now, packet.number) {
             Some(acks) => self.send_acks(packet.flow, acks),
             None => self.schedule(self.flows[packet.flow].ack_due, Event::AckTimer(packet.flow)),
         }
