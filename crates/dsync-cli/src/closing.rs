@@ -36,8 +36,14 @@ pub(crate) struct Closing<'a> {
 impl Closing<'_> {
     /// The paragraph: a few sentences in one line.
     pub(crate) fn paragraph(&self) -> String {
-        let sentences =
-            [Some(self.transferred()), self.others(), self.before(), Some(self.carried()), self.kept()];
+        let sentences = [
+            Some(self.transferred()),
+            self.others(),
+            self.links(),
+            self.before(),
+            Some(self.carried()),
+            self.kept(),
+        ];
         let text = sentences.into_iter().flatten().collect::<Vec<_>>().join(" ");
         escape_text(&text).into_owned()
     }
@@ -107,6 +113,12 @@ impl Closing<'_> {
         .map(|(what, number)| format!("{} {what}", with_commas(number)))
         .collect();
         if parts.is_empty() { None } else { Some(format!("Of all entries {}.", parts.join(", "))) }
+    }
+
+    fn links(&self) -> Option<String> {
+        let files = counted(self.report.links_copied, "hard link became a copy", "hard links became copies");
+        (self.report.links_copied > 0)
+            .then(|| format!("{files}: the destination has no further name for them."))
     }
 
     fn before(&self) -> Option<String> {

@@ -54,6 +54,7 @@ impl Listing {
 
     fn update_letter(&self, planned: &Planned) -> char {
         match (planned.action, planned.kind) {
+            _ if planned.changes.contains(Changes::HARD_LINK) => 'h',
             (Action::Create | Action::Update, FileType::File) if self.sends => '<',
             (Action::Create | Action::Update, FileType::File) => '>',
             (Action::Create | Action::Update, _) | (Action::Reuse, _) => 'c',
@@ -90,6 +91,7 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
         Action::Create => return "+++++++++".into(),
         Action::Keep | Action::Link => return "         ".into(),
         Action::Retag | Action::Reuse if changes.is_empty() => return "         ".into(),
+        _ if changes == Changes::HARD_LINK => return "         ".into(),
         _ => {}
     }
     let mark = |change: Changes, letter: char| if changes.contains(change) { letter } else { '.' };
@@ -115,7 +117,9 @@ fn name(planned: &Planned) -> String {
 }
 
 fn target(planned: &Planned) -> String {
-    if planned.kind == FileType::Symlink {
+    if planned.changes.contains(Changes::HARD_LINK) && planned.action != Action::Keep {
+        format!(" => {}", Escaped(&planned.target))
+    } else if planned.kind == FileType::Symlink {
         format!(" -> {}", Escaped(&planned.target))
     } else {
         String::new()
@@ -171,6 +175,20 @@ mod tests {
         ];
         for (planned, expected) in cases {
             assert_eq!(line(0, 1, &planned).as_deref(), Some(expected));
+        }
+        let linked = |action, kind, changes: &[C]| {
+            let changes = [changes, &[C::HARD_LINK]].concat();
+            Planned { target: b"a".to_vec(), ..planned(action, kind, &changes, "b") }
+        };
+        for (planned, expected) in [
+            (linked(Create, F::File, &[]), "hf+++++++++ b => a"),
+            (linked(Create, F::Symlink, &[]), "hL+++++++++ b => a"),
+            (linked(Update, F::File, &[]), "hf          b => a"),
+            (linked(Update, F::File, &[C::SIZE, C::TIME]), "hf.st...... b => a"),
+            (Planned { target: Vec::new(), ..linked(Keep, F::File, &[]) }, "hf          b"),
+            (linked(Keep, F::Symlink, &[]), "hL          b -> a"),
+        ] {
+            assert_eq!(line(0, 2, &planned).as_deref(), Some(expected));
         }
         let kept = planned(Keep, F::File, &[], "a");
         assert_eq!(line(0, 2, &kept).as_deref(), Some(".f          a"));

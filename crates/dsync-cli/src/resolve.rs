@@ -199,6 +199,7 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
         group: attributes.group,
         acls: attributes.acls,
         xattrs: attributes.xattrs,
+        hard_links: attributes.hard_links,
         numeric_ids: attributes.numeric_ids,
         devices: attributes.devices,
         specials: attributes.specials,

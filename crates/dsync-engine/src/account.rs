@@ -9,7 +9,7 @@ use std::sync::{
 };
 
 use dsync_wire::{
-    event::{Action, Event, FileType, Planned, Progress, Report},
+    event::{Action, Changes, Event, FileType, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, Operation, Problem},
     options::EventLevel,
 };
@@ -92,7 +92,8 @@ impl<'a> Account<'a> {
                 Action::Retag => report.retagged += 1,
                 _ => {}
             }
-            let transfers = matches!(planned.action, Action::Create | Action::Update);
+            let transfers = matches!(planned.action, Action::Create | Action::Update)
+                && !planned.changes.contains(Changes::HARD_LINK);
             if transfers && planned.kind == FileType::File {
                 report.files_transferred += 1;
                 // Listed sizes may add up to more than there is.
@@ -134,6 +135,13 @@ impl<'a> Account<'a> {
         }
         report.files_transferred = report.files_transferred.saturating_sub(1);
         report.transferred_bytes = report.transferred_bytes.saturating_sub(size);
+    }
+
+    /// Takes back the count of a planned hard link that could not be made.
+    pub(crate) fn link_failed(&self, action: Action, kind: FileType) {
+        if action == Action::Create {
+            lock(&self.report).created.take_back(kind);
+        }
     }
 
     /// Records a problem of either end and tells the audience.

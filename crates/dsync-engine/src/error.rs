@@ -202,6 +202,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
         Operation::Commit => "commit",
         Operation::CreateLink => "create the link",
         Operation::CreateSpecial => "create the device or fifo",
+        Operation::HardLink => "make the hard link",
         Operation::Delete => "delete",
         Operation::ReadDestination => "read destination directory",
         _ => "handle",

@@ -63,12 +63,21 @@ pub(crate) struct Verdict {
     pub(crate) wanted: Wanted,
     /// What stands in the way and must be removed first.
     pub(crate) in_the_way: Option<Kind>,
+    /// True when the destination has the source's entry under this name, or will; false when the entry is
+    /// skipped.
+    pub(crate) placed: bool,
 }
 
 impl Verdict {
     /// Leaves the entry alone whatever it is.
     fn skip() -> Self {
-        Self { action: Action::Keep, changes: Changes::NONE, wanted: Wanted::default(), in_the_way: None }
+        Self {
+            action: Action::Keep,
+            changes: Changes::NONE,
+            wanted: Wanted::default(),
+            in_the_way: None,
+            placed: false,
+        }
     }
 }
 
@@ -175,7 +184,7 @@ impl Policy {
             Action::Retag
         };
         let wanted = self.wanted(subject, mapped, Some(existing.mode));
-        Verdict { action, changes, wanted, in_the_way: None }
+        Verdict { action, changes, wanted, in_the_way: None, placed: true }
     }
 
     /// Decides what is done with the transfer's root, of which only the attributes are compared.
@@ -194,7 +203,7 @@ impl Policy {
                 let changes = self.attribute_changes(subject, mapped, existing, standing);
                 let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
                 let wanted = self.wanted(subject, mapped, Some(existing.mode));
-                Verdict { action, changes, wanted, in_the_way: None }
+                Verdict { action, changes, wanted, in_the_way: None, placed: true }
             }
         }
     }
@@ -202,7 +211,7 @@ impl Policy {
     /// The verdict for an entry that is made anew.
     fn create(&self, entry: Subject<'_>, mapped: &Mapped, in_the_way: Option<Kind>) -> Verdict {
         let wanted = self.wanted(entry, mapped, None);
-        Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way }
+        Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
     }
 
     /// The quick check, or the content check under `checksum`.
@@ -363,6 +372,7 @@ mod tests {
                 gid: 8,
                 extended: None,
             },
+            hard_link: None,
         }
     }
 

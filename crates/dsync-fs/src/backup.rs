@@ -6,10 +6,7 @@
 
 use std::{io, sync::Arc};
 
-use rustix::{
-    fs::{AtFlags, linkat, renameat, unlinkat},
-    io::Errno,
-};
+use rustix::{fs::renameat, io::Errno};
 
 use crate::{
     attributes::Wanted,
@@ -19,7 +16,7 @@ use crate::{
     extended::{Extended, ExtendedScope},
     extents::{CopyError, Sharing},
     metadata::{Kind, Metadata},
-    staged::{StagedFile, temp_name},
+    staged::StagedFile,
 };
 
 /// The name under which one entry is kept.
@@ -108,23 +105,6 @@ impl BackupPlace {
         }
         // On the disk before the original is written into, whatever the run's durability.
         staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
-    }
-}
-
-impl Dir {
-    /// Gives the entry `from_name` of `from`, which is no directory, another name here, in place of what has that
-    /// name, in one step.
-    ///
-    /// # Errors
-    /// What the system says, e.g. `EXDEV`, `EMLINK`, `EPERM` where there are no hard links; `EISDIR` when a
-    /// directory has the name.
-    pub fn make_hard_link(&self, name: &Component, from: &Self, from_name: &Component) -> io::Result<()> {
-        let temp = temp_name()?;
-        linkat(from, from_name.as_c_str(), self, temp.as_c_str(), AtFlags::empty())?;
-        let placed = renameat(self, temp.as_c_str(), self, name.as_c_str());
-        // Also after success: a rename over another name of the same file does nothing.
-        let _ = unlinkat(self, temp.as_c_str(), AtFlags::empty());
-        Ok(placed?)
     }
 }
 

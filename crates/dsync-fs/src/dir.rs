@@ -21,8 +21,8 @@ use std::{
 use rustix::{
     fs::{
         AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, flock,
-        fsync, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx, symlinkat,
-        syncfs, unlinkat,
+        fsync, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx,
+        symlinkat, syncfs, unlinkat,
     },
     io::Errno,
 };
@@ -71,6 +71,13 @@ pub enum Special {
     CharDevice(DeviceNumber),
     /// Block device; for root only.
     BlockDevice(DeviceNumber),
+}
+
+/// True for the errors of [`Dir::make_hard_link`] that say that the entry cannot have a further name there: it has
+/// as many as its filesystem allows, is on another one, or is on one without hard links.
+pub fn cannot_link(error: &io::Error) -> bool {
+    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS];
+    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
 }
 
 /// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
@@ -400,6 +407,35 @@ impl Dir {
         })
     }
 
+    /// Gives the entry `first` of `from` another name in this directory, in place of what has the name, in one
+    /// step. A symbolic link is not followed but gets a name itself. Nothing happens where both are names of
+    /// one entry already.
+    ///
+    /// # Errors
+    /// What the system says; `EISDIR` when a directory has the name. See [`cannot_link`] for those of a
+    /// filesystem that has no further name for the entry.
+    pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
+        let link =
+            |to: &Component| linkat(&from.fd, first.as_c_str(), &self.fd, to.as_c_str(), AtFlags::empty());
+        match link(name) {
+            Err(Errno::EXIST) => {}
+            result => return Ok(result?),
+        }
+        let (here, there) = (self.stat(name)?, from.stat(first)?);
+        // A rename of one name over another of the same entry does nothing, and leaves both.
+        if (here.dev, here.ino) == (there.dev, there.ino) {
+            return Ok(());
+        }
+        let temp = temp_name()?;
+        link(&temp)?;
+        let placed = renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str());
+        if placed.is_err() {
+            // Nothing more can be done for the leftover than the next run's cleaning does.
+            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
+        }
+        Ok(placed?)
+    }
+
     fn replace(
         &self,
         name: &Component,
@@ -650,6 +686,25 @@ mod tests {
 
     fn name(text: &[u8]) -> Component {
         Component::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_hard_link_takes_a_name_whatever_file_has_it_and_leaves_nothing_else() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let (link, other) = (name(b"link"), name(b"other"));
+        let _ = dir.make_symlink(&link, b"nowhere", &Wanted::default()).unwrap();
+        let _ = dir.make_special(&other, Special::Fifo, &Wanted::default()).unwrap();
+        dir.make_dir(&name(b"dir"), 0o755).unwrap();
+        for taken in [&other, &name(b"free"), &other] {
+            dir.make_hard_link(taken, &dir, &link).unwrap();
+            let (first, further) = (dir.stat(&link).unwrap(), dir.stat(taken).unwrap());
+            assert_eq!((further.kind, further.ino), (Kind::Symlink, first.ino));
+        }
+        let error = dir.make_hard_link(&name(b"dir"), &dir, &link).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        assert!(!cannot_link(&error) && cannot_link(&Errno::MLINK.into()));
+        assert_eq!(dir.list().entries.len(), 4, "a temporary name was left");
     }
 
     /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.

@@ -45,7 +45,7 @@ pub use crate::{
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
-    dir::{Dir, DirLock, Listing, Special},
+    dir::{Dir, DirLock, Listing, Special, cannot_link},
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},
     filter::{FilterError, FilterReason, FilterSet},

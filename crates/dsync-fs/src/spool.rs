@@ -6,7 +6,10 @@
 //! can cut it short under the map. Every record carries its XXH3 sum, so a disk that returns other
 //! bytes than were written is noticed, not obeyed.
 
-use std::{io, mem, os::fd::OwnedFd};
+use std::{
+    io, mem,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use memmap2::Mmap;
 use rustix::{
@@ -17,6 +20,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
     dir::{Dir, retry},
+    source_file::read_full_at,
     staged::temp_name,
     sys,
 };
@@ -32,10 +36,29 @@ pub struct Spool {
 }
 
 /// Where a record is, for reading it out of its turn.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct RecordAt {
     offset: u64,
     index: u64,
+}
+
+impl RecordAt {
+    /// Position of the record, 0-based.
+    pub fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// For keeping in another record of this process.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        (u128::from(self.offset) << 64 | u128::from(self.index)).to_ne_bytes()
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        let both = u128::from_ne_bytes(bytes);
+        let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default();
+        Self { offset: low(both >> 64), index: low(both) }
+    }
 }
 
 /// Where the records go that outgrow memory.
@@ -115,6 +138,34 @@ impl Spool {
         self.buffer.extend_from_slice(record);
         self.count += 1;
         Ok(at)
+    }
+
+    /// One record, before the writing ends.
+    ///
+    /// # Errors
+    /// [`SpoolError::Io`]; [`SpoolError::Damaged`] when it is not what was written there.
+    pub fn get(&self, at: &RecordAt) -> Result<Vec<u8>, SpoolError> {
+        let damaged = SpoolError::Damaged { index: at.index };
+        let here = at.offset.checked_sub(self.written).and_then(|at| usize::try_from(at).ok());
+        let out;
+        let mut rest: &[u8] = match (here, &self.place) {
+            (Some(here), _) => self.buffer.get(here..).unwrap_or_default(),
+            (None, Place::Memory(_)) => return Err(damaged),
+            (None, Place::File(file)) => {
+                let mut header = [0; HEADER_LEN];
+                read_full_at(file.as_fd(), at.offset, &mut header)?;
+                let len = header.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+                let end = at.offset.saturating_add(HEADER_LEN as u64 + u64::from(len));
+                if end > self.written {
+                    return Err(damaged);
+                }
+                let mut record = vec![0; usize::try_from(end - at.offset).unwrap_or_default()];
+                read_full_at(file.as_fd(), at.offset, &mut record)?;
+                out = record;
+                &out
+            }
+        };
+        take_record(&mut rest, at.index).map(<[u8]>::to_vec).ok_or(damaged)
     }
 
     /// Ends writing.
@@ -241,8 +292,6 @@ const MAX_IN_MEMORY: usize = 1 << 20;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use super::*;
 
     fn record(index: u64) -> Vec<u8> {
@@ -263,6 +312,10 @@ mod tests {
     fn records_are_found_out_of_their_turn() {
         for count in [10, 2000] {
             let (spool, places) = with_places(None, count);
+            for (index, at) in places.iter().enumerate() {
+                assert_eq!(spool.get(&RecordAt::from_bytes(at.to_bytes())).unwrap(), record(index as u64));
+            }
+            assert!(spool.get(&RecordAt { offset: 1 << 40, index: 0 }).is_err());
             let sealed = spool.seal().unwrap();
             for index in (0..count).rev() {
                 assert_eq!(sealed.get(&places[index as usize]).unwrap(), record(index));

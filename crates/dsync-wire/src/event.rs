@@ -23,11 +23,11 @@ pub struct Planned {
     pub action: Action,
     /// The entry's type.
     pub kind: FileType,
-    /// What differs; all clear for [`Action::Keep`].
+    /// What differs; for [`Action::Keep`] nothing but perhaps [`Changes::HARD_LINK`].
     pub changes: Changes,
     /// Path relative to the transfer's root; empty for the root itself.
     pub path: Vec<u8>,
-    /// Text of a symbolic link, else empty.
+    /// The name that a hard link is made to, like `path`; else the text of a symbolic link, else empty.
     pub target: Vec<u8>,
     /// Size at the source in bytes (regular files), else 0.
     pub size: u64,
@@ -102,8 +102,12 @@ impl Changes {
     /// Extended attributes.
     pub const XATTRS: Self = Self(256);
 
+    /// No difference: the entry is another name of one that was planned before. With [`Action::Create`] or
+    /// [`Action::Update`] it is linked to [`Planned::target`], with [`Action::Keep`] it is already.
+    pub const HARD_LINK: Self = Self(512);
+
     /// All bits that mean something.
-    const KNOWN: u16 = 0x1ff;
+    const KNOWN: u16 = 0x3ff;
 
     /// The bits as they travel.
     pub fn bits(self) -> u16 {
@@ -168,12 +172,22 @@ pub struct TypeCounts {
 impl TypeCounts {
     /// Counts one more entry of this type.
     pub fn add(&mut self, kind: FileType) {
+        *self.of(kind) += 1;
+    }
+
+    /// Counts one entry of this type less.
+    pub fn take_back(&mut self, kind: FileType) {
+        let count = self.of(kind);
+        *count = count.saturating_sub(1);
+    }
+
+    fn of(&mut self, kind: FileType) -> &mut u64 {
         match kind {
-            FileType::File => self.files += 1,
-            FileType::Directory => self.directories += 1,
-            FileType::Symlink => self.symlinks += 1,
-            FileType::CharDevice | FileType::BlockDevice => self.devices += 1,
-            FileType::Fifo | FileType::Socket => self.specials += 1,
+            FileType::File => &mut self.files,
+            FileType::Directory => &mut self.directories,
+            FileType::Symlink => &mut self.symlinks,
+            FileType::CharDevice | FileType::BlockDevice => &mut self.devices,
+            FileType::Fifo | FileType::Socket => &mut self.specials,
         }
     }
 
@@ -217,6 +231,8 @@ pub struct Report {
     /// Entries that are in place without some of their access control lists or extended attributes, which
     /// the destination's filesystem cannot hold or its user may not set.
     pub attributes_withheld: u64,
+    /// Files that became copies because the destination could not give another one the further name.
+    pub links_copied: u64,
     /// Deletions that were not made because the source could not be read completely.
     pub deletions_withheld: u64,
     /// Deletions that exceeded `max_delete`; none was made when this is not 0.

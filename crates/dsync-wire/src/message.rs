@@ -214,6 +214,17 @@ pub struct Entry {
     pub kind: EntryKind,
     /// What is preserved of every type.
     pub attributes: Attributes,
+    /// Whether it is one of several names, with `hard_links` only; never of a directory.
+    pub hard_link: Option<HardLink>,
+}
+
+/// One of several names of what is listed: a hard link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HardLink {
+    /// The first of the names that is listed.
+    First,
+    /// Another name of the entry of this number, which was listed as [`HardLink::First`].
+    To(EntryId),
 }
 
 /// Attributes that every type of entry has.
@@ -388,6 +399,8 @@ pub enum Operation {
     ReadDestination = 12,
     /// Reading access control lists or extended attributes.
     ReadAttributes = 13,
+    /// Giving an entry another name.
+    HardLink = 14,
 }
 
 /// Why something could not be done.
@@ -410,6 +423,8 @@ pub enum Cause {
     Unrepresentable,
     /// Its type changed between listing and opening.
     TypeChanged,
+    /// It is another name of an entry that could not be copied.
+    FirstNameFailed,
 }
 
 /// A request for a delta.

@@ -31,6 +31,8 @@ pub struct SyncOptions {
     pub acls: bool,
     /// Make extended attributes equal (`-X`): all of `user.*`, as root all but `system.*`.
     pub xattrs: bool,
+    /// What has several names at the source has them at the destination (`-H`), as far as they are listed.
+    pub hard_links: bool,
     /// Map owners and groups by number even where a name is known.
     pub numeric_ids: bool,
     /// Copy character and block devices (`--devices`), as root only.

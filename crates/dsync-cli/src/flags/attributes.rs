@@ -15,8 +15,8 @@ use super::{
 pub(crate) struct Attributes {
     /// Archive: same as -rlptgoD
     ///
-    /// Copies everything that an ordinary backup needs except hard links, ACLs (-A) and extended attributes
-    /// (-X). A later --no-OPTION takes a part out: -a --no-owner.
+    /// Copies everything that an ordinary backup needs except hard links (-H), ACLs (-A) and extended
+    /// attributes (-X). A later --no-OPTION takes a part out: -a --no-owner.
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
     /// Copy directories and what is in them
@@ -73,6 +73,12 @@ pub(crate) struct Attributes {
     /// directories only, F for everything else. May be given several times.
     #[arg(long, value_name = "CHANGES", value_parser = mode_rules::parse)]
     pub(crate) chmod: Vec<ModeRules>,
+    /// Keep hard links: several names of one file stay several names of one
+    ///
+    /// Among all that is copied; names outside of it have no say. Symbolic links, fifos and devices too. Where
+    /// the destination cannot give a file another name, a copy is made and counted.
+    #[arg(short = 'H', long)]
+    pub(crate) hard_links: bool,
     /// Make access control lists equal; implies --perms
     ///
     /// POSIX lists, the default ones of directories included. Users and groups in them are mapped as owners
@@ -127,6 +133,7 @@ impl Group for Attributes {
             ("times", &mut self.times),
             ("group", &mut self.group),
             ("owner", &mut self.owner),
+            ("hard_links", &mut self.hard_links),
             ("acls", &mut self.acls),
             ("xattrs", &mut self.xattrs),
             ("devices_specials", &mut self.devices_specials),

@@ -131,7 +131,6 @@ static TABLE: &[Foreign] = &[
     option("from0").letter('0'),
     option("fsync").advice("dsync syncs by default; --durability=file syncs each file on its own"),
     option("fuzzy").letter('y').negatable(),
-    option("hard-links").letter('H').negatable(),
     option("iconv").or(&["no-iconv"]).advice("leave it out: names are copied byte for byte"),
     option("implied-dirs").or(&["i-d", "no-implied-dirs", "no-i-d"]),
     option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),

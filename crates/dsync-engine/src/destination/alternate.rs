@@ -91,6 +91,7 @@ impl Alternates {
             (Action::Keep | Action::Retag, _) => Action::Reuse,
             (other, _) => other,
         };
+        verdict.placed = verdict.action != Action::Keep;
         Some(verdict)
     }
 }

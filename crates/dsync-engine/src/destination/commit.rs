@@ -144,7 +144,7 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
                     }
                     _ => Cause::Unrepresentable,
                 };
-                site.account.transfer_failed(file.action, file.size);
+                file.lost(site);
                 site.problem(Operation::Commit, &path, cause)?;
             }
         }

@@ -8,10 +8,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{
-    Component, Dir, Extended, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError, Timestamp,
-    Wanted,
-};
+use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError};
 use dsync_wire::{
     event::{Action, Planned},
     message::Operation,
@@ -21,7 +18,7 @@ use dsync_wire::{
 use super::{
     Site,
     backup::Kept,
-    directory::{Directory, settle},
+    directory::{Deferred, Directory, push_name, settle, take, take_name},
 };
 use crate::{SyncError, plan::file_type_of};
 
@@ -76,8 +73,7 @@ pub(super) struct Found {
 
 /// The extraneous entries of one directory.
 struct Record {
-    path: RelPath,
-    wanted: Option<Wanted>,
+    directory: Deferred,
     entries: Vec<(Component, Kind)>,
 }
 
@@ -107,9 +103,8 @@ impl Deletions {
         {
             return self.remove_at_once(site, directory, dir, &entries);
         }
-        directory.defer();
         self.entries += entries.len() as u64;
-        let record = Record { path: directory.path.clone(), wanted: directory.wanted().cloned(), entries };
+        let record = Record { directory: Deferred::new(directory), entries };
         self.spool.push(&record.encode()).map_err(spool_error)?;
         Ok(())
     }
@@ -184,14 +179,14 @@ fn within_limit(
     let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
         let Some(record) = Record::decode(record.map_err(spool_error)?) else { continue };
-        let Ok(dir) = root.open_beneath(&record.path) else { continue };
+        let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
         for (name, kind) in &record.entries {
             if *kind != Kind::Dir {
                 count += 1;
                 continue;
             }
             let mut within = 0_u64;
-            let doomed = Doomed { parent: &record.path, name, now: name, kind: *kind };
+            let doomed = Doomed { parent: &record.directory.path, name, now: name, kind: *kind };
             let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
             let spare = Spare { entries: &entries, mounts: protection.mounts, ..Spare::NOTHING };
             // A directory that cannot be listed fails when it is removed.
@@ -221,21 +216,22 @@ fn directory(
     allowed: bool,
     protection: &Protection,
 ) -> Result<(), SyncError> {
-    let dir = match root.open_beneath(&record.path) {
+    let Deferred { path, wanted } = &record.directory;
+    let dir = match root.open_beneath(path) {
         Ok(dir) => Arc::new(dir),
         Err(error) => {
-            let cause = site.cause_or_fatal(Operation::Delete, &record.path, error)?;
-            return site.problem(Operation::Delete, &record.path, cause);
+            let cause = site.cause_or_fatal(Operation::Delete, path, error)?;
+            return site.problem(Operation::Delete, path, cause);
         }
     };
     if allowed {
         for (name, kind) in &record.entries {
-            let doomed = Doomed { parent: &record.path, name, now: name, kind: *kind };
+            let doomed = Doomed { parent: path, name, now: name, kind: *kind };
             remove(site, &dir, doomed, protection)?;
         }
         site.touched(&dir);
     }
-    settle(site, &record.path, Some(&dir), record.wanted.as_ref())
+    settle(site, path, Some(&dir), wanted.as_ref())
 }
 
 /// An entry that is to be removed.
@@ -350,27 +346,12 @@ fn spool_error(error: SpoolError) -> SyncError {
 }
 
 impl Record {
-    /// Path, attributes, then names with their types; integers in this machine's byte order, because the
-    /// record never leaves the process.
+    /// The directory, then names with their types.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let path = self.path.as_bytes();
-        bytes.extend((path.len() as u64).to_ne_bytes());
-        bytes.extend(path);
-        let wanted = self.wanted.clone().unwrap_or_default();
-        let mtime = wanted.mtime.map(|time| (time.seconds, time.nanoseconds));
-        for field in [wanted.mode.map(u32::from), wanted.uid, wanted.gid, mtime.map(|(_, n)| n)] {
-            bytes.push(u8::from(field.is_some()));
-            bytes.extend(field.unwrap_or(0).to_ne_bytes());
-        }
-        bytes.extend(mtime.map_or(0, |(seconds, _)| seconds).to_ne_bytes());
-        let extended = wanted.extended.map_or_else(Vec::new, |extended| extended.to_bytes());
-        bytes.extend((extended.len() as u64).to_ne_bytes());
-        bytes.extend(extended);
+        self.directory.encode(&mut bytes);
         for (name, kind) in &self.entries {
-            let name = name.as_bytes();
-            bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-            bytes.extend(name);
+            push_name(&mut bytes, name);
             bytes.push(file_type_of(*kind) as u8);
         }
         bytes
@@ -378,55 +359,26 @@ impl Record {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
-        let len = usize::try_from(u64::from_ne_bytes(take(&mut rest)?)).ok()?;
-        let (path, tail) = rest.split_at_checked(len)?;
-        rest = tail;
-        let path = RelPath::parse(path).ok()?;
-        let mut field = || {
-            let [present] = take(&mut rest)?;
-            let value = u32::from_ne_bytes(take(&mut rest)?);
-            Some((present == 1).then_some(value))
-        };
-        let (mode, uid, gid, nanoseconds) = (field()?, field()?, field()?, field()?);
-        let seconds = i64::from_ne_bytes(take(&mut rest)?);
-        let len = usize::try_from(u64::from_ne_bytes(take(&mut rest)?)).ok()?;
-        let (extended, tail) = rest.split_at_checked(len)?;
-        rest = tail;
-        let wanted = Wanted {
-            mode: mode.and_then(|mode| u16::try_from(mode).ok()),
-            mtime: nanoseconds.map(|nanoseconds| Timestamp { seconds, nanoseconds }),
-            uid,
-            gid,
-            extended: match extended {
-                [] => None,
-                bytes => Some(Arc::new(Extended::from_bytes(bytes)?)),
-            },
-        };
+        let directory = Deferred::decode(&mut rest)?;
         let mut entries = Vec::new();
         while !rest.is_empty() {
-            let [len] = take(&mut rest)?;
-            let (name, tail) = rest.split_at_checked(usize::from(len))?;
-            rest = tail;
+            let name = take_name(&mut rest)?;
             let [kind] = take(&mut rest)?;
-            entries.push((Component::new(name).ok()?, KINDS.get(usize::from(kind)).copied()?));
+            entries.push((name, KINDS.get(usize::from(kind)).copied()?));
         }
-        Some(Self { path, wanted: Some(wanted), entries })
+        Some(Self { directory, entries })
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, tail) = rest.split_first_chunk::<N>()?;
-    *rest = tail;
-    Some(*head)
-}
-
 /// Types in the order of their wire values.
-const KINDS: [Kind; 7] =
+pub(super) const KINDS: [Kind; 7] =
     [Kind::File, Kind::Dir, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use dsync_fs::{Extended, Timestamp, Wanted};
+
     use super::*;
 
     fn component(name: &[u8]) -> Component {
@@ -446,10 +398,11 @@ mod tests {
             extended: Some(Arc::new(Extended::default())),
         };
         let entries = vec![(component(&[b'x'; 255]), Kind::Dir), (component(b"y"), Kind::BlockDevice)];
-        let record = Record { path: path.clone(), wanted: Some(wanted.clone()), entries: entries.clone() };
+        let directory = Deferred { path, wanted: Some(wanted) };
+        let record = Record { directory: directory.clone(), entries: entries.clone() };
         let bytes = record.encode();
         let back = Record::decode(&bytes).unwrap();
-        assert_eq!((back.path, back.wanted, back.entries), (path, Some(wanted), entries));
+        assert_eq!((back.directory, back.entries), (directory, entries));
         for cut in 1..bytes.len() {
             // Damage is found or at least harmless: no panic, no name that was not written.
             let _ = Record::decode(&bytes[..cut]);

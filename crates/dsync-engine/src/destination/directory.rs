@@ -1,7 +1,8 @@
 //! A destination directory while work in it is pending.
 //!
 //! Making or renaming an entry changes the directory's own time, so its attributes are set when the last
-//! pending piece of work in it is done. A directory that needs deletions is set after those instead.
+//! pending piece of work in it is done. A directory that needs deletions or hard links is set after those
+//! instead.
 
 use std::{
     io,
@@ -11,7 +12,7 @@ use std::{
     },
 };
 
-use dsync_fs::{Dir, RelPath, Wanted};
+use dsync_fs::{Component, Dir, Extended, RelPath, Timestamp, Wanted};
 use dsync_wire::message::{Cause, Operation};
 
 use super::Site;
@@ -29,7 +30,7 @@ pub(super) struct Directory {
     pending: AtomicU64,
     /// True when its attributes must be set even if nothing in it changes.
     dirty: AtomicBool,
-    /// True when deletions in it are still to come.
+    /// True when deletions or hard links in it are still to come.
     deferred: AtomicBool,
 }
 
@@ -56,14 +57,8 @@ impl Directory {
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// Its attributes are set after its deletions.
-    pub(super) fn defer(&self) {
+    fn defer(&self) {
         self.deferred.store(true, Ordering::Release);
-    }
-
-    /// The attributes it gets in the end.
-    pub(super) fn wanted(&self) -> Option<&Wanted> {
-        self.wanted.as_ref()
     }
 
     /// Ends a piece of work; the last one settles the directory.
@@ -77,6 +72,92 @@ impl Directory {
         }
         settle(site, &self.path, self.dir.as_deref(), self.wanted.as_ref())
     }
+}
+
+/// A directory whose attributes are set when what was put off has been done in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Deferred {
+    /// Path from the destination's root.
+    pub(super) path: RelPath,
+    /// Attributes it gets in the end.
+    pub(super) wanted: Option<Wanted>,
+}
+
+impl Deferred {
+    /// Puts the attributes of a directory off.
+    pub(super) fn new(directory: &Directory) -> Self {
+        directory.defer();
+        Self { path: directory.path.clone(), wanted: directory.wanted.clone() }
+    }
+
+    /// Path and attributes; integers in this machine's byte order, because the record never leaves the process.
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        let path = self.path.as_bytes();
+        bytes.extend((path.len() as u64).to_ne_bytes());
+        bytes.extend(path);
+        let wanted = self.wanted.clone().unwrap_or_default();
+        let mtime = wanted.mtime.map(|time| (time.seconds, time.nanoseconds));
+        for field in [wanted.mode.map(u32::from), wanted.uid, wanted.gid, mtime.map(|(_, n)| n)] {
+            bytes.push(u8::from(field.is_some()));
+            bytes.extend(field.unwrap_or(0).to_ne_bytes());
+        }
+        bytes.extend(mtime.map_or(0, |(seconds, _)| seconds).to_ne_bytes());
+        let extended = wanted.extended.map_or_else(Vec::new, |extended| extended.to_bytes());
+        bytes.extend((extended.len() as u64).to_ne_bytes());
+        bytes.extend(extended);
+    }
+
+    /// Takes what [`encode`](Self::encode) wrote from the front of `rest`.
+    pub(super) fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let path = RelPath::parse(take_counted(rest)?).ok()?;
+        let mut field = || {
+            let [present] = take(rest)?;
+            let value = u32::from_ne_bytes(take(rest)?);
+            Some((present == 1).then_some(value))
+        };
+        let (mode, uid, gid, nanoseconds) = (field()?, field()?, field()?, field()?);
+        let seconds = i64::from_ne_bytes(take(rest)?);
+        let wanted = Wanted {
+            mode: mode.and_then(|mode| u16::try_from(mode).ok()),
+            mtime: nanoseconds.map(|nanoseconds| Timestamp { seconds, nanoseconds }),
+            uid,
+            gid,
+            extended: match take_counted(rest)? {
+                [] => None,
+                bytes => Some(Arc::new(Extended::from_bytes(bytes)?)),
+            },
+        };
+        Some(Self { path, wanted: Some(wanted) })
+    }
+}
+
+/// Takes bytes from the front of a record.
+pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = rest.split_first_chunk::<N>()?;
+    *rest = tail;
+    Some(*head)
+}
+
+fn take_counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(u64::from_ne_bytes(take(rest)?)).ok()?;
+    let (counted, tail) = rest.split_at_checked(len)?;
+    *rest = tail;
+    Some(counted)
+}
+
+/// Takes a name from the front of a record, which begins with its length in one byte.
+pub(super) fn take_name(rest: &mut &[u8]) -> Option<Component> {
+    let [len] = take(rest)?;
+    let (name, tail) = rest.split_at_checked(usize::from(len))?;
+    *rest = tail;
+    Component::new(name).ok()
+}
+
+/// Appends a name for [`take_name`].
+pub(super) fn push_name(bytes: &mut Vec<u8>, name: &Component) {
+    let name = name.as_bytes();
+    bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+    bytes.extend(name);
 }
 
 /// Sets a directory's final attributes, except in a dry run.

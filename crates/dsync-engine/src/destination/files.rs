@@ -43,6 +43,8 @@ pub(super) struct Pending {
     displaced: OnceLock<Displaced>,
     /// A delta to an old file may pay.
     pub(super) has_basis: bool,
+    /// Its number as the first of several names.
+    first_name: OnceLock<u64>,
     transfer: Mutex<Transfer>,
 }
 
@@ -108,9 +110,8 @@ impl Pending {
         wanted: Wanted,
         size: u64,
     ) -> Self {
-        let (circumstances, displaced, transfer) =
-            (Circumstances::default(), OnceLock::new(), Mutex::default());
-        let has_basis = false;
+        let (circumstances, transfer) = (Circumstances::default(), Mutex::default());
+        let (displaced, first_name, has_basis) = (OnceLock::new(), OnceLock::new(), false);
         Self {
             entry,
             directory,
@@ -122,7 +123,21 @@ impl Pending {
             circumstances,
             displaced,
             has_basis,
+            first_name,
             transfer,
+        }
+    }
+
+    /// Notes that other names will be linked to this one.
+    pub(super) fn set_first_name(&self, number: u64) {
+        let _ = self.first_name.set(number);
+    }
+
+    /// The file will not have its name.
+    pub(super) fn lost(&self, site: &Site<'_>) {
+        site.account.transfer_failed(self.action, self.size);
+        if let Some(number) = self.first_name.get() {
+            lock(&site.lost_names).insert(*number);
         }
     }
 
@@ -322,7 +337,7 @@ impl Pending {
                 None => site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt }),
             };
         }
-        site.account.transfer_failed(self.action, self.size);
+        self.lost(site);
         let operation = match cause {
             Cause::ContentMismatch => Operation::WriteFile,
             _ => Operation::ReadFile,
@@ -355,7 +370,7 @@ impl Pending {
             // What still arrives for it is void.
             transfer.attempt = u8::MAX;
         }
-        site.account.transfer_failed(self.action, self.size);
+        self.lost(site);
         site.problem(operation, &self.directory.path.join(&self.name), cause)?;
         self.done(site)
     }

@@ -15,6 +15,7 @@ mod in_place;
 mod inbox;
 mod journal;
 mod kept;
+mod links;
 mod local;
 mod owners;
 mod planner;
@@ -24,7 +25,7 @@ mod stage;
 mod target;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     path::PathBuf,
     sync::{
@@ -89,6 +90,8 @@ pub(super) struct Site<'a> {
     reporting: AtomicBool,
     /// One directory of each filesystem that was changed other than by a commit.
     touched: Mutex<HashMap<u64, Arc<Dir>>>,
+    /// First names, by their numbers, that came to nothing: no other name can be linked to them.
+    lost_names: Mutex<HashSet<u64>>,
 }
 
 /// What a destination is started with.
@@ -216,6 +219,7 @@ impl<'a> Site<'a> {
             needs_ended: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
             touched: Mutex::default(),
+            lost_names: Mutex::default(),
         }
     }
 
@@ -276,7 +280,10 @@ impl<'a> Site<'a> {
         error: io::Error,
     ) -> Result<Cause, SyncError> {
         use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-        let writes = matches!(operation, Operation::WriteFile | Operation::SetAttributes | Operation::Commit);
+        let writes = matches!(
+            operation,
+            Operation::WriteFile | Operation::SetAttributes | Operation::Commit | Operation::HardLink
+        );
         let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
         if broken || matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
             return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
@@ -297,9 +304,10 @@ impl<'a> Site<'a> {
         self.finish(leftover, group).map_err(|error| self.session.halt.fail(error)).ok()
     }
 
-    /// Everything has its name: deletes, makes durable, reports.
+    /// Everything has its first name: gives further ones, deletes, makes durable, reports.
     fn finish(&self, leftover: Leftover, mut group: CommitGroup<Arc<Pending>>) -> Result<Report, SyncError> {
-        let Leftover { target, deletions } = leftover;
+        let Leftover { target, links, deletions } = leftover;
+        links.carry_out(self, target.root.as_ref())?;
         deletions.carry_out(self, target.root.as_ref())?;
         for dir in lock(&self.touched).values() {
             group.note(dir);

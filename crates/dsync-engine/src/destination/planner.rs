@@ -20,7 +20,7 @@ use dsync_fs::{
     Spare, is_kept_name, is_temp_name, walk::default_readers,
 };
 use dsync_wire::{
-    event::{Action, FileType, Planned},
+    event::{Action, Changes, FileType, Planned},
     link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
 };
@@ -34,6 +34,7 @@ use super::{
     directory::{Directory, settle},
     files::{Circumstances, Pending},
     kept,
+    links::{FirstName, Further, Links},
     owners::Owners,
     target::Target,
 };
@@ -63,6 +64,7 @@ pub(super) struct Planner<'a> {
     /// Those of the current directory.
     children: Vec<Announced>,
     current: Option<Merge>,
+    links: Links,
     deletions: Deletions,
 }
 
@@ -125,6 +127,7 @@ pub(super) enum Listed {
 pub(super) struct Leftover {
     /// Holds the destination's lock.
     pub(super) target: Target,
+    pub(super) links: Links,
     pub(super) deletions: Deletions,
 }
 
@@ -151,6 +154,7 @@ pub(super) fn run(
         announced: Vec::new(),
         children: Vec::new(),
         current: None,
+        links: Links::new(protection.clone())?,
         deletions: Deletions::new(protection)?,
     };
     for message in listing {
@@ -256,6 +260,7 @@ impl Planner<'_> {
             let id = self.site.next_entry();
             self.site.account.count_listed(entry);
             check_order(&mut merge, entry, id)?;
+            self.learn_names(entry, id)?;
             if let Some(directory) = merge.directory.clone() {
                 let name = Component::new(entry.name.as_bytes()).map_err(super::stage::protocol)?;
                 self.entry(&mut merge, &directory, &part, id, entry, name)?;
@@ -274,6 +279,14 @@ impl Planner<'_> {
         part.release(&self.site.session.control)?;
         // What was queued while planning this part goes in one write.
         self.site.session.control.flush()
+    }
+
+    /// Takes what the source says of an entry's other names.
+    fn learn_names(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
+        if entry.hard_link.is_some() && !self.site.policy.options.hard_links {
+            return Err(SyncError::Protocol { detail: format!("entry {}: hard link not asked for", id.0) });
+        }
+        self.links.learn(entry, id)
     }
 
     /// Opens the directory whose listing begins.
@@ -444,6 +457,7 @@ impl Planner<'_> {
         while let Some((name, metadata)) = self.next_local(&mut merge, &directory, |_| true)? {
             self.extraneous(&mut merge, &directory, name, known(&metadata));
         }
+        self.links.end_directory()?;
         if complete && merge.local_complete {
             self.guard_empty_source(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
@@ -517,9 +531,19 @@ impl Planner<'_> {
             let operation = if is_directory { Operation::ReadDirectory } else { Operation::Stat };
             return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
         }
-        let mut place = Place { directory, name: &name, path: &path, displaced: None, has_part: false };
+        let mut place =
+            Place { directory, name: &name, path: &path, displaced: None, has_part: false, first_name: None };
+        let group = self.links.group_of(entry, id);
+        let first = group.and_then(|group| self.links.first_name(self.site, group));
+        if first.is_some_and(|first| first.is_of(existing.as_ref())) {
+            return self.tell(directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry));
+        }
         let mut verdict = self.decide(&place, entry, existing.as_ref());
-        let alternate = self.alternate(merge, &place, entry, existing.as_ref(), &mut verdict);
+        // A further name becomes one of the first, whatever alternate directories have.
+        let alternate = match first {
+            Some(_) => None,
+            None => self.alternate(merge, &place, entry, existing.as_ref(), &mut verdict),
+        };
         match verdict.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
             Way::Free => {}
             Way::Taken => place.displaced = verdict.in_the_way,
@@ -530,20 +554,16 @@ impl Planner<'_> {
                 return Ok(());
             }
         }
-        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
-        let (target, size) = match &entry.kind {
-            EntryKind::Symlink { target } => (target.clone(), 0),
-            EntryKind::File { size, .. } => (Vec::new(), *size),
-            _ => (Vec::new(), 0),
-        };
-        self.site.account.planned(Planned {
-            action: verdict.action,
-            kind,
-            changes: verdict.changes,
-            path: listed_path(directory, entry),
-            target,
-            size,
-        })?;
+        match (group, first) {
+            (Some(_), Some(first)) if verdict.placed => return self.follow(&place, entry, &verdict, &first),
+            (Some(group), _) if verdict.placed => {
+                let stays =
+                    existing.as_ref().filter(|_| matches!(verdict.action, Action::Keep | Action::Retag));
+                place.first_name = self.links.place(group, &path, stays)?;
+            }
+            _ => {}
+        }
+        self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
         match &entry.kind {
             EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
             EntryKind::File { size, .. } => {
@@ -551,8 +571,50 @@ impl Planner<'_> {
                 let old = Old { existing: existing.as_ref(), alternate };
                 self.file(id, part, &place, &verdict, *size, old)
             }
-            kind => self.other(&place, kind, &verdict, alternate.as_ref()),
+            kind => {
+                let made = self.other(&place, kind, &verdict, alternate.as_ref())?;
+                if let (Some(group), false) = (group, made) {
+                    self.links.displace(group);
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// Tells of the plan for an entry.
+    fn tell(
+        &self,
+        directory: &Directory,
+        entry: &Entry,
+        action: Action,
+        changes: Changes,
+        target: Vec<u8>,
+    ) -> Result<(), SyncError> {
+        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
+        let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
+        let path = listed_path(directory, entry);
+        self.site.account.planned(Planned { action, kind, changes, path, target, size })
+    }
+
+    /// Has an entry linked to the first of its names.
+    fn follow(
+        &mut self,
+        place: &Place<'_>,
+        entry: &Entry,
+        verdict: &Verdict,
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
+        let action = if verdict.action == Action::Create { Action::Create } else { Action::Update };
+        let mut changes = verdict.changes;
+        changes.insert(Changes::HARD_LINK);
+        self.tell(place.directory, entry, action, changes, self.links.path(first)?)?;
+        if self.site.policy.options.dry_run {
+            return Ok(());
+        }
+        let displaces = place.displaced == Some(Kind::Dir);
+        let further = Further { name: place.name.clone(), action, kind, displaces };
+        self.links.note(place.directory, further, first)
     }
 
     /// What the destination has: under `keep_dirlinks` a directory where a link leads to one.
@@ -788,6 +850,9 @@ impl Planner<'_> {
             twin,
         });
         file.has_basis = has_basis || file.circumstances.twin.is_some();
+        if let Some(number) = place.first_name {
+            file.set_first_name(number);
+        }
         if place.displaced == Some(Kind::Dir) {
             file.displace(self.protection.clone());
         }
@@ -829,30 +894,30 @@ impl Planner<'_> {
         self.done(Operation::Delete, place, removed).map(|_| ())
     }
 
-    /// Makes, replaces or retags a link, device, fifo or socket.
+    /// Makes, replaces or retags a link, device, fifo or socket. True when it is there.
     fn other(
         &self,
         place: &Place<'_>,
         kind: &EntryKind,
         verdict: &Verdict,
         alternate: Option<&Alternate>,
-    ) -> Result<(), SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(()) };
+    ) -> Result<bool, SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(true) };
         if self.site.policy.options.dry_run {
-            return Ok(());
+            return Ok(true);
         }
         match verdict.action {
-            Action::Retag => return self.retag(place, kind_of(kind), verdict),
-            Action::Link if self.link(place, alternate)? => return Ok(()),
+            Action::Retag => return self.retag(place, kind_of(kind), verdict).map(|()| true),
+            Action::Link if self.link(place, alternate)? => return Ok(true),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(()),
+            _ => return Ok(true),
         }
         if place.displaced.is_none()
             && let Err(error) = self.site.keep(place.directory, place.name)
         {
-            return self.report(Operation::Commit, place, Err(error)).map(|_| ());
+            return self.report(Operation::Commit, place, Err(error));
         }
-        let made = match kind {
+        match kind {
             EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
                 dir.make_symlink(name, target, &verdict.wanted).map(|withheld| self.site.withheld(withheld))
             }),
@@ -863,8 +928,7 @@ impl Planner<'_> {
                 }),
                 None => Ok(false),
             },
-        };
-        made.map(|_| ())
+        }
     }
 
     fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<(), SyncError> {
@@ -944,7 +1008,7 @@ impl Planner<'_> {
         let Some(target) = self.target else {
             return Err(SyncError::Protocol { detail: "listing without operands".to_owned() });
         };
-        Ok(Some(Leftover { target, deletions: self.deletions }))
+        Ok(Some(Leftover { target, links: self.links, deletions: self.deletions }))
     }
 }
 
@@ -993,6 +1057,8 @@ struct Place<'a> {
     displaced: Option<Kind>,
     /// An earlier run may have left a part of the file.
     has_part: bool,
+    /// Its number, where other names will be linked to it.
+    first_name: Option<u64>,
 }
 
 impl<'a> Place<'a> {
@@ -1027,6 +1093,11 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
         }
     }
     target.is_empty() || target.starts_with(b"/")
+}
+
+/// The text of a symbolic link; of others nothing.
+fn link_text(entry: &Entry) -> Vec<u8> {
+    if let EntryKind::Symlink { target } = &entry.kind { target.clone() } else { Vec::new() }
 }
 
 /// The path of an entry as the source names it.

@@ -16,7 +16,7 @@ use dsync_wire::{
 };
 use rayon::prelude::*;
 
-use super::{Shared, catalogue::Part, read};
+use super::{Shared, catalogue::Part, first_names::FirstNames, read};
 use crate::{
     SyncError,
     plan::{device_number, timestamp},
@@ -27,6 +27,7 @@ struct Lister<'a> {
     shared: &'a Shared<'a>,
     names: dsync_fs::Names,
     known_ids: HashSet<(bool, u32)>,
+    first_names: FirstNames,
     /// Numbers of directories that are still to be walked, the last one next; `None` for one that was not
     /// listed as an entry.
     directories: Vec<Option<EntryId>>,
@@ -44,6 +45,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         shared,
         names: dsync_fs::Names::new(),
         known_ids: HashSet::new(),
+        first_names: FirstNames::default(),
         directories: vec![Some(EntryId(0))],
         children: Vec::new(),
         current: None,
@@ -156,7 +158,7 @@ impl Lister<'_> {
             }
         };
         self.announce_named(extended.as_ref())?;
-        let Some(entry) =
+        let Some(mut entry) =
             entry(walked, content, extended.map(Arc::new), &self.shared.session.options.mode_rules)
         else {
             self.send_problem(Operation::Stat, &path(), Cause::Unrepresentable)?;
@@ -164,6 +166,9 @@ impl Lister<'_> {
             return Ok(None);
         };
         self.announce_ids(&walked.metadata)?;
+        if self.shared.session.options.hard_links {
+            entry.hard_link = self.first_names.link_of(&walked.metadata, EntryId(self.next_entry));
+        }
         self.note_directory(walked, Some(EntryId(self.next_entry)));
         let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
         let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
@@ -349,7 +354,8 @@ fn entry(
     if !timestamp(metadata.mtime).is_valid() {
         return None;
     }
-    Some(Entry { name, kind, attributes: attributes(metadata, extended, mode_rules) })
+    let attributes = attributes(metadata, extended, mode_rules);
+    Some(Entry { name, kind, attributes, hard_link: None })
 }
 
 fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, mode_rules: &[ModeRule]) -> Attributes {

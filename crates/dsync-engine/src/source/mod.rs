@@ -6,6 +6,7 @@
 
 mod catalogue;
 mod effort;
+mod first_names;
 mod inbox;
 mod lane;
 mod large;

@@ -4,7 +4,7 @@ use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
-    limits::{MAX_PATH, MAX_SYMLINK},
+    limits::MAX_PATH,
     message::{Cause, Operation, Problem},
 };
 
@@ -35,6 +35,7 @@ pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
         Cause::Skipped => w.byte(5),
         Cause::Unrepresentable => w.byte(6),
         Cause::TypeChanged => w.byte(7),
+        Cause::FirstNameFailed => w.byte(8),
     }
 }
 
@@ -55,6 +56,7 @@ pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         5 => Cause::Skipped,
         6 => Cause::Unrepresentable,
         7 => Cause::TypeChanged,
+        8 => Cause::FirstNameFailed,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }
@@ -67,7 +69,7 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.byte(planned.kind as u8);
             w.u16(planned.changes.bits());
             w.bytes(&planned.path, MAX_PATH, "path")?;
-            w.bytes(&planned.target, MAX_SYMLINK, "link text")?;
+            w.bytes(&planned.target, MAX_PATH, "target")?;
             w.file_len(planned.size, "file size")
         }
         Event::Failed(problem) => {
@@ -85,7 +87,7 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             kind: r.choice("type of entry", file_type)?,
             changes: decode_changes(r)?,
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
-            target: r.bytes(MAX_SYMLINK, "link text")?.to_vec(),
+            target: r.bytes(MAX_PATH, "target")?.to_vec(),
             size: r.file_len("file size")?,
         }),
         1 => Event::Failed(decode_problem(r)?),
@@ -149,6 +151,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         vanished,
         failed,
         attributes_withheld,
+        links_copied,
         deletions_withheld,
         deletions_over_limit,
     } = *report;
@@ -164,6 +167,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         vanished,
         failed,
         attributes_withheld,
+        links_copied,
         deletions_withheld,
         deletions_over_limit,
     ] {
@@ -196,6 +200,7 @@ pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
         vanished: r.u64("count")?,
         failed: r.u64("count")?,
         attributes_withheld: r.u64("count")?,
+        links_copied: r.u64("count")?,
         deletions_withheld: r.u64("count")?,
         deletions_over_limit: r.u64("count")?,
     })
@@ -217,6 +222,7 @@ fn operation(code: u8) -> Option<Operation> {
         11 => Operation::Delete,
         12 => Operation::ReadDestination,
         13 => Operation::ReadAttributes,
+        14 => Operation::HardLink,
         _ => return None,
     })
 }

@@ -22,7 +22,7 @@ use crate::{
     limits::{
         MAX_FILE_LEN, MAX_LISTING_BYTES, MAX_LISTING_ENTRIES, MAX_MODE, MAX_NAME, MAX_RAW_FRAME, MAX_SYMLINK,
     },
-    message::{Attributes, DeviceNumber, Entry, EntryId, EntryKind, Extended, Listing},
+    message::{Attributes, DeviceNumber, Entry, EntryId, EntryKind, Extended, HardLink, Listing},
     name::Name,
 };
 
@@ -148,7 +148,9 @@ impl Before {
         let hash = matches!(entry.kind, EntryKind::File { content: Some(_), .. });
         w.valid(mtime.is_valid(), "timestamp")?;
         let nanoseconds = mtime.nanoseconds != 0;
-        let more = extended.is_some();
+        let linked = entry.hard_link;
+        w.valid(linked.is_none() || entry.kind != EntryKind::Directory, "hard link")?;
+        let more = extended.is_some() || linked.is_some();
         let flags = [
             (SAME_MODE, same_mode),
             (SAME_OWNER, same_owner),
@@ -158,7 +160,9 @@ impl Before {
         ];
         w.flags(code, &flags);
         if more {
-            w.flags(0, &[(EXTENDED, extended.is_some())]);
+            let another = matches!(linked, Some(HardLink::To(_)));
+            let first = linked.is_some() && !another;
+            w.flags(0, &[(EXTENDED, extended.is_some()), (FIRST_NAME, first), (ANOTHER_NAME, another)]);
         }
         self.encode_name(&entry.name, w)?;
         if !same_mode {
@@ -174,6 +178,9 @@ impl Before {
         }
         if let Some(number) = extended.as_deref().and_then(|set| sets.numbers.get(set)) {
             w.u64(*number as u64);
+        }
+        if let Some(HardLink::To(first)) = linked {
+            w.entry(first);
         }
         self.modes[usize::from(code)] = mode;
         (self.uid, self.gid, self.seconds) = (uid, gid, mtime.seconds);
@@ -206,7 +213,13 @@ impl Before {
         if flags & HASH != 0 && code != 0 {
             return Err(r.value(u64::from(flags), offset, "flags"));
         }
-        let more = if flags & MORE != 0 { r.flags(EXTENDED, "flags")? } else { 0 };
+        let more_offset = r.offset();
+        let more =
+            if flags & MORE != 0 { r.flags(EXTENDED | FIRST_NAME | ANOTHER_NAME, "flags")? } else { 0 };
+        let names = more & (FIRST_NAME | ANOTHER_NAME);
+        if names == FIRST_NAME | ANOTHER_NAME || names != 0 && code == DIRECTORY {
+            return Err(r.value(u64::from(more), more_offset, "flags"));
+        }
         let name = self.decode_name(index, r)?;
         let mode = if flags & SAME_MODE != 0 { before_mode } else { r.mode(index)? };
         if flags & SAME_OWNER == 0 {
@@ -219,12 +232,17 @@ impl Before {
         let mtime = checked_timestamp(seconds, nanoseconds, index)?;
         self.seconds = seconds;
         let extended = if more & EXTENDED != 0 { Some(decode_set(sets, r)?) } else { None };
+        let hard_link = match names {
+            0 => None,
+            FIRST_NAME => Some(HardLink::First),
+            _ => Some(HardLink::To(r.entry()?)),
+        };
         if let Some(slot) = self.modes.get_mut(usize::from(code)) {
             *slot = mode;
         }
         let kind = decode_details(code, flags & HASH != 0, r)?;
         let attributes = Attributes { mode, mtime, uid: self.uid, gid: self.gid, extended };
-        Ok(Entry { name, kind, attributes })
+        Ok(Entry { name, kind, attributes, hard_link })
     }
 
     fn decode_name(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Name, DecodeError> {
@@ -282,7 +300,7 @@ fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind,
             size: r.at_most(MAX_FILE_LEN, "file size")?,
             content: if hash { Some(r.array("content hash")?) } else { None },
         },
-        1 => EntryKind::Directory,
+        DIRECTORY => EntryKind::Directory,
         2 => {
             let offset = r.offset();
             let target = r.bytes(MAX_SYMLINK, "link text")?;
@@ -308,7 +326,7 @@ fn valid_target(target: &[u8]) -> bool {
 fn type_code(kind: &EntryKind) -> u8 {
     match kind {
         EntryKind::File { .. } => 0,
-        EntryKind::Directory => 1,
+        EntryKind::Directory => DIRECTORY,
         EntryKind::Symlink { .. } => 2,
         EntryKind::Fifo => 3,
         EntryKind::Socket => 4,
@@ -337,6 +355,13 @@ const MORE: u8 = 128;
 
 /// Second bits of an entry: its lists and attributes are given.
 const EXTENDED: u8 = 1;
+/// Second bits of an entry: it is the first of several names.
+const FIRST_NAME: u8 = 2;
+/// Second bits of an entry: it is another name of an entry that is given.
+const ANOTHER_NAME: u8 = 4;
+
+/// Type of a directory.
+const DIRECTORY: u8 = 1;
 
 /// Smallest set of lists and attributes: flags, number of attributes.
 const MIN_SET_LEN: usize = 2;
@@ -344,8 +369,8 @@ const MIN_SET_LEN: usize = 2;
 /// Smallest entry: flags, shared length, length of one byte, that byte, seconds.
 const MIN_LEN: usize = 5;
 /// Largest entry without its name, link text and attribute set: flags 2, name lengths 2 + 2, mode 2, owner
-/// 5 + 5, seconds 10, nanoseconds 4, number of a set 2, size 9 and hash 32 (or link length 2, or device 5 + 5).
-const MAX_FIXED_LEN: usize = 80;
+/// 5 + 5, seconds 10, nanoseconds 4, number of a set 2, number of an entry 10, size 9 and hash 32 (or link length 2, or device 5 + 5).
+const MAX_FIXED_LEN: usize = 90;
 /// First guess of an entry's size.
 const TYPICAL_LEN: usize = 32;
 /// Content of this many bytes and more is compressed.

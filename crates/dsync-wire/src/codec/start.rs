@@ -336,6 +336,7 @@ impl SyncOptions {
             omit_link_times,
             executability,
             open_noatime,
+            hard_links,
             min_size: _,
             max_size: _,
             modify_window: _,
@@ -392,6 +393,7 @@ impl SyncOptions {
             omit_link_times,
             executability,
             open_noatime,
+            hard_links,
         ]
     }
 }
@@ -414,4 +416,4 @@ const FROM_NUMBERS: u8 = 2;
 const TO_NUMBER: u8 = 4;
 
 /// Number of switches among the options.
-const SWITCHES: usize = 34;
+const SWITCHES: usize = 35;

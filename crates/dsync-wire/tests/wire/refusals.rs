@@ -10,7 +10,7 @@ use dsync_wire::{
         MAX_BATCH_RECORDS, MAX_FILTERS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_PATH,
         MAX_RAW_FRAME, MAX_SUMS,
     },
-    message::{ControlMessage, EntryId, EntryKind, Listing, Record},
+    message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Record},
 };
 
 use crate::{
@@ -168,7 +168,7 @@ fn unknown_values_are_refused() {
         (Kind::ID_NAME, &[2, 0, 1, b'a'], "message IdName: flag has no meaning for value 2 (offset 5)"),
         (Kind::ID_NAME, &[0, 0, 0], "message IdName: name has no meaning for value 0 (offset 7)"),
         (Kind::PROBLEM, &[99, 1, 0], "message Problem: operation has no meaning for value 99 (offset 5)"),
-        (Kind::PROBLEM, &[0, 8, 0], "message Problem: cause has no meaning for value 8 (offset 6)"),
+        (Kind::PROBLEM, &[0, 9, 0], "message Problem: cause has no meaning for value 9 (offset 6)"),
         (Kind::EVENT, &[2], "message Event: type of event has no meaning for value 2 (offset 5)"),
         (Kind::EVENT, &[0, 7, 0, 0, 0, 0, 0], "message Event: action has no meaning for value 7 (offset 6)"),
         (
@@ -195,6 +195,18 @@ fn unknown_values_are_refused() {
         refuse_listing(&[1, 128, 128, 0, 1, b'a', 0, 0]),
         "message Listing: flags has no meaning for value 128 (offset 3)"
     );
+    assert_eq!(
+        refuse_listing(&[1, 128 | 8 | 16, 6, 0, 1, b'a', 0, 0]),
+        "message Listing: flags has no meaning for value 6 (offset 3)",
+        "first name and another one"
+    );
+    for flag in [2, 4] {
+        assert_eq!(
+            refuse_listing(&[1, 128 | 8 | 16 | 1, flag, 0, 1, b'a', 0, 0]),
+            format!("message Listing: flags has no meaning for value {flag} (offset 3)"),
+            "a directory with several names"
+        );
+    }
     assert_eq!(
         refuse_listing(&[1, 64 | 8 | 16 | 1, 0, 1, b'a', 0, 0]),
         "message Listing: flags has no meaning for value 89 (offset 2)"
@@ -353,6 +365,7 @@ fn encoders_refuse_what_decoders_would() {
         entry.attributes = samples::attributes(mode, seconds, nanoseconds);
         entry
     };
+    let linked_directory = Entry { hard_link: Some(HardLink::First), ..samples::directory(b"a") };
     for bad in [
         samples::file(b"a", 1 << 63),
         link(b""),
@@ -362,6 +375,7 @@ fn encoders_refuse_what_decoders_would() {
         attributes(0, 0, 1_000_000_000),
         attributes(0, i64::MIN, 0),
         attributes(0, 1 << 46, 0),
+        linked_directory,
     ] {
         let entries = vec![bad.clone()];
         let listing = Listing { dir: EntryId(0), last: true, complete: true, entries };

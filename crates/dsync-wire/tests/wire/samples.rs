@@ -16,8 +16,9 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, Hello, IdName, Listing, ListingEnd, NeedDelta,
-        Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Listing, ListingEnd,
+        NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
+        Xattr,
     },
     name::Name,
     options::{
@@ -185,7 +186,8 @@ pub(crate) fn attributes(mode: u16, seconds: i64, nanoseconds: u32) -> Attribute
 }
 
 pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
-    Entry { name: Name::new(name).unwrap(), kind, attributes: attributes(0o644, 1_700_000_000, 123_456_789) }
+    let attributes = attributes(0o644, 1_700_000_000, 123_456_789);
+    Entry { name: Name::new(name).unwrap(), kind, attributes, hard_link: None }
 }
 
 pub(crate) fn file(name: &[u8], size: u64) -> Entry {
@@ -215,6 +217,8 @@ pub(crate) fn listing() -> Listing {
     for (index, set) in [(2, extended()), (5, Extended::default()), (8, extended())] {
         entries[index].attributes.extended = Some(Arc::new(set));
     }
+    entries[4].hard_link = Some(HardLink::First);
+    entries[8].hard_link = Some(HardLink::To(EntryId(300)));
     Listing { dir: EntryId(0), last: true, complete: true, entries }
 }
 
@@ -345,6 +349,7 @@ fn report() -> Report {
         vanished: 38,
         failed: 39,
         attributes_withheld: 42,
+        links_copied: 43,
         deletions_withheld: 40,
         deletions_over_limit: 41,
     }
@@ -354,13 +359,14 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 6] = [
+const CAUSES: [(&str, Cause); 7] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
     ("problem-skipped", Cause::Skipped),
     ("problem-unrepresentable", Cause::Unrepresentable),
     ("problem-type-changed", Cause::TypeChanged),
+    ("problem-first-name", Cause::FirstNameFailed),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

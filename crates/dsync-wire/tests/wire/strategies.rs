@@ -10,8 +10,9 @@ use dsync_wire::{
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, Hello, IdName, Listing, ListingEnd, NeedDelta,
-        Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Listing, ListingEnd,
+        NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
+        Xattr,
     },
     name::Name,
     options::{
@@ -206,7 +207,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     (
-        any::<[bool; 34]>(),
+        any::<[bool; 35]>(),
         option::of(delete_limit()),
         (
             select(vec![DeleteTiming::After, DeleteTiming::During]),
@@ -263,6 +264,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
                     keep_dirlinks: on[28],
                     safe_links: on[29],
                     ignore_missing_args: on[30],
+                    hard_links: on[31],
                     ignore_errors: on[22],
                     force: on[23],
                     allow_empty_source: on[24],
@@ -339,16 +341,23 @@ fn listing() -> impl Strategy<Value = Listing> {
     (entry_id(), any::<bool>(), any::<bool>(), names)
         .prop_flat_map(|(dir, last, complete, names)| {
             let count = names.len();
-            (Just((dir, last, complete, names)), vec((entry_kind(), attributes()), count))
+            (Just((dir, last, complete, names)), vec((entry_kind(), attributes(), hard_link()), count))
         })
         .prop_map(|((dir, last, complete, names), rest)| {
             let entries = names
                 .into_iter()
                 .zip(rest)
-                .map(|(name, (kind, attributes))| Entry { name, kind, attributes })
+                .map(|(name, (kind, attributes, hard_link))| {
+                    let hard_link = hard_link.filter(|_| kind != EntryKind::Directory);
+                    Entry { name, kind, attributes, hard_link }
+                })
                 .collect();
             Listing { dir, last, complete, entries }
         })
+}
+
+fn hard_link() -> impl Strategy<Value = Option<HardLink>> {
+    option::of(prop_oneof![Just(HardLink::First), entry_id().prop_map(HardLink::To)])
 }
 
 fn entry_kind() -> impl Strategy<Value = EntryKind> {
@@ -411,7 +420,7 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::CharDevice,
         FileType::BlockDevice,
     ]);
-    let changes = (0..0x200u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
+    let changes = (0..0x400u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
     prop_oneof![
         (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN).prop_map(
             |(action, kind, changes, path, target, size)| {
@@ -438,6 +447,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::Delete,
         Operation::ReadDestination,
         Operation::ReadAttributes,
+        Operation::HardLink,
     ]);
     (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
 }
@@ -453,12 +463,13 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::Skipped,
             Cause::Unrepresentable,
             Cause::TypeChanged,
+            Cause::FirstNameFailed,
         ]),
     ]
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    vec(number(), 28).prop_map(|n| {
+    vec(number(), 29).prop_map(|n| {
         let counts = |at: usize| TypeCounts {
             files: n[at],
             directories: n[at + 1],
@@ -481,6 +492,7 @@ fn report() -> impl Strategy<Value = Report> {
             vanished: n[23],
             failed: n[24],
             attributes_withheld: n[25],
+            links_copied: n[28],
             deletions_withheld: n[26],
             deletions_over_limit: n[27],
         }

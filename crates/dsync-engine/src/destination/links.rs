@@ -1,0 +1,507 @@
+//! Hard links: what has several names at the source gets them here, across the whole transfer.
+//!
+//! The first of the names that the destination takes is an entry like any other. Each later one is compared
+//! with it; where it is not a name of the same inode already it is noted, out of memory, and linked when
+//! everything that was asked for has its name, before deletions and before its directory gets its attributes.
+//! So a link is only made to what is complete and, by the order of syncs, on the disk.
+//!
+//! If the first name is skipped or has failed, the next one takes its place and its content is asked for; what
+//! was noted before that fails. Where the filesystem has no further name (`EMLINK`, `EXDEV`), a file is copied.
+//!
+//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names.
+
+use std::{io, sync::Arc};
+
+use dsync_fs::{
+    Component, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath, SealedSpool, Spool,
+    SpoolError, StagedFile, Wanted, cannot_link,
+};
+use dsync_wire::{
+    event::{Action, FileType},
+    message::{Cause, Entry, EntryId, HardLink, Operation},
+};
+
+use super::{
+    Site,
+    delete::{self, Doomed, Protection},
+    directory::{Deferred, Directory, push_name, settle, take, take_name},
+};
+use crate::{
+    SyncError,
+    halt::lock,
+    plan::{file_type, file_type_of},
+};
+
+/// The names that are to be linked.
+pub(super) struct Links {
+    /// What has several names, in the order of listing.
+    groups: Vec<Group>,
+    /// Filesystems that first names are on, from 1 on.
+    devices: Vec<u64>,
+    /// Paths of first names.
+    first_names: Spool,
+    /// Names to be linked, by directory.
+    noted: Spool,
+    current: Option<Record>,
+    protection: Protection,
+}
+
+/// What is known of an entry with several names.
+struct Group {
+    /// The first one that was listed.
+    entry: EntryId,
+    /// The inode that has the first name already and keeps it, on the filesystem of this number in
+    /// [`Links::devices`]; none where that is 0.
+    ino: u64,
+    device: u16,
+    kind: FileType,
+    /// True when the destination has a first name, or will.
+    placed: bool,
+    /// Its path; not in an `Option`, which would take eight bytes more.
+    path: RecordAt,
+}
+
+/// A name that others are linked to.
+#[derive(Clone, Copy)]
+pub(super) struct FirstName {
+    path: RecordAt,
+    inode: Option<(u64, u64)>,
+}
+
+/// A name that is to be linked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Further {
+    pub(super) name: Component,
+    pub(super) action: Action,
+    pub(super) kind: FileType,
+    /// What has the name until then is a directory.
+    pub(super) displaces: bool,
+}
+
+/// Names of one directory.
+struct Record {
+    directory: Deferred,
+    links: Vec<(Further, RecordAt)>,
+}
+
+/// The links of a run being made.
+struct Maker<'a> {
+    site: &'a Site<'a>,
+    root: &'a Dir,
+    protection: &'a Protection,
+    first_names: SealedSpool,
+    /// The directory that the last first name was in.
+    last: Option<(RelPath, Arc<Dir>)>,
+}
+
+impl FirstName {
+    /// True when what is there is a name of the same inode already.
+    pub(super) fn is_of(&self, existing: Option<&Metadata>) -> bool {
+        existing.is_some_and(|existing| self.inode == Some((existing.dev, existing.ino)))
+    }
+}
+
+impl Links {
+    pub(super) fn new(protection: Protection) -> Result<Self, SyncError> {
+        let spool = || Spool::new(None).map_err(spool_error);
+        let (first_names, noted) = (spool()?, spool()?);
+        Ok(Self { groups: Vec::new(), devices: Vec::new(), first_names, noted, current: None, protection })
+    }
+
+    /// Checks what the source says of an entry's names.
+    pub(super) fn learn(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
+        let (Some(link), Some(kind)) = (entry.hard_link, file_type(&entry.kind)) else { return Ok(()) };
+        match link {
+            HardLink::First => {
+                if self.groups.len() == self.groups.capacity() {
+                    // By an eighth: doubling would cost as much again.
+                    self.groups.reserve_exact(self.groups.len() / 8 + 64);
+                }
+                self.groups.push(Group {
+                    entry: id,
+                    ino: 0,
+                    device: 0,
+                    kind,
+                    placed: false,
+                    path: RecordAt::default(),
+                });
+            }
+            HardLink::To(first) => {
+                let known = self.find(first).and_then(|group| self.groups.get(group));
+                if known.is_none_or(|group| group.kind != kind) {
+                    let detail = format!("entry {}: no name of entry {}", id.0, first.0);
+                    return Err(SyncError::Protocol { detail });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The group of an entry that was learned.
+    pub(super) fn group_of(&self, entry: &Entry, id: EntryId) -> Option<usize> {
+        match entry.hard_link? {
+            HardLink::First => self.find(id),
+            HardLink::To(first) => self.find(first),
+        }
+    }
+
+    fn find(&self, first: EntryId) -> Option<usize> {
+        self.groups.binary_search_by_key(&first, |group| group.entry).ok()
+    }
+
+    /// The name that further ones of the group are linked to; `None` when there is none yet.
+    pub(super) fn first_name(&self, site: &Site<'_>, group: usize) -> Option<FirstName> {
+        let group = self.groups.get(group)?;
+        if !group.placed || lock(&site.lost_names).contains(&group.path.index()) {
+            return None;
+        }
+        let device = usize::from(group.device).checked_sub(1).and_then(|number| self.devices.get(number));
+        Some(FirstName { path: group.path, inode: device.map(|&device| (device, group.ino)) })
+    }
+
+    /// Notes the group's first name, and the inode that has it and keeps it; gives its number.
+    pub(super) fn place(
+        &mut self,
+        group: usize,
+        path: &RelPath,
+        stays: Option<&Metadata>,
+    ) -> Result<Option<u64>, SyncError> {
+        let at = self.first_names.push(path.as_bytes()).map_err(spool_error)?;
+        let device = stays.map_or(0, |stays| self.device_number(stays.dev));
+        let Some(group) = self.groups.get_mut(group) else { return Ok(None) };
+        (group.placed, group.path) = (true, at);
+        (group.ino, group.device) = (stays.map_or(0, |stays| stays.ino), device);
+        Ok(Some(at.index()))
+    }
+
+    /// The first name could not be made: the next one will be it.
+    pub(super) fn displace(&mut self, group: usize) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.placed = false;
+        }
+    }
+
+    /// The number of a filesystem; 0 for one beyond so many that links are made without knowing.
+    fn device_number(&mut self, device: u64) -> u16 {
+        let known = self.devices.iter().position(|&known| known == device);
+        let index = known.unwrap_or(self.devices.len());
+        let number = u16::try_from(index + 1).unwrap_or(0);
+        if known.is_none() && number > 0 {
+            self.devices.push(device);
+        }
+        number
+    }
+
+    /// The path of a first name.
+    pub(super) fn path(&self, first: &FirstName) -> Result<Vec<u8>, SyncError> {
+        self.first_names.get(&first.path).map_err(spool_error)
+    }
+
+    /// Notes a name that is to be linked in the directory that is being planned.
+    pub(super) fn note(
+        &mut self,
+        directory: &Directory,
+        further: Further,
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        let record = self
+            .current
+            .get_or_insert_with(|| Record { directory: Deferred::new(directory), links: Vec::new() });
+        record.links.push((further, first.path));
+        if record.links.len() < MAX_RECORD_LINKS { Ok(()) } else { self.end_directory() }
+    }
+
+    /// Nothing more is noted in the current directory.
+    pub(super) fn end_directory(&mut self) -> Result<(), SyncError> {
+        let Some(record) = self.current.take() else { return Ok(()) };
+        self.noted.push(&record.encode()).map(|_| ()).map_err(spool_error)
+    }
+
+    /// Makes the links and sets the directories' attributes.
+    pub(super) fn carry_out(self, site: &Site<'_>, root: Option<&Arc<Dir>>) -> Result<(), SyncError> {
+        let Some(root) = root else { return Ok(()) };
+        let Self { first_names, noted, protection, .. } = self;
+        let noted = noted.seal().map_err(spool_error)?;
+        let first_names = first_names.seal().map_err(spool_error)?;
+        let mut maker = Maker { site, root, protection: &protection, first_names, last: None };
+        for record in noted.iter() {
+            if site.session.halt.stopped() {
+                return Ok(());
+            }
+            let record = Record::decode(record.map_err(spool_error)?);
+            maker.directory(&record.ok_or_else(|| spool_error(SpoolError::Damaged { index: 0 }))?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Maker<'_> {
+    /// Makes the links of one directory, then sets its attributes.
+    fn directory(&mut self, record: &Record) -> Result<(), SyncError> {
+        let Deferred { path, wanted } = &record.directory;
+        let dir = match self.root.open_beneath(path) {
+            Ok(dir) => Arc::new(dir),
+            Err(error) => {
+                for (further, _) in &record.links {
+                    self.site.account.link_failed(further.action, further.kind);
+                }
+                let cause = self.site.cause_or_fatal(Operation::HardLink, path, error)?;
+                return self.site.problem(Operation::HardLink, path, cause);
+            }
+        };
+        self.site.touched(&dir);
+        for (further, first) in &record.links {
+            self.link(&dir, path, further, first)?;
+        }
+        settle(self.site, path, Some(&dir), wanted.as_ref())
+    }
+
+    fn link(
+        &mut self,
+        dir: &Arc<Dir>,
+        parent: &RelPath,
+        further: &Further,
+        first: &RecordAt,
+    ) -> Result<(), SyncError> {
+        let site = self.site;
+        let path = parent.join(&further.name);
+        if lock(&site.lost_names).contains(&first.index()) {
+            site.account.link_failed(further.action, further.kind);
+            return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
+        }
+        match self.keep(dir, parent, further).and_then(|()| self.make(dir, further, first)) {
+            Ok(None) => Ok(()),
+            Ok(Some(now)) => {
+                let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
+                delete::remove(site, dir, doomed, self.protection)
+            }
+            Err(error) => {
+                site.account.link_failed(further.action, further.kind);
+                let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
+                site.problem(Operation::HardLink, &path, cause)
+            }
+        }
+    }
+
+    /// Backs up what has the name until then.
+    fn keep(&self, dir: &Arc<Dir>, parent: &RelPath, further: &Further) -> io::Result<()> {
+        if further.displaces {
+            return Ok(());
+        }
+        match self.site.backup_of(dir, parent, &further.name)? {
+            Some(place) => place.keep(dir, &further.name),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes one link, or a copy; gives the name of the directory that had its name.
+    fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
+        let path = self.first_names.get(first).map_err(io::Error::other)?;
+        let path = RelPath::parse(path).map_err(io::Error::other)?;
+        let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        let from = self.open(parent)?;
+        match place(dir, further, &from, &first) {
+            Err(error) if cannot_link(&error) && further.kind == FileType::File => {
+                let displaced = self.copy(dir, further, &from, &first)?;
+                self.site.account.amend(|report| report.links_copied += 1);
+                Ok(displaced)
+            }
+            result => result,
+        }
+    }
+
+    /// The directory of a first name: mostly that of the one before.
+    fn open(&mut self, path: RelPath) -> io::Result<Arc<Dir>> {
+        if let Some((last, dir)) = &self.last
+            && *last == path
+        {
+            return Ok(Arc::clone(dir));
+        }
+        let dir = Arc::new(self.root.open_beneath(&path)?);
+        self.last = Some((path, Arc::clone(&dir)));
+        Ok(dir)
+    }
+
+    /// Copies the file that cannot have a further name.
+    fn copy(
+        &self,
+        dir: &Arc<Dir>,
+        further: &Further,
+        from: &Dir,
+        first: &Component,
+    ) -> io::Result<Option<Component>> {
+        let source = from.open_source(first)?;
+        let staged = StagedFile::create(dir, further.name.clone())?;
+        staged.set_len(source.len())?;
+        let mut buffer = Vec::new();
+        for data in source.data_ranges(0..source.len()) {
+            staged.copy_from(&source, data?, &mut buffer).map_err(io::Error::other)?;
+        }
+        let options = &self.site.policy.options;
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
+        let Metadata { mode, mtime, uid, gid, .. } = from.stat(first)?;
+        let wanted =
+            Wanted { mode: Some(mode), mtime: Some(mtime), uid: Some(uid), gid: Some(gid), extended };
+        // Its name comes after the last group's: it is synced by itself.
+        let durability = match self.site.durability {
+            Durability::None => Durability::None,
+            _ => Durability::File,
+        };
+        let mut prepared = staged.prepare(&wanted, None, durability)?;
+        self.site.withheld(prepared.withheld());
+        let displaced = further.displaces.then(|| prepared.displace()).flatten();
+        prepared.commit().map_err(|error| {
+            error.raw_os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
+        })?;
+        Ok(displaced)
+    }
+}
+
+/// Links one name; gives the name of the directory that had it.
+fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
+    if !further.displaces {
+        return dir.make_hard_link(&further.name, from, first).map(|()| None);
+    }
+    let temp = dsync_fs::temp_name()?;
+    dir.make_hard_link(&temp, from, first)?;
+    match dir.exchange(&temp, &further.name) {
+        Ok(()) => Ok(Some(temp)),
+        Err(error) => {
+            // What is left of it the next run removes.
+            let _ = dir.remove_file(&temp);
+            Err(error)
+        }
+    }
+}
+
+impl Record {
+    /// The directory, then for each link its name, a byte of flags, its type and where its first name is.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.directory.encode(&mut bytes);
+        for (Further { name, action, kind, displaces }, first) in &self.links {
+            push_name(&mut bytes, name);
+            bytes.push(u8::from(*action == Action::Create) | u8::from(*displaces) << 1);
+            bytes.push(*kind as u8);
+            bytes.extend(first.to_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let directory = Deferred::decode(&mut rest)?;
+        let mut links = Vec::new();
+        while !rest.is_empty() {
+            let name = take_name(&mut rest)?;
+            let [flags, kind] = take(&mut rest)?;
+            let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
+            let kind = file_type_of(delete::KINDS.get(usize::from(kind)).copied()?);
+            let further = Further { name, action, kind, displaces: flags & 2 != 0 };
+            links.push((further, RecordAt::from_bytes(take(&mut rest)?)));
+        }
+        Some(Self { directory, links })
+    }
+}
+
+fn spool_error(error: SpoolError) -> SyncError {
+    let source = match error {
+        SpoolError::Io { source } => source,
+        other => io::Error::other(other),
+    };
+    SyncError::Filesystem { operation: Operation::HardLink, path: "the list of hard links".into(), source }
+}
+
+/// Links that are noted in one record, so that a wide directory's do not stay in memory.
+const MAX_RECORD_LINKS: usize = 1024;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Arc;
+
+    use dsync_fs::FilterSet;
+    use dsync_wire::{
+        message::{Attributes, EntryKind},
+        name::Name,
+        options::SyncOptions,
+    };
+
+    use super::*;
+
+    fn links() -> Links {
+        let filter = Arc::new(FilterSet::compile(&[]).unwrap());
+        Links::new(Protection::new(&filter, &SyncOptions::archive())).unwrap()
+    }
+
+    fn entry(kind: EntryKind, hard_link: Option<HardLink>) -> Entry {
+        let name = Name::try_from(b"f".as_slice()).unwrap();
+        Entry { name, kind, attributes: Attributes::default(), hard_link }
+    }
+
+    const FILE: EntryKind = EntryKind::File { size: 0, content: None };
+
+    #[test]
+    fn only_first_names_of_the_same_type_have_others() {
+        let mut links = links();
+        let to = |id| Some(HardLink::To(EntryId(id)));
+        let mut learn = |id, kind, link| links.learn(&entry(kind, link), EntryId(id)).is_ok();
+        assert!(learn(1, FILE, Some(HardLink::First)));
+        assert!(learn(2, FILE, None));
+        assert!(learn(3, FILE, to(1)));
+        for (kind, first) in
+            [(FILE, 2), (FILE, 3), (FILE, 4), (FILE, 0), (FILE, u64::MAX), (EntryKind::Fifo, 1)]
+        {
+            assert!(!learn(4, kind, to(first)), "{first}");
+        }
+    }
+
+    #[test]
+    fn a_first_name_is_found_until_it_is_displaced() {
+        let mut links = links();
+        for id in 1..=300 {
+            links.learn(&entry(FILE, Some(HardLink::First)), EntryId(id)).unwrap();
+        }
+        let group = links.group_of(&entry(FILE, Some(HardLink::To(EntryId(250)))), EntryId(999)).unwrap();
+        assert_eq!(links.groups[group].entry, EntryId(250));
+        let path = RelPath::parse(b"a/b").unwrap();
+        assert_eq!(links.place(group, &path, None).unwrap(), Some(0));
+        let at = links.groups[group].path;
+        assert_eq!(links.path(&FirstName { path: at, inode: None }).unwrap(), b"a/b");
+        links.displace(group);
+        assert!(!links.groups[group].placed);
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let at = Spool::new(None).unwrap().push(b"x").unwrap();
+        let directory = Deferred { path: RelPath::parse(b"d").unwrap(), wanted: Some(Wanted::default()) };
+        let further = |name: &[u8], action, kind, displaces| Further {
+            name: Component::new(name).unwrap(),
+            action,
+            kind,
+            displaces,
+        };
+        let links = vec![
+            (further(&[b'n'; 255], Action::Create, FileType::Fifo, true), at),
+            (further(b"m", Action::Update, FileType::File, false), at),
+        ];
+        let bytes = Record { directory: directory.clone(), links }.encode();
+        let back = Record::decode(&bytes).unwrap();
+        assert_eq!(back.directory, directory);
+        assert_eq!(back.links[0].0, further(&[b'n'; 255], Action::Create, FileType::Fifo, true));
+        assert_eq!(back.links[1].0, further(b"m", Action::Update, FileType::File, false));
+        for cut in 1..bytes.len() {
+            let _ = Record::decode(&bytes[..cut]);
+        }
+    }
+
+    #[test]
+    fn a_group_costs_less_than_48_bytes() {
+        // Grown by an eighth.
+        assert!(size_of::<Group>() * 9 / 8 <= 48, "{}", size_of::<Group>());
+    }
+}

@@ -1,0 +1,240 @@
+//! Hard links: what has several names at the source has them at the destination, in every direction.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+};
+
+use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, oracle, scratch::slash};
+
+/// Groups in one directory, across directories and of every type that a user may make.
+fn linked() -> Tree {
+    Tree::of([
+        Node::file("a", 1, 5000),
+        Node::hard_link("b", "a"),
+        Node::dir("dir"),
+        Node::hard_link("dir/c", "a"),
+        Node::file("dir/d", 2, 300_000),
+        Node::dir("e"),
+        Node::hard_link("e/f", "dir/d"),
+        Node::file("e/alone", 3, 7),
+        Node::file("empty", 4, 0),
+        Node::hard_link("e/empty", "empty"),
+        Node::symlink("link", "nowhere"),
+        Node::hard_link("e/link", "link"),
+        Node::new("fifo", dsync_tests::tree::Kind::Fifo),
+        Node::hard_link("fifo2", "fifo"),
+    ])
+}
+
+/// Copies in every way: here, to a host, from a host.
+fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
+    let sshd = Sshd::shared();
+    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
+    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
+    each(&|| sshd.run(Via::Quic).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
+    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
+}
+
+/// [`Scope::full`] and the groups of names.
+fn with_links() -> Scope {
+    Scope { links: true, ..Scope::full() }
+}
+
+fn sorted(text: &str) -> Vec<String> {
+    // A push and a pull differ in their arrows only.
+    let mut lines: Vec<_> = text.lines().map(|line| line.replacen('<', ">", 1)).collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn same_inode(a: &Path, b: &Path) -> bool {
+    let inode = |path: &Path| fs::symlink_metadata(path).map(|entry| entry.ino()).expect("an entry");
+    inode(a) == inode(b)
+}
+
+#[test]
+fn names_are_kept_together_in_every_direction_and_a_second_run_does_nothing() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    every_way(&scratch, &["-aH", "--stats"], |copy, to| {
+        let dry = copy().args(["-n", "-i"]).run().expect_code(0);
+        assert!(!to.exists());
+        let first = copy().arg("-i").run().expect_code(0);
+        let listed =
+            |text: &str| sorted(text).into_iter().filter(|line| line.contains('+')).collect::<Vec<_>>();
+        assert_eq!(listed(&dry.stdout_text()), listed(&first.stdout_text()));
+        assert!(first.stdout_text().contains("hf+++++++++ b => a"), "{}", first.account());
+        assert!(first.stdout_text().contains("hf+++++++++ e/f => dir/d"), "{}", first.account());
+        assert_eq!(first.stat("Number of regular files transferred"), 4, "one for each inode");
+        assert_eq!(first.stat("Literal data"), 305_007 - first.stat("Matched data"));
+        assert_same(&scratch.src(), to, with_links());
+        oracle::assert_rsync_agrees_with(&["-aH", "--delete"], &scratch.src(), to);
+        let again = copy().arg("-i").run().expect_code(0);
+        assert_eq!(again.stat("Number of regular files transferred"), 0);
+        assert!(again.stdout_text().starts_with('\n') || again.stdout_text().starts_with("Number"));
+        assert_same(&scratch.src(), to, with_links());
+    });
+}
+
+#[test]
+fn changed_and_broken_groups_are_itemized_as_rsync_does() {
+    type Edit = fn(&Path, &Path);
+    let edits: [(&str, Edit); 6] = [
+        ("a name is missing", |_, to| fs::remove_file(to.join("dir/c")).unwrap()),
+        ("a name is a file of its own, and equal", |_, to| {
+            let time = fs::metadata(to.join("b")).unwrap().modified().unwrap();
+            fs::remove_file(to.join("b")).unwrap();
+            fs::copy(to.join("a"), to.join("b")).unwrap();
+            fs::File::open(to.join("b")).unwrap().set_modified(time).unwrap();
+        }),
+        ("a name is another file", |_, to| {
+            fs::remove_file(to.join("b")).unwrap();
+            fs::write(to.join("b"), "other").unwrap();
+        }),
+        ("the content changed", |from, _| fs::write(from.join("a"), vec![7; 70_000]).unwrap()),
+        ("only attributes changed", |from, _| {
+            let later = std::time::SystemTime::now() - std::time::Duration::from_secs(99);
+            fs::File::open(from.join("dir/d")).unwrap().set_modified(later).unwrap();
+        }),
+        ("links and fifos lost their other names", |_, to| {
+            fs::remove_file(to.join("fifo2")).unwrap();
+            fs::remove_file(to.join("e/link")).unwrap();
+            symlink("nowhere", to.join("e/link")).unwrap();
+        }),
+    ];
+    for (what, edit) in edits {
+        let scratch = Scratch::new();
+        linked().plant(&scratch.src());
+        let copy = |to: &Path| {
+            let run = Run::dsync().args(["-aH", "-i"]).arg(slash(&scratch.src())).arg(to).run();
+            run.expect_quiet_success().stdout_text()
+        };
+        let to = scratch.dst();
+        copy(&to);
+        edit(&scratch.src(), &to);
+        let twin = scratch.at("twin");
+        let _ = Run::of("cp").arg("-a").arg(&to).arg(&twin).run().expect_code(0);
+        let rsync =
+            oracle::rsync(["-aHi".as_ref(), slash(&scratch.src()).as_os_str(), slash(&twin).as_os_str()]);
+        // The time of a link that is made anew for another name is rsync's own affair.
+        let named = |text: String| {
+            sorted(&text).into_iter().filter(|line| !line.contains("e/link")).collect::<Vec<_>>()
+        };
+        assert_eq!(named(copy(&to)), named(rsync.stdout_text()), "{what}");
+        assert_same(&scratch.src(), &to, with_links());
+        assert_eq!(copy(&to), "", "{what}");
+    }
+}
+
+#[test]
+fn a_group_with_new_content_is_sent_once_in_every_direction() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    every_way(&scratch, &["-aH", "--stats"], |copy, to| {
+        let _ = copy().run().expect_code(0);
+        let len = 60_000 + to.as_os_str().len();
+        fs::write(scratch.src().join("a"), vec![7; len]).unwrap();
+        assert_eq!(copy().run().expect_code(0).stat("Number of regular files transferred"), 1);
+        assert_same(&scratch.src(), to, with_links());
+    });
+}
+
+#[test]
+fn a_killed_run_is_put_right_by_the_next() {
+    let scratch = Scratch::new();
+    let nodes = (0..1500_u64).flat_map(|group| {
+        let first = format!("d{}/f{group}", group % 7);
+        let further = format!("d{}/g{group}", group % 5);
+        [Node::file(&first, group, 500), Node::hard_link(further, first)]
+    });
+    Tree::of((0..7).map(|index| Node::dir(format!("d{index}"))).chain(nodes)).plant(&scratch.src());
+    let copy = || Run::dsync().arg("-aH").arg(slash(&scratch.src())).arg(scratch.dst());
+    for wait in [20, 60, 120] {
+        let run = copy().start();
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        run.signal(rustix::process::Signal::KILL);
+        let _ = run.wait();
+    }
+    let _ = copy().run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), with_links());
+    assert!(dsync_tests::compare::temporaries(&scratch.dst()).is_empty());
+}
+
+#[test]
+fn the_first_listed_name_leads_whatever_is_left_out() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    every_way(&scratch, &["-aH", "--exclude=/a", "--exclude=/dir/d"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert!(!to.join("a").exists());
+        assert!(same_inode(&to.join("b"), &to.join("dir/c")));
+        assert_eq!(fs::metadata(to.join("e/f")).unwrap().nlink(), 1);
+    });
+}
+
+#[test]
+fn a_skipped_first_name_leaves_its_place_to_the_next() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    every_way(&scratch, &["-aH", "--existing"], |copy, to| {
+        Tree::of([Node::file("b", 8, 9), Node::dir("dir"), Node::file("dir/c", 9, 9)]).plant(to);
+        let _ = copy().run().expect_quiet_success();
+        assert!(!to.join("a").exists());
+        assert!(same_inode(&to.join("b"), &to.join("dir/c")));
+        assert_eq!(fs::read(to.join("b")).unwrap(), fs::read(scratch.src().join("a")).unwrap());
+    });
+}
+
+#[test]
+fn a_missing_first_name_is_made_and_the_others_follow() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    every_way(&scratch, &["-aH"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        fs::remove_file(to.join("a")).unwrap();
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.src(), to, with_links());
+    });
+}
+
+#[test]
+fn directories_in_the_way_give_way_and_what_is_deleted_does_not_matter() {
+    for timing in ["--delete-after", "--delete-during"] {
+        let scratch = Scratch::new();
+        linked().plant(&scratch.src());
+        every_way(&scratch, &["-aH", timing], |copy, to| {
+            Tree::of([
+                Node::dir("b"),
+                Node::file("b/in the way", 1, 1),
+                Node::dir("dir"),
+                Node::file("dir/extraneous", 1, 1),
+                Node::hard_link("dir/extraneous too", "dir/extraneous"),
+                Node::dir("dir/c"),
+            ])
+            .plant(to);
+            let _ = copy().run().expect_quiet_success();
+            assert_same(&scratch.src(), to, with_links());
+        });
+    }
+}
+
+#[test]
+fn groups_span_several_operands() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    let operands = [scratch.src().join("dir"), scratch.src().join("e"), scratch.src().join("b")];
+    let _ = Run::dsync().arg("-aH").args(operands).arg(scratch.dst()).run().expect_quiet_success();
+    assert!(same_inode(&scratch.dst().join("b"), &scratch.dst().join("dir/c")));
+    assert!(same_inode(&scratch.dst().join("e/f"), &scratch.dst().join("dir/d")));
+}
+
+#[test]
+fn without_the_option_every_name_is_a_file() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert!(!same_inode(&scratch.dst().join("a"), &scratch.dst().join("b")));
+}
