@@ -1177,7 +1177,7 @@ fn absurd_numbers_in_a_report_are_only_shown() {
         session.control(&Message::new(13).int(part).frame());
     }
     session.control(&Message::new(14).frame());
-    session.control(&huge(Message::new(17), 28).frame());
+    session.control(&huge(Message::new(17), 29).frame());
     let outcome = client.wait();
     assert!(matches!(outcome.code(), Some(0 | 12 | 23..=25)), "{}", outcome.account());
     let text = outcome.all_text();
