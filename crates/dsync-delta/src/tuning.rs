@@ -39,7 +39,7 @@
 //!
 //! A signature of at least 64 KiB goes without weak sums at first (`s` is 8 then; the difference moves no length
 //! in the table): below, the third saved is less than what a link carries in one more round trip. They
-//! are asked for ([`weak_sums_pay`]) when a stretch of the new file longer than 16 blocks was not found,
+//! are asked for (`weak_sums_pay`) when a stretch of the new file longer than 16 blocks was not found,
 //! which is what a shift, new data and nothing else looks like, or when shorter stretches, of
 //! more than one block each, add up to a 64th of it. Single blocks do not count, rolling could find nothing in
 //! them; and of short stretches as many as random writes leave (1 % of the 4 KiB pages of 1 GiB: a

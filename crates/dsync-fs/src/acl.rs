@@ -1,6 +1,6 @@
 //! POSIX access control lists, checked: the kernel's binary form is read and written here and nowhere else.
 //!
-//! The laws: what [`Acl::to_kernel`] makes, [`Acl::from_kernel`] reads back; a list that the kernel would
+//! The laws: what `Acl::to_kernel` makes, `Acl::from_kernel` reads back; a list that the kernel would
 //! refuse is not made. Source: `include/uapi/linux/posix_acl_xattr.h` and `posix_acl_valid` of Linux.
 
 /// An access control list. Permissions are bits: 4 read, 2 write, 1 execute.
