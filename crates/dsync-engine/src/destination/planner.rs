@@ -3,8 +3,10 @@
 //! Both listings are in byte order of names. Each source entry meets the destination entry of the same
 //! name, or none; destination entries that no source entry meets are extraneous, and are noted for
 //! deletion if the source said that its listing of the directory is complete (invariant S5). What each
-//! pair means is decided by [`crate::plan`]; this module carries the decision out, except for file
+//! pair means is decided by [`crate::plan`]; [`placing`] carries the decision out, except for file
 //! content, which it asks the source for.
+
+mod placing;
 
 use std::{
     collections::HashSet,
@@ -21,27 +23,26 @@ use dsync_fs::{
 };
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
-    link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
 };
 
+use placing::{Old, Place, Way, link_text};
+
 use super::{
     Site,
-    alternate::{Alternate, Alternates, Level, Twin},
+    alternate::{Alternate, Alternates, Level},
     backup::Backups,
     credit::PartTicket,
-    delete::{Deletions, Doomed, Found, Protection},
+    delete::{Deletions, Found, Protection},
     directory::{Directory, settle},
-    files::{Circumstances, Pending},
-    kept,
-    links::{FirstName, Further, Links},
+    files::Pending,
+    links::Links,
     owners::Owners,
     target::Target,
 };
 use crate::{
     SyncError,
-    plan::{Standing, Verdict, file_type},
-    source::MAX_UNRELEASED_ENTRIES,
+    plan::{Standing, Verdict},
 };
 
 /// The planner's state.
@@ -264,8 +265,8 @@ impl Planner<'_> {
             if let Some(directory) = merge.directory.clone() {
                 let name = Component::new(entry.name.as_bytes()).map_err(super::stage::protocol)?;
                 self.entry(&mut merge, &directory, &part, id, entry, name)?;
-            } else if matches!(entry.kind, EntryKind::Directory) {
-                self.announce_ignored(id);
+            } else {
+                self.announce_ignored(entry, id);
             }
             self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
         }
@@ -514,22 +515,8 @@ impl Planner<'_> {
         let existing = self.meet(merge, directory, &name)?;
         let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
-        let is_directory = matches!(entry.kind, EntryKind::Directory);
-        if let EntryKind::Symlink { target } = &entry.kind
-            && self.site.policy.options.safe_links
-            && leads_out(&path, target)
-        {
-            let path = listed_path(directory, entry);
-            let problem = Problem { operation: Operation::CreateLink, path, cause: Cause::Skipped };
-            return self.site.account.problem(problem);
-        }
-        if !self.is_copied(&entry.kind) {
-            if is_directory {
-                self.announce_ignored(id);
-            }
-            let shown = listed_path(directory, entry);
-            let operation = if is_directory { Operation::ReadDirectory } else { Operation::Stat };
-            return self.site.account.problem(Problem { operation, path: shown, cause: Cause::Skipped });
+        if self.is_passed_over(directory, entry, id, &path)? {
+            return Ok(());
         }
         let mut place =
             Place { directory, name: &name, path: &path, displaced: None, has_part: false, first_name: None };
@@ -548,9 +535,7 @@ impl Planner<'_> {
             Way::Free => {}
             Way::Taken => place.displaced = verdict.in_the_way,
             Way::Blocked => {
-                if is_directory {
-                    self.announce_ignored(id);
-                }
+                self.announce_ignored(entry, id);
                 return Ok(());
             }
         }
@@ -564,57 +549,42 @@ impl Planner<'_> {
             _ => {}
         }
         self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
-        match &entry.kind {
-            EntryKind::Directory => self.directory(id, &place, &verdict, existing.is_some()),
-            EntryKind::File { size, .. } => {
-                place.has_part = self.claim_part(merge, &place, &verdict, *size);
-                let old = Old { existing: existing.as_ref(), alternate };
-                self.file(id, part, &place, &verdict, *size, old)
-            }
-            kind => {
-                let made = self.other(&place, kind, &verdict, alternate.as_ref())?;
-                if let (Some(group), false) = (group, made) {
-                    self.links.displace(group);
-                }
-                Ok(())
-            }
+        if let EntryKind::File { size, .. } = entry.kind {
+            place.has_part = self.claim_part(merge, &place, &verdict, size);
         }
+        let placed = self.carry_out(
+            id,
+            part,
+            &place,
+            entry,
+            &verdict,
+            Old { existing: existing.as_ref(), alternate },
+        )?;
+        if let (Some(group), false) = (group, placed) {
+            self.links.displace(group);
+        }
+        Ok(())
     }
 
-    /// Tells of the plan for an entry.
-    fn tell(
-        &self,
+    /// True when the run does not copy the entry, which is told.
+    fn is_passed_over(
+        &mut self,
         directory: &Directory,
         entry: &Entry,
-        action: Action,
-        changes: Changes,
-        target: Vec<u8>,
-    ) -> Result<(), SyncError> {
-        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
-        let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
+        id: EntryId,
+        path: &RelPath,
+    ) -> Result<bool, SyncError> {
+        let safe_links = self.site.policy.options.safe_links;
+        let operation = match &entry.kind {
+            EntryKind::Symlink { target } if safe_links && leads_out(path, target) => Operation::CreateLink,
+            kind if self.is_copied(kind) => return Ok(false),
+            EntryKind::Directory => Operation::ReadDirectory,
+            _ => Operation::Stat,
+        };
+        self.announce_ignored(entry, id);
         let path = listed_path(directory, entry);
-        self.site.account.planned(Planned { action, kind, changes, path, target, size })
-    }
-
-    /// Has an entry linked to the first of its names.
-    fn follow(
-        &mut self,
-        place: &Place<'_>,
-        entry: &Entry,
-        verdict: &Verdict,
-        first: &FirstName,
-    ) -> Result<(), SyncError> {
-        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
-        let action = if verdict.action == Action::Create { Action::Create } else { Action::Update };
-        let mut changes = verdict.changes;
-        changes.insert(Changes::HARD_LINK);
-        self.tell(place.directory, entry, action, changes, self.links.path(first)?)?;
-        if self.site.policy.options.dry_run {
-            return Ok(());
-        }
-        let displaces = place.displaced == Some(Kind::Dir);
-        let further = Further { name: place.name.clone(), action, kind, displaces };
-        self.links.note(place.directory, further, first)
+        self.site.account.problem(Problem { operation, path, cause: Cause::Skipped })?;
+        Ok(true)
     }
 
     /// What the destination has: under `keep_dirlinks` a directory where a link leads to one.
@@ -633,17 +603,6 @@ impl Planner<'_> {
             }
             _ => existing,
         }
-    }
-
-    /// True when an earlier run may have left a part of a file that is about to be asked for.
-    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, verdict: &Verdict, size: u64) -> bool {
-        let asks = matches!(verdict.action, Action::Create | Action::Update);
-        let Some(dir) = place.directory.dir.as_ref().filter(|_| asks && self.site.local.is_none()) else {
-            return false;
-        };
-        let Some(names) = kept::existing(self.site, dir, place.name, size) else { return false };
-        merge.parts.1.extend([names.content, names.notes]);
-        true
     }
 
     /// True when the run copies entries of this type.
@@ -687,298 +646,6 @@ impl Planner<'_> {
         let better = self.alternates.as_ref()?.verdict(&found, existing)?;
         *verdict = Verdict { in_the_way: verdict.in_the_way, ..better };
         Some(found)
-    }
-
-    /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
-    fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<Way, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(Way::Free) };
-        let options = &self.site.policy.options;
-        if kind != Kind::Dir {
-            // Over anything but a directory the rename of a new entry is atomic.
-            let is_directory = matches!(entry.kind, EntryKind::Directory);
-            return Ok(if is_directory && !options.dry_run { Way::Taken } else { Way::Free });
-        }
-        // Backups beside what they are of would stay in the directory.
-        let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
-        if !options.delete && !options.force || kept_within {
-            return self.clear_empty_directory(place, dir);
-        }
-        let doomed = place.doomed(place.name, Kind::Dir);
-        match super::delete::goes_whole(dir, doomed, &self.protection) {
-            Ok(true) if options.dry_run => {
-                super::delete::remove(self.site, dir, doomed, &self.protection)?;
-                Ok(Way::Free)
-            }
-            Ok(true) => Ok(Way::Taken),
-            Ok(false) => {
-                self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-                Ok(Way::Blocked)
-            }
-            Err(error) => {
-                self.report(Operation::Delete, place, Err(error))?;
-                Ok(Way::Blocked)
-            }
-        }
-    }
-
-    /// Without leave to delete only an empty directory gives way, and at once: nothing is lost with it.
-    fn clear_empty_directory(&self, place: &Place<'_>, dir: &Dir) -> Result<Way, SyncError> {
-        let empty = dir.open_child(place.name).is_ok_and(|child| child.list().entries.is_empty());
-        if !empty {
-            self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-            return Ok(Way::Blocked);
-        }
-        if self.site.policy.options.dry_run {
-            return Ok(Way::Free);
-        }
-        let removed = self.done(Operation::Delete, place, dir.remove_empty_dir(place.name))?;
-        Ok(if removed { Way::Free } else { Way::Blocked })
-    }
-
-    /// Makes an entry under its name, or beside it where another has the name: then the two change places
-    /// and the other one goes.
-    fn make(
-        &self,
-        operation: Operation,
-        place: &Place<'_>,
-        dir: &Dir,
-        make: impl Fn(&Component) -> std::io::Result<()>,
-    ) -> Result<bool, SyncError> {
-        let Some(kind) = place.displaced else { return self.done(operation, place, make(place.name)) };
-        let made = dsync_fs::temp_name().and_then(|temp| {
-            make(&temp)?;
-            let exchanged = dir.exchange(&temp, place.name);
-            if exchanged.is_err() {
-                // What is left of it the next run removes.
-                let _ = dir.remove_file(&temp).or_else(|_| dir.remove_empty_dir(&temp));
-            }
-            exchanged.map(|()| temp)
-        });
-        match made {
-            // As with rsync, only what goes with a directory is told.
-            Ok(temp) if kind == Kind::Dir => {
-                super::delete::remove(self.site, dir, place.doomed(&temp, kind), &self.protection)?;
-                self.done(operation, place, Ok(()))
-            }
-            Ok(temp) => {
-                let aside = super::delete::set_aside(self.site, dir, &temp, place.path);
-                self.done(operation, place, aside)
-            }
-            Err(error) => self.done(operation, place, Err(error)),
-        }
-    }
-
-    /// Makes or keeps a directory and announces that its listing will follow.
-    fn directory(
-        &mut self,
-        id: EntryId,
-        place: &Place<'_>,
-        verdict: &Verdict,
-        existed: bool,
-    ) -> Result<(), SyncError> {
-        let state = match verdict.action {
-            Action::Create | Action::Reuse | Action::Update if self.site.policy.options.dry_run => {
-                Presence::Imagined
-            }
-            Action::Create | Action::Reuse => self.make_directory(place)?,
-            Action::Retag => Presence::Old { dirty: true },
-            _ if existed => Presence::Old { dirty: false },
-            // Not there, and under `existing` not made.
-            _ => Presence::Ignored,
-        };
-        let announced =
-            Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted.clone()), state };
-        self.children.push(announced);
-        Ok(())
-    }
-
-    fn make_directory(&self, place: &Place<'_>) -> Result<Presence, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(Presence::Imagined) };
-        // Open to this process only until it gets its own attributes.
-        let made = self.make(Operation::CreateDirectory, place, dir, |name| dir.make_dir(name, 0o700))?;
-        Ok(if made { Presence::New } else { Presence::Ignored })
-    }
-
-    /// Asks for a file's content, or sets its attributes.
-    fn file(
-        &self,
-        id: EntryId,
-        part: &Arc<PartTicket>,
-        place: &Place<'_>,
-        verdict: &Verdict,
-        size: u64,
-        old: Old<'_>,
-    ) -> Result<(), SyncError> {
-        let Old { existing, alternate } = old;
-        match verdict.action {
-            Action::Retag => return self.retag(place, Kind::File, verdict),
-            Action::Create | Action::Update | Action::Reuse => {}
-            Action::Link if self.link(place, alternate.as_ref())? => return Ok(()),
-            // Other filesystems, too many links: a copy instead.
-            Action::Link => {}
-            // Found where it is compared with: the destination needs none of its own.
-            Action::Keep if alternate.is_some() && existing.is_some() => return self.drop_old(place),
-            _ => return Ok(()),
-        }
-        let site = self.site;
-        site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
-        site.account.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);
-        if site.policy.options.dry_run {
-            return Ok(());
-        }
-        place.directory.hold();
-        part.hold();
-        let has_basis = existing.is_some_and(|old| {
-            let sends_delta = !site.policy.options.whole_file;
-            old.kind == Kind::File && dsync_delta::worthwhile(old.size, size) && sends_delta
-        });
-        let file = Pending::new(
-            id,
-            Arc::clone(place.directory),
-            Arc::clone(part),
-            place.name.clone(),
-            verdict.action,
-            verdict.wanted.clone(),
-            size,
-        );
-        let old_file = existing.is_some_and(|old| old.kind == Kind::File);
-        let twin =
-            alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
-        let mut file = file.onto(Circumstances {
-            replaces: existing.is_some(),
-            in_place: site.policy.options.writing.inplace && old_file,
-            twin,
-        });
-        file.has_basis = has_basis || file.circumstances.twin.is_some();
-        if let Some(number) = place.first_name {
-            file.set_first_name(number);
-        }
-        if place.displaced == Some(Kind::Dir) {
-            file.displace(self.protection.clone());
-        }
-        let file = Arc::new(file);
-        // Each of them keeps its listing message unreleased, of which the source may have so many.
-        if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
-            return Err(SyncError::Protocol {
-                detail: "the source lists files beyond its credit".to_owned(),
-            });
-        }
-        site.awaited.take(1, &site.session.halt);
-        if file.has_basis || place.has_part || site.local.is_some() {
-            // They end early only when the run has failed.
-            return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
-        }
-        site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
-    }
-
-    /// Gives a file of an alternate directory another name here; false when there can be none.
-    fn link(&self, place: &Place<'_>, alternate: Option<&Alternate>) -> Result<bool, SyncError> {
-        let (Some(dir), Some(found)) = (&place.directory.dir, alternate) else { return Ok(true) };
-        if self.site.policy.options.dry_run {
-            return Ok(true);
-        }
-        let kept = self.site.keep(place.directory, place.name);
-        if kept.and_then(|()| dir.make_hard_link(place.name, &found.dir, place.name)).is_err() {
-            return Ok(false);
-        }
-        self.done(Operation::WriteFile, place, Ok(()))
-    }
-
-    /// Removes an old file that an alternate directory makes needless.
-    fn drop_old(&self, place: &Place<'_>) -> Result<(), SyncError> {
-        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
-            return Ok(());
-        };
-        let kept = self.site.keep(place.directory, place.name);
-        let removed = kept.and_then(|()| dir.remove_file(place.name));
-        self.done(Operation::Delete, place, removed).map(|_| ())
-    }
-
-    /// Makes, replaces or retags a link, device, fifo or socket. True when it is there.
-    fn other(
-        &self,
-        place: &Place<'_>,
-        kind: &EntryKind,
-        verdict: &Verdict,
-        alternate: Option<&Alternate>,
-    ) -> Result<bool, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(true) };
-        if self.site.policy.options.dry_run {
-            return Ok(true);
-        }
-        match verdict.action {
-            Action::Retag => return self.retag(place, kind_of(kind), verdict).map(|()| true),
-            Action::Link if self.link(place, alternate)? => return Ok(true),
-            Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(true),
-        }
-        if place.displaced.is_none()
-            && let Err(error) = self.site.keep(place.directory, place.name)
-        {
-            return self.report(Operation::Commit, place, Err(error));
-        }
-        match kind {
-            EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
-                dir.make_symlink(name, target, &verdict.wanted).map(|withheld| self.site.withheld(withheld))
-            }),
-            other => match special(other) {
-                Some(special) => self.make(Operation::CreateSpecial, place, dir, |name| {
-                    dir.make_special(name, special, &verdict.wanted)
-                        .map(|withheld| self.site.withheld(withheld))
-                }),
-                None => Ok(false),
-            },
-        }
-    }
-
-    fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<(), SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(()) };
-        if self.site.policy.options.dry_run {
-            return Ok(());
-        }
-        let set = dir.set_attributes(place.name, kind, &verdict.wanted);
-        let set = set.map(|withheld| self.site.withheld(withheld));
-        if set.is_ok() {
-            self.site.touched(dir);
-        }
-        self.report(Operation::SetAttributes, place, set).map(|_| ())
-    }
-
-    /// Notes that the directory was changed, or reports why it was not. True when it was.
-    fn done(
-        &self,
-        operation: Operation,
-        place: &Place<'_>,
-        result: std::io::Result<()>,
-    ) -> Result<bool, SyncError> {
-        if result.is_ok() {
-            place.directory.touch();
-            if let Some(dir) = &place.directory.dir {
-                self.site.touched(dir);
-            }
-        }
-        self.report(operation, place, result)
-    }
-
-    fn report(
-        &self,
-        operation: Operation,
-        place: &Place<'_>,
-        result: std::io::Result<()>,
-    ) -> Result<bool, SyncError> {
-        match result {
-            Ok(()) => Ok(true),
-            Err(error) => {
-                let cause = self.site.cause_or_fatal(operation, place.path, error)?;
-                self.site.problem(operation, place.path, cause)?;
-                Ok(false)
-            }
-        }
-    }
-
-    fn announce_ignored(&mut self, id: EntryId) {
-        let announced = Announced { id, path: RelPath::root(), wanted: None, state: Presence::Ignored };
-        self.children.push(announced);
     }
 
     /// Gives a directory its attributes that the source does not list.
@@ -1042,42 +709,6 @@ impl Standing for Here<'_> {
     }
 }
 
-/// What there is of a file before it arrives.
-struct Old<'a> {
-    existing: Option<&'a Metadata>,
-    alternate: Option<Alternate>,
-}
-
-/// Where an entry lands.
-struct Place<'a> {
-    directory: &'a Arc<Directory>,
-    name: &'a Component,
-    path: &'a RelPath,
-    /// What has the name until the entry takes it.
-    displaced: Option<Kind>,
-    /// An earlier run may have left a part of the file.
-    has_part: bool,
-    /// Its number, where other names will be linked to it.
-    first_name: Option<u64>,
-}
-
-impl<'a> Place<'a> {
-    /// What has the entry's name, or had it and is called `now`.
-    fn doomed(&self, now: &'a Component, kind: Kind) -> Doomed<'a> {
-        Doomed { parent: &self.directory.path, name: self.name, now, kind }
-    }
-}
-
-/// Whether an entry can have its name.
-enum Way {
-    /// The name is free, or what has it is replaced by a rename.
-    Free,
-    /// It is taken by what must go once the entry is there.
-    Taken,
-    /// What has it must stay, which was reported.
-    Blocked,
-}
-
 /// True when a link at `path` below the transfer's root is not safe by its text alone, as rsync judges it: it
 /// is absolute, begins with more `..` than there are directories above it, or goes up again later on, where
 /// the directory it passes through may be a link itself.
@@ -1093,11 +724,6 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
         }
     }
     target.is_empty() || target.starts_with(b"/")
-}
-
-/// The text of a symbolic link; of others nothing.
-fn link_text(entry: &Entry) -> Vec<u8> {
-    if let EntryKind::Symlink { target } = &entry.kind { target.clone() } else { Vec::new() }
 }
 
 /// The path of an entry as the source names it.
@@ -1124,30 +750,4 @@ fn check_order(merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), Sync
     }
     merge.last_name = Some(name.to_vec());
     Ok(())
-}
-
-fn special(kind: &EntryKind) -> Option<dsync_fs::Special> {
-    let number = |device: &dsync_wire::message::DeviceNumber| dsync_fs::DeviceNumber {
-        major: device.major,
-        minor: device.minor,
-    };
-    Some(match kind {
-        EntryKind::Fifo => dsync_fs::Special::Fifo,
-        EntryKind::Socket => dsync_fs::Special::Socket,
-        EntryKind::CharDevice { device } => dsync_fs::Special::CharDevice(number(device)),
-        EntryKind::BlockDevice { device } => dsync_fs::Special::BlockDevice(number(device)),
-        _ => return None,
-    })
-}
-
-fn kind_of(kind: &EntryKind) -> Kind {
-    match kind {
-        EntryKind::Symlink { .. } => Kind::Symlink,
-        EntryKind::Fifo => Kind::Fifo,
-        EntryKind::Socket => Kind::Socket,
-        EntryKind::CharDevice { .. } => Kind::CharDevice,
-        EntryKind::BlockDevice { .. } => Kind::BlockDevice,
-        EntryKind::Directory => Kind::Dir,
-        _ => Kind::File,
-    }
 }
