@@ -19,7 +19,7 @@ use dsync_tests::{
         arena::{KEPT, assert_ends},
         bytes::{entries, listing_part, put_int, take_int},
         frame, listing, raw_listing,
-        session::{ARCHIVE_DELETE, DRY_RUN, Order, hello, start},
+        session::{ARCHIVE_DELETE, COPY, Order, hello, start},
     },
     needs_dsync,
 };
@@ -155,7 +155,7 @@ fn int(value: u64) -> Vec<u8> {
 fn honest_source_written_by_hand_is_understood() {
     needs_dsync!();
     let arena = Arena::new();
-    let (mut server, mut session) = arena.destination(0b1111);
+    let (mut server, mut session) = arena.destination(COPY);
     list(&session, &[Item::file("new", 5)]);
     session.control(&Message::new(8).int(1).int(5).frame());
     assert_eq!(session.expect(10), [1, 0]);
@@ -181,7 +181,7 @@ fn honest_source_written_by_hand_is_understood() {
 fn honest_destination_written_by_hand_is_understood() {
     needs_dsync!();
     let arena = Arena::new();
-    let (mut server, session) = arena.source(0b1111);
+    let (mut server, session) = arena.source(COPY);
     session.expect(5);
     session.expect(7);
     // The third in order: kept, out, peek, pipe, sub.
@@ -418,7 +418,7 @@ fn entries_with_impossible_attributes_end_the_run() {
 fn depth_has_a_limit() {
     needs_dsync!();
     let arena = Arena::new();
-    let (server, session) = arena.destination(ARCHIVE_DELETE | DRY_RUN);
+    let (server, session) = arena.destination(&[ARCHIVE_DELETE, r#","dry-run":true"#].concat());
     session.tops();
     for depth in 0..=4096 {
         session.control(&listing(depth, &[Item::dir("d")]));
@@ -431,7 +431,7 @@ fn depth_has_a_limit() {
 fn listing_without_end_stays_in_memory_bounds() {
     needs_dsync!();
     let arena = Arena::new();
-    let (server, session) = arena.destination(ARCHIVE_DELETE | DRY_RUN);
+    let (server, session) = arena.destination(&[ARCHIVE_DELETE, r#","dry-run":true"#].concat());
     session.tops();
     for part in 0..50_u64 {
         let items: Vec<Item> = (0..4096)
@@ -986,7 +986,7 @@ fn hello_and_start_are_held_to_the_format() {
     let cases: &[Case] = &[
         ("frame of 4294967295 bytes exceeds the limit", |s| s.control(&[0xff; 5])),
         ("while in state 'waiting for Hello'", |s| s.control(&Message::new(3).frame())),
-        ("while in state 'waiting for Hello'", |s| s.control(&start(Order::Source(b"."), 0))),
+        ("while in state 'waiting for Hello'", |s| s.control(&start(Order::Source(b"."), ""))),
         ("peer speaks version 2, agreed was 1", |s| s.control(&hello(2))),
         ("malformed integer", |s| s.control(&hello(65_537))),
         ("while in state 'waiting for Start'", |s| s.control(&[hello(1), hello(1)].concat())),
@@ -1010,14 +1010,21 @@ fn hello_and_start_are_held_to_the_format() {
             s.control(&hello(1));
             s.control(&Message::new(2).byte(1).text(b"a\0b").frame());
         }),
-        ("options has no meaning for value", |s| {
+        ("unknown field `time-travel`", |s| {
             s.control(&hello(1));
-            s.control(&start(Order::Source(b"."), 1 << 63));
+            s.control(&start(Order::Source(b"."), r#","time-travel":true"#));
         }),
-        ("number of filters", |s| {
+        ("duplicate field `events`", |s| {
             s.control(&hello(1));
-            let start = Message::new(2).byte(1).text(b"x").int(4).int(0).bytes(&[0; 15]);
-            s.control(&start.int(1 << 20).frame());
+            s.control(&start(Order::Source(b"."), r#","events":"all""#));
+        }),
+        ("ends inside its options", |s| {
+            s.control(&hello(1));
+            s.control(&Message::new(2).byte(1).text(b"x").int(4).int(1 << 19).frame());
+        }),
+        ("options 1048576 exceeds the limit", |s| {
+            s.control(&hello(1));
+            s.control(&Message::new(2).byte(1).text(b"x").int(4).int(1 << 20).frame());
         }),
     ];
     each(cases, |text, deed| {

@@ -109,6 +109,14 @@ pub enum DecodeError {
         /// Where the field begins.
         offset: u64,
     },
+    /// The options of a run are not what this version understands.
+    #[error("message Start: its options are not understood: {detail} (offset {offset})")]
+    Options {
+        /// What is wrong with them, escaped when shown; it may quote the peer.
+        detail: PeerText,
+        /// Where they begin.
+        offset: u64,
+    },
     /// A name is not a single component.
     #[error("peer sent an invalid name '{name}'; session ended")]
     Name {
@@ -248,6 +256,7 @@ impl DecodeError {
             | Self::Limit { kind, .. }
             | Self::Value { kind, .. }
             | Self::Packed { kind, .. } => Some(*kind),
+            Self::Options { .. } => Some(Kind::START),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@
 //! | [`link`] | what a carrier owes a session |
 
 pub mod bootstrap;
+mod byte_text;
 pub mod codec;
 pub mod compress;
 pub mod error;

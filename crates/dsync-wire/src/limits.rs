@@ -67,6 +67,10 @@ pub const MAX_OPERAND: usize = 4095;
 /// Bytes of all operands in one `Start`; a whole command line on Linux is 2 MiB at most.
 pub const MAX_OPERAND_BYTES: usize = 512 << 10;
 
+/// Bytes of the options in one `Start`: room for all patterns as text and their surroundings. As many that
+/// are not UTF-8 take up to four times as much, and do not fit.
+pub const MAX_OPTIONS: usize = 544 << 10;
+
 /// Filter rules in one `Start`.
 pub const MAX_FILTERS: usize = 4096;
 
@@ -135,6 +139,4 @@ pub const MAX_REFUSAL_TEXT: usize = 1024;
 // The two largest messages fit a frame.
 const _: () = assert!(MAX_PATH + MAX_SYMLINK + 64 <= MAX_FRAME as usize);
 const _: () = assert!(MAX_RAW_FRAME as usize + 64 <= MAX_FRAME as usize);
-const _: () = assert!(
-    MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_PATTERN_BYTES + 3 * MAX_FILTERS + 64 <= MAX_FRAME as usize
-);
+const _: () = assert!(MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_OPTIONS + 64 <= MAX_FRAME as usize);

@@ -4,8 +4,13 @@
 //! program that starts a run (carrier choice, timeouts, output) is not here. The defaults are those
 //! of a plain `rsync -r`-less call: nothing is preserved, nothing is deleted.
 
+use serde::{Deserialize, Serialize};
+
+use crate::byte_text;
+
 /// The selection, comparison, attribute and write policy of one run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "one independent switch per rsync option")]
 pub struct SyncOptions {
     /// Descend into directories (`-r`). Without it a directory given as a source is skipped.
@@ -131,24 +136,25 @@ impl SyncOptions {
     }
 }
 
-/// When the destination makes data durable. Wire values are the discriminants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
+/// When the destination makes data durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Durability {
     /// Data reaches the disk in groups: always before the rename that shows it, and all of it,
     /// names included, before the run reports success. Default: a power cut after exit 0 loses
     /// nothing and the cost is a few syncs per run.
     #[default]
-    Batch = 0,
+    Batch,
     /// Every file is synced on its own before its rename, its directory after.
-    File = 1,
+    File,
     /// The operating system decides. A power cut may lose or empty files.
-    None = 2,
+    None,
 }
 
 /// How much may be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeleteLimit {
     /// This many entries.
@@ -158,23 +164,24 @@ pub enum DeleteLimit {
     Percent(u8),
 }
 
-/// When entries are removed. Wire values are the discriminants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
+/// When entries are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeleteTiming {
     /// When everything has arrived, and only then.
     #[default]
-    After = 0,
+    After,
     /// In each directory as soon as it has been compared. With a limit as for `After`: only at the end
     /// is it known how many they are.
-    During = 1,
+    During,
 }
 
 /// How new content takes the place of old.
 ///
 /// Directories are the operator's own paths, relative to the destination directory unless absolute.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct WritePolicy {
     /// Write into the old file itself instead of beside it (`--inplace`).
     pub inplace: bool,
@@ -187,53 +194,59 @@ pub struct WritePolicy {
 }
 
 /// Where replaced and removed entries are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Backup {
     /// A directory that gets a tree of them (`--backup-dir`); `None`: each stays in its directory.
+    #[serde(with = "byte_text::optional")]
     pub dir: Option<Vec<u8>>,
     /// What their names get (`--suffix`), without `/` and NUL; may be empty only with `dir`.
+    #[serde(with = "byte_text")]
     pub suffix: Vec<u8>,
 }
 
 /// Other directories whose files are used where they equal the source's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Alternates {
     /// How an equal file is used.
     pub way: AlternateUse,
     /// The directories, 1 to [`crate::limits::MAX_ALTERNATES`], the first that has the file coming first.
+    #[serde(with = "byte_text::list")]
     pub dirs: Vec<Vec<u8>>,
 }
 
-/// How a file of another directory that equals the source's is used. Wire values are the discriminants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+/// How a file of another directory that equals the source's is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AlternateUse {
     /// The destination needs none of its own (`--compare-dest`).
-    Compare = 0,
+    Compare,
     /// It is copied (`--copy-dest`).
-    Copy = 1,
+    Copy,
     /// It gets another name (`--link-dest`).
-    Link = 2,
+    Link,
 }
 
-/// Which unfinished files outlive a run, for the next to go on with. Wire values are the discriminants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(u8)]
+/// Which unfinished files outlive a run, for the next to go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum KeepPartial {
     /// Those of a run that lost its connection. Default: that run is going to be repeated, by itself or by
     /// whoever started it.
     #[default]
-    OnLostConnection = 0,
+    OnLostConnection,
     /// Those of every run that ends early (`--partial`).
-    Always = 1,
+    Always,
     /// None (`--no-partial`).
-    Never = 2,
+    Never,
 }
 
 /// How data frames are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Compression {
     /// Compress when the carrier is the bottleneck; raw when the processor is.
@@ -248,7 +261,8 @@ pub enum Compression {
 }
 
 /// One change of permission bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModeRule {
     /// It applies to what is not a directory.
     pub files: bool,
@@ -274,7 +288,8 @@ impl ModeRule {
 }
 
 /// One change of owner or group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct IdRule {
     /// True for groups.
     pub group: bool,
@@ -285,43 +300,49 @@ pub struct IdRule {
 }
 
 /// Users or groups of the source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum IdMatch {
     /// Numbers from the first to the second, both included.
     Numbers(u32, u32),
     /// Whose name is like this pattern, in which `*`, `?` and `[` are wildcards. The empty one and `*` are
     /// also for who has no name.
+    #[serde(with = "byte_text")]
     Name(Vec<u8>),
 }
 
 /// A user or group of the destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum IdTarget {
     /// By number.
     Number(u32),
     /// By name, which must exist there.
+    #[serde(with = "byte_text")]
     Name(Vec<u8>),
 }
 
 /// One include or exclude rule in rsync's pattern language.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FilterRule {
     /// True for an include, false for an exclude.
     pub include: bool,
     /// The pattern as typed, without the rule's prefix.
+    #[serde(with = "byte_text")]
     pub pattern: Vec<u8>,
 }
 
 /// Which per-entry events travel to the program that started the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-#[repr(u8)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum EventLevel {
     /// Problems only.
     #[default]
-    Problems = 0,
+    Problems,
     /// Every entry that is created, changed or removed.
-    Changes = 1,
+    Changes,
     /// Also entries that need nothing (`-ii`, `-vv`).
-    All = 2,
+    All,
 }

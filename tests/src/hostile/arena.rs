@@ -85,15 +85,15 @@ impl Arena {
     }
 
     /// Starts `dsync --server` and a session in which it is the destination of the tree.
-    pub fn destination(&self, switches: u64) -> (Server, Session) {
+    pub fn destination(&self, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
-        (server, Session::greet(pipe).start(Order::Destination(&self.tree()), switches))
+        (server, Session::greet(pipe).start(Order::Destination(&self.tree()), options))
     }
 
     /// Starts `dsync --server` and a session in which it is the source of the tree.
-    pub fn source(&self, switches: u64) -> (Server, Session) {
+    pub fn source(&self, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
-        (server, Session::greet(pipe).start(Order::Source(&self.tree()), switches))
+        (server, Session::greet(pipe).start(Order::Source(&self.tree()), options))
     }
 
     /// Starts the client, which pulls into the tree, and the shell that it starts in turn.

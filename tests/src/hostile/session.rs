@@ -68,9 +68,9 @@ impl Session {
     /// # Panics
     /// When it does not get there.
     #[must_use]
-    pub fn start(mut self, order: Order<'_>, switches: u64) -> Self {
+    pub fn start(mut self, order: Order<'_>, options: &str) -> Self {
         self.control(&hello(1));
-        self.control(&start(order, switches));
+        self.control(&start(order, options));
         let theirs = self.expect(1);
         self.key = derive(&SHARE, &theirs[theirs.len() - 32..]);
         self.expect(3);
@@ -220,26 +220,25 @@ pub fn hello(version: u64) -> Vec<u8> {
     Message::new(1).int(version).bytes(&[0; 8]).bytes(&SHARE).frame()
 }
 
-/// `Start` with four data lanes, no compression, and switches as in 6.1.
-pub fn start(order: Order<'_>, switches: u64) -> Vec<u8> {
+/// `Start` with four data lanes, no syncs, no compression, all events, and more options (6.1): `"name":value`
+/// with a comma before each.
+pub fn start(order: Order<'_>, more: &str) -> Vec<u8> {
     let message = match order {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
         Order::Destination(path) => Message::new(2).byte(1).text(path),
     };
-    // Lanes, switches, no deletion limit, deletion at the end.
-    let message = message.int(4).int(switches).byte(0).byte(0);
-    // Any size, no window of times, parts kept as a rule.
-    let message = message.int(0).byte(0).byte(0).byte(0);
-    // No syncs, no compression, all events, no rules for modes and owners.
-    let message = message.byte(2).byte(1).byte(2).int(0).int(0);
-    // Not in place, nothing reserved, no backups, no alternate directories, no filters.
-    message.byte(0).byte(0).byte(0).byte(0).int(0).frame()
+    let options = format!(r#"{{"durability":"none","compression":"off","events":"all"{more}}}"#);
+    message.int(4).text(options.as_bytes()).frame()
 }
 
-/// Switches of `-a --delete`: recursive, links, perms, times, owner, group, devices, specials, delete.
-pub const ARCHIVE_DELETE: u64 = 0b1111 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9 | 1 << 17;
-/// Switch of a dry run.
-pub const DRY_RUN: u64 = 1 << 20;
+/// Options of `-rlpt`.
+pub const COPY: &str = r#","recursive":true,"links":true,"perms":true,"times":true"#;
+
+/// Options of `-a --delete`.
+pub const ARCHIVE_DELETE: &str = concat!(
+    r#","recursive":true,"links":true,"perms":true,"times":true,"owner":true,"group":true"#,
+    r#","devices":true,"specials":true,"delete":true"#,
+);
 
 fn read_bootstrap(pipe: &mut Pipe) -> (u8, Vec<u8>) {
     let mut header = [0; 13];

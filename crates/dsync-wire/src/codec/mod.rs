@@ -2,7 +2,7 @@
 //!
 //! A frame is the length of what follows (4 bytes, little endian), the message's number (one byte) and
 //! its payload. Integers are LEB128 in their shortest form, signed ones zigzag first; byte strings carry
-//! their length before them. `docs/wire.md` is normative.
+//! their length before them. The options of a run are JSON. `docs/wire.md` is normative.
 //!
 //! The laws: `decode(encode(m)) == m` for every message that [`encode_control`] or [`encode_data`]
 //! accepts; decoding is strict (unknown numbers, flags and values, overlong integers and left-over bytes
@@ -14,12 +14,12 @@ mod control;
 mod data;
 mod extended;
 mod listing;
+mod options;
 mod packed;
 mod reader;
 mod records;
 mod start;
 mod writer;
-mod writing;
 
 use bytes::Bytes;
 

@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
 
     /// Checks a number against its limit.
     pub(super) fn check(&self, value: u64, limit: u64, field: &'static str) -> Result<(), EncodeError> {
-        if value <= limit { Ok(()) } else { Err(EncodeError::Limit { kind: self.kind, field, value, limit }) }
+        if value <= limit { Ok(()) } else { Err(self.refused(field, value, Some(limit))) }
     }
 
     /// A number of at most `limit`.
@@ -119,6 +119,14 @@ impl<'a> Writer<'a> {
 
     /// Fails unless `valid`.
     pub(super) fn valid(&self, valid: bool, field: &'static str) -> Result<(), EncodeError> {
-        if valid { Ok(()) } else { Err(EncodeError::Value { kind: self.kind, field }) }
+        if valid { Ok(()) } else { Err(self.refused(field, 0, None)) }
+    }
+
+    /// The error of a value beyond its limit, or without a meaning.
+    pub(super) fn refused(&self, field: &'static str, value: u64, limit: Option<u64>) -> EncodeError {
+        match limit {
+            Some(limit) => EncodeError::Limit { kind: self.kind, field, value, limit },
+            None => EncodeError::Value { kind: self.kind, field },
+        }
     }
 }

@@ -65,6 +65,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_OPERAND,
         MAX_OPERAND_BYTES,
         MAX_ALTERNATES,
+        MAX_OPTIONS,
         MAX_FILTERS,
         MAX_PATTERN,
         MAX_PATTERN_BYTES,

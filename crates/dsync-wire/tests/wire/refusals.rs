@@ -7,7 +7,7 @@ use dsync_wire::{
     compress::Unpacker,
     kind::Kind,
     limits::{
-        MAX_BATCH_RECORDS, MAX_FILTERS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_PATH,
+        MAX_BATCH_RECORDS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_OPTIONS, MAX_PATH,
         MAX_RAW_FRAME, MAX_SUMS,
     },
     message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Record},
@@ -218,45 +218,87 @@ fn unknown_values_are_refused() {
 }
 
 #[test]
-fn unknown_options_are_refused() {
-    let bytes = start_without_filters();
-    // Role, length, path of 12 bytes, lanes, then the options.
-    let options = 5 + 1 + 1 + 12 + 1;
-    for (at, value, field) in [
-        (options - 1, 0, "number of data lanes"),
-        (bytes.len() - 15, 2, "deletion timing"),
-        (bytes.len() - 11, 3, "keeping of unfinished files"),
-        (bytes.len() - 10, 3, "durability"),
-        (bytes.len() - 9, 4, "compression"),
-        (bytes.len() - 8, 3, "event level"),
-        (bytes.len() - 5, 2, "in place"),
-        (bytes.len() - 4, 2, "preallocation"),
-        (bytes.len() - 3, 2, "backup"),
-        (bytes.len() - 2, 4, "alternate directories"),
+fn options_beyond_their_bounds_are_refused() {
+    let no_meaning = "has no meaning for value 0 (offset 20)";
+    for (options, sentence) in [
+        (r#"{"filters":FILTERS}"#, "number of filters 4097 exceeds the limit 4096 (offset 20)".to_owned()),
+        (
+            r#"{"filters":[{"include":true,"pattern":LONG}]}"#,
+            "filter 5000 exceeds the limit 4096 (offset 20)".to_owned(),
+        ),
+        (
+            r#"{"mode-rules":[{"files":true,"directories":true,"if-executable":false,"keep":4096,"set":0}]}"#,
+            "mode rule 4096 exceeds the limit 4095 (offset 20)".to_owned(),
+        ),
+        (
+            r#"{"id-rules":[{"group":true,"from":{"numbers":[0,1]},"to":{"name":LONG}}]}"#,
+            "owner rule 5000 exceeds the limit 256 (offset 20)".to_owned(),
+        ),
+        (
+            r#"{"max-delete":{"percent":101}}"#,
+            "deletion limit 101 exceeds the limit 100 (offset 20)".to_owned(),
+        ),
+        (
+            r#"{"compression":{"zstd":20}}"#,
+            "compression level 20 exceeds the limit 19 (offset 20)".to_owned(),
+        ),
+        (r#"{"compression":{"zstd":0}}"#, format!("compression level {no_meaning}")),
+        (r#"{"writing":{"backup":{"dir":null,"suffix":""}}}"#, format!("backup suffix {no_meaning}")),
+        (r#"{"writing":{"backup":{"dir":null,"suffix":"/a"}}}"#, format!("backup suffix {no_meaning}")),
+        (r#"{"writing":{"backup":{"dir":[97,0],"suffix":"a"}}}"#, format!("directory {no_meaning}")),
+        (
+            r#"{"writing":{"alternates":{"way":"link","dirs":[]}}}"#,
+            format!("number of alternate directories {no_meaning}"),
+        ),
+        (
+            r#"{"writing":{"alternates":{"way":"copy","dirs":[LONG]}}}"#,
+            "directory 5000 exceeds the limit 4095 (offset 20)".to_owned(),
+        ),
     ] {
-        let mut bytes = bytes.clone();
-        bytes[at] = value;
-        let sentence = format!("message Start: {field} has no meaning for value {value} (offset {at})");
-        assert_eq!(decode_control(&bytes).unwrap_err().to_string(), sentence);
+        let filters = format!("[{}]", vec![r#"{"include":true,"pattern":"x"}"#; 4097].join(","));
+        let text = options.replace("FILTERS", &filters).replace("LONG", &format!("\"{}\"", "x".repeat(5000)));
+        assert_eq!(refuse_options(text.as_bytes()), format!("message Start: {sentence}"));
     }
-    let mut unknown = bytes[..options].to_vec();
-    unknown.extend(leb(1 << 63));
-    unknown.extend(&bytes[options + 1..]);
-    let error = decode_control(&unknown).unwrap_err().to_string();
-    assert_eq!(error, "message Start: options has no meaning for value 9223372036854775808 (offset 20)");
 }
 
-/// A message whose last byte is the number of its filters, none.
-fn start_without_filters() -> Vec<u8> {
-    let message = samples::control().into_iter().find(|(name, _)| *name == "start-destination").unwrap().1;
-    encode_control(&message)
+#[test]
+fn options_that_are_not_understood_are_named() {
+    for (options, detail) in [
+        (&br#"{"time-travel":true}"#[..], "unknown field `time-travel`"),
+        (br#"{"writing":{"undo":1}}"#, "unknown field `undo`"),
+        (br#"{"durability":"sometimes"}"#, "unknown variant `sometimes`"),
+        (br#"{"recursive":1}"#, "invalid type: integer `1`, expected a boolean"),
+        (br#"{"recursive":true,"recursive":true}"#, "duplicate field `recursive`"),
+        (br#"{"min-size":-1}"#, "invalid value: integer `-1`, expected u64"),
+        (b"{} {}", "trailing characters"),
+        (b"{", "EOF while parsing"),
+        (b"\xff", "expected value"),
+    ] {
+        let error = refuse_options(options);
+        let start = format!("message Start: its options are not understood: {detail}");
+        assert!(error.starts_with(&start), "{error}");
+        assert!(error.ends_with("(offset 20)"), "{error}");
+    }
+    assert!(refuse_options("{\"\u{1b}[2J\":1}".as_bytes()).is_ascii());
 }
 
-/// The same without its header and that number.
-fn up_to_the_filters() -> Vec<u8> {
-    let mut bytes = start_without_filters().split_off(codec::FRAME_HEADER);
-    bytes.pop();
-    bytes
+#[test]
+fn a_start_without_lanes_is_refused() {
+    let mut payload = up_to_the_options();
+    *payload.last_mut().unwrap() = 0;
+    let error = refuse(Kind::START, &payload);
+    assert_eq!(error, "message Start: number of data lanes has no meaning for value 0 (offset 19)");
+}
+
+/// What is said of a `Start` with these options.
+fn refuse_options(options: &[u8]) -> String {
+    let payload = [up_to_the_options(), leb(options.len() as u64), options.to_vec()].concat();
+    refuse(Kind::START, &payload)
+}
+
+/// The payload of a `Start`: role, a path of 12 bytes, one data lane.
+fn up_to_the_options() -> Vec<u8> {
+    [&[1, 12][..], b"/srv/mirror/", &[1]].concat()
 }
 
 #[test]
@@ -322,7 +364,7 @@ fn counts_and_lengths_are_checked_before_memory_is_taken() {
     for (kind, prefix, count) in [
         (Kind::START, &[0][..], MAX_OPERANDS),
         (Kind::START, &[1], MAX_OPERAND),
-        (Kind::START, &up_to_the_filters(), MAX_FILTERS),
+        (Kind::START, &up_to_the_options(), MAX_OPTIONS),
         (Kind::EVENT, &[0, 0, 0, 0], MAX_PATH),
     ] {
         let error = refuse(kind, &[prefix, &leb(count as u64)].concat());
@@ -343,10 +385,10 @@ fn sums_of_lengths_are_bounded() {
     let payload = [&[0][..], &leb(200), &operand.repeat(200)].concat();
     let error = refuse(Kind::START, &payload);
     assert!(error.contains("size of operands 528000 exceeds the limit 524288"), "{error}");
-    let filter = [&[1][..], &leb(4000), &vec![b'*'; 4000]].concat();
-    let payload = [&up_to_the_filters()[..], &leb(100), &filter.repeat(100)].concat();
-    let error = refuse(Kind::START, &payload);
-    assert!(error.contains("size of filters 264000 exceeds the limit 262144"), "{error}");
+    let filter = format!(r#"{{"include":true,"pattern":"{}"}}"#, "*".repeat(4000));
+    let options = format!(r#"{{"filters":[{}]}}"#, vec![filter; 100].join(","));
+    let error = refuse_options(options.as_bytes());
+    assert!(error.contains("size of filters 400000 exceeds the limit 262144"), "{error}");
 }
 
 #[test]

@@ -206,88 +206,47 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
         (1..=19u8).prop_map(Compression::Zstd),
     ];
-    (
-        any::<[bool; 35]>(),
-        option::of(delete_limit()),
-        (
-            select(vec![DeleteTiming::After, DeleteTiming::During]),
-            number(),
-            option::of(number()),
-            option::of(any::<u32>()),
-        ),
+    let choices = (
+        select(vec![DeleteTiming::After, DeleteTiming::During]),
         select(vec![KeepPartial::OnLostConnection, KeepPartial::Always, KeepPartial::Never]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
-        compression,
-        vec(filter, 0..5),
-        writing(),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),
-        (vec(mode_rule(), 0..3), vec(id_rule(), 0..3)),
-    )
-        .prop_map(
-            |(
-                on,
-                max_delete,
-                (delete_timing, min_size, max_size, modify_window),
+    );
+    let sizes = (option::of(delete_limit()), number(), option::of(number()), option::of(any::<u32>()));
+    let rules = (vec(filter, 0..5), vec(mode_rule(), 0..3), vec(id_rule(), 0..3));
+    (any::<u64>(), choices, sizes, compression, rules, writing()).prop_map(
+        |(on, choices, sizes, compression, rules, writing)| {
+            let (delete_timing, keep_partial, durability, events) = choices;
+            let (max_delete, min_size, max_size, modify_window) = sizes;
+            let (filters, mode_rules, id_rules) = rules;
+            SyncOptions {
+                delete_timing,
                 keep_partial,
                 durability,
+                events,
+                max_delete,
+                min_size,
+                max_size,
+                modify_window,
                 compression,
                 filters,
+                mode_rules,
+                id_rules,
                 writing,
-                events,
-                (mode_rules, id_rules),
-            )| {
-                SyncOptions {
-                    recursive: on[0],
-                    links: on[1],
-                    perms: on[2],
-                    times: on[3],
-                    omit_dir_times: on[4],
-                    owner: on[5],
-                    group: on[6],
-                    numeric_ids: on[7],
-                    devices: on[8],
-                    specials: on[9],
-                    checksum: on[10],
-                    ignore_times: on[11],
-                    size_only: on[12],
-                    update: on[13],
-                    existing: on[14],
-                    ignore_existing: on[15],
-                    whole_file: on[16],
-                    delete: on[17],
-                    delete_excluded: on[18],
-                    max_delete,
-                    delete_timing,
-                    min_size,
-                    max_size,
-                    modify_window,
-                    keep_dirlinks: on[28],
-                    safe_links: on[29],
-                    ignore_missing_args: on[30],
-                    hard_links: on[31],
-                    ignore_errors: on[22],
-                    force: on[23],
-                    allow_empty_source: on[24],
-                    force_root: on[25],
-                    mkpath: on[19],
-                    dry_run: on[20],
-                    one_file_system: on[21],
-                    acls: on[26],
-                    xattrs: on[27],
-                    keep_partial,
-                    durability,
-                    compression,
-                    omit_link_times: on[31],
-                    executability: on[32],
-                    open_noatime: on[33],
-                    mode_rules,
-                    id_rules,
-                    writing,
-                    filters,
-                    events,
-                }
-            },
-        )
+                ..switches(on)
+            }
+        },
+    )
+}
+
+/// Options with some of the switches on, whichever there are.
+fn switches(on: u64) -> SyncOptions {
+    let mut options = serde_json::to_value(SyncOptions::default()).unwrap();
+    let switches = options.as_object_mut().unwrap().values_mut().filter(|value| value.is_boolean());
+    for (bit, switch) in switches.enumerate() {
+        *switch = (on >> (bit % 64) & 1 == 1).into();
+    }
+    serde_json::from_value(options).unwrap()
 }
 
 fn id_rule() -> impl Strategy<Value = IdRule> {
