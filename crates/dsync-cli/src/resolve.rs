@@ -14,7 +14,7 @@ use dsync_engine::{
 };
 
 use crate::{
-    flags::{Attributes, Carrier, Choice, Flags, IdRules, Owner, When, Writing},
+    flags::{Attributes, Carrier, Choice, Deletion, Flags, IdRules, Owner, When, Writing},
     listing::Listing,
     numbers::Style,
     rules::Rules,
@@ -184,65 +184,87 @@ fn reporting(flags: &Flags, sends: bool) -> Reporting {
 }
 
 fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<SyncOptions, UsageError> {
-    let Flags { attributes, selection, comparison, deletion, writing, .. } = flags;
-    Ok(SyncOptions {
-        recursive: attributes.recursive,
-        links: attributes.links,
-        perms: attributes.perms,
-        times: attributes.times,
-        // As with rsync: a backup beside its original changes its directory's time in any case.
-        omit_dir_times: attributes.omit_dir_times || writing.backup && writing.backup_dir.is_none(),
-        omit_link_times: attributes.omit_link_times,
-        executability: attributes.executability,
-        open_noatime: attributes.open_noatime,
-        owner: attributes.owner,
-        group: attributes.group,
-        acls: attributes.acls,
-        xattrs: attributes.xattrs,
-        hard_links: attributes.hard_links,
-        numeric_ids: attributes.numeric_ids,
-        devices: attributes.devices,
-        specials: attributes.specials,
-        checksum: comparison.checksum,
-        ignore_times: comparison.ignore_times,
-        size_only: comparison.size_only,
-        update: comparison.update,
-        existing: comparison.existing,
-        ignore_existing: comparison.ignore_existing,
-        whole_file: comparison.whole_file,
-        delete: deletion.delete,
-        delete_excluded: deletion.delete_excluded,
-        max_delete: deletion.max_delete,
-        delete_timing: match deletion.delete_during {
-            true => DeleteTiming::During,
-            false => DeleteTiming::After,
-        },
-        keep_dirlinks: writing.keep_dirlinks,
-        safe_links: selection.safe_links,
-        ignore_missing_args: selection.ignore_missing_args,
-        min_size: selection.min_size.unwrap_or(0),
-        max_size: selection.max_size,
-        modify_window: comparison.modify_window.and_then(|window| window.0),
-        ignore_errors: deletion.ignore_errors,
-        force: deletion.force,
-        allow_empty_source: deletion.allow_empty_source,
-        force_root: deletion.force_root,
-        mkpath: writing.mkpath,
-        dry_run: writing.dry_run,
-        one_file_system: selection.one_file_system > 0,
-        keep_partial: match (writing.partial, writing.no_partial) {
-            (true, _) => KeepPartial::Always,
-            (false, true) => KeepPartial::Never,
-            (false, false) => KeepPartial::OnLostConnection,
-        },
+    let mut options = SyncOptions {
         durability: report.durability,
         compression: compression(flags)?,
-        mode_rules: attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect(),
-        writing: write_policy(writing)?,
-        id_rules: id_rules(attributes),
         filters: rules.list().to_vec(),
         events: event_level(report),
-    })
+        ..SyncOptions::default()
+    };
+    preserve(&mut options, flags);
+    select(&mut options, flags);
+    delete(&mut options, &flags.deletion);
+    write(&mut options, &flags.writing)?;
+    Ok(options)
+}
+
+/// What is preserved of an entry.
+fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags) {
+    options.recursive = attributes.recursive;
+    options.links = attributes.links;
+    options.perms = attributes.perms;
+    options.times = attributes.times;
+    // As with rsync: a backup beside its original changes its directory's time in any case.
+    options.omit_dir_times = attributes.omit_dir_times || writing.backup && writing.backup_dir.is_none();
+    options.omit_link_times = attributes.omit_link_times;
+    options.executability = attributes.executability;
+    options.open_noatime = attributes.open_noatime;
+    options.owner = attributes.owner;
+    options.group = attributes.group;
+    options.acls = attributes.acls;
+    options.xattrs = attributes.xattrs;
+    options.hard_links = attributes.hard_links;
+    options.numeric_ids = attributes.numeric_ids;
+    options.devices = attributes.devices;
+    options.specials = attributes.specials;
+    options.mode_rules = attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect();
+    options.id_rules = id_rules(attributes);
+}
+
+/// Which entries are copied.
+fn select(options: &mut SyncOptions, Flags { comparison, selection, .. }: &Flags) {
+    options.checksum = comparison.checksum;
+    options.ignore_times = comparison.ignore_times;
+    options.size_only = comparison.size_only;
+    options.update = comparison.update;
+    options.existing = comparison.existing;
+    options.ignore_existing = comparison.ignore_existing;
+    options.whole_file = comparison.whole_file;
+    options.modify_window = comparison.modify_window.and_then(|window| window.0);
+    options.safe_links = selection.safe_links;
+    options.ignore_missing_args = selection.ignore_missing_args;
+    options.min_size = selection.min_size.unwrap_or(0);
+    options.max_size = selection.max_size;
+    options.one_file_system = selection.one_file_system > 0;
+}
+
+/// What is removed, and when.
+fn delete(options: &mut SyncOptions, deletion: &Deletion) {
+    options.delete = deletion.delete;
+    options.delete_excluded = deletion.delete_excluded;
+    options.max_delete = deletion.max_delete;
+    options.delete_timing = match deletion.delete_during {
+        true => DeleteTiming::During,
+        false => DeleteTiming::After,
+    };
+    options.ignore_errors = deletion.ignore_errors;
+    options.force = deletion.force;
+    options.allow_empty_source = deletion.allow_empty_source;
+    options.force_root = deletion.force_root;
+}
+
+/// How the destination is written.
+fn write(options: &mut SyncOptions, writing: &Writing) -> Result<(), UsageError> {
+    options.dry_run = writing.dry_run;
+    options.mkpath = writing.mkpath;
+    options.keep_dirlinks = writing.keep_dirlinks;
+    options.keep_partial = match (writing.partial, writing.no_partial) {
+        (true, _) => KeepPartial::Always,
+        (false, true) => KeepPartial::Never,
+        (false, false) => KeepPartial::OnLostConnection,
+    };
+    options.writing = write_policy(writing)?;
+    Ok(())
 }
 
 /// rsync's rules of what goes together.
