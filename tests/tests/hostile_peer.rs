@@ -132,6 +132,25 @@ fn list_kept(session: &Session) {
     while session.expect(12)[1] == 0 {}
 }
 
+/// Lists `new`, and sends frames on the first lane once it is asked for.
+fn send_new(session: &mut Session, frames: &[Vec<u8>]) {
+    list_new(session);
+    send(session, frames);
+}
+
+/// Lists `kept`, and sends frames on the first lane once it is signed.
+fn send_kept(session: &mut Session, frames: &[Vec<u8>]) {
+    list_kept(session);
+    send(session, frames);
+}
+
+fn send(session: &mut Session, frames: &[Vec<u8>]) {
+    let lane = session.lane(0);
+    for frame in frames {
+        session.lanes.send(lane, frame);
+    }
+}
+
 /// `Segment` of an entry: attempt 0, one segment of 2^20 bytes, number 0.
 fn segment(entry: u64, file_len: u64) -> Vec<u8> {
     Message::new(66).int(entry).byte(0).bytes(&[0; 16]).int(file_len).byte(20).int(0).int(0).frame()
@@ -248,7 +267,7 @@ fn frames_that_break_the_format_end_the_run() {
 }
 
 #[test]
-fn messages_in_the_wrong_state_end_the_run() {
+fn messages_of_a_source_in_the_wrong_state_end_the_run() {
     needs_dsync!();
     source_breaks(&[
         ("while in state 'waiting for Tops'", |s| s.control(&listing(0, &[]))),
@@ -301,6 +320,11 @@ fn messages_in_the_wrong_state_end_the_run() {
             s.lanes.finish(lane);
         }),
     ]);
+}
+
+#[test]
+fn messages_of_a_destination_in_the_wrong_state_end_the_run() {
+    needs_dsync!();
     destination_breaks(&[
         ("while in state 'serving requests'", |s| s.control(&Message::new(17).bytes(&[0; 29]).frame())),
         ("while in state 'serving requests'", |s| s.control(&Message::new(5).byte(0).int(1).frame())),
@@ -479,14 +503,10 @@ fn content_that_does_not_fit_ends_the_run() {
             s.lanes.send(lane, &Session::batch(7, 0, &[0; 32], b"hello"));
         }),
         ("entry id 18446744073709551615 out of range", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &Session::file_end(u64::MAX, 0));
+            send_new(s, &[Session::file_end(u64::MAX, 0)]);
         }),
         ("entry id 2 out of range", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(2, 5));
+            send_new(s, &[segment(2, 5)]);
         }),
         ("attempt not asked for", |s| {
             list_new(s);
@@ -497,9 +517,7 @@ fn content_that_does_not_fit_ends_the_run() {
             );
         }),
         ("file size 9223372036854775808 exceeds the limit", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 1 << 63));
+            send_new(s, &[segment(1, 1 << 63)]);
         }),
         ("lies outside a file of 5 bytes", |s| {
             list_new(s);
@@ -527,11 +545,7 @@ fn content_that_does_not_fit_ends_the_run() {
             }
         }),
         ("segments disagree on the file", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &Message::new(68).byte(0).frame());
-            s.lanes.send(lane, &segment(1, 6));
+            send_new(s, &[segment(1, 5), Message::new(68).byte(0).frame(), segment(1, 6)]);
         }),
     ]);
 }
@@ -549,59 +563,38 @@ fn tokens_that_do_not_make_the_file_end_the_run() {
             s.lanes.send(lane, &Message::new(68).byte(1).bytes(&[0; 32]).frame());
         }),
         ("leaves the segment", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &tokens(b"\x18abcdef"));
+            send_new(s, &[segment(1, 5), tokens(b"\x18abcdef")]);
         }),
         ("leaves the segment", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &tokens(&int((1 << 60) * 4 + 2)));
+            send_new(s, &[segment(1, 5), tokens(&int((1 << 60) * 4 + 2))]);
         }),
         ("malformed token", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &tokens(&[3]));
+            send_new(s, &[segment(1, 5), tokens(&[3])]);
         }),
         ("malformed token", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &tokens(&[0x81, 0x00]));
+            send_new(s, &[segment(1, 5), tokens(&[0x81, 0x00])]);
         }),
         // B47: copies.
         ("copy without a basis", |s| {
-            list_new(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, 5));
-            s.lanes.send(lane, &tokens(&[0b101, 0]));
+            send_new(s, &[segment(1, 5), tokens(&[0b101, 0])]);
         }),
         ("but the basis has", |s| {
-            list_kept(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, KEPT as u64));
-            s.lanes.send(lane, &tokens(&[int(4 + 1), int(2 * 1_000_000)].concat()));
+            send_kept(s, &[segment(1, KEPT as u64), tokens(&[int(4 + 1), int(2 * 1_000_000)].concat())]);
         }),
         ("but the basis has", |s| {
-            list_kept(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, KEPT as u64));
-            s.lanes.send(lane, &tokens(&[int((1 << 40) * 4 + 1), int(0)].concat()));
+            send_kept(s, &[segment(1, KEPT as u64), tokens(&[int((1 << 40) * 4 + 1), int(0)].concat())]);
         }),
         ("malformed token", |s| {
-            list_kept(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, KEPT as u64));
-            s.lanes.send(lane, &tokens(&[int((u64::MAX >> 2) * 4 + 1), int(u64::MAX - 1)].concat()));
+            send_kept(
+                s,
+                &[
+                    segment(1, KEPT as u64),
+                    tokens(&[int((u64::MAX >> 2) * 4 + 1), int(u64::MAX - 1)].concat()),
+                ],
+            );
         }),
         ("malformed token", |s| {
-            list_kept(s);
-            let lane = s.lane(0);
-            s.lanes.send(lane, &segment(1, KEPT as u64));
-            s.lanes.send(lane, &tokens(&[int(4 + 1), int(1)].concat()));
+            send_kept(s, &[segment(1, KEPT as u64), tokens(&[int(4 + 1), int(1)].concat())]);
         }),
     ]);
 }
@@ -981,7 +974,7 @@ fn signatures_cost_no_more_than_their_bytes() {
 // ---- the opening and the end ---------------------------------------------------------------------------
 
 #[test]
-fn hello_and_start_are_held_to_the_format() {
+fn hello_and_start_of_a_client_are_held_to_the_format() {
     needs_dsync!();
     let cases: &[Case] = &[
         ("frame of 4294967295 bytes exceeds the limit", |s| s.control(&[0xff; 5])),
@@ -1035,6 +1028,11 @@ fn hello_and_start_are_held_to_the_format() {
         server_gives_up(server, session, text);
         arena.assert_unharmed(&[]);
     });
+}
+
+#[test]
+fn hello_of_a_server_is_held_to_the_format() {
+    needs_dsync!();
     let cases: &[Case] = &[
         ("while in state 'waiting for Hello'", |s| s.control(&Message::new(3).frame())),
         ("while in state 'waiting for Ready'", |s| s.control(&[hello(1), hello(1)].concat())),

@@ -32,13 +32,14 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    thread::{Scope, ScopedJoinHandle},
 };
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withheld};
 use dsync_wire::{
     event::Report,
-    message::{Cause, ControlMessage, EntryId, Operation, Problem},
+    message::{Cause, ControlMessage, EntryId, Operation, Problem, Refine},
     options::{Durability, KeepPartial},
 };
 
@@ -143,19 +144,7 @@ pub(crate) fn run(
                 *lock(leftover) = plan;
                 Ok(())
             });
-            let lanes =
-                (0..session.data_lanes).map(|_| halt.spawn(scope, "receive", move || receive::run(site)));
-            let mut writers: Vec<_> = lanes.collect();
-            match &site.local {
-                Some(local) => writers.extend(local::workers().map(|_| {
-                    let readers = readers.clone();
-                    halt.spawn(scope, "copy", move || local::run(site, local, &readers))
-                })),
-                None => (0..SIGNERS).for_each(|_| {
-                    let (readers, refinements) = (readers.clone(), refinements.clone());
-                    halt.spawn(scope, "sign", move || sign::run(site, &readers, &refinements));
-                }),
-            }
+            let writers = start_writers(scope, site, &readers, &refinements);
             drop(readers);
             let committer = halt.spawn(scope, "commit", move || {
                 *lock(group) = Some(commit::run(site, &commits, &commits_over)?);
@@ -180,6 +169,30 @@ pub(crate) fn run(
         }
     }
     session.conclude(report)
+}
+
+/// Starts the threads that read what the destination has and write what it gets.
+fn start_writers<'scope, 'env>(
+    scope: &'scope Scope<'scope, 'env>,
+    site: &'env Site<'env>,
+    readers: &Receiver<Arc<Pending>>,
+    refinements: &Receiver<Refine>,
+) -> Vec<Option<ScopedJoinHandle<'scope, ()>>> {
+    let halt = &site.session.halt;
+    let lanes = 0..site.session.data_lanes;
+    let mut writers: Vec<_> =
+        lanes.map(|_| halt.spawn(scope, "receive", move || receive::run(site))).collect();
+    match &site.local {
+        Some(local) => writers.extend(local::workers().map(|_| {
+            let readers = readers.clone();
+            halt.spawn(scope, "copy", move || local::run(site, local, &readers))
+        })),
+        None => (0..SIGNERS).for_each(|_| {
+            let (readers, refinements) = (readers.clone(), refinements.clone());
+            halt.spawn(scope, "sign", move || sign::run(site, &readers, &refinements));
+        }),
+    }
+    writers
 }
 
 impl<'a> Site<'a> {

@@ -51,16 +51,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("problem", M::Problem(problem(Cause::Os(13)))),
         ("need", M::Need { entry: EntryId(127), attempt: 1 }),
         ("need-delta", M::NeedDelta(need_delta())),
-        (
-            "rest",
-            M::Rest(Rest {
-                entry: EntryId(128),
-                attempt: 0,
-                state: FileState([6; 16]),
-                length_log2: 22,
-                runs: vec![3..4, 300..1000],
-            }),
-        ),
+        ("rest", M::Rest(rest())),
         ("sums", M::Sums(Sums { entry: EntryId(128), bytes: (0..24).collect(), last: false })),
         ("sums-last", M::Sums(Sums { entry: EntryId(128), bytes: vec![], last: true })),
         ("listing-done", M::ListingDone { part: 70_000 }),
@@ -71,26 +62,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("report", M::Report(Box::new(report()))),
         ("alive", M::Alive),
         ("bye", M::Bye),
-        (
-            "refine",
-            M::Refine(Refine {
-                entry: EntryId(128),
-                attempt: 0,
-                block_len: BlockLen::new(4096).unwrap(),
-                format: SumsFormat::StrongAndWeak,
-                runs: vec![2, 7, 1],
-            }),
-        ),
-        (
-            "refine-weak",
-            M::Refine(Refine {
-                entry: EntryId(128),
-                attempt: 1,
-                block_len: BlockLen::new(32 << 10).unwrap(),
-                format: SumsFormat::WeakOnly,
-                runs: vec![],
-            }),
-        ),
+        ("refine", M::Refine(refine(SumsFormat::StrongAndWeak, 4096, vec![2, 7, 1]))),
+        ("refine-weak", M::Refine(refine(SumsFormat::WeakOnly, 32 << 10, vec![]))),
     ];
     all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
     all
@@ -283,6 +256,16 @@ pub(crate) fn need_delta() -> NeedDelta {
         block_len: BlockLen::new(8192).unwrap(),
         format: SumsFormat::StrongOnly,
     }
+}
+
+fn refine(format: SumsFormat, block_len: u32, runs: Vec<u8>) -> Refine {
+    let attempt = u8::from(runs.is_empty());
+    Refine { entry: EntryId(128), attempt, block_len: BlockLen::new(block_len).unwrap(), format, runs }
+}
+
+fn rest() -> Rest {
+    let runs = vec![3..4, 300..1000];
+    Rest { entry: EntryId(128), attempt: 0, state: FileState([6; 16]), length_log2: 22, runs }
 }
 
 pub(crate) fn segment() -> Segment {
