@@ -25,6 +25,7 @@ pub mod skip;
 pub mod sshd;
 pub mod strace;
 pub mod tree;
+pub mod unfinished;
 
 pub use compare::{Facts, Scope, assert_same, differences, survey};
 pub use lab::Lab;

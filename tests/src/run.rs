@@ -178,6 +178,17 @@ impl Running {
         self.child.try_wait().expect("the state of a child").is_none()
     }
 
+    /// The processes that it has started and that have not ended.
+    ///
+    /// # Panics
+    /// When it has ended itself.
+    pub fn children(&self) -> Vec<u32> {
+        // Each thread has its own.
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("its threads").flatten();
+        let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        lists.collect::<String>().split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    }
+
     /// Sends it a signal; a process that has just ended is no error.
     pub fn signal(&self, signal: Signal) {
         send(self.child.id(), signal);
@@ -305,6 +316,25 @@ pub fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
+}
+
+/// Waits for what will be.
+///
+/// # Panics
+/// When it has not come within a minute.
+pub fn wait_for(mut seen: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !seen() {
+        assert!(since.elapsed() < Duration::from_secs(60), "it did not come");
+        thread::sleep(SAMPLE);
+    }
+}
+
+/// True while a process lives; one that nobody has waited for yet does not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The state follows the name, which may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Largest resident size of a process so far in bytes; 0 when it is gone.

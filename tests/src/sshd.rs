@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::{
     namespace::Namespace,
     program::{is_stand_in, program},
-    run::Run,
+    run::{Run, is_alive},
 };
 
 /// The name under which the ssh configuration knows the host.
@@ -203,6 +203,12 @@ impl Remote {
         }
         panic!("the remote end did not start");
     }
+
+    /// The processes that are still there.
+    pub fn alive(&self) -> Vec<u32> {
+        let text = fs::read_to_string(&self.pid_file).unwrap_or_default();
+        text.lines().filter_map(|line| line.trim().parse().ok()).filter(|&pid| is_alive(pid)).collect()
+    }
 }
 
 /// The remote home directory as this user's sessions see it.
@@ -255,6 +261,8 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32
         done
         echo "ready $pid"
         cat >/dev/null
+        # Its sessions do not end with it, and one whose client is out of reach for a quarter of an hour not at all.
+        pkill -P $pid
         kill $pid
         wait $pid 2>/dev/null
         # The shared daemon lives in a static, which nobody drops: its directory goes with it.

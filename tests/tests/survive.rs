@@ -1,14 +1,12 @@
 //! Connections that break: the run goes on over another one.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::fs;
 
 use dsync_tests::{
-    Node, Outcome, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync, run::send, scratch::slash,
+    Node, Outcome, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync,
+    run::{send, wait_for},
+    scratch::slash,
+    unfinished::{finished_segments, hidden, kept},
 };
 use rustix::process::Signal;
 
@@ -49,7 +47,7 @@ fn killed_processes_do_not_end_a_run() {
         wait_for(|| fs::read_dir(scratch.dst()).is_ok_and(|entries| entries.count() > 20));
         match blow {
             Blow::Remote => send(id, Signal::KILL),
-            Blow::Shell => send(child_of(running.id()), Signal::KILL),
+            Blow::Shell => send(running.children()[0], Signal::KILL),
         }
         let outcome = running.wait().expect_code(0);
         let text = outcome.stderr_text();
@@ -78,8 +76,7 @@ fn interrupted(scratch: &Scratch, via: Via, options: &[&str]) -> Outcome {
     let run = run.args(options).arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
     let running = run.start();
     let id = remote.wait_for_id();
-    // Head, key and six segments.
-    wait_for(|| notes(&scratch.dst()).is_some_and(|notes| notes.len() >= 8 * 64));
+    wait_for(|| finished_segments(&scratch.dst()) >= 6);
     send(id, Signal::KILL);
     running.wait()
 }
@@ -92,22 +89,6 @@ fn pushed_again(scratch: &Scratch) -> u64 {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert_eq!(hidden(&scratch.dst()), 0, "something is left");
     outcome.stat("Literal data")
-}
-
-fn hidden(dir: &Path) -> usize {
-    let names = fs::read_dir(dir).expect("the destination").flatten();
-    names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".dsync-")).count()
-}
-
-fn kept(dir: &Path, prefix: &str) -> Option<PathBuf> {
-    let entries = fs::read_dir(dir).ok()?.flatten();
-    entries
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
-}
-
-fn notes(dir: &Path) -> Option<Vec<u8>> {
-    fs::read(kept(dir, ".dsync-note-")?).ok()
 }
 
 #[test]
@@ -193,32 +174,4 @@ fn without_partial_an_interrupted_run_leaves_nothing() {
         let _ = running.wait().expect_code(20);
         assert_eq!(hidden(&scratch.dst()), left, "{options:?}");
     }
-}
-
-/// Waits for what will be.
-fn wait_for(mut seen: impl FnMut() -> bool) {
-    for _ in 0..20_000 {
-        if seen() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    panic!("it did not come");
-}
-
-/// The first child of a process.
-fn child_of(parent: u32) -> u32 {
-    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-    let children = children.unwrap_or_default();
-    // Started by a thread of its own, perhaps.
-    let all = fs::read_dir(format!("/proc/{parent}/task"))
-        .expect("its threads")
-        .flatten()
-        .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    let all: Vec<u32> = all
-        .chain([children])
-        .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        .filter_map(|word| word.parse().ok())
-        .collect();
-    *all.first().expect("a child")
 }

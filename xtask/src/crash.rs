@@ -1,4 +1,4 @@
-//! `cargo xtask crash`: runs that are killed and disks that lose their power.
+//! `cargo xtask crash`: runs that are killed, disks that lose their power, networks that fail.
 
 use crate::{
     error::TaskError,
@@ -6,8 +6,8 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Runs the tests of crashes, power cuts and failing disks; with `--long` a power cut at every system call
-/// that changes the disk, which takes minutes.
+/// Runs the tests of crashes, power cuts, failing disks and failing networks; with `--long` a power cut at every
+/// system call that changes the disk and network cuts of a minute, which takes minutes.
 ///
 /// # Errors
 /// [`TaskError::Argument`] for any other argument, and those of the commands.
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
     run_command(&mut cargo(&["build", "--locked", "-p", "dsync-cli", "--bins"]))?;
     let mut test = cargo(&["test", "--locked", "-p", "dsync-tests"]);
-    for name in ["crash", "durability", "power_cut", "race", "troubled_disk"] {
+    for name in ["crash", "durability", "network", "power_cut", "race", "survive", "troubled_disk"] {
         test.args(["--test", name]);
     }
     test.args(["--", "--nocapture"]).env_remove("DSYNC_BIN");

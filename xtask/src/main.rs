@@ -45,7 +45,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        help: "kills, power cuts and failing disks [--long: at every call]",
+        help: "kills, power cuts, failing disks and networks [--long: at every call]",
         run: crash::run,
     },
     Verb {

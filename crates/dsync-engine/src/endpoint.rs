@@ -29,7 +29,7 @@ use crate::{
     CancelToken, Observer, Summary, SyncError, destination, guard,
     halt::POLL,
     observe::Connection,
-    reconnect::{self, Attempt, Earlier},
+    reconnect::{self, Attempt, Earlier, SystemClock},
     session::{self, DestinationMail, Invitation, Session, SourceMail},
     source::{self, ListedFiles, Tree},
 };
@@ -325,7 +325,7 @@ fn with_remote(
         Ok((result?, connection, link.traffic()))
     };
     let ((report, connection, traffic), earlier) =
-        reconnect::run(connect.retries, observer, cancel, one_session)?;
+        reconnect::run(connect.retries, observer, cancel, &SystemClock, one_session)?;
     let traffic = Traffic::new(
         traffic.sent_bytes.saturating_add(earlier.traffic.sent_bytes),
         traffic.received_bytes.saturating_add(earlier.traffic.received_bytes),

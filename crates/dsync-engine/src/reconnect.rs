@@ -3,13 +3,11 @@
 //! A new session is a new plan. What earlier ones finished is found equal and skipped, what they left
 //! unfinished is taken up where it stood, so no state has to outlive a connection but what lies beside the
 //! files. The law: nothing is tried again before a session has begun (a wrong password is asked for once), nor
-//! what a new connection cannot mend ([`SyncError::is_retryable`]), nor without end.
+//! what a new connection cannot mend ([`SyncError::is_retryable`]), nor without end: failures in a row are counted, and
+//! only a session that got ahead for a minute ends the row. One that broke after a minute of silence does not.
 
 use std::{
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Mutex,
     time::{Duration, Instant},
 };
 
@@ -38,17 +36,58 @@ pub(crate) struct Earlier {
 /// One session of a run, and where it tells how it fares.
 pub(crate) struct Attempt<'a> {
     observer: &'a dyn Observer,
+    clock: &'a dyn Clock,
     /// True when an earlier session broke.
     pub(crate) again: bool,
-    begun: AtomicBool,
     traffic: Mutex<Traffic>,
-    progress: Mutex<Progress>,
+    life: Mutex<Life>,
+}
+
+/// How a session fared.
+#[derive(Debug, Clone, Copy, Default)]
+struct Life {
+    begun: Option<Instant>,
+    /// When something was last finished or carried.
+    advanced: Option<Instant>,
+    progress: Progress,
+}
+
+impl Life {
+    /// True when it got ahead for so long that its end is the first failure of a new row.
+    fn was_steady(&self) -> bool {
+        let lasted = self.begun.zip(self.advanced).map(|(from, to)| to.saturating_duration_since(from));
+        lasted.is_some_and(|lasted| lasted >= STEADY)
+    }
+}
+
+/// Time, so that tests need none.
+pub(crate) trait Clock: Sync {
+    fn now(&self) -> Instant;
+
+    /// Waits; shorter when the run is cancelled.
+    fn sleep(&self, time: Duration, cancel: &CancelToken);
+}
+
+/// The system's clock.
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&self, time: Duration, cancel: &CancelToken) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !cancel.is_cancelled() {
+            std::thread::sleep(POLL.min(until.saturating_duration_since(Instant::now())));
+        }
+    }
 }
 
 impl Attempt<'_> {
     /// Notes that the peer is ready: from here on a lost connection is worth another one.
     pub(crate) fn note_begun(&self) {
-        self.begun.store(true, Ordering::Release);
+        lock(&self.life).begun = Some(self.clock.now());
     }
 
     /// Notes what the link has carried.
@@ -67,7 +106,14 @@ impl Observer for Attempt<'_> {
     }
 
     fn progress(&self, progress: &Progress) {
-        *lock(&self.progress) = *progress;
+        let mut life = lock(&self.life);
+        // Not what was compared: the next session compares all of it again.
+        let reached = |progress: &Progress| (progress.files_done, progress.bytes_done);
+        if reached(progress) != reached(&life.progress) {
+            life.advanced = Some(self.clock.now());
+        }
+        life.progress = *progress;
+        drop(life);
         self.observer.progress(progress);
     }
 }
@@ -77,6 +123,7 @@ pub(crate) fn run<T>(
     retries: u32,
     observer: &dyn Observer,
     cancel: &CancelToken,
+    clock: &dyn Clock,
     mut session: impl FnMut(&Attempt<'_>) -> Result<T, SyncError>,
 ) -> Result<(T, Earlier), SyncError> {
     let mut earlier = Earlier::default();
@@ -85,24 +132,24 @@ pub(crate) fn run<T>(
     loop {
         let attempt = Attempt {
             observer,
+            clock,
             again: broke.is_some(),
-            begun: AtomicBool::new(false),
             traffic: Mutex::default(),
-            progress: Mutex::default(),
+            life: Mutex::default(),
         };
-        let started = Instant::now();
         let error = match session(&attempt) {
             Ok(outcome) => return Ok((outcome, earlier)),
             Err(error) => error,
         };
-        let begun = attempt.begun.into_inner();
+        let life = *lock(&attempt.life);
+        let begun = life.begun.is_some();
         if cancel.is_cancelled() || !error.is_retryable() || !(begun || broke.is_some()) {
             return Err(error);
         }
-        if begun && started.elapsed() >= STEADY {
+        if life.was_steady() {
             failures = 0;
         }
-        earlier.add(&lock(&attempt.progress), *lock(&attempt.traffic), begun);
+        earlier.add(&life.progress, *lock(&attempt.traffic), begun);
         if failures >= retries {
             return Err(give_up(error, broke.as_ref(), retries));
         }
@@ -112,7 +159,10 @@ pub(crate) fn run<T>(
         if begun || broke.is_none() {
             broke = Some(error);
         }
-        sleep(wait, cancel)?;
+        clock.sleep(wait, cancel);
+        if cancel.is_cancelled() {
+            return Err(SyncError::Cancelled);
+        }
     }
 }
 
@@ -150,22 +200,11 @@ fn pause_for(number: u32, random: u32) -> Duration {
     doubled - quarter + (2 * quarter) * (random >> 16) / (1 << 16)
 }
 
-fn sleep(time: Duration, cancel: &CancelToken) -> Result<(), SyncError> {
-    let until = Instant::now() + time;
-    while Instant::now() < until {
-        if cancel.is_cancelled() {
-            return Err(SyncError::Cancelled);
-        }
-        std::thread::sleep(POLL.min(until.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
-}
-
 /// A killed process is back at once; a network is not.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// With five tries the pauses come to half a minute, besides the time that connecting takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A session that lasted so long was none of the failures in a row.
+/// A session that got ahead for so long was none of the failures in a row.
 const STEADY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -178,6 +217,39 @@ mod tests {
     use super::*;
     use crate::Silent;
 
+    /// A clock that moves only when somebody waits.
+    struct FakeClock {
+        start: Instant,
+        passed: Mutex<Duration>,
+    }
+
+    impl FakeClock {
+        fn new() -> Self {
+            Self { start: Instant::now(), passed: Mutex::default() }
+        }
+
+        fn pass(&self, time: Duration) {
+            *lock(&self.passed) += time;
+        }
+    }
+
+    impl Clock for FakeClock {
+        fn now(&self) -> Instant {
+            self.start + *lock(&self.passed)
+        }
+
+        fn sleep(&self, time: Duration, _cancel: &CancelToken) {
+            self.pass(time);
+        }
+    }
+
+    fn run<T>(
+        retries: u32,
+        session: impl FnMut(&Attempt<'_>) -> Result<T, SyncError>,
+    ) -> Result<(T, Earlier), SyncError> {
+        super::run(retries, &Silent, &CancelToken::new(), &FakeClock::new(), session)
+    }
+
     fn lost() -> SyncError {
         SyncError::Link(LinkError::Lost)
     }
@@ -185,7 +257,7 @@ mod tests {
     #[test]
     fn nothing_is_tried_again_before_a_session_has_begun() {
         let tries = Cell::new(0);
-        let result = run(5, &Silent, &CancelToken::new(), |_| {
+        let result = run(5, |_| {
             tries.set(tries.get() + 1);
             Err::<(), _>(lost())
         });
@@ -196,7 +268,7 @@ mod tests {
     #[test]
     fn what_a_new_connection_cannot_mend_is_not_tried_again() {
         let tries = Cell::new(0);
-        let result = run(5, &Silent, &CancelToken::new(), |attempt| {
+        let result = run(5, |attempt| {
             attempt.note_begun();
             tries.set(tries.get() + 1);
             Err::<(), _>(SyncError::Peer { exit_code: 11, text: "the disk is full".into() })
@@ -207,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_broken_session_is_followed_by_another_and_both_are_counted() {
-        let outcome = run(1, &Silent, &CancelToken::new(), |attempt| {
+        let outcome = run(1, |attempt| {
             attempt.note_begun();
             attempt.note_traffic(Traffic::new(7, 5));
             attempt.progress(&Progress { files_done: 3, ..Progress::default() });
@@ -220,7 +292,7 @@ mod tests {
 
     #[test]
     fn giving_up_keeps_the_exit_code_of_what_broke() {
-        let result = run(1, &Silent, &CancelToken::new(), |attempt| {
+        let result = run(1, |attempt| {
             if attempt.again {
                 return Err::<(), _>(lost());
             }
@@ -228,6 +300,37 @@ mod tests {
             Err(SyncError::Timeout { after: Duration::from_secs(60) })
         });
         assert_eq!(result.unwrap_err().exit_code(), crate::exit_code::TIMEOUT);
+    }
+
+    /// Sessions that all break, each after `seconds` in which every one brings `bytes`; how many it took to give
+    /// up with two retries, or a hundred.
+    fn sessions_until_given_up(seconds: u64, bytes: u64) -> u32 {
+        let clock = FakeClock::new();
+        let tries = Cell::new(0);
+        let result = super::run(2, &Silent, &CancelToken::new(), &clock, |attempt| {
+            attempt.note_begun();
+            tries.set(tries.get() + 1);
+            for second in 1..=seconds {
+                clock.pass(Duration::from_secs(1));
+                let progress =
+                    Progress { entries_checked: second, bytes_done: second * bytes, ..Progress::default() };
+                attempt.progress(&progress);
+            }
+            if tries.get() == 100 { Ok(()) } else { Err(lost()) }
+        });
+        assert_eq!(result.is_ok(), tries.get() == 100);
+        tries.get()
+    }
+
+    #[test]
+    fn a_session_that_got_ahead_for_a_minute_begins_a_new_row_of_failures() {
+        assert_eq!(sessions_until_given_up(60, 1), 100);
+        assert_eq!(sessions_until_given_up(59, 1), 3);
+    }
+
+    #[test]
+    fn a_session_that_lasted_without_getting_ahead_is_one_more_failure() {
+        assert_eq!(sessions_until_given_up(600, 0), 3);
     }
 
     #[test]

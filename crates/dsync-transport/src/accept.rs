@@ -250,7 +250,10 @@ const WINDOW: Duration = Duration::from_secs(30);
 pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
@@ -268,6 +271,39 @@ mod tests {
         for value in ["", "x", "fe80::1%eth0 1 fe80::2%eth0 22", "fe80::1 1 fe80::2 22", "UNKNOWN 65535 :: 0"]
         {
             assert_eq!(SshConnection::parse(value), SshConnection::default(), "{value}");
+        }
+    }
+
+    /// What the server makes of a client that says `said`, and then nothing, without hanging up.
+    fn of_a_silent_client(said: &[BootstrapMessage]) -> AcceptError {
+        let (input, mut client) = std::io::pipe().unwrap();
+        let (answers, output) = std::io::pipe().unwrap();
+        let mut bytes = Vec::new();
+        said.iter().for_each(|message| message.encode(&mut bytes).unwrap());
+        client.write_all(&bytes).unwrap();
+        let reactor = Reactor::start().unwrap();
+        let window = Duration::from_millis(50);
+        let outcome = reactor.run(async move {
+            negotiate(input.into(), output.into(), &SshConnection::default(), window).await.map(|_| ())
+        });
+        drop((client, answers));
+        outcome.unwrap().unwrap_err()
+    }
+
+    #[test]
+    fn a_client_that_never_greets_or_never_chooses_is_given_up() {
+        let greeting = BootstrapMessage::Client(ClientBootstrap {
+            versions: dsync_wire::bootstrap::VersionRange::OURS,
+            features: dsync_wire::version::FEATURES,
+            required: 0,
+            transports: dsync_wire::bootstrap::Transports { quic: true, ssh: true, tls: true },
+            terms: LinkTerms { idle_seconds: std::num::NonZeroU32::MIN, bytes_per_second: None, ports: None },
+            fingerprint: Identity::generate().unwrap().fingerprint(),
+            token: dsync_wire::bootstrap::Token([0; 32]),
+        });
+        for said in [vec![], vec![greeting]] {
+            let error = of_a_silent_client(&said);
+            assert!(matches!(error, AcceptError::TimedOut { .. }), "{said:?}: {error:?}");
         }
     }
 }

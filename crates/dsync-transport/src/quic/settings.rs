@@ -69,7 +69,9 @@ pub(crate) fn server(
     let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     config
         .transport_config(transport)
-        .migration(false)
+        // A laptop that changes networks, or a NAT that forgets, goes on from another address. Only the holder of
+        // the keys can say so, and quinn checks that the new address answers before it sends much there.
+        .migration(true)
         .max_incoming(MAX_INCOMING)
         .incoming_buffer_size(INCOMING_BUFFER)
         .incoming_buffer_size_total(INCOMING_BUFFER * MAX_INCOMING as u64);
