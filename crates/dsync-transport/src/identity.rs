@@ -234,3 +234,104 @@ impl Identity {
         Self { key: Arc::new(key), fingerprint: other.fingerprint }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, SideData};
+
+    use super::*;
+
+    /// Both sides of a handshake that came to its end.
+    type Both = (ClientConnection, ServerConnection);
+
+    /// Carries out a handshake between the two configurations.
+    fn shake(client: ClientConfig, server: ServerConfig) -> Result<Both, Error> {
+        let name = ServerName::try_from("dsync").unwrap();
+        let mut client = ClientConnection::new(Arc::new(client), name)?;
+        let mut server = ServerConnection::new(Arc::new(server))?;
+        while client.wants_write() || server.wants_write() {
+            let (mut there, mut back) = (Vec::new(), Vec::new());
+            while client.wants_write() {
+                client.write_tls(&mut there).unwrap();
+            }
+            hear(&mut server, &there)?;
+            while server.wants_write() {
+                server.write_tls(&mut back).unwrap();
+            }
+            hear(&mut client, &back)?;
+        }
+        Ok((client, server))
+    }
+
+    fn hear<S: SideData>(side: &mut rustls::ConnectionCommon<S>, bytes: &[u8]) -> Result<(), Error> {
+        let mut bytes = Cursor::new(bytes);
+        while bytes.position() < bytes.get_ref().len() as u64 {
+            side.read_tls(&mut bytes).unwrap();
+            side.process_new_packets()?;
+        }
+        Ok(())
+    }
+
+    fn configurations() -> (ClientConfig, ServerConfig) {
+        let (near, far) = (Identity::generate().unwrap(), Identity::generate().unwrap());
+        let (client, _) = near.client_config(far.fingerprint()).unwrap();
+        (client, far.server_config(near.fingerprint()).unwrap())
+    }
+
+    #[test]
+    fn the_two_keys_that_know_each_other_meet() {
+        let (client, server) = configurations();
+        let (client, server) = shake(client, server).unwrap();
+        assert_eq!(client.protocol_version(), Some(rustls::ProtocolVersion::TLSv1_3));
+        assert_eq!(server.alpn_protocol(), Some(ALPN));
+    }
+
+    #[test]
+    fn nothing_is_resumed_and_no_data_comes_early() {
+        let (mut client, server) = configurations();
+        // As if the client were another program that would like to.
+        client.resumption = Resumption::in_memory_sessions(8);
+        client.enable_early_data = true;
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        for _ in 0..2 {
+            let (mut near, far) = shake((*client).clone(), (*server).clone()).unwrap();
+            assert_eq!(near.tls13_tickets_received(), 0);
+            assert_eq!(near.handshake_kind(), Some(rustls::HandshakeKind::Full));
+            assert_eq!(far.handshake_kind(), Some(rustls::HandshakeKind::Full));
+            assert!(near.early_data().is_none() && !near.is_early_data_accepted());
+        }
+    }
+
+    #[test]
+    fn another_protocol_or_version_of_it_is_refused() {
+        for offered in [&b"dsync/0"[..], b"h3", b"http/1.1"] {
+            let (mut client, server) = configurations();
+            client.alpn_protocols = vec![offered.to_vec()];
+            assert!(matches!(shake(client, server), Err(Error::NoApplicationProtocol)));
+        }
+    }
+
+    #[test]
+    fn an_older_tls_is_refused() {
+        let (_, server) = configurations();
+        let mut server = ServerConnection::new(Arc::new(server)).unwrap();
+        // A ClientHello of TLS 1.2: version, random, no session, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, no
+        // compression, and the extensions that it needs (groups: x25519, signatures: Ed25519).
+        let body = [
+            &[3, 3][..],
+            &[7; 32],
+            &[0, 0, 2, 0xc0, 0x2f, 1, 0],
+            &[0, 16, 0, 10, 0, 4, 0, 2, 0, 29, 0, 13, 0, 4, 0, 2, 8, 7],
+        ]
+        .concat();
+        let handshake = [&[1, 0, 0, u8::try_from(body.len()).unwrap()][..], &body].concat();
+        let record = [&[22, 3, 1, 0, u8::try_from(handshake.len()).unwrap()][..], &handshake].concat();
+        let refused = hear(&mut server, &record).unwrap_err();
+        assert!(
+            matches!(refused, Error::PeerIncompatible(PeerIncompatible::SupportedVersionsExtensionRequired)),
+            "{refused:?}"
+        );
+    }
+}

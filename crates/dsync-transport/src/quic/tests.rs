@@ -10,11 +10,12 @@ use dsync_wire::{
     bootstrap::{Fingerprint, Token},
     link::{CloseReason, Link, LinkError},
 };
-use quinn::{Connection, Endpoint};
+use quinn::{Connection, Endpoint, EndpointConfig, TokioRuntime};
 
 use super::{
     QuicLink,
     handshake::{Dialer, Offer, dial},
+    settings,
 };
 use crate::{
     identity::Identity,
@@ -152,6 +153,35 @@ fn a_late_client_finds_the_port_closed() {
     std::thread::sleep(Duration::from_millis(50));
     let late = stage.dial(identity, TOKEN);
     assert!(matches!(late, Err(DialError::Refused(_) | DialError::NoAnswer)), "{late:?}");
+}
+
+#[test]
+fn a_crowd_of_strangers_does_not_keep_the_right_client_out() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    // First packets of connections that are never heard of again, each from a port of its own, and noise.
+    let stranger = Identity::generate().unwrap();
+    stage.client.run({
+        let (tls, _) = stranger.client_config(stage.key).unwrap();
+        let config = settings::client(tls, settings::transport(IDLE, None)).unwrap();
+        let address = stage.address;
+        async move {
+            for number in 0..300_u32 {
+                let socket = settings::bind_for(address).unwrap();
+                let mut noise = [0xc3; 1200];
+                noise[1..5].copy_from_slice(&1_u32.to_be_bytes());
+                noise[6..10].copy_from_slice(&number.to_be_bytes());
+                socket.send_to(&noise, address).unwrap();
+                let endpoint =
+                    Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).unwrap();
+                let connecting = endpoint.connect_with(config.clone(), address, "dsync").unwrap();
+                tokio::task::yield_now().await;
+                drop((connecting, endpoint));
+            }
+        }
+    });
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
 }
 
 #[test]

@@ -179,6 +179,16 @@ fn a_lane_needs_the_secret_of_the_link_and_must_have_been_asked_for() {
 }
 
 #[test]
+fn connections_that_say_nothing_do_not_keep_the_right_client_out() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let silent: Vec<_> = (0..12).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+    drop(silent);
+}
+
+#[test]
 fn a_late_client_finds_the_port_closed() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), Duration::from_millis(1));
