@@ -1,10 +1,10 @@
 //! Push and pull over every carrier against a throwaway sshd.
 
-use std::{ffi::OsString, fs};
+use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_rsync_agrees, assert_same, is_stand_in, needs_dsync,
-    program, scratch::slash, skip, sshd,
+    program, run::wait_for, scratch::slash, skip, sshd,
 };
 
 #[test]
@@ -216,4 +216,53 @@ fn remote_end_leaves_no_process_behind() {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
+}
+
+#[test]
+fn what_lets_a_client_in_is_nowhere_to_be_read() {
+    needs_dsync!();
+    for via in [Via::Quic, Via::Tls] {
+        let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+        Tree::of([Node::file("large", 1, 4 << 20)]).plant(&scratch.src());
+        let (heard, shell) = (scratch.at("heard"), scratch.at("shell"));
+        let text =
+            format!("#!/bin/sh\ntee {} | ssh -F {} \"$@\"\n", heard.display(), sshd.config().display());
+        fs::write(&shell, text).unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = sshd.run(via).arg("-e").arg(&shell).args(["-avv", "--stats", "--bwlimit=2m"]);
+        let run = run.env("DSYNC_LOG", "trace").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+        let running = run.start();
+        wait_for(|| fs::read_dir(scratch.dst()).is_ok_and(|entries| entries.count() > 0));
+        // The first message's last field.
+        let heard = fs::read(&heard).unwrap();
+        let end = 13 + usize::from(u16::from_le_bytes([heard[11], heard[12]]));
+        let token = &heard[end - 32..end];
+        for part in processes(&["cmdline", "environ"]) {
+            assert!(!shows(&part, token), "{}", part.escape_ascii());
+        }
+        let outcome = running.wait().expect_code(0);
+        // Only QUIC logs a handshake's steps.
+        assert!(via == Via::Tls || outcome.stderr_text().contains("TRACE"), "{}", outcome.account());
+        for said in [&outcome.stdout, &outcome.stderr] {
+            assert!(!shows(said, token), "{}", outcome.account());
+        }
+    }
+}
+
+/// These files of every process.
+fn processes(names: &[&str]) -> Vec<Vec<u8>> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes
+        .flat_map(|process| names.iter().filter_map(move |name| fs::read(process.join(name)).ok()))
+        .collect()
+}
+
+/// True where the secret, or the first half of it, is written out in a way that programs have.
+fn shows(text: &[u8], secret: &[u8]) -> bool {
+    let half = &secret[..16];
+    let hex: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
+    let list = half.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+    let lower = text.to_ascii_lowercase();
+    let holds = |text: &[u8], form: &[u8]| text.windows(form.len()).any(|window| window == form);
+    holds(text, half) || holds(&lower, hex.as_bytes()) || holds(text, list.as_bytes())
 }
