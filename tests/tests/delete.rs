@@ -1,8 +1,10 @@
 //! Deleting: never more than asked for, never from what was not seen whole.
 
+use std::fs;
+
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, needs_dsync,
-    scratch::slash, survey,
+    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, is_stand_in, mount::Mount, needs_dsync,
+    scratch::slash, skip, survey,
 };
 
 fn plant(scratch: &Scratch, destinations: &[&str]) {
@@ -58,6 +60,10 @@ fn deletes_what_rsync_deletes() {
         &["--del"],
         &["--delete-during", "--exclude=*.o"],
         &["--delete-delay"],
+        &["--delete-before"],
+        &["--delete-before", "--exclude=*.o"],
+        &["--delete-before", "--delete-excluded", "--exclude=*.o"],
+        &["--delete-before", "--existing"],
         &["--delete-after", "--delete-excluded", "--exclude=*.o"],
         &["--exclude=*.o"],
     ] {
@@ -95,6 +101,56 @@ fn deletes_over_the_wire_in_both_directions() {
         let _ = run.run().expect_quiet_success();
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     }
+}
+
+#[test]
+fn deleting_before_makes_room_for_what_comes() {
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::of([Node::dir("a"), Node::file("a/new", 1, 700 << 10)]).plant(&scratch.src());
+    fs::create_dir(scratch.dst()).unwrap();
+    let Some(disk) = Mount::tmpfs(&scratch.dst(), "size=1m") else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    for remote in [false, true] {
+        let _ = fs::remove_dir_all(disk.path().join("a"));
+        Tree::of([Node::dir("z"), Node::file("z/old", 2, 700 << 10)]).plant(disk.path());
+        let run = |option: &str| {
+            let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+            let run = run.args(["-ai", option]).arg(slash(&scratch.src()));
+            if remote { run.arg(sshd.operand(disk.path())).run() } else { run.arg(disk.path()).run() }
+        };
+        let _ = run("--delete-after").expect_code(11);
+        assert!(disk.path().join("z/old").exists());
+        let outcome = run("--delete-before").expect_code(0);
+        let told = outcome.stdout_text();
+        let at = |end: &str| told.lines().position(|line| line.ends_with(end)).expect("a line of the list");
+        assert!(at("*deleting   z/") < at("f+++++++++ a/new"), "{}", outcome.account());
+        assert_same(&scratch.src(), disk.path(), Scope { dir_times: false, ..Scope::full() });
+    }
+}
+
+#[test]
+fn deleting_before_keeps_to_the_limit_and_to_dry_runs() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch, &["dst"]);
+    let run = |option: &str| {
+        let run = Run::dsync().args(["-ai", "--delete-before", option]).arg(slash(&scratch.src()));
+        run.arg(scratch.dst()).run()
+    };
+    let promised = run("-n").expect_code(0);
+    assert!(scratch.dst().join("both/gone").exists());
+    let _ = run("--max-delete=3").expect_code(25);
+    assert!(scratch.dst().join("both/gone").exists());
+    fs::remove_file(scratch.dst().join("new")).unwrap();
+    let kept = run("--max-delete=9").expect_code(0);
+    let deleted = |outcome: &Outcome| {
+        lines(outcome).into_iter().filter(|line| line.starts_with("*deleting")).collect::<Vec<_>>()
+    };
+    assert_eq!(deleted(&promised), deleted(&kept));
+    assert_eq!(deleted(&kept).len(), 9);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
 #[test]

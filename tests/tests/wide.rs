@@ -32,3 +32,19 @@ fn a_very_wide_directory_is_copied_compared_and_pruned() {
     assert_eq!(second.stat("Number of regular files transferred"), 0);
     assert_eq!(second.stat("Number of deleted files"), 0);
 }
+
+#[test]
+fn a_listing_longer_than_the_sources_credit_is_deleted_from_before_it_is_copied() {
+    /// More than a source lists ahead.
+    const ENTRIES: usize = 33_500;
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    fs::create_dir_all(scratch.src().join("wide")).unwrap();
+    for number in 0..ENTRIES {
+        fs::write(scratch.src().join(format!("wide/{number}")), "").unwrap();
+    }
+    Tree::of([Node::dir("wide"), Node::file("wide/7", 1, 9), Node::file("gone", 1, 1)]).plant(&scratch.dst());
+    let run = sshd.run(Via::Ssh).args(["-a", "--delete-before", "--existing"]).arg(slash(&scratch.src()));
+    let _ = run.arg(sshd.operand(scratch.dst())).run().expect_code(0);
+    assert!(!scratch.dst().join("gone").exists());
+    assert_eq!(fs::metadata(scratch.dst().join("wide/7")).unwrap().len(), 0);
+}

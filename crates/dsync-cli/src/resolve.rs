@@ -70,6 +70,7 @@ pub(crate) fn order(
 
 fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
     let times = [
+        (flags.deletion.delete_before, "--delete-before"),
         (flags.deletion.delete_during, "--delete-during"),
         (flags.deletion.delete_delay, "--delete-delay"),
         (flags.deletion.delete_after, "--delete-after"),
@@ -243,9 +244,10 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
     options.delete = deletion.delete;
     options.delete_excluded = deletion.delete_excluded;
     options.max_delete = deletion.max_delete;
-    options.delete_timing = match deletion.delete_during {
-        true => DeleteTiming::During,
-        false => DeleteTiming::After,
+    options.delete_timing = match (deletion.delete_before, deletion.delete_during) {
+        (true, _) => DeleteTiming::Before,
+        (false, true) => DeleteTiming::During,
+        (false, false) => DeleteTiming::After,
     };
     options.ignore_errors = deletion.ignore_errors;
     options.force = deletion.force;
@@ -490,6 +492,7 @@ mod tests {
         assert_eq!(all.max_delete, Some(DeleteLimit::Entries(5)));
         assert!(all.ignore_errors && all.force && all.allow_empty_source && all.force_root);
         assert_eq!(all.delete_timing, DeleteTiming::During);
+        assert_eq!(options("-r --delete-before").delete_timing, DeleteTiming::Before);
         assert!(all.keep_dirlinks && all.safe_links && all.ignore_missing_args);
         assert_eq!((all.min_size, all.max_size, all.modify_window), (1024, Some(1_572_864), Some(2)));
         assert_eq!(all.durability, Durability::File);

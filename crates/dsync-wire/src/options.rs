@@ -134,6 +134,12 @@ impl SyncOptions {
             ..Self::default()
         }
     }
+
+    /// True when the destination comes back to entries of the listing after it has seen all of it: the source
+    /// then keeps what it listed to the end of the run.
+    pub fn needs_whole_listing(&self) -> bool {
+        self.delete && self.delete_timing == DeleteTiming::Before
+    }
 }
 
 /// When the destination makes data durable.
@@ -175,6 +181,9 @@ pub enum DeleteTiming {
     /// In each directory as soon as it has been compared. With a limit as for `After`: only at the end
     /// is it known how many they are.
     During,
+    /// When everything is listed and compared, before anything is written. The source then keeps its whole
+    /// listing in memory, the destination keeps it in a file.
+    Before,
 }
 
 /// How new content takes the place of old.

@@ -23,6 +23,12 @@ pub(crate) struct Deletion {
     /// Together with --max-delete the removals still come at the end, when their number is known.
     #[arg(long, visible_alias = "del")]
     pub(crate) delete_during: bool,
+    /// Remove before anything is written, to make room (implies --delete)
+    ///
+    /// Then nothing is written before all of the source is listed, and the source's end needs memory for the list:
+    /// some 100 bytes for each entry.
+    #[arg(long)]
+    pub(crate) delete_before: bool,
     /// Remove when everything has arrived: the default (implies --delete)
     #[arg(long)]
     pub(crate) delete_after: bool,
@@ -90,6 +96,7 @@ impl Group for Deletion {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![
             ("delete", &mut self.delete),
+            ("delete_before", &mut self.delete_before),
             ("delete_during", &mut self.delete_during),
             ("delete_after", &mut self.delete_after),
             ("delete_delay", &mut self.delete_delay),

@@ -100,6 +100,7 @@ const IMPLIED: &[(&str, &[&str])] = &[
     ("info", &["progress"]),
     ("delete_during", &["delete"]),
     ("delete_after", &["delete"]),
+    ("delete_before", &["delete"]),
     ("delete_delay", &["delete"]),
     ("delete_excluded", &["delete"]),
     ("compress_choice", &["compress"]),

@@ -118,7 +118,6 @@ static TABLE: &[Foreign] = &[
     option("daemon").advice(NO_DAEMON),
     option("debug").advice("set DSYNC_LOG=debug in the environment instead"),
     option("delay-updates").negatable(),
-    option("delete-before").advice("use --delete-during, which frees space as it goes"),
     option("delete-missing-args"),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dirs").letter('d').negatable().advice("use -r, with --exclude='/*/*' for the top level only"),

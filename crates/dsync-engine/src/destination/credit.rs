@@ -87,13 +87,14 @@ impl Credit {
 
 /// One listing message whose files are under way; when the last is done the source may forget it.
 pub(super) struct PartTicket {
-    number: u64,
+    /// `None` when the source counts it as forgotten already.
+    number: Option<u64>,
     pending: std::sync::atomic::AtomicU64,
 }
 
 impl PartTicket {
     /// A ticket held once by the planner.
-    pub(super) fn new(number: u64) -> Self {
+    pub(super) fn new(number: Option<u64>) -> Self {
         Self { number, pending: std::sync::atomic::AtomicU64::new(1) }
     }
 
@@ -102,9 +103,10 @@ impl PartTicket {
     }
 
     pub(super) fn release(&self, control: &ControlOut) -> Result<(), SyncError> {
-        if self.pending.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1 {
-            control.queue(&ControlMessage::ListingDone { part: self.number })?;
+        let done = self.pending.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) == 1;
+        match self.number.filter(|_| done) {
+            Some(part) => control.queue(&ControlMessage::ListingDone { part }),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

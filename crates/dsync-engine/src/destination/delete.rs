@@ -3,8 +3,8 @@
 //!
 //! Nothing is removed when the source could not list everything (unless `ignore_errors`), when the run did
 //! not come to its end, or when there are more deletions than allowed (invariants S5, D13). With
-//! [`DeleteTiming::During`] this holds for what was known when the directory was compared. The list is kept
-//! out of memory.
+//! [`DeleteTiming::During`] this holds for what was known when the directory was compared, with
+//! [`DeleteTiming::Before`] for what was known when everything was listed. The list is kept out of memory.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ use crate::{
     halt::lock,
     plan::Policy,
     session::{DestinationMail, Session},
-    source::ListedFiles,
+    source::{ListedFiles, MAX_UNRELEASED_ENTRIES},
 };
 
 /// What the destination's threads share.
@@ -223,7 +223,7 @@ impl<'a> Site<'a> {
             local,
             backups: OnceLock::new(),
             sharing: Sharing::default(),
-            awaited: Credit::new(u64::MAX),
+            awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),

@@ -7,6 +7,7 @@
 //! content, which it asks the source for.
 
 mod placing;
+mod sweep;
 
 use std::{
     collections::HashSet,
@@ -24,9 +25,11 @@ use dsync_fs::{
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
+    options::DeleteTiming,
 };
 
 use placing::{Old, Place, Way, link_text};
+use sweep::Sweep;
 
 use super::{
     Site,
@@ -57,7 +60,8 @@ pub(super) struct Planner<'a> {
     alternates: Option<Alternates>,
     /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
     root_is_contents: bool,
-    next_part: u64,
+    /// Number of the next listing message; `None` when they were released already.
+    next_part: Option<u64>,
     /// Lists the destination's own directories; none where there is nothing to list.
     ahead: Option<ListAhead>,
     /// Directories that were listed as entries and whose own listing has not begun, the last one next.
@@ -67,6 +71,8 @@ pub(super) struct Planner<'a> {
     current: Option<Merge>,
     links: Links,
     deletions: Deletions,
+    /// With `--delete-before`, until the deletions were made.
+    sweep: Option<Sweep>,
 }
 
 /// A directory that the source will list.
@@ -89,6 +95,17 @@ enum Presence {
     Imagined,
     /// It is left alone with all that is in it.
     Ignored,
+}
+
+impl Target {
+    /// What there is of the root.
+    fn presence(&self) -> Presence {
+        match (&self.root, self.created) {
+            (None, _) => Presence::Imagined,
+            (Some(_), true) => Presence::New,
+            (Some(_), false) => Presence::Old { dirty: false },
+        }
+    }
 }
 
 impl Announced {
@@ -150,40 +167,53 @@ pub(super) fn run(
         target: None,
         alternates: None,
         root_is_contents: false,
-        next_part: 0,
+        next_part: Some(0),
         ahead: None,
         announced: Vec::new(),
         children: Vec::new(),
         current: None,
         links: Links::new(protection.clone())?,
         deletions: Deletions::new(protection)?,
+        sweep: Sweep::wanted(&site.policy.options)?,
     };
     for message in listing {
         if site.session.halt.stopped() {
             return Ok(None);
         }
         match message {
-            Listed::Tops(tops) => planner.tops(&tops)?,
+            Listed::Tops(tops) => planner.tops(tops)?,
             Listed::IdName(name) => planner.owners.learn(&name),
+            Listed::Listing(listing) if planner.sweep.is_some() => planner.sweep(listing)?,
             Listed::Listing(listing) => planner.listing(&listing)?,
-            Listed::End => return planner.end(),
+            Listed::End => {
+                planner.end_sweep()?;
+                return planner.end();
+            }
         }
     }
     Ok(None)
 }
 
 impl Planner<'_> {
-    /// Opens the destination and plans its root directory itself.
-    fn tops(&mut self, tops: &Tops) -> Result<(), SyncError> {
-        let target = Target::open(&self.operand, tops, self.site.session)?;
+    /// Opens the destination and begins with its root directory.
+    fn tops(&mut self, tops: Tops) -> Result<(), SyncError> {
+        let target = Target::open(&self.operand, &tops, self.site.session)?;
         self.site.set_root(&target);
         self.open_others(&target)?;
         self.root_is_contents = tops.root.is_some();
-        let state = match (&target.root, target.created) {
-            (None, _) => Presence::Imagined,
-            (Some(_), true) => Presence::New,
-            (Some(_), false) => Presence::Old { dirty: false },
-        };
+        let state = target.presence();
+        self.target = Some(target);
+        if self.sweep.is_some() {
+            self.begin_sweep(tops, state);
+            return Ok(());
+        }
+        self.root_directory(&tops)
+    }
+
+    /// Plans the root directory itself.
+    fn root_directory(&mut self, tops: &Tops) -> Result<(), SyncError> {
+        let Some(target) = self.target.take() else { return Ok(()) };
+        let state = target.presence();
         let (wanted, state) = match (&tops.root, &target.root) {
             (Some(attributes), root) => {
                 let existing = root.as_deref().filter(|_| !target.created);
@@ -191,13 +221,18 @@ impl Planner<'_> {
             }
             (None, _) => (None, state),
         };
-        if let Some(root) = &target.root {
-            let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
-            self.ahead = Some(ListAhead::new(Arc::clone(root), default_readers(), open));
-        }
-        self.expect(vec![Announced { id: EntryId(0), path: RelPath::root(), wanted, state }]);
         self.target = Some(target);
+        self.list_own(Announced { id: EntryId(0), path: RelPath::root(), wanted, state });
         Ok(())
+    }
+
+    /// Begins to list the destination's own directories, from the root on.
+    fn list_own(&mut self, root: Announced) {
+        if let Some(own) = self.target.as_ref().and_then(|target| target.root.as_ref()) {
+            let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
+            self.ahead = Some(ListAhead::new(Arc::clone(own), default_readers(), open));
+        }
+        self.expect(vec![root]);
     }
 
     /// Opens the directories beside the destination that the run uses.
@@ -248,38 +283,51 @@ impl Planner<'_> {
     /// Merges one part of a directory's listing.
     fn listing(&mut self, listing: &Listing) -> Result<(), SyncError> {
         let part = Arc::new(PartTicket::new(self.next_part));
-        self.next_part += 1;
-        if self.current.as_ref().is_none_or(|merge| merge.id != listing.dir) {
-            let mut merge = self.begin(listing.dir)?;
-            if let (Some(alternates), Some(directory)) = (&self.alternates, &merge.directory) {
-                merge.alternates = alternates.level(&directory.path);
-            }
-            self.current = Some(merge);
-        }
-        let Some(mut merge) = self.current.take() else { return Ok(()) };
+        self.next_part = self.next_part.map(|part| part + 1);
+        let mut merge = self.turn_to_merge(listing.dir)?;
         for entry in &listing.entries {
             let id = self.site.next_entry();
             self.site.account.count_listed(entry);
             check_order(&mut merge, entry, id)?;
             self.learn_names(entry, id)?;
             if let Some(directory) = merge.directory.clone() {
-                let name = Component::new(entry.name.as_bytes()).map_err(super::stage::protocol)?;
-                self.entry(&mut merge, &directory, &part, id, entry, name)?;
+                self.entry(&mut merge, &directory, &part, id, entry)?;
             } else {
                 self.announce_ignored(entry, id);
             }
-            self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+            if self.next_part.is_some() {
+                self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+            }
         }
-        if listing.last {
-            self.finish(merge, listing.complete)?;
-            let children = std::mem::take(&mut self.children);
-            self.expect(children);
-        } else {
-            self.current = Some(merge);
-        }
+        self.end_part(merge, listing)?;
         part.release(&self.site.session.control)?;
         // What was queued while planning this part goes in one write.
         self.site.session.control.flush()
+    }
+
+    /// The directory that a part of a listing is of: the current one, or the next.
+    fn turn_to_merge(&mut self, id: EntryId) -> Result<Merge, SyncError> {
+        if let Some(merge) = self.current.take().filter(|merge| merge.id == id) {
+            return Ok(merge);
+        }
+        let mut merge = self.begin(id)?;
+        let alternates = self.alternates.as_ref().filter(|_| self.sweep.is_none());
+        if let (Some(alternates), Some(directory)) = (alternates, &merge.directory) {
+            merge.alternates = alternates.level(&directory.path);
+        }
+        Ok(merge)
+    }
+
+    /// Ends a part of a listing, and with the last one its directory.
+    fn end_part(&mut self, merge: Merge, listing: &Listing) -> Result<(), SyncError> {
+        if !listing.last {
+            self.current = Some(merge);
+            return Ok(());
+        }
+        self.finish(merge, listing.complete)?;
+        let children = std::mem::take(&mut self.children);
+        self.expect(children);
+        Ok(())
     }
 
     /// Takes what the source says of an entry's other names.
@@ -431,6 +479,7 @@ impl Planner<'_> {
     fn extraneous(&self, merge: &mut Merge, directory: &Directory, name: Component, found: Option<Found>) {
         let Some(found) = found else { return };
         let options = &self.site.policy.options;
+        let sweeping = self.sweep.is_some();
         if is_temp_name(name.as_bytes()) {
             // This run holds the lock, and its own temporaries are younger than this listing.
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
@@ -444,7 +493,13 @@ impl Planner<'_> {
             return;
         }
         if is_kept_name(name.as_bytes()) {
-            merge.parts.0.push(name);
+            if !sweeping {
+                merge.parts.0.push(name);
+            }
+            return;
+        }
+        if options.delete_timing == DeleteTiming::Before && !sweeping {
+            // What was to go has gone.
             return;
         }
         if !self.protection.covers(directory, &name, found) {
@@ -502,16 +557,8 @@ impl Planner<'_> {
         part: &Arc<PartTicket>,
         id: EntryId,
         entry: &Entry,
-        name: Component,
     ) -> Result<(), SyncError> {
-        let name = match self.target.as_ref().and_then(|target| target.rename.clone()) {
-            // A second entry would get the same name as the first.
-            Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
-                return Err(SyncError::Protocol { detail: format!("entry {}: not a single file", id.0) });
-            }
-            Some(renamed) => renamed,
-            None => name,
-        };
+        let name = self.own_name(entry, id)?;
         let existing = self.meet(merge, directory, &name)?;
         let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
@@ -564,6 +611,18 @@ impl Planner<'_> {
             self.links.displace(group);
         }
         Ok(())
+    }
+
+    /// The name that an entry has at the destination.
+    fn own_name(&self, entry: &Entry, id: EntryId) -> Result<Component, SyncError> {
+        match self.target.as_ref().and_then(|target| target.rename.clone()) {
+            // A second entry would get the same name as the first.
+            Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
+                Err(SyncError::Protocol { detail: format!("entry {}: not a single file", id.0) })
+            }
+            Some(renamed) => Ok(renamed),
+            None => Component::new(entry.name.as_bytes()).map_err(super::stage::protocol),
+        }
     }
 
     /// True when the run does not copy the entry, which is told.

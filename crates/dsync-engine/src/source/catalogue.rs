@@ -2,11 +2,15 @@
 //!
 //! Entries are numbered as they are listed; a request names a number, never a path. A listing message is
 //! kept until the destination releases it, and at most [`MAX_UNRELEASED_ENTRIES`] entries are kept, so the
-//! lister waits and memory stays flat however large the tree is (invariant S6, load gates).
+//! lister waits and memory stays flat however large the tree is (invariant S6, load gates). Where the
+//! destination comes back to the listing, all entries stay, some 100 bytes each.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use dsync_fs::{Component, DirRef};
@@ -17,6 +21,8 @@ use crate::halt::{Halt, lock, wait};
 /// The listed entries that the destination has not released.
 #[derive(Default)]
 pub(crate) struct Catalogue {
+    /// What is released is only not counted any more.
+    keeps_all: AtomicBool,
     state: Mutex<State>,
     room: Condvar,
 }
@@ -25,8 +31,9 @@ pub(crate) struct Catalogue {
 struct State {
     /// Parts by the number of their first entry.
     parts: BTreeMap<u64, Arc<Part>>,
-    /// First entry of each unreleased part by the part's number; `None` for a part without entries.
-    firsts: HashMap<u64, Option<u64>>,
+    /// First entry of each unreleased part by the part's number, `None` for a part without entries; and how many
+    /// there are.
+    firsts: HashMap<u64, (Option<u64>, usize)>,
     next_part: u64,
     entries: usize,
 }
@@ -66,6 +73,11 @@ impl Listed {
 }
 
 impl Catalogue {
+    /// Has all entries stay to the end of the run, for a destination that comes back to them.
+    pub(super) fn keep_all(&self) {
+        self.keeps_all.store(true, Ordering::Relaxed);
+    }
+
     /// Keeps one listing message, waiting until there is room. False when the run has ended.
     pub(super) fn add(&self, part: Part, halt: &Halt) -> bool {
         let mut state = lock(&self.state);
@@ -79,7 +91,7 @@ impl Catalogue {
         state.next_part += 1;
         state.entries += part.entries.len();
         let first = (!part.entries.is_empty()).then_some(part.first);
-        state.firsts.insert(number, first);
+        state.firsts.insert(number, (first, part.entries.len()));
         if let Some(first) = first {
             state.parts.insert(first, Arc::new(part));
         }
@@ -89,9 +101,10 @@ impl Catalogue {
     /// Forgets a listing message; false when there is none of this number.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut state = lock(&self.state);
-        let Some(first) = state.firsts.remove(&number) else { return false };
-        if let Some(part) = first.and_then(|first| state.parts.remove(&first)) {
-            state.entries -= part.entries.len();
+        let Some((first, entries)) = state.firsts.remove(&number) else { return false };
+        state.entries -= entries;
+        if let Some(first) = first.filter(|_| !self.keeps_all.load(Ordering::Relaxed)) {
+            state.parts.remove(&first);
         }
         self.room.notify_all();
         true

@@ -111,6 +111,9 @@ pub(crate) fn run(
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
     let mut report = None;
+    if session.options.needs_whole_listing() {
+        tree.files.0.keep_all();
+    }
     {
         let shared = Shared {
             session: &session,

@@ -207,7 +207,7 @@ fn options() -> impl Strategy<Value = SyncOptions> {
         (1..=19u8).prop_map(Compression::Zstd),
     ];
     let choices = (
-        select(vec![DeleteTiming::After, DeleteTiming::During]),
+        select(vec![DeleteTiming::After, DeleteTiming::During, DeleteTiming::Before]),
         select(vec![KeepPartial::OnLostConnection, KeepPartial::Always, KeepPartial::Never]),
         select(vec![Durability::Batch, Durability::File, Durability::None]),
         select(vec![EventLevel::Problems, EventLevel::Changes, EventLevel::All]),

@@ -273,13 +273,14 @@ impl Planner<'_> {
         place.directory.hold();
         part.hold();
         let file = Arc::new(self.pending(id, part, place, verdict, size, old));
+        // Where the whole listing is kept, this is what bounds the files under way.
+        site.awaited.take(1, &site.session.halt);
         // Each of them keeps its listing message unreleased, of which the source may have so many.
         if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
             return Err(SyncError::Protocol {
                 detail: "the source lists files beyond its credit".to_owned(),
             });
         }
-        site.awaited.take(1, &site.session.halt);
         if file.has_basis || place.has_part || site.local.is_some() {
             // They end early only when the run has failed.
             return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));

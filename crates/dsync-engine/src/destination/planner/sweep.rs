@@ -1,0 +1,130 @@
+//! `--delete-before`: a first pass over the listing that only looks for what is to go.
+//!
+//! The source's listing is kept, out of memory, while it is compared with the destination's own; when it is
+//! complete the deletions are made, and only then the same listing is planned. The source counts each message as
+//! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
+
+use std::{io, sync::atomic::Ordering};
+
+use dsync_fs::{Kind, RelPath, Spool, SpoolError};
+use dsync_wire::{
+    codec::{FRAME_HEADER, decode_control, encode_control},
+    compress::{Packer, Unpacker},
+    kind::Kind as MessageKind,
+    link::LinkError,
+    message::{ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Tops},
+    options::SyncOptions,
+};
+
+use super::{Announced, Merge, Planner, Presence, check_order};
+use crate::{SyncError, destination::delete::Deletions};
+
+/// What the first pass keeps for the second.
+pub(super) struct Sweep {
+    tops: Option<Tops>,
+    listings: Spool,
+    packer: Packer,
+    next_entry: u64,
+}
+
+impl Sweep {
+    /// A sweep, if the run makes one.
+    pub(super) fn wanted(options: &SyncOptions) -> Result<Option<Self>, SyncError> {
+        if !options.needs_whole_listing() {
+            return Ok(None);
+        }
+        let listings = Spool::new(None).map_err(spool_error)?;
+        Ok(Some(Self { tops: None, listings, packer: Packer::new(), next_entry: 1 }))
+    }
+
+    fn keep(&mut self, listing: Listing) -> Result<(), SyncError> {
+        let mut record = Vec::new();
+        encode_control(&ControlMessage::Listing(listing), &mut self.packer, &mut record)
+            .map_err(LinkError::from)?;
+        self.listings.push(&record).map(|_| ()).map_err(spool_error)
+    }
+}
+
+impl Planner<'_> {
+    /// Begins the first pass.
+    pub(super) fn begin_sweep(&mut self, tops: Tops, state: Presence) {
+        if let Some(sweep) = &mut self.sweep {
+            sweep.tops = Some(tops);
+        }
+        self.list_own(Announced { id: EntryId(0), path: RelPath::root(), wanted: None, state });
+    }
+
+    /// Compares one part of a directory's listing, and keeps it.
+    pub(super) fn sweep(&mut self, listing: Listing) -> Result<(), SyncError> {
+        let mut merge = self.turn_to_merge(listing.dir)?;
+        for entry in &listing.entries {
+            let Some(sweep) = &mut self.sweep else { return Ok(()) };
+            let id = EntryId(sweep.next_entry);
+            sweep.next_entry += 1;
+            check_order(&mut merge, entry, id)?;
+            self.look_at(&mut merge, entry, id)?;
+            self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+        }
+        self.end_part(merge, &listing)?;
+        if let Some(sweep) = &mut self.sweep {
+            sweep.keep(listing)?;
+        }
+        if let Some(part) = self.next_part {
+            self.next_part = Some(part + 1);
+            self.site.session.control.queue(&ControlMessage::ListingDone { part })?;
+        }
+        self.site.session.control.flush()
+    }
+
+    /// Looks at what the destination has of an entry.
+    fn look_at(&mut self, merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
+        let mut state = Presence::Ignored;
+        let mut path = RelPath::root();
+        if let Some(directory) = merge.directory.clone() {
+            let name = self.own_name(entry, id)?;
+            let existing = self.meet(merge, &directory, &name)?;
+            let existing = self.through_own_link(&directory, &name, entry, existing);
+            if existing.is_some_and(|existing| existing.kind == Kind::Dir) && self.is_copied(&entry.kind) {
+                state = Presence::Old { dirty: false };
+                path = directory.path.join(&name);
+            }
+        }
+        if matches!(entry.kind, EntryKind::Directory) {
+            self.children.push(Announced { id, path, wanted: None, state });
+        }
+        Ok(())
+    }
+
+    /// Ends the first pass: deletes, then plans what was listed.
+    pub(super) fn end_sweep(&mut self) -> Result<(), SyncError> {
+        let Some(Sweep { tops: Some(tops), listings, .. }) = self.sweep.take() else { return Ok(()) };
+        self.announced.clear();
+        let deletions = std::mem::replace(&mut self.deletions, Deletions::new(self.protection.clone())?);
+        let root = self.target.as_ref().and_then(|target| target.root.clone());
+        deletions.carry_out(self.site, root.as_ref())?;
+        // Every listing was released; from now on none is.
+        self.next_part = None;
+        self.root_directory(&tops)?;
+        let mut unpacker = Unpacker::new();
+        for record in listings.seal().map_err(spool_error)?.iter() {
+            if self.site.session.halt.stopped() {
+                return Ok(());
+            }
+            let record = record.map_err(spool_error)?;
+            let payload = record.get(FRAME_HEADER..).unwrap_or_default();
+            match decode_control(MessageKind::LISTING, payload, 0, &mut unpacker) {
+                Ok(ControlMessage::Listing(listing)) => self.listing(&listing)?,
+                _ => return Err(spool_error(SpoolError::Damaged { index: 0 })),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spool_error(error: SpoolError) -> SyncError {
+    let source = match error {
+        SpoolError::Io { source } => source,
+        other => io::Error::other(other),
+    };
+    SyncError::Filesystem { operation: Operation::Delete, path: "the listing of the source".into(), source }
+}
