@@ -236,6 +236,7 @@ impl Identity {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::io::Cursor;
 
