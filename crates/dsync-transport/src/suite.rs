@@ -22,6 +22,7 @@ macro_rules! suite {
         mod suite {
             $crate::suite::suite!(@tests $make,
                 bytes_arrive_in_order_and_once,
+                two_parts_written_at_once_arrive_in_order,
                 a_lane_is_seen_with_its_first_byte,
                 an_empty_lane_ends_cleanly,
                 finish_is_a_clean_end_and_what_was_written_comes_first,
@@ -116,6 +117,31 @@ pub(crate) fn bytes_arrive_in_order_and_once(pair: Pair) {
         assert!(read_to_end(&mut *far.rx).unwrap() == writer(1).concat());
         assert!(read_to_end(&mut *near.rx).unwrap() == writer(50).concat());
     });
+}
+
+pub(crate) fn two_parts_written_at_once_arrive_in_order(pair: Pair) {
+    let (mut near, mut far) = lane(&pair);
+    let sizes = [(0, 0), (0, 1), (1, 0), (24, 262_150), (100, 131_072), (140_000, 147_457), (5, 1_000_003)];
+    let parts: Vec<_> = (1..)
+        .zip(sizes)
+        .map(|(seed, (head, body))| (pattern(seed, head), pattern(seed + 50, body)))
+        .collect();
+    let sent = parts.clone();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for (head, body) in sent {
+                near.tx.write_both(head, body).unwrap();
+            }
+            near.tx.finish().unwrap();
+        });
+        let expected: Vec<u8> =
+            parts.iter().flat_map(|(head, body)| [&head[..], &body[..]].concat()).collect();
+        assert!(read_to_end(&mut *far.rx).unwrap() == expected);
+    });
+    assert_eq!(
+        pair.0.traffic().sent_bytes,
+        1 + sizes.iter().map(|(head, body)| (head + body) as u64).sum::<u64>()
+    );
 }
 
 pub(crate) fn a_lane_is_seen_with_its_first_byte((a, b): Pair) {

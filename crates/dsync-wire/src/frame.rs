@@ -8,7 +8,7 @@
 //!
 //! Order between messages is [`crate::state`]'s business.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::{
     codec::{FRAME_HEADER, decode_control, decode_data, encode_control, encode_data},
@@ -135,8 +135,7 @@ impl DataSender {
         self.buffer.clear();
         match encode_data(message, &mut self.buffer)? {
             Some(tail) if tail.len() >= SEPARATE_LEN => {
-                self.tx.write(Bytes::copy_from_slice(&self.buffer))?;
-                self.tx.write(tail.clone())
+                self.tx.write_both(Bytes::copy_from_slice(&self.buffer), tail.clone())
             }
             tail => {
                 self.buffer.extend_from_slice(tail.map_or(&[], |tail| &tail[..]));
@@ -213,7 +212,9 @@ struct FrameReader {
     start: usize,
     end: usize,
     /// A payload that does not fit the buffer.
-    large: Vec<u8>,
+    large: BytesMut,
+    /// The last payload that got memory of its own: taken back once the message made of it is gone.
+    lent: Bytes,
     /// Bytes of the lane that were taken as part of a frame.
     offset: u64,
 }
@@ -226,7 +227,8 @@ impl std::fmt::Debug for FrameReader {
 
 impl FrameReader {
     fn new(rx: Box<dyn LaneRead>) -> Self {
-        Self { rx, buffer: vec![0; BUFFER_LEN].into(), start: 0, end: 0, large: Vec::new(), offset: 0 }
+        let buffer = vec![0; BUFFER_LEN].into();
+        Self { rx, buffer, start: 0, end: 0, large: BytesMut::new(), lent: Bytes::new(), offset: 0 }
     }
 
     /// Reads the next frame's header; `None` at a clean end.
@@ -279,31 +281,41 @@ impl FrameReader {
             self.consume(len);
             return Ok(Bytes::copy_from_slice(&self.buffer[start..start + len]));
         }
-        Ok(self.assemble(Vec::new(), len)?.into())
+        let used = std::mem::take(&mut self.lent).try_into_mut().unwrap_or_default();
+        let payload = self.assemble(used, len)?.freeze();
+        if len <= FIRST_LEN {
+            self.lent = payload.clone();
+        }
+        Ok(payload)
     }
 
-    /// Reads `len` bytes into `payload`, past the buffer. Memory grows with what has arrived: a declared
-    /// length alone costs [`FIRST_LEN`].
-    fn assemble(&mut self, mut payload: Vec<u8>, len: usize) -> Result<Vec<u8>, RecvError> {
-        payload.clear();
-        payload.reserve_exact(len.min(FIRST_LEN.max(self.buffered())));
+    /// Reads `len` bytes into `payload`, past the buffer; what `payload` holds is overwritten. Memory grows with
+    /// what has arrived: a declared length alone costs [`FIRST_LEN`].
+    fn assemble(&mut self, mut payload: BytesMut, len: usize) -> Result<BytesMut, RecvError> {
         let ready = self.buffered().min(len);
-        payload.extend_from_slice(&self.buffer[self.start..self.start + ready]);
-        self.consume(ready);
-        while payload.len() < len {
-            let have = payload.len();
-            let goal = len.min(payload.capacity().max(2 * have));
-            payload.reserve_exact(goal - have);
+        let mut goal = len.min(payload.len().max(FIRST_LEN).max(ready));
+        let mut filled = 0;
+        while filled < len {
+            // Clears what it adds only: bytes of an earlier payload are as good as zeros.
             payload.resize(goal, 0);
-            let mut filled = have;
+            if filled == 0 {
+                payload[..ready].copy_from_slice(&self.buffer[self.start..self.start + ready]);
+                self.consume(ready);
+                filled = ready;
+            }
             while filled < goal {
                 match self.rx.read(&mut payload[filled..])? {
                     0 => return Err(cut_short(filled, len).into()),
-                    got => filled += got.min(goal - filled),
+                    got => {
+                        let got = got.min(goal - filled);
+                        self.offset = self.offset.saturating_add(got as u64);
+                        filled += got;
+                    }
                 }
             }
-            self.offset = self.offset.saturating_add((goal - have) as u64);
+            goal = len.min(2 * goal);
         }
+        payload.truncate(len);
         Ok(payload)
     }
 
@@ -347,7 +359,7 @@ impl FrameReader {
     /// Gives back the memory of a large frame that was decoded.
     fn shed(&mut self) {
         if self.large.capacity() > 0 {
-            self.large = Vec::new();
+            self.large = BytesMut::new();
         }
     }
 }
@@ -367,8 +379,8 @@ const QUEUE_LEN: usize = 32 << 10;
 /// Pieces of this many bytes are written apart from their header: copying fewer costs less than a second
 /// write.
 const SEPARATE_LEN: usize = 8 << 10;
-/// Bytes read ahead. Larger payloads bypass the buffer but for what it already holds.
-const BUFFER_LEN: usize = 64 << 10;
+/// Bytes read ahead. Larger payloads bypass the buffer but for what it already holds, which is copied once more.
+const BUFFER_LEN: usize = 16 << 10;
 /// Memory that a large frame gets before anything of it has arrived: 256 KiB of tokens and their headers, so that
 /// an ordinary frame is not moved when its last bytes come.
 const FIRST_LEN: usize = 288 << 10;

@@ -93,6 +93,16 @@ pub trait LaneWrite: Send {
     /// [`LinkError`] when the lane or the link is gone.
     fn write(&mut self, data: Bytes) -> Result<(), LinkError>;
 
+    /// Sends all of `head`, then all of `body`: a message whose content lies apart from what introduces it.
+    /// To be overridden where two writes cost more than one.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    fn write_both(&mut self, head: Bytes, body: Bytes) -> Result<(), LinkError> {
+        self.write(head)?;
+        self.write(body)
+    }
+
     /// Ends this direction; the peer reads everything written, then a clean end.
     ///
     /// # Errors

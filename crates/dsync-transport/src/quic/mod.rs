@@ -131,19 +131,32 @@ struct Writer {
     shared: Arc<Shared>,
 }
 
+impl Writer {
+    fn send(&mut self, chunks: &mut [Bytes]) -> Result<(), LinkError> {
+        let length = chunks.iter().map(Bytes::len).sum();
+        block_on(self.stream.write_all_chunks(chunks)).map_err(|error| match error {
+            WriteError::Stopped(_) => ABANDONED,
+            WriteError::ConnectionLost(error) => self.shared.lost(error),
+            WriteError::ClosedStream | WriteError::ZeroRttRejected => LinkError::Closed,
+        })?;
+        self.shared.counters.add_sent(length);
+        Ok(())
+    }
+}
+
 impl LaneWrite for Writer {
     fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
         while !data.is_empty() {
             let chunk = data.split_to(data.len().min(CHUNK));
-            let length = chunk.len();
-            block_on(self.stream.write_chunk(chunk)).map_err(|error| match error {
-                WriteError::Stopped(_) => ABANDONED,
-                WriteError::ConnectionLost(error) => self.shared.lost(error),
-                WriteError::ClosedStream | WriteError::ZeroRttRejected => LinkError::Closed,
-            })?;
-            self.shared.counters.add_sent(length);
+            self.send(&mut [chunk])?;
         }
         Ok(())
+    }
+
+    fn write_both(&mut self, head: Bytes, mut body: Bytes) -> Result<(), LinkError> {
+        let chunk = body.split_to(body.len().min(CHUNK));
+        self.send(&mut [head, chunk])?;
+        self.write(body)
     }
 
     fn finish(&mut self) -> Result<(), LinkError> {

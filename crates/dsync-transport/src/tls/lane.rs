@@ -37,14 +37,18 @@ struct Writer {
 
 impl LaneWrite for Writer {
     fn write(&mut self, data: Bytes) -> Result<(), LinkError> {
+        self.write_both(Bytes::new(), data)
+    }
+
+    fn write_both(&mut self, head: Bytes, body: Bytes) -> Result<(), LinkError> {
         self.registry.check()?;
         if self.finished {
             return Err(LinkError::Closed);
         }
         self.sealer
-            .write(&self.line.stream, &data)
+            .write_both(&self.line.stream, &head, &body)
             .map_err(|error| self.registry.explain(&self.line, Half::Sending, error))?;
-        self.registry.counters.add_sent(data.len());
+        self.registry.counters.add_sent(head.len() + body.len());
         Ok(())
     }
 

@@ -423,17 +423,41 @@ pub(super) struct Sealer {
 impl Sealer {
     /// Sends all of `content`, waiting while the peer is slow.
     pub(super) fn write(&mut self, stream: &Stream, content: &[u8]) -> Result<(), StreamError> {
-        for piece in content.chunks(PIECE) {
-            let bound = piece.len() + (piece.len() / RECORD + 1) * RECORD_OVERHEAD + KEY_UPDATE;
-            if self.outgoing.len() < bound {
-                self.outgoing.resize(bound, 0);
-            }
-            let outgoing = &mut self.outgoing[..];
-            let count =
-                stream.lock().write(|seal| seal.content(piece, outgoing)).map_err(StreamError::Tls)?;
-            stream.send(&self.outgoing[..count])?;
+        self.write_both(stream, &[], content)
+    }
+
+    /// Sends all of `head`, then all of `content`, waiting while the peer is slow.
+    pub(super) fn write_both(
+        &mut self,
+        stream: &Stream,
+        head: &[u8],
+        content: &[u8],
+    ) -> Result<(), StreamError> {
+        let (mut head, mut rest) = (head, content);
+        while !(head.is_empty() && rest.is_empty()) {
+            // A little more than a piece goes with it: what is left would cost a call, and a wake-up there.
+            let len = if rest.len() <= PIECE + PIECE / 8 { rest.len() } else { PIECE };
+            let piece;
+            (piece, rest) = rest.split_at(len);
+            self.send(stream, [std::mem::take(&mut head), piece])?;
         }
         Ok(())
+    }
+
+    /// Seals both parts, each in records of its own, and sends them in one call.
+    fn send(&mut self, stream: &Stream, parts: [&[u8]; 2]) -> Result<(), StreamError> {
+        let records = parts.iter().map(|part| part.len() / RECORD + 1).sum::<usize>();
+        let bound = parts[0].len() + parts[1].len() + records * RECORD_OVERHEAD + KEY_UPDATE;
+        if self.outgoing.len() < bound {
+            self.outgoing.resize(bound, 0);
+        }
+        let outgoing = &mut self.outgoing[..];
+        let seal_parts = |seal: &mut dyn Seal| {
+            let mut parts = parts.into_iter().filter(|part| !part.is_empty());
+            parts.try_fold(0, |sealed, part| Ok(sealed + seal.content(part, &mut outgoing[sealed..])?))
+        };
+        let count = stream.lock().write(seal_parts).map_err(StreamError::Tls)?;
+        Ok(stream.send(&self.outgoing[..count])?)
     }
 
     /// Ends this direction cleanly.
