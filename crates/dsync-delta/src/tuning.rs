@@ -38,7 +38,9 @@
 //! # Weak sums
 //!
 //! A signature of at least 64 KiB goes without weak sums at first (`s` is 8 then; the difference moves no length
-//! in the table): below, the third saved is less than what a link carries in one more round trip. They
+//! in the table): below, the third saved is less than what a link carries in one more round trip. Lines of text
+//! are signed with both at once whatever their length: logs are rotated, and dumps have lines inserted, so most
+//! changes shift what follows; images and databases are written in place. Weak sums
 //! are asked for (`weak_sums_pay`) when a stretch of the new file longer than 16 blocks was not found,
 //! which is what a shift, new data and nothing else looks like, or when shorter stretches, of
 //! more than one block each, add up to a 64th of it. Single blocks do not count, rolling could find nothing in
@@ -94,10 +96,15 @@ pub fn segment_log2(len: u64) -> u8 {
     }
 }
 
-/// Chooses the sums that a basis is first signed with.
-pub fn first_format(layout: Layout) -> SumsFormat {
+/// Chooses the sums that a basis is first signed with. `head` is how its content begins, a few KiB of it.
+pub fn first_format(layout: Layout, head: &[u8]) -> SumsFormat {
     let both = layout.block_count().saturating_mul(len_u64(SumsFormat::StrongAndWeak.bytes_per_block()));
-    if both < ON_DEMAND_LEN { SumsFormat::StrongAndWeak } else { SumsFormat::StrongOnly }
+    if both < ON_DEMAND_LEN || is_text(head) { SumsFormat::StrongAndWeak } else { SumsFormat::StrongOnly }
+}
+
+/// True for lines of text: a line ends, and no byte is zero.
+fn is_text(head: &[u8]) -> bool {
+    head.contains(&b'\n') && !head.contains(&0)
 }
 
 /// True when a new file of `len` bytes, searched without weak sums, should be searched with them:
@@ -321,8 +328,12 @@ mod tests {
                 let last = new.len() - 1;
                 new[last] ^= 1;
                 let block_len = block_len(len, None);
-                let format = first_format(Layout::new(len, block_len));
+                let layout = Layout::new(len, block_len);
+                let format = first_format(layout, &basis[..4096]);
                 assert_eq!(format == SumsFormat::StrongAndWeak, len < on_demand, "{len}");
+                assert_eq!(first_format(layout, b"one line\nand the next"), SumsFormat::StrongAndWeak);
+                assert_eq!(first_format(layout, b"one line\nand\0the next"), format);
+                assert_eq!(first_format(layout, b""), format);
                 let index = IndexedSignature::new(signature(&basis, block_len.get(), format), &key());
                 let outcomes = round_trip(&index, &basis, &new);
                 let literal: u64 = outcomes.iter().map(|outcome| outcome.literal_bytes).sum();

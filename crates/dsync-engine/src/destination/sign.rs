@@ -110,8 +110,10 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         site.signatures.give(bytes);
         return Ok(false);
     };
+    let mut head = [0; HEAD_BYTES];
+    let head_len = basis.read_at(0, &mut head).unwrap_or(0);
     // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file again.
-    let (first, weak) = match first_format(layout) {
+    let (first, weak) = match first_format(layout, &head[..head_len]) {
         SumsFormat::StrongOnly => {
             let (strong, weak) = signature.split();
             (strong, Some(weak))
@@ -154,5 +156,7 @@ fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> 
     Ok(())
 }
 
+/// How much of a basis is looked at to tell text from other content.
+const HEAD_BYTES: usize = 4 << 10;
 /// A shorter basis is written anew: that costs less than the calls, and keeps no descriptor until it arrives.
 const MIN_CLONE_BYTES: u64 = 128 << 10;
