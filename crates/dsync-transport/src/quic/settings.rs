@@ -19,11 +19,6 @@ use crate::ports;
 
 /// What both sides use. `peer` is where packets will go, as far as known: it decides how large they may be.
 pub(crate) fn transport(idle_timeout: Duration, peer: Option<IpAddr>) -> Arc<TransportConfig> {
-    Arc::new(transport_config(idle_timeout, peer))
-}
-
-/// The same, still to be changed.
-pub(super) fn transport_config(idle_timeout: Duration, peer: Option<IpAddr>) -> TransportConfig {
     let idle_timeout = idle_timeout.clamp(SHORTEST_IDLE, LONGEST_IDLE);
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(udp_payload(peer));
@@ -40,7 +35,7 @@ pub(super) fn transport_config(idle_timeout: Duration, peer: Option<IpAddr>) -> 
         // The clamp keeps it far inside a VarInt, so the fallback is never used.
         .max_idle_timeout(IdleTimeout::try_from(idle_timeout).ok())
         .keep_alive_interval(Some((idle_timeout / 3).min(KEEP_ALIVE)));
-    config
+    Arc::new(config)
 }
 
 /// The endpoint's side of the packet size: receive buffers are this times 2,048 per endpoint.

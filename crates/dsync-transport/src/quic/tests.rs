@@ -271,5 +271,3 @@ const TOKEN: Token = Token([7; 32]);
 const IDLE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(5);
 const WINDOW: Duration = Duration::from_secs(30);
-
-mod loopback;

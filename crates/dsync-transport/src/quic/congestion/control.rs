@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    contest::Contest,
+    contest::{Contest, Verdict},
     delivery::{DeliveryLog, Sample},
     filter::{RoundMax, RttFloor, Rtts, Surplus},
     loss::{HEAVY_LOSS, UsualLoss},
@@ -80,9 +80,10 @@ struct StartUp {
 #[derive(Debug, Clone, Copy)]
 struct Look {
     window: u64,
-    /// The rate and the shortest round trip of the round before.
+    /// The rate and the round trips of the round before, the shortest and the mean.
     rate: u64,
     before: Duration,
+    mean_before: Duration,
     began: Instant,
     /// When no more than the window was in flight.
     settled: Option<Instant>,
@@ -423,11 +424,16 @@ impl Control {
         if let Some(contest) = &mut self.contest {
             // Alone, the queue shrinks by what is missing in it, or is empty.
             let alone = time_of(look.window, look.rate).max(floor);
-            let expected = look.before.saturating_sub(alone).as_nanos().max(1);
-            let seen = look.before.saturating_sub(least).as_nanos();
-            let share = u64::try_from(seen * 100 / expected).unwrap_or(100);
-            if look.before <= empty || contest.on_look(share.min(100), share >= WHOLE_SHARE) {
-                self.contest = None;
+            let expected = look.before.saturating_sub(alone);
+            let share = percent(look.before.saturating_sub(least), expected);
+            let echo = percent(look.mean_before.saturating_sub(look.rtts.mean()), expected);
+            match contest.on_look(share, echo, share >= WHOLE_SHARE) {
+                Verdict::NoQueue => {
+                    self.contest = None;
+                    self.floor.reset(now, least);
+                }
+                Verdict::Contested if look.before > empty => {}
+                Verdict::Contested | Verdict::Alone => self.contest = None,
             }
         } else if least <= empty {
             self.learn_jitter(look.rtts);
@@ -440,7 +446,7 @@ impl Control {
             if look.before > empty && shown < self.bandwidth.get() * 8 / 10 {
                 self.bandwidth.reset(self.log.rounds(), shown);
             }
-        } else if look.before.saturating_sub(least) <= least / 32 {
+        } else if look.is_deaf(least) {
             // A third less in flight and the round trip did not care: it is the path that is longer.
             self.floor.reset(now, least);
         } else {
@@ -511,11 +517,16 @@ impl Control {
 
     fn look(&mut self, now: Instant, rate: u64, window: u64, phase: fn(Look) -> Phase) {
         let before = self.last_round.rtts.least.unwrap_or_else(|| self.floor.get());
-        let window = window.min(self.window).max(MIN_PACKETS * self.mss);
-        self.enter(
-            now,
-            phase(Look { window, rate, before, began: now, settled: None, rtts: Rtts::default() }),
-        );
+        let look = Look {
+            window: window.min(self.window).max(MIN_PACKETS * self.mss),
+            rate,
+            before,
+            mean_before: self.last_round.rtts.mean(),
+            began: now,
+            settled: None,
+            rtts: Rtts::default(),
+        };
+        self.enter(now, phase(look));
     }
 
     fn enter(&mut self, now: Instant, phase: Phase) {
@@ -600,6 +611,13 @@ impl Look {
         self.rtts.add(sample.rtt);
         true
     }
+
+    /// True when less in flight has not made the round trip shorter. With jitter the shortest is chance and the mean
+    /// is not; where hosts stand still it is the other way round.
+    fn is_deaf(&self, least: Duration) -> bool {
+        let unchanged = |before: Duration, then: Duration| before.saturating_sub(then) <= then / DEAF_SHARE;
+        unchanged(self.before, least) || unchanged(self.mean_before, self.rtts.mean())
+    }
 }
 
 /// What goes out before anything is known. RFC 9002, section 7.2, says 10 packets; with 32, as Google's
@@ -611,6 +629,11 @@ fn initial_window(mss: u64) -> u64 {
 /// Bytes that pass in `time` at `rate` bytes per second.
 fn volume(rate: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// How much of `whole` it is, up to 100.
+fn percent(part: Duration, whole: Duration) -> u64 {
+    u64::try_from(part.as_nanos() * 100 / whole.as_nanos().max(1)).map_or(100, |percent| percent.min(100))
 }
 
 /// The time in which `bytes` pass at `rate`.
@@ -653,6 +676,8 @@ const CONTEST_SURPLUS: u64 = 3;
 const LOOK_SAMPLES: u32 = 8;
 /// What a queue that counts as empty may hold at least, whatever the path's round trip.
 const LOOK_NOISE: Duration = Duration::from_millis(2);
+/// The part of a round trip that counts as no change.
+const DEAF_SHARE: u32 = 32;
 /// How long the queue is kept empty to see the path's own round trip (BBRv3: 200 ms).
 const FLOOR_TIME: Duration = Duration::from_millis(150);
 /// Silence after which a rate is not believed any more.

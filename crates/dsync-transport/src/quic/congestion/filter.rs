@@ -92,9 +92,14 @@ impl Rtts {
         self.count += 1;
     }
 
+    /// Zero when there are none.
+    pub(super) fn mean(&self) -> Duration {
+        self.sum.checked_div(self.count).unwrap_or_default()
+    }
+
     /// How much longer than the shortest they are on average.
     pub(super) fn spread(&self) -> Duration {
-        self.sum.checked_div(self.count).unwrap_or_default().saturating_sub(self.least.unwrap_or_default())
+        self.mean().saturating_sub(self.least.unwrap_or_default())
     }
 }
 
