@@ -60,38 +60,35 @@ const fn tool(
     Tool { name, needs, can, near, server: None }
 }
 
+/// dsync with options.
+macro_rules! dsync {
+    ($name:literal, $options:literal) => {
+        tool(
+            $name,
+            NOTHING,
+            Can::Update,
+            concat!(
+                r#""$DSYNC" -a $SPARSE "#,
+                $options,
+                r#" --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#
+            ),
+        )
+    };
+}
+
 /// All tools, in the order of the race.
 pub(crate) const ALL: &[Tool] = &[
-    tool(
-        "dsync-auto",
-        NOTHING,
-        Can::Update,
-        r#""$DSYNC" -a $SPARSE --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
-    ),
-    tool(
-        "dsync-quic",
-        NOTHING,
-        Can::Update,
-        r#""$DSYNC" -a $SPARSE --transport=quic --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
-    ),
-    tool(
-        "dsync-tls",
-        NOTHING,
-        Can::Update,
-        r#""$DSYNC" -a $SPARSE --transport=tls --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
-    ),
-    tool(
-        "dsync-ssh",
-        NOTHING,
-        Can::Update,
-        r#""$DSYNC" -a $SPARSE --transport=ssh --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
-    ),
-    tool(
-        "dsync-not-durable",
-        NOTHING,
-        Can::Update,
-        r#""$DSYNC" -a $SPARSE --durability=none --dsync-path "$DSYNC" -e "$SSH" "$SRC/" "$HOST:$DST/""#,
-    ),
+    dsync!("dsync-auto", ""),
+    dsync!("dsync-quic", "--transport=quic"),
+    dsync!("dsync-tls", "--transport=tls"),
+    dsync!("dsync-ssh", "--transport=ssh"),
+    dsync!("dsync-not-durable", "--durability=none"),
+    // Fixed levels of compression, to judge the one that dsync chooses.
+    dsync!("dsync-raw", "--no-compress"),
+    dsync!("dsync-lz4", "--compress-choice=lz4"),
+    dsync!("dsync-zstd-1", "--compress-choice=zstd --compress-level=1"),
+    dsync!("dsync-zstd-3", "--compress-choice=zstd --compress-level=3"),
+    dsync!("dsync-zstd-9", "--compress-choice=zstd --compress-level=9"),
     tool("rsync-ssh", RSYNC, Can::Update, r#"rsync -a $SPARSE -e "$SSH" "$SRC/" "$HOST:$DST/""#),
     tool(
         "rsync-ssh-aes128gcm",
