@@ -278,6 +278,22 @@ pub fn allocated(path: &Path) -> u64 {
     fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).blocks() * 512
 }
 
+/// Where a file has data: the start and end of each part that is not a hole.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn data_map(path: &Path) -> Vec<(u64, u64)> {
+    use rustix::fs::{SeekFrom, seek};
+    let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut map = Vec::new();
+    let mut at = 0;
+    while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
+        at = seek(&file, SeekFrom::Hole(start)).expect("the end of the file is a hole");
+        map.push((start, at));
+    }
+    map
+}
+
 /// BLAKE3 of a file's content.
 ///
 /// # Panics

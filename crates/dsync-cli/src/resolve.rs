@@ -294,7 +294,8 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     if writing.inplace && alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link) {
         return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
     }
-    Ok(WritePolicy { inplace: writing.inplace, preallocate: writing.preallocate, backup, alternates })
+    let Writing { inplace, preallocate, sparse, .. } = *writing;
+    Ok(WritePolicy { inplace, preallocate, sparse, backup, alternates })
 }
 
 fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {

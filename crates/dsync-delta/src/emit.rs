@@ -32,7 +32,7 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
     }
 
     /// Emits new bytes that lie at `offset` in the file. Stretches of zeros that fill an aligned
-    /// unit become zero runs: the destination leaves holes there.
+    /// unit become zero runs: nothing of them travels, and the destination may leave holes there.
     pub(crate) fn literal(&mut self, offset: u64, bytes: &[u8]) -> Result<(), S::Error> {
         if bytes.is_empty() {
             return Ok(());

@@ -97,12 +97,7 @@ impl BackupPlace {
     fn copy_file(&self, from: &Dir, name: &Component, wanted: &Wanted) -> io::Result<()> {
         let old = from.open_source(name)?;
         let staged = StagedFile::create(&self.dir, self.name.clone())?;
-        if !Sharing::default().clone_whole(&staged, &old) {
-            staged.set_len(old.len())?;
-            for data in old.data_ranges(0..old.len()) {
-                staged.copy_from(&old, data?, &mut Vec::new()).map_err(CopyError::into_inner)?;
-            }
-        }
+        staged.copy_all(&old, &Sharing::default(), false).map_err(CopyError::into_inner)?;
         // On the disk before the original is written into, whatever the run's durability.
         staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
     }

@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{source_file::SourceFile, staged::StagedFile};
+use crate::{blank, source_file::SourceFile, staged::StagedFile};
 
 /// Which pairs of filesystems are known not to share extents, so that a tree of small files does not
 /// ask once for each of them.
@@ -108,6 +108,79 @@ impl StagedFile {
         Ok(at - range.start)
     }
 
+    /// Makes this file, which must be empty, a copy of the whole of `file`: one that shares its extents if possible,
+    /// with its holes otherwise; with `sparse`, which shares nothing, without zeros that fill blocks.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn copy_all(&self, file: &SourceFile, sharing: &Sharing, sparse: bool) -> Result<(), CopyError> {
+        if file.is_empty() || !sparse && sharing.clone_whole(self, file) {
+            return Ok(());
+        }
+        self.set_len(file.len()).map_err(CopyError::Write)?;
+        let mut buffer = Vec::new();
+        for data in file.data_ranges(0..file.len()) {
+            let data = data.map_err(CopyError::Read)?;
+            match sparse {
+                true => self.copy_sparse(file, data, false, &mut buffer)?,
+                false => self.copy_from(file, data, &mut buffer)?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Copies `range` of `file` to the same place without its zeros, in units of [`UNIT`] bytes: they are left out,
+    /// or made a hole if `punch`. Gives the number of bytes that were written.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub fn copy_sparse(
+        &self,
+        file: &SourceFile,
+        range: Range<u64>,
+        punch: bool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<u64, CopyError> {
+        buffer.resize(BUFFER_BYTES, 0);
+        let (mut at, mut written) = (range.start, 0);
+        while at < range.end {
+            let want = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(buffer.len());
+            let count = file.read_full_at(at, &mut buffer[..want]).map_err(CopyError::Read)?;
+            if count == 0 {
+                break;
+            }
+            written += self.write_sparse_at(at, &buffer[..count], punch).map_err(CopyError::Write)?;
+            at += count as u64;
+        }
+        Ok(written)
+    }
+
+    /// Writes `bytes` without zeros that fill units, which are left out, or made a hole if `punch`. Gives the
+    /// number of bytes that were written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write_sparse_at(&self, offset: u64, bytes: &[u8], punch: bool) -> io::Result<u64> {
+        let mut written = 0;
+        blank::for_runs(
+            offset,
+            bytes,
+            |_| true,
+            |run, blank| {
+                let at = offset + run.start as u64;
+                match (blank, punch) {
+                    (true, true) => self.punch_hole(at, run.len() as u64),
+                    (true, false) => Ok(()),
+                    (false, _) => {
+                        written += run.len() as u64;
+                        self.write_all_at(at, &bytes[run])
+                    }
+                }
+            },
+        )?;
+        Ok(written)
+    }
+
     /// Reads and writes `range`.
     fn copy_by_hand(
         &self,
@@ -131,7 +204,8 @@ impl StagedFile {
 
     /// Makes `range` equal to that of `file` by writing only what differs, in units of [`UNIT`] bytes; gives
     /// the number of bytes that were equal and that were written. For a staged file that shares the extents of an
-    /// older copy: what is not written stays shared.
+    /// older copy: what is not written stays shared. With `sparse` zeros are made holes instead, whether they differ
+    /// or not, and count as neither.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -139,6 +213,7 @@ impl StagedFile {
         &self,
         file: &SourceFile,
         range: Range<u64>,
+        sparse: bool,
         buffers: &mut (Vec<u8>, Vec<u8>),
     ) -> Result<Patched, CopyError> {
         let (new, old) = buffers;
@@ -153,7 +228,25 @@ impl StagedFile {
                 break;
             }
             let known = self.read_full_at(at, &mut old[..count]).map_err(CopyError::Write)?;
-            self.patch(at, &new[..count], &old[..known], &mut patched).map_err(CopyError::Write)?;
+            let (new, old) = (&new[..count], &old[..known]);
+            blank::for_runs(
+                at,
+                new,
+                |_| sparse,
+                |run, blank| {
+                    let start = at + run.start as u64;
+                    match blank {
+                        true => self.punch_hole(start, run.len() as u64),
+                        false => self.patch(
+                            start,
+                            &new[run.clone()],
+                            old.get(run.start..).unwrap_or_default(),
+                            &mut patched,
+                        ),
+                    }
+                },
+            )
+            .map_err(CopyError::Write)?;
             at += count as u64;
         }
         Ok(patched)
@@ -194,9 +287,28 @@ impl SourceFile {
         DataRanges { file: self, rest: range, has_holes: self.has_holes() }
     }
 
-    /// True when the file takes less space than it is long.
+    /// True when the file takes less space than it is long, or says that it has a hole.
     pub fn has_holes(&self) -> bool {
+        // Attributes and space reserved beyond the end count as space: a long file is asked, a short one would
+        // only save a block or two.
         self.metadata().blocks.saturating_mul(512) < self.len()
+            || self.len() > LONG && self.next_hole(0).is_ok_and(|hole| hole < self.len())
+    }
+
+    /// The holes in `range`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn holes(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut holes = Vec::new();
+        let mut at = range.start;
+        for data in self.data_ranges(range.clone()) {
+            let data = data?;
+            holes.extend((at < data.start).then_some(at..data.start));
+            at = data.end;
+        }
+        holes.extend((at < range.end).then_some(at..range.end));
+        Ok(holes)
     }
 }
 
@@ -242,6 +354,9 @@ impl DataRanges<'_> {
 
 /// Bytes that are compared, and written, as one: a page, which is the block of btrfs and XFS.
 pub const UNIT: usize = 4096;
+
+/// Files that are longer are asked for holes.
+const LONG: u64 = 128 << 10;
 
 /// Bytes of one kernel copy: below the kernel's own limit of 2 GiB, and short enough to be interrupted.
 const KERNEL_COPY_BYTES: usize = 64 << 20;
@@ -297,10 +412,10 @@ mod tests {
             old.resize(old_len.min(new.len()), 9);
             let (dir, file) = planted(scratch.path(), &new);
             let staged = staged(&dir, &old);
-            let patched = staged.patch_from(&file, 0..file.len(), &mut Default::default()).unwrap();
+            let patched = staged.patch_from(&file, 0..file.len(), false, &mut Default::default()).unwrap();
             prop_assert_eq!(patched.equal + patched.written, new.len() as u64);
             prop_assert_eq!(content_of(&staged, new.len()), new);
-            let again = staged.patch_from(&file, 0..file.len(), &mut Default::default()).unwrap();
+            let again = staged.patch_from(&file, 0..file.len(), false, &mut Default::default()).unwrap();
             prop_assert_eq!(again.written, 0);
         }
     }

@@ -18,6 +18,7 @@
 pub mod acl;
 pub mod attributes;
 pub mod backup;
+pub mod blank;
 pub mod commit;
 pub mod component;
 pub mod dir;

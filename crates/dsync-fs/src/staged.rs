@@ -21,6 +21,7 @@ use rustix::{
 use crate::{
     attributes::{self, Handle, Wanted},
     backup::BackupPlace,
+    blank,
     commit::{CommitError, Durability},
     component::Component,
     dir::{Dir, retry, wrong_type},
@@ -209,13 +210,45 @@ impl StagedFile {
         }
     }
 
-    fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+    /// Writes zeros: no hole, whatever the range was.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let zeros = [0; 64 * 1024];
         let mut done = 0;
         while done < len {
             let part = usize::try_from(len - done).map_or(zeros.len(), |left| left.min(zeros.len()));
             self.write_all_at(offset + done, &zeros[..part])?;
             done += part as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes a range zeros that may have other bytes: writes only where it has, so that what is a hole, or shared
+    /// with another file, stays so. What lies beyond the file's end is zeros already.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn clear(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut old = vec![0; 64 * 1024];
+        let mut done = 0;
+        while done < len {
+            let want = usize::try_from(len - done).map_or(old.len(), |left| left.min(old.len()));
+            let read = self.read_full_at(offset + done, &mut old[..want])?;
+            blank::for_runs(
+                offset + done,
+                &old[..read],
+                |_| true,
+                |run, blank| match blank {
+                    true => Ok(()),
+                    false => self.write_zeros(offset + done + run.start as u64, run.len() as u64),
+                },
+            )?;
+            if read < want {
+                break;
+            }
+            done += read as u64;
         }
         Ok(())
     }

@@ -83,6 +83,8 @@ kinds! { DATA,
     FILE_END = 69, "FileEnd";
     /// [`DataMessage::LaneEnd`]
     LANE_END = 70, "LaneEnd";
+    /// [`DataMessage::Holes`]
+    HOLES = 71, "Holes";
 }
 
 impl Kind {
@@ -156,6 +158,7 @@ impl DataMessage {
             Self::SegmentEnd { .. } => Kind::SEGMENT_END,
             Self::FileEnd(_) => Kind::FILE_END,
             Self::LaneEnd => Kind::LANE_END,
+            Self::Holes(_) => Kind::HOLES,
         }
     }
 

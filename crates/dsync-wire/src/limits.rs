@@ -124,6 +124,10 @@ pub const MIN_SEGMENT_LOG2: u8 = dsync_delta::Segments::MIN_LOG2;
 /// Log2 of the longest segment, in bytes (64 MiB).
 pub const MAX_SEGMENT_LOG2: u8 = dsync_delta::Segments::MAX_LOG2;
 
+/// Holes of one segment: those of a filesystem with blocks of 4 KiB, every other one a hole, twice over. What
+/// is beyond them is written.
+pub const MAX_HOLES: usize = 16 << 10;
+
 /// Highest zstd level that a run may ask for.
 pub const MAX_ZSTD_LEVEL: u8 = 19;
 
@@ -139,4 +143,5 @@ pub const MAX_REFUSAL_TEXT: usize = 1024;
 // The two largest messages fit a frame.
 const _: () = assert!(MAX_PATH + MAX_SYMLINK + 64 <= MAX_FRAME as usize);
 const _: () = assert!(MAX_RAW_FRAME as usize + 64 <= MAX_FRAME as usize);
+const _: () = assert!(MAX_HOLES * 8 + 64 <= MAX_FRAME as usize);
 const _: () = assert!(MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_OPTIONS + 64 <= MAX_FRAME as usize);

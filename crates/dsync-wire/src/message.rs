@@ -101,6 +101,9 @@ pub enum DataMessage {
     Batch(Packed),
     /// Start of one segment of a file; tokens follow on this lane.
     Segment(Segment),
+    /// Where the source's file has holes in the segment that began; at most once, before its tokens. Where the
+    /// tokens give anything but zeros there, they count.
+    Holes(Vec<Range<u32>>),
     /// A piece of the segment's token stream: whole tokens in `dsync_delta::token` encoding.
     Tokens(Packed),
     /// Nothing more comes for the segment.

@@ -196,6 +196,9 @@ pub struct WritePolicy {
     pub inplace: bool,
     /// Reserve the space of a new file before it is written (`--preallocate`).
     pub preallocate: bool,
+    /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source
+    /// is one at the destination.
+    pub sparse: bool,
     /// Keep what is replaced or removed (`-b`).
     pub backup: Option<Backup>,
     /// Other directories that may hold files already.

@@ -50,6 +50,8 @@ pub enum State {
     LaneStart,
     /// A data lane is between files.
     Lane,
+    /// A segment has begun on a data lane.
+    SegmentStart,
     /// A data lane is inside a segment.
     Segment,
     /// A data lane's last message came.
@@ -72,6 +74,7 @@ impl fmt::Display for State {
             Self::Over => "session over",
             Self::LaneStart => "waiting for LaneStart",
             Self::Lane => "between files",
+            Self::SegmentStart => "at the start of a segment",
             Self::Segment => "inside a segment",
             Self::LaneOver => "lane over",
         })
@@ -403,9 +406,11 @@ impl LaneInbox {
                 State::Lane
             }
             (State::Lane, M::Batch(_) | M::FileEnd(_)) => State::Lane,
-            (State::Lane, M::Segment(_)) => State::Segment,
-            (State::Segment, M::Tokens(_)) => State::Segment,
-            (State::Segment, M::SegmentEnd { .. }) => State::Lane,
+            (State::Lane, M::Segment(_)) => State::SegmentStart,
+            (State::SegmentStart, M::Holes(_)) | (State::SegmentStart | State::Segment, M::Tokens(_)) => {
+                State::Segment
+            }
+            (State::SegmentStart | State::Segment, M::SegmentEnd { .. }) => State::Lane,
             (State::Lane, M::LaneEnd) => State::LaneOver,
             (state, _) => return Err(unexpected(message.kind(), state)),
         };

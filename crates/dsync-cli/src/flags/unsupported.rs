@@ -165,7 +165,6 @@ static TABLE: &[Foreign] = &[
     option("sender").advice(NO_DAEMON),
     option("skip-compress").advice("leave it out: data that does not get smaller is sent as it is"),
     option("sockopts").advice(LEAVE_OUT),
-    option("sparse").letter('S').negatable(),
     option("stderr"),
     option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
     option("stop-at").advice("run it under timeout(1)"),

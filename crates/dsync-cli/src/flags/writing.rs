@@ -32,6 +32,13 @@ pub(crate) struct Writing {
     /// partly new until the next run; readers see it change. Not with --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
+    /// Make holes of zeros that fill blocks, wherever they are in new content
+    ///
+    /// Without it a file has holes where the source's has them, and only there. With --inplace the space of the old file
+    /// is given back where zeros go. A file that is not transferred stays as it is. Local copies then share no extents
+    /// with their source.
+    #[arg(short = 'S', long)]
+    pub(crate) sparse: bool,
     /// Reserve the space of each new file before it is written
     #[arg(long)]
     pub(crate) preallocate: bool,
@@ -108,6 +115,7 @@ impl Group for Writing {
             ("keep_dirlinks", &mut self.keep_dirlinks),
             ("inplace", &mut self.inplace),
             ("preallocate", &mut self.preallocate),
+            ("sparse", &mut self.sparse),
             ("backup", &mut self.backup),
         ]
     }

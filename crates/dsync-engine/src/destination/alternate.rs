@@ -6,7 +6,7 @@
 
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, SourceFile, StagedFile};
+use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath, StagedFile};
 use dsync_wire::{
     event::Action,
     message::Entry,
@@ -135,7 +135,11 @@ pub(super) fn copy(site: &Site<'_>, file: &Arc<Pending>, twin: &Twin) -> Result<
     let Some(dir) = &file.directory.dir else { return Ok(true) };
     let Ok(source) = twin.dir.open_source(&file.name) else { return Ok(false) };
     let staged = StagedFile::create(dir, file.name.clone());
-    let staged = match staged.and_then(|staged| copy_content(site, &source, &staged).map(|()| staged)) {
+    let sparse = site.policy.options.writing.sparse;
+    let copied = staged.and_then(|staged| {
+        staged.copy_all(&source, &site.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)
+    });
+    let staged = match copied {
         Ok(staged) => staged,
         Err(error) => {
             return file.broke(site, dsync_wire::message::Operation::WriteFile, error).map(|()| true);
@@ -147,16 +151,4 @@ pub(super) fn copy(site: &Site<'_>, file: &Arc<Pending>, twin: &Twin) -> Result<
     let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
     site.account.received(0, source.len(), 0);
     commit::submit(site, file, Ok(staged), mtime).map(|()| true)
-}
-
-fn copy_content(site: &Site<'_>, source: &SourceFile, staged: &StagedFile) -> io::Result<()> {
-    if source.is_empty() || site.sharing.clone_whole(staged, source) {
-        return Ok(());
-    }
-    staged.set_len(source.len())?;
-    let mut buffer = Vec::new();
-    for data in source.data_ranges(0..source.len()) {
-        staged.copy_from(source, data?, &mut buffer).map_err(dsync_fs::CopyError::into_inner)?;
-    }
-    Ok(())
 }

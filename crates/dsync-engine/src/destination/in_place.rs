@@ -22,7 +22,11 @@ use crate::content::READ_BYTES;
 pub(super) struct Rewriting {
     /// New bytes, at their place in the temporary.
     literals: Vec<Range<u64>>,
+    /// Zeros that are no holes.
     zeros: Vec<Range<u64>>,
+    holes: Vec<Range<u64>>,
+    /// Old zeros of which holes may be made, as long as they are not too many to remember.
+    blanks: Vec<Range<u64>>,
     moved: Vec<BasisCopy>,
 }
 
@@ -33,6 +37,14 @@ impl Rewriting {
 
     pub(super) fn zero(&mut self, offset: u64, len: u64) {
         extend(&mut self.zeros, offset, len);
+    }
+
+    pub(super) fn hole(&mut self, offset: u64, len: u64) {
+        extend(&mut self.holes, offset, len);
+    }
+
+    pub(super) fn blank(&mut self, offset: u64, len: u64) {
+        extend(&mut self.blanks, offset, len);
     }
 
     /// Notes bytes of the old file; those that stay where they are need nothing.
@@ -54,12 +66,17 @@ impl Rewriting {
     pub(super) fn append(&mut self, mut other: Self) {
         self.literals.append(&mut other.literals);
         self.zeros.append(&mut other.zeros);
+        self.holes.append(&mut other.holes);
+        if self.blanks.len() + other.blanks.len() <= MAX_PIECES {
+            self.blanks.append(&mut other.blanks);
+        }
         self.moved.append(&mut other.moved);
     }
 
     /// True when there is more to remember than any edit needs: a peer made it up, and the file goes whole.
     pub(super) fn is_excessive(&self) -> bool {
-        self.literals.len() + self.zeros.len() + self.moved.len() > MAX_PIECES
+        let pieces = self.literals.len() + self.zeros.len() + self.holes.len() + self.moved.len();
+        pieces > MAX_PIECES
     }
 
     /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
@@ -96,7 +113,9 @@ impl Rewriting {
         }
         // First the length, so that a hole at the end has a place.
         target.set_len(len)?;
-        self.zeros.into_iter().try_for_each(|zero| target.punch_hole(zero.start, zero.end - zero.start))
+        let holes = self.holes.into_iter().chain(self.blanks);
+        holes.into_iter().try_for_each(|hole| target.punch_hole(hole.start, hole.end - hole.start))?;
+        self.zeros.into_iter().try_for_each(|zero| target.clear(zero.start, zero.end - zero.start))
     }
 }
 
@@ -206,7 +225,10 @@ mod tests {
                 match kind {
                     0 => {
                         new.resize(new.len() + len, 0);
-                        rewriting.zero(at, len as u64);
+                        match len % 2 {
+                            0 => rewriting.zero(at, len as u64),
+                            _ => rewriting.hole(at, len as u64),
+                        }
                     }
                     1 => {
                         new.resize(new.len() + len, 0xAB);

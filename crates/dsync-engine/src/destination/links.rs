@@ -13,8 +13,8 @@
 use std::{io, sync::Arc};
 
 use dsync_fs::{
-    Component, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath, SealedSpool, Spool,
-    SpoolError, StagedFile, Wanted, cannot_link,
+    Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath, SealedSpool,
+    Spool, SpoolError, StagedFile, Wanted, cannot_link,
 };
 use dsync_wire::{
     event::{Action, FileType},
@@ -334,12 +334,9 @@ impl Maker<'_> {
     ) -> io::Result<Option<Component>> {
         let source = from.open_source(first)?;
         let staged = StagedFile::create(dir, further.name.clone())?;
-        staged.set_len(source.len())?;
-        let mut buffer = Vec::new();
-        for data in source.data_ranges(0..source.len()) {
-            staged.copy_from(&source, data?, &mut buffer).map_err(io::Error::other)?;
-        }
         let options = &self.site.policy.options;
+        let copied = staged.copy_all(&source, &self.site.sharing, options.writing.sparse);
+        copied.map_err(CopyError::into_inner)?;
         let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
         let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
         let Metadata { mode, mtime, uid, gid, .. } = from.stat(first)?;

@@ -23,6 +23,7 @@ use dsync_fs::{CopyError, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
+    options::WritePolicy,
 };
 
 use super::{Site, alternate, commit, files::Pending, in_place};
@@ -48,6 +49,10 @@ struct Copy {
     source: SourceFile,
     /// The copy holds an old file's bytes: only what differs is written.
     patch: bool,
+    /// Zeros that fill blocks are left out.
+    sparse: bool,
+    /// The copy has space already where holes go.
+    punch: bool,
 }
 
 /// A copy that all workers take part in.
@@ -134,28 +139,31 @@ impl Worker<'_> {
             Ok(staged) => staged,
             Err(error) => return file.broke(self.site, Operation::WriteFile, error),
         };
-        if len > 0 && self.site.sharing.clone_whole(&staged, &source) {
+        let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
+        // Shared extents would keep the source's zeros.
+        if len > 0 && !sparse && self.site.sharing.clone_whole(&staged, &source) {
             self.site.account.received(len, 0, 0);
             if file.circumstances.in_place
                 && let Err(error) = staged.set_len(len)
             {
                 return file.broke(self.site, Operation::WriteFile, error);
             }
-            return self.submit(&Copy { file: Arc::clone(file), source, patch: false }, staged);
+            return self.submit(file, &source, staged);
         }
         let patch = file.circumstances.in_place || self.clone_old(file, &staged);
         // Before anything is written: what stays a hole, and what an old file had beyond.
-        if (patch || source.has_holes() || len > SEGMENT_BYTES)
+        if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
         {
             return file.broke(self.site, Operation::WriteFile, error);
         }
-        let copy = Copy { file: Arc::clone(file), source, patch };
+        let punch = patch || sparse && preallocate;
+        let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch };
         if len > SEGMENT_BYTES {
             return self.large(copy, staged);
         }
         match self.range(&copy, &staged, 0..len) {
-            Ok(()) => self.submit(&copy, staged),
+            Ok(()) => self.submit(file, &copy.source, staged),
             Err(failure) => self.failed(file, failure),
         }
     }
@@ -214,7 +222,7 @@ impl Worker<'_> {
         let staged = large.staged.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match (lock(&large.failed).take(), staged) {
             (Some(failure), _) => self.failed(&large.copy.file, failure),
-            (None, Some(staged)) => self.submit(&large.copy, staged),
+            (None, Some(staged)) => self.submit(&large.copy.file, &large.copy.source, staged),
             (None, None) => Ok(()),
         }
     }
@@ -225,17 +233,22 @@ impl Worker<'_> {
         let mut at = range.start;
         for data in copy.source.data_ranges(range.clone()) {
             let data = data.map_err(|error| Failure::Source(ListedFiles::cause(&error)))?;
-            if copy.patch {
+            let end = data.end;
+            if copy.punch {
                 staged.punch_hole(at, data.start - at).map_err(Failure::Written)?;
-                let patched = staged.patch_from(&copy.source, data.clone(), &mut self.buffers)?;
+            }
+            if copy.patch {
+                let patched = staged.patch_from(&copy.source, data, copy.sparse, &mut self.buffers)?;
                 literal += patched.written;
                 matched += patched.equal;
+            } else if copy.sparse {
+                literal += staged.copy_sparse(&copy.source, data, copy.punch, &mut self.buffers.0)?;
             } else {
-                literal += staged.copy_from(&copy.source, data.clone(), &mut self.buffers.0)?;
+                literal += staged.copy_from(&copy.source, data, &mut self.buffers.0)?;
             }
-            at = data.end;
+            at = end;
         }
-        if copy.patch {
+        if copy.punch {
             staged.punch_hole(at, range.end - at).map_err(Failure::Written)?;
         }
         let zero = (range.end - range.start).saturating_sub(literal + matched);
@@ -244,16 +257,13 @@ impl Worker<'_> {
     }
 
     /// Hands a finished copy on, if it is of one state of the source.
-    fn submit(&self, copy: &Copy, staged: StagedFile) -> Result<(), SyncError> {
-        let cause = match copy.source.is_unchanged() {
-            Ok(true) => {
-                let mtime = timestamp(copy.source.stamp().mtime);
-                return commit::submit(self.site, &copy.file, Ok(staged), mtime);
-            }
+    fn submit(&self, file: &Arc<Pending>, source: &SourceFile, staged: StagedFile) -> Result<(), SyncError> {
+        let cause = match source.is_unchanged() {
+            Ok(true) => return commit::submit(self.site, file, Ok(staged), timestamp(source.stamp().mtime)),
             Ok(false) => Cause::Changed,
             Err(error) => ListedFiles::cause(&error),
         };
-        copy.file.give_up_or_retry(self.site, cause)
+        file.give_up_or_retry(self.site, cause)
     }
 
     fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {

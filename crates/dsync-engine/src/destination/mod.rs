@@ -11,6 +11,7 @@ mod credit;
 mod delete;
 mod directory;
 mod files;
+mod holes;
 mod in_place;
 mod inbox;
 mod journal;

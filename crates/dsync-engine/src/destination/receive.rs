@@ -1,14 +1,19 @@
 //! One data lane at the destination: decompresses, writes, verifies, hands on to the committer.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
+use dsync_fs::StagedFile;
 use dsync_wire::{
     codec::decode_records,
     compress::{Packed, Unpacker},
     frame::DataReceiver,
     limits::MAX_RAW_FRAME,
     message::{Cause, DataMessage, EntryId, FileEnd, FileOutcome, Operation, Record, Segment},
+    options::WritePolicy,
     state::LaneInbox,
 };
 
@@ -64,6 +69,12 @@ impl Lane<'_> {
         match message {
             DataMessage::Batch(packed) => self.batch(&packed),
             DataMessage::Segment(header) => self.begin(&header),
+            DataMessage::Holes(holes) => {
+                if let Some((_, incoming)) = &mut self.segment {
+                    incoming.holes(&holes);
+                }
+                Ok(())
+            }
             DataMessage::Tokens(packed) => self.tokens(&packed),
             DataMessage::SegmentEnd { value } => self.end(value),
             DataMessage::FileEnd(end) => self.file_end(&end),
@@ -97,12 +108,22 @@ impl Lane<'_> {
         if dsync_delta::file_root(&self.site.session.key, &record.content) != root {
             return file.give_up_or_retry(self.site, Cause::ContentMismatch);
         }
-        let len = record.content.len() as u64;
-        let staged = in_place::create(self.site, &file, len).and_then(|staged| {
-            staged.write_all_at(0, &record.content)?;
-            if file.circumstances.in_place { staged.set_len(len).map(|()| staged) } else { Ok(staged) }
-        });
-        commit::submit(self.site, &file, staged, mtime)
+        commit::submit(self.site, &file, self.whole(&file, &record.content), mtime)
+    }
+
+    /// Writes a file whose whole content is here.
+    fn whole(&self, file: &Pending, content: &[u8]) -> io::Result<StagedFile> {
+        let (len, in_place) = (content.len() as u64, file.circumstances.in_place);
+        let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
+        let staged = in_place::create(self.site, file, len)?;
+        if in_place || sparse {
+            staged.set_len(len)?;
+        }
+        match sparse {
+            true => _ = staged.write_sparse_at(0, content, in_place || preallocate)?,
+            false => staged.write_all_at(0, content)?,
+        }
+        Ok(staged)
     }
 
     fn begin(&mut self, header: &Segment) -> Result<(), SyncError> {

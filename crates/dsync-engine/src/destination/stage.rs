@@ -6,6 +6,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -19,6 +20,7 @@ use dsync_wire::message::{Cause, EntryId, Operation, Segment, Timestamp};
 use super::{
     Site,
     files::{Basis, Pending},
+    holes::Holes,
     in_place::{self, Rewriting},
     journal::{Head, Journal},
     kept::{self, Part},
@@ -39,6 +41,8 @@ pub(super) struct Stage {
     basis: Option<Arc<Basis>>,
     /// The temporary began as a clone of the basis: what is at its place already is not written.
     cloned: bool,
+    /// Zeros are to be holes where the temporary has space already: they must be made.
+    punches: bool,
     /// What becomes of the old file, when it is written itself.
     rewriting: Option<Mutex<Rewriting>>,
     /// What copies count in.
@@ -87,14 +91,22 @@ pub(super) enum Taken {
 /// One segment on its way through a lane.
 pub(super) struct Incoming {
     pub(super) stage: Arc<Stage>,
-    /// What this segment adds to its file's.
-    rewriting: Rewriting,
     applier: Applier,
-    hasher: SegmentHasher,
+    work: Work,
     entry: EntryId,
     index: u64,
+    /// Where the segment begins.
+    start: u64,
     /// Reused for copies.
     buffer: Vec<u8>,
+}
+
+/// What is known of a segment and becomes of it.
+struct Work {
+    hasher: SegmentHasher,
+    holes: Holes,
+    /// What this segment adds to its file's.
+    rewriting: Rewriting,
 }
 
 impl Stage {
@@ -109,10 +121,23 @@ impl Stage {
         let Sources { basis, fine, clone, part } = sources;
         let part = part.filter(|part| part.head == head);
         let cloned = part.is_none() && clone.is_some();
-        let (done, staged, journal, broken) = match (part, clone) {
-            (Some(part), _) => (part.done, Some(part.file), Some(part.journal), None),
-            (None, Some(clone)) => (Runs::default(), Some(clone), None, None),
-            (None, None) => Self::begin(site, file, &head)?,
+        let writing = &site.policy.options.writing;
+        let beginning = match (part, clone) {
+            (Some(part), _) => Ok((part.done, part.file, Some(part.journal))),
+            (None, Some(clone)) => Ok((Runs::default(), clone, None)),
+            (None, None) => Self::begin(site, file, &head),
+        };
+        // At once: where a file grows as it is written, XFS reserves space ahead, over holes as well.
+        let sized = beginning.and_then(|(done, staged, journal)| {
+            staged.set_len(head.segments.file_len()).map(|()| (done, Some(staged), journal, None))
+        });
+        let (done, staged, journal, broken) = match sized {
+            Ok(sized) => sized,
+            Err(error) => {
+                let path = file.directory.path.join(&file.name);
+                let cause = site.cause_or_fatal(Operation::WriteFile, &path, error)?;
+                (Runs::default(), None, None, Some((Operation::WriteFile, cause)))
+            }
         };
         Ok(Self {
             file: RwLock::new(staged),
@@ -123,6 +148,7 @@ impl Stage {
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
             cloned,
+            punches: cloned || writing.sparse && writing.preallocate,
             rewriting: file.circumstances.in_place.then(Mutex::default),
             differs: AtomicBool::new(false),
             complete: Mutex::new(None),
@@ -131,21 +157,13 @@ impl Stage {
     }
 
     /// Makes the temporary, one to keep if that is possible.
-    fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> Result<Beginning, SyncError> {
+    fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> io::Result<Beginning> {
         if let Some(part) = Part::begin(site, file, head) {
-            return Ok((part.done, Some(part.file), Some(part.journal), None));
+            return Ok((part.done, part.file, Some(part.journal)));
         }
-        let create = |dir| in_place::create_beside(site, dir, file, head.segments.file_len());
-        let created = file.directory.dir.as_ref().map(create);
-        let (staged, broken) = match created.transpose() {
-            Ok(staged) => (staged, None),
-            Err(error) => {
-                let path = file.directory.path.join(&file.name);
-                let cause = site.cause_or_fatal(Operation::WriteFile, &path, error)?;
-                (None, Some((Operation::WriteFile, cause)))
-            }
-        };
-        Ok((Runs::default(), staged, None, broken))
+        let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
+        let staged = in_place::create_beside(site, dir, file, head.segments.file_len())?;
+        Ok((Runs::default(), staged, None))
     }
 
     /// Segments of one file agree on its state, its length and theirs.
@@ -175,8 +193,10 @@ impl Stage {
         }
         let applier = Applier::new(self.layout, segments, index, header.lead).map_err(protocol)?;
         let hasher = SegmentHasher::new(&site.session.key, segments, index).map_err(protocol)?;
-        let (stage, entry, rewriting) = (Arc::clone(self), header.entry, Rewriting::default());
-        Ok(Incoming { stage, rewriting, applier, hasher, entry, index, buffer: Vec::new() })
+        let holes = Holes::unsaid(site.policy.options.writing.sparse);
+        let work = Work { hasher, holes, rewriting: Rewriting::default() };
+        let (stage, entry, start) = (Arc::clone(self), header.entry, segments.range(index).start);
+        Ok(Incoming { stage, applier, work, entry, index, start, buffer: Vec::new() })
     }
 
     /// Judges the file, once everything is here; exactly one caller hears more than `Incomplete`.
@@ -198,13 +218,12 @@ impl Stage {
         *lock(&self.broken)
     }
 
-    /// The finished temporary with its length set, or the old file rewritten from it.
+    /// The finished temporary, or the old file rewritten from it.
     pub(super) fn take(&self, site: &Site<'_>, pending: &Pending) -> io::Result<Taken> {
         // Of a finished file nothing need be known.
         drop(lock(&self.journal).take());
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (Some(file), Some(mtime)) = (file, *lock(&self.complete)) else { return Ok(Taken::Nothing) };
-        let len = self.head.segments.file_len();
         if let Some(rewriting) = &self.rewriting
             && let Some(old) = in_place::open(site, pending)?
         {
@@ -212,10 +231,9 @@ impl Stage {
             if pending.basis_stamp().is_some_and(|signed| signed != now) {
                 return Ok(Taken::Stale);
             }
-            std::mem::take(&mut *lock(rewriting)).carry_out(&file, &old, len)?;
+            std::mem::take(&mut *lock(rewriting)).carry_out(&file, &old, self.head.segments.file_len())?;
             return Ok(Taken::File(old, mtime));
         }
-        file.set_len(len)?;
         Ok(Taken::File(file, mtime))
     }
 
@@ -246,58 +264,120 @@ impl Stage {
     }
 
     /// Carries out one step of a segment.
-    fn write(
-        &self,
-        step: &Step<'_>,
-        hasher: &mut SegmentHasher,
-        rewriting: &mut Rewriting,
-        buffer: &mut Vec<u8>,
-    ) -> io::Result<()> {
+    fn write(&self, step: &Step<'_>, work: &mut Work, buffer: &mut Vec<u8>) -> io::Result<()> {
         let guard = self.file.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file = guard.as_ref();
+        let Work { hasher, holes, rewriting } = work;
         match *step {
             Step::Write { offset, bytes } => {
                 hasher.update(bytes);
-                rewriting.literal(offset, bytes.len() as u64);
-                file.map_or(Ok(()), |file| file.write_all_at(offset, bytes))
+                holes.for_content(offset, bytes, |run, hole| {
+                    let (at, bytes) = (offset + run.start as u64, &bytes[run]);
+                    if hole {
+                        return self.leave_hole(file, rewriting, at..at + bytes.len() as u64);
+                    }
+                    rewriting.literal(at, bytes.len() as u64);
+                    file.map_or(Ok(()), |file| file.write_all_at(at, bytes))
+                })
             }
             Step::Zero { offset, len } => {
                 hasher.update_zeros(len);
-                rewriting.zero(offset, len);
-                match file {
-                    Some(file) if self.cloned => file.punch_hole(offset, len),
-                    // Left as a hole: the temporary has no bytes there yet.
-                    _ => Ok(()),
-                }
+                holes.for_zeros(offset..offset + len, |part, hole| match hole {
+                    true => self.leave_hole(file, rewriting, part),
+                    false => self.write_zeros(file, rewriting, part),
+                })
             }
             // Tokens tile the file, so nobody writes there: what is hashed is what stays.
             Step::Copy { basis_offset, offset, len } if self.cloned && basis_offset == offset => {
                 let read = |at, buffer: &mut [u8]| file.map_or(Ok(0), |file| file.read_full_at(at, buffer));
-                copy(read, |_, _| Ok(()), (offset, offset), len, hasher, buffer)
+                let write = |at, bytes: &[u8]| {
+                    holes.for_content(at, bytes, |run, hole| match (file, hole) {
+                        (Some(file), true) => file.punch_hole(at + run.start as u64, run.len() as u64),
+                        _ => Ok(()),
+                    })
+                };
+                copy(read, write, (offset, offset), len, hasher, buffer)
             }
             Step::Copy { basis_offset, offset, len } => {
                 let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
                 rewriting.copy(basis_offset, offset, len);
-                let write = |at, bytes: &[u8]| match file {
-                    // Hashed now; it is moved inside the old file at the end.
-                    Some(file) if self.rewriting.is_none() => file.write_all_at(at, bytes),
-                    _ => Ok(()),
-                };
+                let write = |at, bytes: &[u8]| self.write_copy(file, holes, rewriting, at, bytes);
                 let read = |at, buffer: &mut [u8]| basis.file.read_at(at, buffer);
                 copy(read, write, (basis_offset, offset), len, hasher, buffer)
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+
+    /// Writes bytes of the basis.
+    fn write_copy(
+        &self,
+        file: Option<&StagedFile>,
+        holes: &Holes,
+        rewriting: &mut Rewriting,
+        offset: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        holes.for_content(offset, bytes, |run, hole| {
+            let (at, bytes) = (offset + run.start as u64, &bytes[run]);
+            match (&self.rewriting, hole) {
+                // Hashed now; they are moved inside the old file at the end.
+                (Some(_), true) => rewriting.blank(at, bytes.len() as u64),
+                (Some(_), false) => {}
+                (None, true) => self.leave_hole(file, rewriting, at..at + bytes.len() as u64)?,
+                (None, false) => file.map_or(Ok(()), |file| file.write_all_at(at, bytes))?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Has a range of zeros be a hole.
+    fn leave_hole(
+        &self,
+        file: Option<&StagedFile>,
+        rewriting: &mut Rewriting,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let len = range.end - range.start;
+        rewriting.hole(range.start, len);
+        match file {
+            Some(file) if self.punches => file.punch_hole(range.start, len),
+            // The temporary has no bytes there yet.
+            _ => Ok(()),
+        }
+    }
+
+    /// Has a range of zeros be none.
+    fn write_zeros(
+        &self,
+        file: Option<&StagedFile>,
+        rewriting: &mut Rewriting,
+        range: Range<u64>,
+    ) -> io::Result<()> {
+        let len = range.end - range.start;
+        rewriting.zero(range.start, len);
+        match file {
+            // The old file is cleared there in its turn.
+            _ if self.rewriting.is_some() => Ok(()),
+            Some(file) if self.cloned => file.clear(range.start, len),
+            Some(file) => file.write_zeros(range.start, len),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Incoming {
+    /// Takes what the source says of its file's holes in the segment.
+    pub(super) fn holes(&mut self, holes: &[Range<u32>]) {
+        self.work.holes.say(self.start, holes);
+    }
+
     /// Applies a payload of whole tokens.
     pub(super) fn push(&mut self, site: &Site<'_>, file: &Pending, payload: &[u8]) -> Result<(), SyncError> {
         if self.stage.broken().is_some() {
             return Ok(());
         }
-        let Self { stage, rewriting, applier, hasher, buffer, .. } = self;
+        let Self { stage, work, applier, buffer, .. } = self;
         let (mut literal, mut matched, mut zero) = (0, 0, 0);
         let result = applier.push(payload, |step: Step<'_>| {
             match step {
@@ -306,7 +386,7 @@ impl Incoming {
                 Step::Zero { len, .. } => zero += len,
                 _ => {}
             }
-            stage.write(&step, hasher, rewriting, buffer)
+            stage.write(&step, work, buffer)
         });
         site.account.received(literal, matched, zero);
         match result {
@@ -331,13 +411,13 @@ impl Incoming {
     pub(super) fn end(self, theirs: Option<[u8; 32]>) -> Result<Arc<Stage>, SyncError> {
         let Some(theirs) = theirs else { return Ok(self.stage) };
         if let Some(rewriting) = &self.stage.rewriting {
-            lock(rewriting).append(self.rewriting);
+            lock(rewriting).append(self.work.rewriting);
         }
         let ours = match self.stage.broken() {
             Some(_) => None,
             None => {
                 self.applier.finish().map_err(protocol)?;
-                Some(self.hasher.finish().map_err(protocol)?.to_bytes())
+                Some(self.work.hasher.finish().map_err(protocol)?.to_bytes())
             }
         };
         if !self.stage.finish_segment(self.index, ours, &theirs) {
@@ -351,13 +431,13 @@ fn again(entry: EntryId, index: u64) -> SyncError {
     SyncError::Protocol { detail: format!("entry {}: segment {index} came twice", entry.0) }
 }
 
-/// What a stage begins with: finished segments, temporary, journal, what went wrong.
-type Beginning = (Runs, Option<StagedFile>, Option<Journal>, Option<(Operation, Cause)>);
+/// What a stage begins with: finished segments, temporary, journal.
+type Beginning = (Runs, StagedFile, Option<Journal>);
 
 /// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
 fn copy(
     read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
-    write: impl Fn(u64, &[u8]) -> io::Result<()>,
+    mut write: impl FnMut(u64, &[u8]) -> io::Result<()>,
     (mut from, mut to): (u64, u64),
     mut len: u64,
     hasher: &mut SegmentHasher,

@@ -1,6 +1,6 @@
 //! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
 
-use std::{sync::Arc, time::Instant};
+use std::{ops::Range, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use dsync_delta::{SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
@@ -44,7 +44,7 @@ pub(super) fn run(shared: &Shared<'_>, number: u8) -> Result<(), SyncError> {
     let mut lane = Lane { shared, out };
     while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt) {
         match work {
-            Work::Batch(requests) => lane.batch(&requests)?,
+            Work::Batch(requests) => lane.batch(requests)?,
             Work::Large(file) => lane.large(&file)?,
         }
     }
@@ -54,12 +54,16 @@ pub(super) fn run(shared: &Shared<'_>, number: u8) -> Result<(), SyncError> {
 }
 
 impl Lane<'_> {
-    /// Sends small files in one frame.
-    fn batch(&mut self, requests: &[Request]) -> Result<(), SyncError> {
+    /// Sends small files in one frame; those with holes by themselves.
+    fn batch(&mut self, requests: Vec<Request>) -> Result<(), SyncError> {
         let mut records = Vec::with_capacity(requests.len());
         let mut bytes = 0;
         for request in requests {
-            let record = self.record(request);
+            let keeps_holes = !self.shared.session.options.writing.sparse;
+            let Some(record) = self.record(&request, keeps_holes) else {
+                self.alone(request)?;
+                continue;
+            };
             bytes += record.content.len();
             records.push(record);
             // Files may have grown since they were listed.
@@ -79,15 +83,26 @@ impl Lane<'_> {
         self.out.packed(raw.into(), DataMessage::Batch)
     }
 
-    fn record(&self, request: &Request) -> Record {
-        let (outcome, content) = match read::whole(&request.listed) {
-            Ok(whole) => {
+    /// Sends a small file as a large one is: only segments tell of holes.
+    fn alone(&mut self, request: Request) -> Result<(), SyncError> {
+        let file = Arc::new(LargeFile::new(request));
+        while !file.is_exhausted() {
+            self.large(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Reads a small file; `None` for one with holes that are to be `kept`.
+    fn record(&self, request: &Request, kept: bool) -> Option<Record> {
+        let (outcome, content) = match read::whole(&request.listed, kept) {
+            Ok(None) => return None,
+            Ok(Some(whole)) => {
                 let root = dsync_delta::file_root(&self.shared.session.key, &whole.content);
                 (FileOutcome::Complete { mtime: whole.mtime, root }, whole.content)
             }
             Err(cause) => (FileOutcome::Failed { cause }, Vec::new()),
         };
-        Record { entry: request.entry, attempt: request.attempt, outcome, content: content.into() }
+        Some(Record { entry: request.entry, attempt: request.attempt, outcome, content: content.into() })
     }
 
     /// Sends the next segment of a large file, or its outcome.
@@ -95,8 +110,7 @@ impl Lane<'_> {
         match file.claim() {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
-                let record = self.record(&file.request);
-                self.send_records(&[record])?;
+                self.send_records(&Vec::from_iter(self.record(&file.request, false)))?;
             }
             Claim::Failed(cause) => self.end(&file.request, Err(cause))?,
             Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
@@ -167,7 +181,11 @@ impl Out<'_> {
         };
         let new = Positional(&opened.file);
         let key = &self.shared.session.key;
-        let mut sink = SegmentSink { out: self, header, encoder: TokenEncoder::new(), started: false };
+        let holes = match self.shared.session.options.writing.sparse {
+            true => Vec::new(),
+            false => opened.holes(index),
+        };
+        let mut sink = SegmentSink { out: self, header, holes, encoder: TokenEncoder::new(), started: false };
         let outcome = match (planned, &request.signature) {
             (Some(Planned { plan, fine: Some(fine) }), _) => {
                 plan.emit_refined(&fine, &new, &mut sink).map(|_| plan.outcome().value)
@@ -213,6 +231,7 @@ impl Out<'_> {
 struct SegmentSink<'a, 'b> {
     out: &'a mut Out<'b>,
     header: Segment,
+    holes: Vec<Range<u32>>,
     encoder: TokenEncoder,
     started: bool,
 }
@@ -223,7 +242,11 @@ impl TokenSink for SegmentSink<'_, '_> {
     fn start(&mut self, lead: u32) -> Result<(), SyncError> {
         self.header.lead = lead;
         self.started = true;
-        Ok(self.out.sender.send(&DataMessage::Segment(self.header))?)
+        self.out.sender.send(&DataMessage::Segment(self.header))?;
+        if self.holes.is_empty() {
+            return Ok(());
+        }
+        Ok(self.out.sender.send(&DataMessage::Holes(std::mem::take(&mut self.holes)))?)
     }
 
     fn token(&mut self, token: Token<'_>) -> Result<(), SyncError> {

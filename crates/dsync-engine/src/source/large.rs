@@ -20,7 +20,7 @@ use dsync_delta::{
 };
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
-    limits::MAX_SUMS,
+    limits::{MAX_HOLES, MAX_SUMS},
     message::{Cause, FileState, Timestamp},
 };
 
@@ -303,6 +303,14 @@ impl Claims {
 impl Opened {
     fn wants(&self, index: u64) -> bool {
         self.wanted.as_ref().is_none_or(|runs| runs.iter().any(|run| run.contains(&index)))
+    }
+
+    /// The holes of a segment, from its start on. Where the filesystem cannot tell there are none.
+    pub(super) fn holes(&self, index: u64) -> Vec<Range<u32>> {
+        let segment = self.segments.range(index);
+        let within = |at: u64| u32::try_from(at - segment.start).ok();
+        let holes = self.file.holes(segment.clone()).unwrap_or_default().into_iter();
+        holes.map_while(|hole| Some(within(hole.start)?..within(hole.end)?)).take(MAX_HOLES).collect()
     }
 
     /// The outcome after all segments were read.

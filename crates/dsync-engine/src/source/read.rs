@@ -22,10 +22,13 @@ pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
     listed.dir().open_source(listed.name()).map_err(|error| cause(&error))
 }
 
-/// Reads a small file whole, in one consistent state.
-pub(super) fn whole(listed: &Listed) -> Result<Whole, Cause> {
+/// Reads a small file whole, in one consistent state; `None` for one with holes that are to be `kept`.
+pub(super) fn whole(listed: &Listed, kept: bool) -> Result<Option<Whole>, Cause> {
     for _ in 0..READ_ATTEMPTS {
         let file = open(listed)?;
+        if kept && file.has_holes() {
+            return Ok(None);
+        }
         let stamp = file.stamp();
         if !timestamp(stamp.mtime).is_valid() {
             return Err(Cause::Unrepresentable);
@@ -38,7 +41,7 @@ pub(super) fn whole(listed: &Listed) -> Result<Whole, Cause> {
         let read = file.read_full_at(0, &mut content).map_err(|error| cause(&error))?;
         let after = file.restamp().map_err(|error| cause(&error))?;
         if read == size && after == stamp {
-            return Ok(Whole { content, mtime: timestamp(stamp.mtime) });
+            return Ok(Some(Whole { content, mtime: timestamp(stamp.mtime) }));
         }
     }
     Err(Cause::Changed)

@@ -1,12 +1,14 @@
 //! Payloads of data lanes.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::{account, packed, reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     kind::Kind,
-    limits::{MAX_BLOCK_LEN, MAX_DATA_LANES, MAX_FILE_LEN, MAX_SEGMENT_LOG2, MIN_SEGMENT_LOG2},
+    limits::{MAX_BLOCK_LEN, MAX_DATA_LANES, MAX_FILE_LEN, MAX_HOLES, MAX_SEGMENT_LOG2, MIN_SEGMENT_LOG2},
     message::{DataMessage, FileEnd, FileState, Segment},
 };
 
@@ -54,6 +56,17 @@ pub(super) fn encode<'a>(
                 }
             }
         }
+        DataMessage::Holes(holes) => {
+            w.valid(!holes.is_empty(), "number of holes")?;
+            w.count(holes.len(), MAX_HOLES, "number of holes")?;
+            let mut at = 0;
+            for hole in holes {
+                w.valid(hole.start >= at && hole.end > hole.start && hole.end <= LONGEST_SEGMENT, "hole")?;
+                w.u32(hole.start - at);
+                w.u32(hole.end - hole.start);
+                at = hole.end;
+            }
+        }
         DataMessage::LaneEnd => {}
     }
     Ok(None)
@@ -84,6 +97,7 @@ pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataM
             DataMessage::FileEnd(FileEnd { entry, attempt, outcome })
         }
         Kind::LANE_END => DataMessage::LaneEnd,
+        Kind::HOLES => DataMessage::Holes(decode_holes(r)?),
         _ => return Ok(None),
     }))
 }
@@ -107,6 +121,27 @@ fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, DecodeError> {
     Err(DecodeError::SegmentRange { entry, index, length_log2, file_len })
 }
 
+fn decode_holes(r: &mut Reader<'_>) -> Result<Vec<Range<u32>>, DecodeError> {
+    let offset = r.offset();
+    let count = r.count(MAX_HOLES, 2, "number of holes")?;
+    if count == 0 {
+        return Err(r.value(0, offset, "number of holes"));
+    }
+    let mut holes = Vec::with_capacity(count);
+    let mut at = 0_u32;
+    for _ in 0..count {
+        let offset = r.offset();
+        let (gap, len) = (r.u32("hole")?, r.u32("hole")?);
+        let hole = at.checked_add(gap).and_then(|start| Some(start..start.checked_add(len)?));
+        let Some(hole) = hole.filter(|hole| !hole.is_empty() && hole.end <= LONGEST_SEGMENT) else {
+            return Err(r.value(len.into(), offset, "hole"));
+        };
+        at = hole.end;
+        holes.push(hole);
+    }
+    Ok(holes)
+}
+
 /// True when a segment has a known length, begins inside its file (an empty file has one empty segment)
 /// and its lead is shorter than any block and does not reach before the file.
 fn lies_in_file(segment: &Segment) -> bool {
@@ -118,3 +153,6 @@ fn lies_in_file(segment: &Segment) -> bool {
     // An index below the count cannot overflow here.
     index < count && lead < MAX_BLOCK_LEN && u64::from(lead) <= index << length_log2
 }
+
+/// Bytes of the longest segment.
+const LONGEST_SEGMENT: u32 = 1 << MAX_SEGMENT_LOG2;

@@ -83,6 +83,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_TIMESTAMP_SECONDS,
         MIN_SEGMENT_LOG2,
         MAX_SEGMENT_LOG2,
+        MAX_HOLES,
         MAX_ZSTD_LEVEL,
         MAX_BOOTSTRAP,
         MAX_SERVER_ADDRESSES,

@@ -97,6 +97,8 @@ fn a_data_lane_begins_with_its_number_and_keeps_segments_whole() {
     inbox.check(&DataMessage::LaneStart { lane: 15 }).unwrap();
     data_matrix(&inbox, State::Lane, &[Kind::BATCH, Kind::SEGMENT, Kind::FILE_END, Kind::LANE_END]);
     inbox.check(&DataMessage::Segment(samples::segment())).unwrap();
+    data_matrix(&inbox, State::SegmentStart, &[Kind::HOLES, Kind::TOKENS, Kind::SEGMENT_END]);
+    inbox.check(&DataMessage::Holes(vec![0..4096, 8192..8193])).unwrap();
     data_matrix(&inbox, State::Segment, &[Kind::TOKENS, Kind::SEGMENT_END]);
     inbox.check(&DataMessage::SegmentEnd { value: None }).unwrap();
     assert!(!inbox.is_over());

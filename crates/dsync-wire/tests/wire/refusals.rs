@@ -346,6 +346,22 @@ fn segments_lie_in_their_files() {
 }
 
 #[test]
+fn holes_are_in_order_and_in_a_segment() {
+    // Count, then distance and length of each.
+    let holes = |numbers: &[u64]| {
+        let payload: Vec<u8> = numbers.iter().flat_map(|&number| leb(number)).collect();
+        codec::decode_data(Kind::HOLES, &payload.into(), 5).map_err(|error| error.to_string())
+    };
+    assert!(holes(&[2, 0, 1, 0, (1 << 26) - 1]).is_ok());
+    let refused = |len| Err(format!("message Holes: hole has no meaning for value {len} (offset 6)"));
+    assert_eq!(holes(&[1, 0, 0]), refused(0));
+    assert_eq!(holes(&[1, 1, 1 << 26]), refused(1 << 26));
+    assert_eq!(holes(&[1, u64::from(u32::MAX), 1]), refused(1));
+    assert!(holes(&[0]).is_err());
+    assert!(holes(&[16_385]).unwrap_err().contains("exceeds the limit 16384"));
+}
+
+#[test]
 fn counts_and_lengths_are_checked_before_memory_is_taken() {
     let huge = leb(u64::MAX);
     for (kind, prefix) in [

@@ -83,6 +83,7 @@ pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
         ),
         ("tokens-zstd", M::Tokens(packed(Codec::Zstd, 32, &ZSTD_OF_32_A))),
         ("segment", M::Segment(segment())),
+        ("holes", M::Holes(vec![0..4096, 5000..6000, 6000..1 << 26])),
         ("segment-end", M::SegmentEnd { value: Some([4; 32]) }),
         ("segment-end-unread", M::SegmentEnd { value: None }),
         ("file-end", M::FileEnd(FileEnd { entry: EntryId(9), attempt: 1, outcome: complete })),
@@ -226,6 +227,7 @@ fn start_source() -> Start {
             writing: WritePolicy {
                 inplace: true,
                 preallocate: true,
+                sparse: true,
                 backup: Some(Backup { dir: Some(b"../old".to_vec()), suffix: Vec::new() }),
                 alternates: Some(Alternates {
                     way: AlternateUse::Link,

@@ -1,6 +1,6 @@
 //! Any message, for property tests.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, FileRoot, SumsFormat};
@@ -83,6 +83,7 @@ pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
         packed().prop_map(M::Batch),
         packed().prop_map(M::Tokens),
         segment().prop_map(M::Segment),
+        holes().prop_map(M::Holes),
         any::<Option<[u8; 32]>>().prop_map(|value| M::SegmentEnd { value }),
         (entry_id(), any::<u8>(), ending()).prop_map(|(entry, attempt, outcome)| M::FileEnd(FileEnd {
             entry,
@@ -135,6 +136,18 @@ fn format() -> impl Strategy<Value = SumsFormat> {
 fn packed() -> impl Strategy<Value = Packed> {
     let effort = select(vec![Effort::Raw, Effort::Lz4, Effort::Zstd(1), Effort::Zstd(3)]);
     (content(), effort).prop_map(|(raw, effort)| Packer::new().pack(raw.into(), effort))
+}
+
+fn holes() -> impl Strategy<Value = Vec<Range<u32>>> {
+    vec((0..2000_u32, 1..2000_u32), 1..20).prop_map(|runs| {
+        let mut at = 0;
+        let hole = |(gap, len)| {
+            let start = at + gap;
+            at = start + len;
+            start..at
+        };
+        runs.into_iter().map(hole).collect()
+    })
 }
 
 fn segment() -> impl Strategy<Value = Segment> {
@@ -277,10 +290,11 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
         .prop_map(|(dir, suffix)| Backup { dir, suffix: suffix.into_bytes() });
     let way = select(vec![AlternateUse::Compare, AlternateUse::Copy, AlternateUse::Link]);
     let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
-    (any::<[bool; 2]>(), option::of(backup), option::of(alternates)).prop_map(
-        |([inplace, preallocate], backup, alternates)| WritePolicy {
+    (any::<[bool; 3]>(), option::of(backup), option::of(alternates)).prop_map(
+        |([inplace, preallocate, sparse], backup, alternates)| WritePolicy {
             inplace,
             preallocate,
+            sparse,
             backup,
             alternates,
         },
