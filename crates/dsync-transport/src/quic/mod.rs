@@ -8,7 +8,7 @@ mod congestion;
 pub(crate) mod handshake;
 mod settings;
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration};
 
 use bytes::Bytes;
 use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
@@ -71,7 +71,8 @@ impl Link for QuicLink {
     }
 
     fn data_lanes(&self) -> usize {
-        DATA_LANES
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        data_lanes(self.shared.connection.rtt(), cores)
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {
@@ -216,8 +217,24 @@ pub(crate) fn link_error(error: ConnectionError) -> LinkError {
 /// The peer dropped its half of a lane.
 const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
 
-/// Streams that fill a long path: 16 windows of 1.75 MiB hold 28 MiB, twice what 1 Gbit/s at 100 ms holds.
-const DATA_LANES: usize = 16;
+/// Lanes for a path of this round trip: enough for their windows to hold 10 Gbit/s of it, and one for each core.
+///
+/// More of them would be no faster and cost both ends processor time: quinn gives streams turns packet by
+/// packet, so each reader is woken for less at a time.
+fn data_lanes(round_trip: Duration, cores: usize) -> usize {
+    let in_flight = round_trip.as_micros().saturating_mul(FULL_RATE);
+    let windows = usize::try_from(in_flight.div_ceil(settings::STREAM_WINDOW.into())).unwrap_or(usize::MAX);
+    windows.max(cores.min(CORE_LANES)).clamp(MIN_LANES, MAX_LANES)
+}
+
+/// Bytes per microsecond that lanes are opened for: 10 Gbit/s.
+const FULL_RATE: u128 = 1250;
+/// Data lanes at the least: while one waits for its disk another goes on.
+const MIN_LANES: usize = 4;
+/// Data lanes for the sake of cores at the most.
+const CORE_LANES: usize = 8;
+/// Data lanes at the most, from a round trip of 16 ms on: 16 windows hold 1.6 times what 1 Gbit/s at 100 ms does.
+const MAX_LANES: usize = 16;
 /// Bytes per write: quinn keeps a piece in memory, and in its send window, until all of it is acknowledged.
 const CHUNK: usize = 256 << 10;
 /// How long a dropped link keeps its socket so that its last packet leaves.

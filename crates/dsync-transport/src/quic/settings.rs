@@ -131,7 +131,7 @@ const MAX_LANES: u8 = 72;
 /// this are 1.6 times the 12.5 MB of 1 Gbit/s at 100 ms. With 1 % lost there, lanes stand still now and then for
 /// want of window (775 Mbit/s in the simulator); 1.75 MiB would mend that, but costs a receiver of many small
 /// files another 10 MB of memory: 106 MB in all.
-const STREAM_WINDOW: u32 = 5 << 18;
+pub(super) const STREAM_WINDOW: u32 = 5 << 18;
 /// Bytes in flight or unread per connection: 17 full streams (16 data lanes and the control lane), so that
 /// unread data lanes never starve the control lane. With a slow disk behind it all of it is memory: a tree of
 /// 53,000 small files cost its receiver 99 MB at 38 MiB, and 85 MB at 20 MiB.
