@@ -37,10 +37,16 @@ fn blocked_udp_never_arrives_and_the_run_does() {
     let lab = needs_lab!(Path::named("hotel").expect("a named path"));
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
-    let run = lab.sshd().run(Via::Auto).within(lab.near()).arg("-a").arg(slash(&scratch.src()));
-    let _ = run.arg(lab.sshd().operand(scratch.dst())).run().expect_code(0);
+    let run = lab.sshd().run(Via::Auto).within(lab.near()).arg("-av").arg(slash(&scratch.src()));
+    let outcome = run.arg(lab.sshd().operand(scratch.dst())).run().expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert!(lab.counts()[0].blocked > 0, "{:?}", lab.counts());
+    // TCP has shown how short the path is: nobody waits for UDP for long.
+    let text = outcome.stdout_text();
+    assert!(
+        text.contains("over tls (no answer on UDP 10.77.0.2:") && text.contains("within 0.5 s)"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub struct ConnectOptions {
     /// as 3 s. Default 60 s.
     pub idle_timeout: Duration,
     /// How long to wait for an answer over UDP and TCP. Default 1.5 s; more than 10 s counts as 10 s, because
-    /// the remote side waits 30 s for what comes of it.
+    /// the remote side waits 30 s for what comes of it. Where the choice is free and TCP has answered, UDP has six
+    /// round trips, and half a second at least, until TCP is tried as well.
     pub port_wait: Duration,
     /// How long the remote shell may take until the remote dsync answers. Default 300 s: a person may be
     /// typing a password, so it is longer than the 127 s in which Linux gives up connecting and the
@@ -387,7 +388,7 @@ const COMMAND_NOT_FOUND: i32 = 127;
 /// How long a shell whose output ended may take to end.
 const EXIT_TIME: Duration = Duration::from_secs(2);
 /// Twice this, for TCP after UDP, lies within the server's window of 30 s.
-const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of unexpected text that are looked at.

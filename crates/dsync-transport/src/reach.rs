@@ -3,21 +3,25 @@
 //! The rule of `--transport=auto`. The remote end has opened a UDP and a TCP port. The cheapest probe there is
 //! comes first: a TCP connection, whose time is the round trip, as the peer's system answers it by itself. Below
 //! 2 ms it becomes the link, because TCP needs a fraction of QUIC's processor time and loses nothing on such a
-//! path. Otherwise QUIC is tried; without an answer over UDP in time the TCP connection is taken after all, and
-//! without one over TCP either the ssh pipe, which is there anyway.
+//! path. Otherwise QUIC is tried; without an answer over UDP within six round trips, and half a second at least, the
+//! TCP connection is tried as well and the first of the two is taken. Where TCP does not answer either, it is the ssh
+//! pipe, which is there anyway.
 
 use std::{
     net::{IpAddr, SocketAddr},
+    num::NonZeroU16,
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
 
 use dsync_wire::bootstrap::ServerBootstrap;
 use quinn::{Connection, Endpoint};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{
     AddressFamily, ConnectError, TransportChoice,
+    connect::LONGEST_PORT_WAIT,
     quic::{self, handshake::Dialer},
     race::{Addresses, DialError},
     tls::{
@@ -51,7 +55,7 @@ impl Reach {
     ) -> Result<(Reached, Option<String>), CarrierFailure> {
         Ok(match choice {
             TransportChoice::Ssh => (Reached::Pipe, None),
-            TransportChoice::Quic => (self.quic().await?, None),
+            TransportChoice::Quic => (self.quic(self.wait).await?, None),
             TransportChoice::Tls => (self.tls(self.probe().await?).await?, None),
             TransportChoice::Auto => {
                 let (reached, reason) = self.choose().await;
@@ -61,14 +65,14 @@ impl Reach {
     }
 
     async fn choose(&self) -> (Reached, String) {
-        let probe = self.probe();
-        tokio::pin!(probe);
+        let began = Instant::now();
+        let mut probe = pin!(self.probe());
         let mut probed = tokio::select! {
             outcome = &mut probe => Some(outcome),
             () = sleep(HEAD_START) => None,
         };
-        let quic = self.quic();
-        tokio::pin!(quic);
+        // How long it may take is seen below, when the round trip is known.
+        let mut quic = pin!(self.quic(LONGEST_PORT_WAIT));
         let udp = loop {
             if let Some(Ok(near)) = probed.take_if(|outcome| outcome.as_ref().is_ok_and(Probe::is_near)) {
                 let reason = round_trip(&near);
@@ -77,9 +81,20 @@ impl Reach {
                     Err(failure) => probed = Some(Err(failure)),
                 }
             }
+            let patience = match &probed {
+                Some(Ok(probe)) => patience(probe.round_trip),
+                _ => self.wait,
+            };
             tokio::select! {
-                outcome = &mut quic => break outcome,
+                outcome = &mut quic => break outcome.map_err(|failure| failure.in_words(self.wait)),
                 outcome = &mut probe, if probed.is_none() => probed = Some(outcome),
+                () = sleep_until(began + patience) => match probed.take() {
+                    Some(Ok(probe)) => return self.race(quic, probe, patience).await,
+                    outcome => {
+                        probed = outcome;
+                        break Err(self.udp_silence().in_words(patience));
+                    }
+                },
             }
         };
         let udp = match udp {
@@ -90,7 +105,7 @@ impl Reach {
                 };
                 return (reached, reason);
             }
-            Err(failure) => failure.in_words(self.wait),
+            Err(udp) => udp,
         };
         let probed = match probed {
             Some(outcome) => outcome,
@@ -106,7 +121,47 @@ impl Reach {
         }
     }
 
-    async fn quic(&self) -> Result<Reached, CarrierFailure> {
+    /// TCP has answered, and UDP should have by now: whichever comes first. A remote end that is only busy still
+    /// gets its QUIC, which began earlier.
+    async fn race(
+        &self,
+        mut quic: Pin<&mut impl Future<Output = Result<Reached, CarrierFailure>>>,
+        probe: Probe,
+        patience: Duration,
+    ) -> (Reached, String) {
+        let reason = round_trip(&probe);
+        let mut tls = pin!(self.tls(probe));
+        let mut refused = None;
+        let tls = loop {
+            tokio::select! {
+                outcome = &mut quic, if refused.is_none() => match outcome {
+                    Ok(reached) => return (reached, reason),
+                    Err(failure) => refused = Some(failure.in_words(patience)),
+                },
+                outcome = &mut tls => break outcome,
+            }
+        };
+        let tls = match tls {
+            Ok(reached) => {
+                return (reached, refused.unwrap_or_else(|| self.udp_silence().in_words(patience)));
+            }
+            Err(failure) => failure.in_words(self.wait),
+        };
+        if refused.is_none()
+            && let Ok(Ok(reached)) = timeout(self.wait, quic).await
+        {
+            return (reached, reason);
+        }
+        let udp = refused.unwrap_or_else(|| self.udp_silence().in_words(patience + self.wait));
+        (Reached::Pipe, format!("{udp}; {tls}"))
+    }
+
+    fn udp_silence(&self) -> CarrierFailure {
+        let port = self.server.udp_port.map_or(0, NonZeroU16::get);
+        self.failure(UDP, port, DialError::NoAnswer)
+    }
+
+    async fn quic(&self, wait: Duration) -> Result<Reached, CarrierFailure> {
         let port = self.server.udp_port.ok_or_else(|| CarrierFailure::no_port(UDP))?.get();
         let Credentials { identity, server, token, idle_timeout } = &*self.credentials;
         let dialer = Dialer {
@@ -115,7 +170,7 @@ impl Reach {
             token: token.clone(),
             idle_timeout: *idle_timeout,
         };
-        let dialed = quic::handshake::dial(dialer, self.addresses(port), self.wait).await;
+        let dialed = quic::handshake::dial(dialer, self.addresses(port), wait).await;
         let (connection, endpoint) = dialed.map_err(|error| self.failure(UDP, port, error))?;
         Ok(Reached::Quic(connection, endpoint))
     }
@@ -214,7 +269,15 @@ impl CarrierFailure {
     }
 }
 
+/// How long UDP may be silent on a path of this round trip. A handshake takes two, and its first packet is sent
+/// again three hundred milliseconds after it was lost.
+fn patience(round_trip: Duration) -> Duration {
+    (6 * round_trip).clamp(LEAST_PATIENCE, LONGEST_PORT_WAIT)
+}
+
 const UDP: &str = "UDP";
 const TCP: &str = "TCP";
 /// How long the TCP probe runs alone: a peer that is near has answered by then.
 const HEAD_START: Duration = Duration::from_millis(5);
+/// Where UDP is blocked each run waits for so long.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);

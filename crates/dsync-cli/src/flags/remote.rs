@@ -32,8 +32,8 @@ pub(crate) struct Remote {
     /// What carries the data: auto, quic, tls or ssh
     ///
     /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise; without an answer
-    /// over UDP within 1.5 seconds TLS, and without one over TCP either the ssh connection itself. The summary says
-    /// which it was, and why.
+    /// over UDP within six round trips, and half a second at least, TLS, and without one over TCP either, within 1.5
+    /// seconds, the ssh connection itself. The summary says which it was, and why.
     #[arg(
         long,
         value_name = "CARRIER",

@@ -31,6 +31,7 @@ pub(crate) fn transport(idle_timeout: Duration, peer: Option<IpAddr>) -> Arc<Tra
         .send_window(SEND_WINDOW)
         .datagram_receive_buffer_size(None)
         .congestion_controller_factory(Arc::new(BulkControl))
+        .initial_rtt(INITIAL_RTT)
         .mtu_discovery_config(Some(mtu))
         // The clamp keeps it far inside a VarInt, so the fallback is never used.
         .max_idle_timeout(IdleTimeout::try_from(idle_timeout).ok())
@@ -155,6 +156,9 @@ const UDP_BUFFER: usize = 4 << 20;
 const MAX_INCOMING: usize = 16;
 /// Bytes that each of them may buffer. quinn's default is 10 MiB.
 const INCOMING_BUFFER: u64 = 64 << 10;
+/// The round trip that is assumed before one is measured; after three of them a packet of the handshake that was
+/// lost is sent again. RFC 9002, section 6.2.2, says 333 ms, and a second is long where TLS would be taken meanwhile.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Time without a packet after which one is sent: keeps NAT entries alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
