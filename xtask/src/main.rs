@@ -53,6 +53,11 @@ const VERBS: &[Verb] = &[
         help: "dsync beside rsync, scp, tar and others, in a lab [--help]",
         run: rivals::run,
     },
+    Verb {
+        name: "lab-figures",
+        help: "what has to hold on the lab's paths, each row beside its bar [NAMES]",
+        run: rivals::figures,
+    },
 ];
 
 fn main() -> ExitCode {

@@ -1,4 +1,6 @@
-//! `cargo xtask rivals`: builds what is measured, then runs the race of the tests package.
+//! `cargo xtask rivals` and `lab-figures`: build what is measured, then run the race of the tests package.
+
+use std::process::Command;
 
 use crate::{
     error::TaskError,
@@ -11,6 +13,33 @@ use crate::{
 /// # Errors
 /// Those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
+    run_command(prepare()?.args(args))
+}
+
+/// Measures the rows of the lab that have a bar; `$LAB_PUMP` sends from memory to memory, else the example is built
+/// for release.
+///
+/// # Errors
+/// Those of the commands.
+pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
+    let mut race = prepare()?;
+    if std::env::var_os("LAB_PUMP").is_none() {
+        run_command(&mut cargo(&[
+            "build",
+            "--locked",
+            "--release",
+            "-p",
+            "dsync-transport",
+            "--example",
+            "pump",
+        ]))?;
+        race.env("LAB_PUMP", root().join("target/release/examples/pump"));
+    }
+    run_command(race.arg("--bars").args(args))
+}
+
+/// The race with what it measures.
+fn prepare() -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
     run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "rivals"]))?;
     let mut race = command(&root().join("target/debug/rivals").display().to_string(), &[]);
@@ -18,5 +47,5 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         run_command(&mut cargo(&["build", "--locked", "--release", "-p", "dsync-cli"]))?;
         race.env("DSYNC_BIN", root().join("target/release/dsync"));
     }
-    run_command(race.args(args))
+    Ok(race)
 }

@@ -18,6 +18,8 @@ pub(crate) enum Input {
     Many,
     /// A tree of small files.
     Small,
+    /// 3,000 small files in 30 directories, 16 kB each on average.
+    Few,
     /// The same tree, already there.
     Unchanged,
     /// Log text in one file: lz4 makes about a third of it.
@@ -32,11 +34,12 @@ pub(crate) enum Input {
 
 impl Input {
     /// All of them, in the order of the race.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::One,
         Self::Many,
         Self::Log,
         Self::Holes,
+        Self::Few,
         Self::Small,
         Self::Unchanged,
         Self::Dump,
@@ -49,6 +52,7 @@ impl Input {
             Self::One => "one",
             Self::Many => "many",
             Self::Small => "small",
+            Self::Few => "few",
             Self::Unchanged => "unchanged",
             Self::Log => "log",
             Self::Holes => "holes",
@@ -63,6 +67,7 @@ impl Input {
             Self::One => "first copy of one incompressible file",
             Self::Many => "first copy of files of 1 MiB, incompressible",
             Self::Small => "first copy of a tree of small files",
+            Self::Few => "first copy of 3,000 small files, incompressible",
             Self::Unchanged => "second run on a tree of small files",
             Self::Log => "first copy of log text in one file",
             Self::Holes => "first copy of database logs, two thirds of them holes",
@@ -102,6 +107,7 @@ impl Input {
                     copy(&source, &dir.join("old"));
                 }
             }
+            Self::Few => made_tree(30, 3000, 32_000).plant(&source),
             Self::Log => {
                 fs::create_dir(&source).expect("the source");
                 write_text(&source.join("large"), mib << 20, &log_line, None);
@@ -159,12 +165,18 @@ fn small_tree(dir: &Path) -> PathBuf {
         .into_iter()
         .find(|path| path.is_absolute() && path.is_dir() && survey(path).len() >= 50_000);
     found.unwrap_or_else(|| {
-        let dirs = (0..500).map(|index| Node::dir(format!("d{index}")));
-        let files = (0..55_000_u64)
-            .map(|index| Node::file(format!("d{}/f{index}", index % 500), index, index * 31 % 12_000));
-        Tree::of(dirs.chain(files)).plant(&dir.join("made"));
+        made_tree(500, 55_000, 12_000).plant(&dir.join("made"));
         dir.join("made")
     })
+}
+
+/// Files of up to `longest` bytes, evenly over some directories.
+fn made_tree(dirs: u64, files: u64, longest: u64) -> Tree {
+    let nodes = (0..dirs).map(|index| Node::dir(format!("d{index}")));
+    let files = (0..files).map(|index| {
+        Node::file(format!("d{}/f{index}", index % dirs), figures(index)[0], index * 31 % longest)
+    });
+    Tree::of(nodes.chain(files))
 }
 
 /// Writes lines up to a length, and so many more of other lines evenly between them.

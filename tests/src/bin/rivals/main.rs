@@ -7,7 +7,10 @@
 //! hits all of them. A row gives the median wall time of the rounds, the processor time of each end (ssh and sshd
 //! included), the bytes that crossed the path, headers included, and the largest process of each end
 //! that is not ssh itself. Results are checked; what is missing or fails is a row that says so.
+//!
+//! `--bars` (`cargo xtask lab-figures`) measures what has to hold instead: see `bars.rs`.
 
+mod bars;
 mod input;
 mod meter;
 mod plot;
@@ -40,7 +43,13 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let Some(options) = parse(std::env::args().skip(1)) else {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((flag, rest)) = args.split_first()
+        && flag == "--bars"
+    {
+        return bars::run(rest);
+    }
+    let Some(options) = parse(args.into_iter()) else {
         eprintln!(
             "usage: cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs NAMES]\n  \
              [--tools NAMES] [--write (to docs/)] [--install (what is missing, then end)]"

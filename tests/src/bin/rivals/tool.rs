@@ -234,7 +234,7 @@ impl Tool {
         match self.can {
             Can::Update => true,
             Can::Trees => !input.needs_basis(),
-            Can::Files => !input.needs_basis() && input != Input::Small,
+            Can::Files => !input.needs_basis() && !matches!(input, Input::Small | Input::Few),
             Can::OneFile => matches!(input, Input::One | Input::Log),
             Can::OneFileNear => near && matches!(input, Input::One | Input::Log),
         }
