@@ -5,6 +5,7 @@
 //! [`is_temp_name`] knows, for the next run to remove.
 
 use std::{
+    cell::RefCell,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
@@ -400,12 +401,35 @@ pub(crate) fn is_hex_name(prefix: &[u8], name: &[u8]) -> bool {
 /// # Errors
 /// What the system says when it has no random numbers.
 pub fn temp_name() -> io::Result<Component> {
-    let mut random = [0u8; HEX_DIGITS / 2];
-    let mut filled = 0;
-    while filled < random.len() {
-        filled += retry(|| getrandom(&mut random[filled..], GetRandomFlags::empty()))?;
+    hex_name(TEMP_PREFIX, RANDOM.with_borrow_mut(RandomPool::take)?)
+}
+
+/// Random bytes that a thread asked the kernel for at once: the call costs as much for many names as for one.
+struct RandomPool {
+    bytes: [u8; RANDOM_NAMES * HEX_DIGITS / 2],
+    used: usize,
+}
+
+impl RandomPool {
+    const EMPTY: Self = Self { bytes: [0; RANDOM_NAMES * HEX_DIGITS / 2], used: RANDOM_NAMES };
+
+    /// Bytes that nobody was given before.
+    fn take(&mut self) -> io::Result<[u8; HEX_DIGITS / 2]> {
+        if self.used == RANDOM_NAMES {
+            let mut filled = 0;
+            while filled < self.bytes.len() {
+                filled += retry(|| getrandom(&mut self.bytes[filled..], GetRandomFlags::empty()))?;
+            }
+            self.used = 0;
+        }
+        let (names, _) = self.bytes.as_chunks();
+        self.used += 1;
+        names.get(self.used - 1).copied().ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
-    hex_name(TEMP_PREFIX, random)
+}
+
+thread_local! {
+    static RANDOM: RefCell<RandomPool> = const { RefCell::new(RandomPool::EMPTY) };
 }
 
 /// A prefix and 16 bytes in hexadecimal digits.
@@ -423,3 +447,27 @@ pub(crate) fn hex_name(prefix: &[u8], bytes: [u8; HEX_DIGITS / 2]) -> io::Result
 const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
 
 const HEX_DIGITS: usize = 32;
+/// Names of one call to the kernel's generator.
+const RANDOM_NAMES: usize = 64;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_temporary_names_are_equal_in_any_thread() {
+        let names = || (0..5 * RANDOM_NAMES).map(|_| temp_name()).collect::<io::Result<Vec<_>>>();
+        let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(names)).collect();
+        let mut seen = HashSet::new();
+        for thread in threads {
+            for name in thread.join().unwrap().unwrap() {
+                assert!(is_temp_name(name.as_bytes()));
+                assert!(seen.insert(name.as_bytes().to_vec()), "a name came twice");
+            }
+        }
+        assert_eq!(seen.len(), 15 * RANDOM_NAMES);
+    }
+}
