@@ -216,6 +216,8 @@ struct QueueState {
     finished: bool,
     /// The link was closed, the reader was dropped, or the writer was dropped unfinished.
     closed: bool,
+    /// Threads that wait: telling nobody would cost a system call for each frame.
+    waiting: usize,
 }
 
 impl Queue {
@@ -223,12 +225,29 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for a change.
+    fn wait<'a>(&'a self, mut state: MutexGuard<'a, QueueState>) -> MutexGuard<'a, QueueState> {
+        state.waiting += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting -= 1;
+        state
+    }
+
+    /// Tells those who wait of a change.
+    fn tell(&self, state: MutexGuard<'_, QueueState>) {
+        let waiting = state.waiting > 0;
+        drop(state);
+        if waiting {
+            self.changed.notify_all();
+        }
+    }
+
     /// Moves as much of `data` into the queue as there is room for, waiting for some; how much it was,
     /// or `None` when nobody will read it.
     fn push(&self, data: &mut Bytes) -> Option<usize> {
         let mut state = self.lock();
         while !state.closed && !state.finished && state.queued_bytes >= QUEUE_BYTES {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state);
         }
         if state.closed || state.finished {
             return None;
@@ -236,8 +255,7 @@ impl Queue {
         let count = data.len().min(QUEUE_BYTES - state.queued_bytes);
         state.queued_bytes += count;
         state.data.push_back(data.split_to(count));
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
         Some(count)
     }
 
@@ -250,14 +268,13 @@ impl Queue {
             }
             if let Some(data) = state.data.pop_front() {
                 state.queued_bytes -= data.len();
-                drop(state);
-                self.changed.notify_all();
+                self.tell(state);
                 return Some(Some(data));
             }
             if state.finished {
                 return Some(None);
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state);
         }
     }
 
@@ -271,8 +288,7 @@ impl Queue {
             return false;
         }
         state.finished = true;
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
         true
     }
 
@@ -287,8 +303,7 @@ impl Queue {
         state.closed = true;
         state.data = VecDeque::new();
         state.queued_bytes = 0;
-        drop(state);
-        self.changed.notify_all();
+        self.tell(state);
     }
 }
 

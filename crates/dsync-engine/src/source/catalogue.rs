@@ -36,6 +36,8 @@ struct State {
     firsts: HashMap<u64, (Option<u64>, usize)>,
     next_part: u64,
     entries: usize,
+    /// The lister waits for room: telling nobody would cost a system call for each message.
+    waiting: bool,
 }
 
 /// The entries of one listing message.
@@ -85,8 +87,10 @@ impl Catalogue {
             if halt.stopped() {
                 return false;
             }
+            state.waiting = true;
             state = wait(&self.room, state);
         }
+        state.waiting = false;
         let number = state.next_part;
         state.next_part += 1;
         state.entries += part.entries.len();
@@ -106,7 +110,9 @@ impl Catalogue {
         if let Some(first) = first.filter(|_| !self.keeps_all.load(Ordering::Relaxed)) {
             state.parts.remove(&first);
         }
-        self.room.notify_all();
+        if state.waiting {
+            self.room.notify_all();
+        }
         true
     }
 
