@@ -13,7 +13,7 @@ use dsync_wire::{
     options::{AlternateUse, Alternates as Options},
 };
 
-use super::{Site, commit, files::Pending, planner::Here};
+use super::{Site, commit::Outbox, files::Pending, planner::Here};
 use crate::{
     SyncError,
     plan::{Mapped, Policy, Verdict, file_type, file_type_of, timestamp},
@@ -131,7 +131,12 @@ impl Level {
 
 /// Copies a file of equal content from an alternate directory. False when that failed or it changed meanwhile:
 /// then it has to come from the source.
-pub(super) fn copy(site: &Site<'_>, file: &Arc<Pending>, twin: &Twin) -> Result<bool, SyncError> {
+pub(super) fn copy(
+    site: &Site<'_>,
+    outbox: &mut Outbox<'_>,
+    file: &Arc<Pending>,
+    twin: &Twin,
+) -> Result<bool, SyncError> {
     let Some(dir) = &file.directory.dir else { return Ok(true) };
     let Ok(source) = twin.dir.open_source(&file.name) else { return Ok(false) };
     let staged = StagedFile::create(dir, file.name.clone());
@@ -150,5 +155,5 @@ pub(super) fn copy(site: &Site<'_>, file: &Arc<Pending>, twin: &Twin) -> Result<
     }
     let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
     site.account.received(0, source.len(), 0);
-    commit::submit(site, file, Ok(staged), mtime).map(|()| true)
+    outbox.submit(file, Ok(staged), mtime).map(|()| true)
 }

@@ -26,17 +26,53 @@ pub(super) struct Commit {
     file: Arc<Pending>,
 }
 
-/// Sets the attributes of a written temporary and hands it to the committer; `mtime` is the time of the
-/// content that was read, which may be newer than the listing.
-pub(super) fn submit(
+/// One thread's way to the committer. Finished files go together, so that many small ones wake it once.
+///
+/// Whoever has one [flushes](Self::flush) it before it waits for more work: until then its files have no name.
+pub(super) struct Outbox<'a> {
+    site: &'a Site<'a>,
+    commits: Vec<Commit>,
+}
+
+impl<'a> Outbox<'a> {
+    pub(super) fn new(site: &'a Site<'a>) -> Self {
+        Self { site, commits: Vec::new() }
+    }
+
+    /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the time of the
+    /// content that was read, which may be newer than the listing.
+    pub(super) fn submit(
+        &mut self,
+        file: &Arc<Pending>,
+        staged: io::Result<StagedFile>,
+        mtime: Timestamp,
+    ) -> Result<(), SyncError> {
+        let Some(commit) = prepare(self.site, file, staged, mtime)? else { return Ok(()) };
+        self.commits.push(commit);
+        if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands what is noted to the committer.
+    pub(super) fn flush(&mut self) -> Result<(), SyncError> {
+        if self.commits.is_empty() {
+            return Ok(());
+        }
+        let commits = std::mem::take(&mut self.commits);
+        // The committer ends early only when the run has failed.
+        self.site.commits.send(commits).map_err(|_| SyncError::Link(LinkError::Closed))
+    }
+}
+
+/// Sets the attributes of a written temporary; `None` when that failed, which is recorded.
+fn prepare(
     site: &Site<'_>,
     file: &Arc<Pending>,
     staged: io::Result<StagedFile>,
     mtime: Timestamp,
-) -> Result<(), SyncError> {
+) -> Result<Option<Commit>, SyncError> {
     let staged = match staged {
         Ok(staged) => staged,
-        Err(error) => return file.broke(site, Operation::WriteFile, error),
+        Err(error) => return file.broke(site, Operation::WriteFile, error).map(|()| None),
     };
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
@@ -46,7 +82,7 @@ pub(super) fn submit(
     };
     let backup = match backup {
         Ok(backup) => backup,
-        Err(error) => return file.broke(site, Operation::Commit, error),
+        Err(error) => return file.broke(site, Operation::Commit, error).map(|()| None),
     };
     match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
         Ok(prepared) => {
@@ -54,18 +90,16 @@ pub(super) fn submit(
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             file.arrived(site);
-            let commit = Commit { prepared, file: Arc::clone(file) };
-            // The committer ends early only when the run has failed.
-            site.commits.send(commit).map_err(|_| SyncError::Link(LinkError::Closed))
+            Ok(Some(Commit { prepared, file: Arc::clone(file) }))
         }
-        Err(error) => file.broke(site, Operation::SetAttributes, error),
+        Err(error) => file.broke(site, Operation::SetAttributes, error).map(|()| None),
     }
 }
 
 /// Commits until no more files come; gives the group for the final sync.
 pub(super) fn run(
     site: &Site<'_>,
-    commits: &Receiver<Commit>,
+    commits: &Receiver<Vec<Commit>>,
     over: &Receiver<()>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
     let mut group = CommitGroup::new(site.durability);
@@ -75,20 +109,20 @@ pub(super) fn run(
     loop {
         let mut ended = false;
         let next = select! {
-            recv(commits) -> commit => commit.ok(),
+            recv(commits) -> commits => commits.ok(),
             // Disconnected when all lanes have ended; what they handed over is still in the queue.
             recv(over) -> _ => {
-                let commit = commits.try_recv().ok();
-                ended = commit.is_none();
-                commit
+                let commits = commits.try_recv().ok();
+                ended = commits.is_none();
+                commits
             }
             default(idle) => None,
         };
         let quiet = next.is_none();
-        if let Some(commit) = next {
-            if group.is_empty() {
-                opened = Instant::now();
-            }
+        if group.is_empty() {
+            opened = Instant::now();
+        }
+        for commit in next.into_iter().flatten() {
             bytes = bytes.saturating_add(commit.file.size);
             group.add(commit.prepared, commit.file);
         }
@@ -153,7 +187,9 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), S
     site.session.control.flush()
 }
 
-/// Files of one group: enough that its sync costs each of them little.
+/// Files that go to the committer together: its waking costs each of them little.
+const MAX_TOGETHER: usize = 256;
+/// Files of one group, about: enough that its sync costs each of them little.
 const MAX_FILES: usize = 2048;
 /// Bytes of one group, so that a sync does not stall the run for long.
 const MAX_BYTES: u64 = 512 << 20;

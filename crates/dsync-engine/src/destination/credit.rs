@@ -49,6 +49,17 @@ impl Credit {
         true
     }
 
+    /// Takes `amount` if it is there.
+    pub(super) fn try_take(&self, amount: u64) -> bool {
+        let mut state = lock(&self.state);
+        let taken = state.used.saturating_add(amount);
+        let free = state.used == 0 || taken <= self.limit;
+        if free {
+            state.used = taken;
+        }
+        free
+    }
+
     /// Gives `amount` back.
     pub(super) fn give(&self, amount: u64) {
         let mut state = lock(&self.state);

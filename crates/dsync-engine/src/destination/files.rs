@@ -381,7 +381,9 @@ impl Pending {
             site.signatures.give(basis.signature_bytes);
         }
         lock(&self.transfer).stage = None;
-        site.files.remove(self.entry);
+        if site.local.is_none() {
+            site.files.remove(self.entry);
+        }
         site.awaited.release();
     }
 

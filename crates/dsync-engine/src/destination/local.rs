@@ -26,7 +26,7 @@ use dsync_wire::{
     options::WritePolicy,
 };
 
-use super::{Site, alternate, commit, files::Pending, in_place};
+use super::{Site, alternate, commit::Outbox, files::Pending, in_place};
 use crate::{SyncError, halt::lock, plan::timestamp, source::ListedFiles};
 
 /// What the workers share.
@@ -78,6 +78,7 @@ struct Worker<'a> {
     site: &'a Site<'a>,
     local: &'a Local,
     buffers: (Vec<u8>, Vec<u8>),
+    outbox: Outbox<'a>,
 }
 
 /// The workers of a run: copying is done by the kernel, so more than a few only wait for each other.
@@ -86,8 +87,13 @@ pub(super) fn workers() -> Range<usize> {
 }
 
 /// Copies files until no more come.
-pub(super) fn run(site: &Site<'_>, local: &Local, files: &Receiver<Arc<Pending>>) -> Result<(), SyncError> {
-    let mut worker = Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default() };
+pub(super) fn run(
+    site: &Site<'_>,
+    local: &Local,
+    files: &Receiver<Vec<Arc<Pending>>>,
+) -> Result<(), SyncError> {
+    let mut worker =
+        Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox: Outbox::new(site) };
     while !site.session.halt.stopped() {
         select! {
             recv(local.jobs.1) -> job => match job {
@@ -96,11 +102,12 @@ pub(super) fn run(site: &Site<'_>, local: &Local, files: &Receiver<Arc<Pending>>
                 Err(_) => return Ok(()),
             },
             // The planner ends when every file has arrived: no job is left then.
-            recv(files) -> file => match file {
-                Ok(file) => worker.copy(&file)?,
+            recv(files) -> files => match files {
+                Ok(files) => worker.copy_all(&files)?,
                 Err(_) => return Ok(()),
             },
         }
+        worker.outbox.flush()?;
     }
     Ok(())
 }
@@ -122,10 +129,16 @@ impl Local {
 }
 
 impl Worker<'_> {
+    /// Copies files that were handed over together, as long as the run goes on.
+    fn copy_all(&mut self, files: &[Arc<Pending>]) -> Result<(), SyncError> {
+        let site = self.site;
+        files.iter().take_while(|_| !site.session.halt.stopped()).try_for_each(|file| self.copy(file))
+    }
+
     /// Copies one file, or begins a large one.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
         if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
-            && alternate::copy(self.site, file, twin)?
+            && alternate::copy(self.site, &mut self.outbox, file, twin)?
         {
             return Ok(());
         }
@@ -218,7 +231,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn end(&self, large: &Large) -> Result<(), SyncError> {
+    fn end(&mut self, large: &Large) -> Result<(), SyncError> {
         let staged = large.staged.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         match (lock(&large.failed).take(), staged) {
             (Some(failure), _) => self.failed(&large.copy.file, failure),
@@ -257,9 +270,14 @@ impl Worker<'_> {
     }
 
     /// Hands a finished copy on, if it is of one state of the source.
-    fn submit(&self, file: &Arc<Pending>, source: &SourceFile, staged: StagedFile) -> Result<(), SyncError> {
+    fn submit(
+        &mut self,
+        file: &Arc<Pending>,
+        source: &SourceFile,
+        staged: StagedFile,
+    ) -> Result<(), SyncError> {
         let cause = match source.is_unchanged() {
-            Ok(true) => return commit::submit(self.site, file, Ok(staged), timestamp(source.stamp().mtime)),
+            Ok(true) => return self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
             Ok(false) => Cause::Changed,
             Err(error) => ListedFiles::cause(&error),
         };

@@ -69,7 +69,7 @@ pub(super) struct Site<'a> {
     durability: dsync_fs::Durability,
     account: Account<'a>,
     files: Files,
-    commits: Sender<Commit>,
+    commits: Sender<Vec<Commit>>,
     /// Present in a local run: content is read here, not asked for.
     local: Option<Local>,
     /// Present when what is replaced or removed is kept, once the root is open.
@@ -176,7 +176,7 @@ pub(crate) fn run(
 fn start_writers<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     site: &'env Site<'env>,
-    readers: &Receiver<Arc<Pending>>,
+    readers: &Receiver<Vec<Arc<Pending>>>,
     refinements: &Receiver<Refine>,
 ) -> Vec<Option<ScopedJoinHandle<'scope, ()>>> {
     let halt = &site.session.halt;
@@ -200,7 +200,7 @@ impl<'a> Site<'a> {
     fn new(
         session: &'a Session,
         audience: Audience<'a>,
-        commits: Sender<Commit>,
+        commits: Sender<Vec<Commit>>,
         local: Option<Local>,
     ) -> Self {
         let descriptors = dsync_fs::sys::raise_nofile_limit();
@@ -346,10 +346,10 @@ impl<'a> Site<'a> {
 const INPUT_OUTPUT_ERROR: i32 = 5;
 /// Signers: two keep a disk and the processors busy; each signature is parallel in itself.
 const SIGNERS: usize = 2;
-/// Files that wait for a signer or a copier, by reference.
-const QUEUED_FILES: usize = 256;
-/// Finished files that wait for the committer, each with a name only.
-const QUEUED_COMMITS: usize = 1024;
+/// Batches of files that wait for a signer or a copier, by reference.
+const QUEUED_FILES: usize = 8;
+/// Batches of finished files that wait for the committer, each file with a name only.
+const QUEUED_COMMITS: usize = 8;
 /// Directories held open, unless the descriptor limit is lower.
 const MAX_OPEN_DIRECTORIES: u64 = 1024;
 /// Signature bytes that the source may be made to hold; one larger signature is always admitted.

@@ -24,6 +24,7 @@ use dsync_fs::{
 };
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
+    link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
     options::DeleteTiming,
 };
@@ -35,7 +36,7 @@ use super::{
     Site,
     alternate::{Alternate, Alternates, Level},
     backup::Backups,
-    credit::PartTicket,
+    credit::{Credit, PartTicket},
     delete::{Deletions, Found, Protection},
     directory::{Directory, settle},
     files::Pending,
@@ -53,8 +54,7 @@ pub(super) struct Planner<'a> {
     site: &'a Site<'a>,
     operand: PathBuf,
     protection: Protection,
-    /// Takes the files that this end reads something of first: old files to sign or, in a local run, all.
-    readers: Sender<Arc<Pending>>,
+    handover: Handover,
     owners: Owners,
     target: Option<Target>,
     alternates: Option<Alternates>,
@@ -73,6 +73,14 @@ pub(super) struct Planner<'a> {
     deletions: Deletions,
     /// With `--delete-before`, until the deletions were made.
     sweep: Option<Sweep>,
+}
+
+/// The way of files that this end reads something of first: old files to sign or, in a local run, all. They go
+/// together, so that many small ones wake a reader once.
+struct Handover {
+    readers: Sender<Vec<Arc<Pending>>>,
+    files: Vec<Arc<Pending>>,
+    bytes: u64,
 }
 
 /// A directory that the source will list.
@@ -154,7 +162,7 @@ pub(super) fn run(
     site: &Site<'_>,
     operand: PathBuf,
     filter: &Arc<FilterSet>,
-    readers: Sender<Arc<Pending>>,
+    readers: Sender<Vec<Arc<Pending>>>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
     let protection = Protection::new(filter, &site.policy.options);
@@ -162,7 +170,7 @@ pub(super) fn run(
         site,
         operand,
         protection: protection.clone(),
-        readers,
+        handover: Handover { readers, files: Vec::new(), bytes: 0 },
         owners: Owners::new(&site.policy.options)?,
         target: None,
         alternates: None,
@@ -190,8 +198,30 @@ pub(super) fn run(
                 return planner.end();
             }
         }
+        if listing.is_empty() {
+            planner.handover.flush()?;
+        }
     }
     Ok(None)
+}
+
+impl Handover {
+    fn add(&mut self, file: Arc<Pending>) -> Result<(), SyncError> {
+        self.bytes = self.bytes.saturating_add(file.size);
+        self.files.push(file);
+        let full = self.files.len() >= MAX_TOGETHER || self.bytes >= MAX_BYTES_TOGETHER;
+        if full { self.flush() } else { Ok(()) }
+    }
+
+    /// Hands over what is noted: to be called before the planner waits for anything.
+    fn flush(&mut self) -> Result<(), SyncError> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        self.bytes = 0;
+        // They end early only when the run has failed.
+        self.readers.send(std::mem::take(&mut self.files)).map_err(|_| SyncError::Link(LinkError::Closed))
+    }
 }
 
 impl Planner<'_> {
@@ -356,13 +386,13 @@ impl Planner<'_> {
         let dirty = match state {
             Presence::Ignored => return Ok(empty(None)),
             Presence::Imagined => {
-                self.site.open_directories.take(1, &self.site.session.halt);
+                self.take_one(&self.site.open_directories)?;
                 return Ok(empty(Some(Arc::new(Directory::new(path, None, wanted, false)))));
             }
             Presence::New => true,
             Presence::Old { dirty } => dirty,
         };
-        if !self.site.open_directories.take(1, &self.site.session.halt) {
+        if !self.take_one(&self.site.open_directories)? {
             return Ok(empty(None));
         }
         let (opened, listed) = match state {
@@ -388,6 +418,17 @@ impl Planner<'_> {
             self.take_local(&mut merge, &directory, part)?;
         }
         Ok(merge)
+    }
+
+    /// Takes one of what a bound admits, waiting for it; false when the run has ended.
+    fn take_one(&mut self, credit: &Credit) -> Result<bool, SyncError> {
+        if credit.try_take(1) {
+            return Ok(true);
+        }
+        // What is taken may be given back only when these files have come.
+        self.handover.flush()?;
+        self.site.session.control.flush()?;
+        Ok(credit.take(1, &self.site.session.halt))
     }
 
     /// Notes directories that come next, and has them listed meanwhile.
@@ -722,6 +763,7 @@ impl Planner<'_> {
 
     /// Ends planning: settles directories that were never listed, waits for the files.
     fn end(mut self) -> Result<Option<Leftover>, SyncError> {
+        self.handover.flush()?;
         for announced in std::mem::take(&mut self.announced) {
             self.settle_unlisted(&announced)?;
         }
@@ -810,3 +852,8 @@ fn check_order(merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), Sync
     merge.last_name = Some(name.to_vec());
     Ok(())
 }
+
+/// Files that are handed over together: so many of one directory that two readers seldom want its lock at once.
+const MAX_TOGETHER: usize = 256;
+/// Bytes of files that are handed over together, before the last is added: a few milliseconds of copying.
+const MAX_BYTES_TOGETHER: u64 = 4 << 20;

@@ -18,7 +18,8 @@ use dsync_wire::{
 };
 
 use super::{
-    Site, commit,
+    Site,
+    commit::Outbox,
     files::{Pending, Verified},
     in_place,
     stage::{Incoming, Taken, protocol},
@@ -31,6 +32,7 @@ struct Lane<'a> {
     unpacker: Unpacker,
     /// The segment that is arriving: its file, and where its tokens go unless they are void.
     segment: Option<(Arc<Pending>, Incoming)>,
+    outbox: Outbox<'a>,
 }
 
 /// Receives over one lane until the source ends it.
@@ -40,11 +42,12 @@ pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
     let _held = lane.tx;
     let mut receiver = DataReceiver::new(lane.rx);
     let mut order = LaneInbox::new(site.session.data_lanes);
-    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None };
+    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None, outbox: Outbox::new(site) };
     while let Some(message) = receiver.recv()? {
         order.check(&message)?;
         site.session.note_alive();
         lane.message(message)?;
+        lane.outbox.flush()?;
     }
     if order.is_over() {
         return lane_over(site);
@@ -95,7 +98,7 @@ impl Lane<'_> {
     }
 
     /// Stages one small file.
-    fn record(&self, record: &Record) -> Result<(), SyncError> {
+    fn record(&mut self, record: &Record) -> Result<(), SyncError> {
         let Some(file) = self.find(record.entry)? else { return Ok(()) };
         if record.attempt != file.attempt() {
             return Ok(());
@@ -108,7 +111,8 @@ impl Lane<'_> {
         if dsync_delta::file_root(&self.site.session.key, &record.content) != root {
             return file.give_up_or_retry(self.site, Cause::ContentMismatch);
         }
-        commit::submit(self.site, &file, self.whole(&file, &record.content), mtime)
+        let staged = self.whole(&file, &record.content);
+        self.outbox.submit(&file, staged, mtime)
     }
 
     /// Writes a file whose whole content is here.
@@ -157,10 +161,10 @@ impl Lane<'_> {
         self.commit_if_good(&file, verified)
     }
 
-    fn commit_if_good(&self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
+    fn commit_if_good(&mut self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
         let Verified::Good(stage) = verified else { return Ok(()) };
         match stage.take(self.site, file) {
-            Ok(Taken::File(staged, mtime)) => commit::submit(self.site, file, Ok(staged), mtime),
+            Ok(Taken::File(staged, mtime)) => self.outbox.submit(file, Ok(staged), mtime),
             Ok(Taken::Nothing) => Ok(()),
             Ok(Taken::Stale) => file.give_up_or_retry(self.site, Cause::ContentMismatch),
             Err(error) => file.broke(self.site, Operation::WriteFile, error),

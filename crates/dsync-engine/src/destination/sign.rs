@@ -15,6 +15,7 @@ use dsync_wire::{
 
 use super::{
     Site, alternate,
+    commit::Outbox,
     files::{Basis, Pending},
     kept::Part,
 };
@@ -23,14 +24,15 @@ use crate::{SyncError, content::Positional, source::MAX_FINE_BLOCKS};
 /// Signs old files until no more come.
 pub(super) fn run(
     site: &Site<'_>,
-    files: &Receiver<Arc<Pending>>,
+    files: &Receiver<Vec<Arc<Pending>>>,
     refinements: &Receiver<Refine>,
 ) -> Result<(), SyncError> {
+    let mut outbox = Outbox::new(site);
     while !site.session.halt.stopped() {
         select! {
             // The planner ends when every file has arrived: nothing is left to refine then.
-            recv(files) -> file => match file {
-                Ok(file) => first_round(site, &file)?,
+            recv(files) -> files => match files {
+                Ok(files) => first_rounds(site, &mut outbox, &files)?,
                 Err(_) => return Ok(()),
             },
             recv(refinements) -> refine => match refine {
@@ -38,13 +40,20 @@ pub(super) fn run(
                 Err(_) => return Ok(()),
             },
         }
+        outbox.flush()?;
     }
     Ok(())
 }
 
-fn first_round(site: &Site<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
+/// Looks at old files that were handed over together, as long as the run goes on.
+fn first_rounds(site: &Site<'_>, outbox: &mut Outbox<'_>, files: &[Arc<Pending>]) -> Result<(), SyncError> {
+    let mut going_on = files.iter().take_while(|_| !site.session.halt.stopped());
+    going_on.try_for_each(|file| first_round(site, outbox, file))
+}
+
+fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
     if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
-        && alternate::copy(site, file, twin)?
+        && alternate::copy(site, outbox, file, twin)?
     {
         return Ok(());
     }

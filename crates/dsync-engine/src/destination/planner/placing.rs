@@ -5,7 +5,6 @@ use std::sync::{Arc, atomic::Ordering};
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::{Action, Changes, Planned},
-    link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
 };
 
@@ -246,7 +245,7 @@ impl Planner<'_> {
 
     /// Asks for a file's content, or sets its attributes.
     fn file(
-        &self,
+        &mut self,
         id: EntryId,
         part: &Arc<PartTicket>,
         place: &Place<'_>,
@@ -274,16 +273,16 @@ impl Planner<'_> {
         part.hold();
         let file = Arc::new(self.pending(id, part, place, verdict, size, old));
         // Where the whole listing is kept, this is what bounds the files under way.
-        site.awaited.take(1, &site.session.halt);
-        // Each of them keeps its listing message unreleased, of which the source may have so many.
-        if site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
+        self.take_one(&site.awaited)?;
+        // Each of them keeps its listing message unreleased, of which the source may have so many. In a local run
+        // nothing comes by number.
+        if site.local.is_none() && site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
             return Err(SyncError::Protocol {
                 detail: "the source lists files beyond its credit".to_owned(),
             });
         }
         if file.has_basis || place.has_part || site.local.is_some() {
-            // They end early only when the run has failed.
-            return self.readers.send(file).map_err(|_| SyncError::Link(LinkError::Closed));
+            return self.handover.add(file);
         }
         site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
     }

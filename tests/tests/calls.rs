@@ -1,0 +1,100 @@
+//! How many system calls a file costs: what a run of many small files spends its time on.
+
+use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::PermissionsExt};
+
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, program, scratch::slash, strace,
+};
+
+/// Calls on files and on what makes their names, without those of threads and of a connection.
+const CALLS: &str = "openat,openat2,close,statx,fstat,newfstatat,lseek,pread64,pwrite64,ftruncate,fallocate,ioctl,\
+    fadvise64,copy_file_range,fchmod,fchownat,utimensat,renameat,renameat2,linkat,unlinkat,getrandom,fsync,\
+    fdatasync";
+
+/// Calls of a first copy of so many files in one directory.
+fn counts(files: u64, far: bool) -> BTreeMap<String, u64> {
+    let scratch = Scratch::new();
+    Tree::of((0..files).map(|index| Node::file(format!("f{index:05}"), index, 3000))).plant(&scratch.src());
+    let (outcome, calls) = strace::watch(CALLS, &scratch.at("trace"), |run| {
+        let run = run.arg("-a");
+        let (run, mut to) =
+            if far { (over_a_pipe(&scratch, run), OsString::from("host:")) } else { (run, OsString::new()) };
+        to.push(scratch.dst());
+        run.arg(slash(&scratch.src())).arg(to)
+    });
+    let _ = outcome.expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let mut counts = BTreeMap::new();
+    for call in calls {
+        let name = call.split('(').next().unwrap_or_default();
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// A run whose other end is a child of this one, so that both are watched.
+fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
+    let shell = scratch.at("shell");
+    fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    run.arg("--transport=ssh").arg("-e").arg(shell).arg("--dsync-path").arg(program())
+}
+
+/// Calls that each further file costs, in hundredths.
+fn calls_per_file(far: bool) -> BTreeMap<String, u64> {
+    let (few, many) = (counts(200, far), counts(1200, far));
+    let per_file = many.into_iter().map(|(call, count)| {
+        let more = count.saturating_sub(few.get(&call).copied().unwrap_or(0));
+        (call, (more + 5) / 10)
+    });
+    per_file.filter(|&(_, hundredths)| hundredths > 0).collect()
+}
+
+/// Checks that no call is made more often than this, for each file.
+fn assert_at_most(found: &BTreeMap<String, u64>, allowed: &[(&str, u64)]) {
+    for (call, &hundredths) in found {
+        let limit = allowed.iter().find(|(name, _)| name == call).map_or(0, |(_, count)| *count);
+        // A few belong to batches of files.
+        assert!(hundredths <= 100 * limit + 3, "{call}: {hundredths} for 100 files; all: {found:?}");
+    }
+}
+
+#[test]
+fn small_file_costs_few_calls_in_a_local_copy() {
+    needs_dsync!();
+    let found = calls_per_file(false);
+    assert_at_most(
+        &found,
+        &[
+            ("openat", 2),
+            // Listed; opened; unchanged when it was read; the new file's owner.
+            ("statx", 4),
+            ("copy_file_range", 1),
+            ("fchmod", 1),
+            ("utimensat", 1),
+            ("close", 2),
+            ("renameat", 1),
+        ],
+    );
+    assert!(found["renameat"] >= 99, "{found:?}");
+}
+
+#[test]
+fn small_file_costs_few_calls_between_two_ends() {
+    needs_dsync!();
+    let found = calls_per_file(true);
+    assert_at_most(
+        &found,
+        &[
+            ("openat", 2),
+            ("statx", 4),
+            ("pread64", 1),
+            ("pwrite64", 1),
+            ("fchmod", 1),
+            ("utimensat", 1),
+            ("close", 2),
+            ("renameat", 1),
+        ],
+    );
+    assert!(found["renameat"] >= 99, "{found:?}");
+}
