@@ -93,7 +93,13 @@ fn listing() -> Listing {
         .map(|number| Entry {
             name: Name::new(format!("IMG_{number:05}.jpeg").as_bytes()).unwrap(),
             kind: EntryKind::File { size: 2_000_000 + number * 997, content: None },
-            attributes: Attributes { mode: 0o644, mtime: time(number), uid: 1000, gid: 1000, extended: None },
+            attributes: Attributes {
+                mode: 0o644,
+                mtime: time(number),
+                uid: 1000,
+                gid: 1000,
+                ..Attributes::default()
+            },
             hard_link: None,
         })
         .collect();

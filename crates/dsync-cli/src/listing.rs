@@ -84,7 +84,7 @@ fn type_letter(kind: FileType) -> char {
     }
 }
 
-/// The nine characters `cstpoguax`; times of access and creation are never touched by dsync and always `.`.
+/// The nine characters `cstpoguax`.
 fn attributes(planned: &Planned) -> Cow<'static, str> {
     let changes = planned.changes;
     match planned.action {
@@ -103,7 +103,7 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
         mark(Changes::PERMS, 'p'),
         mark(Changes::OWNER, 'o'),
         mark(Changes::GROUP, 'g'),
-        '.',
+        mark(Changes::ACCESS_TIME, 'u'),
         mark(Changes::ACL, 'a'),
         mark(Changes::XATTRS, 'x'),
     ];

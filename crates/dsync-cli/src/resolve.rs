@@ -209,7 +209,8 @@ fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags
     options.omit_dir_times = attributes.omit_dir_times || writing.backup && writing.backup_dir.is_none();
     options.omit_link_times = attributes.omit_link_times;
     options.executability = attributes.executability;
-    options.open_noatime = attributes.open_noatime;
+    options.atimes = attributes.atimes > 0;
+    options.open_noatime = attributes.open_noatime || attributes.atimes > 1;
     options.owner = attributes.owner;
     options.group = attributes.group;
     options.acls = attributes.acls;

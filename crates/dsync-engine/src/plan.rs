@@ -262,6 +262,9 @@ impl Policy {
         if self.keeps_time(entry) && !self.same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
         }
+        if self.atime(entry).is_some_and(|atime| !self.same_time(timestamp(existing.atime), atime)) {
+            changes.insert(Changes::ACCESS_TIME);
+        }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
         if !is_link && self.mode(entry, existing.mode) != existing.mode {
             changes.insert(Changes::PERMS);
@@ -294,7 +297,8 @@ impl Policy {
             (_, None) => Some(entry.attributes.mode & 0o777 & !self.umask),
         };
         let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
-        Wanted { mode, mtime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
+        let atime = self.atime(entry).map(fs_timestamp);
+        Wanted { mode, mtime, atime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
     }
 
     /// The permissions of an entry that has `existing`.
@@ -311,6 +315,11 @@ impl Policy {
             (true, false) => existing | (existing >> 2 & EXECUTES),
             (true, true) => existing,
         }
+    }
+
+    /// The access time that the entry is to have.
+    fn atime(&self, entry: Subject<'_>) -> Option<Timestamp> {
+        entry.attributes.atime.filter(|_| self.options.atimes)
     }
 
     /// True when the entry's modification time is preserved.
@@ -368,6 +377,7 @@ mod tests {
             attributes: Attributes {
                 mode,
                 mtime: Timestamp { seconds, nanoseconds },
+                atime: None,
                 uid: 7,
                 gid: 8,
                 extended: None,
@@ -388,6 +398,7 @@ mod tests {
             },
             mtime: time,
             ctime: time,
+            atime: wanted.atime.unwrap_or_default(),
             uid: wanted.uid.unwrap_or(0),
             gid: wanted.gid.unwrap_or(0),
             dev: 1,

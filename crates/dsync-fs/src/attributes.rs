@@ -31,6 +31,8 @@ pub struct Wanted {
     pub mode: Option<u16>,
     /// Modification time.
     pub mtime: Option<Timestamp>,
+    /// Access time.
+    pub atime: Option<Timestamp>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
@@ -159,18 +161,19 @@ fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result<()> {
 }
 
 fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> io::Result<()> {
-    if let Some(mtime) = wanted.mtime {
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec {
-                tv_sec: mtime.seconds,
-                tv_nsec: i64::from(mtime.nanoseconds.min(999_999_999)),
-            },
-        };
-        match handle {
-            Handle::Open => rustix::fs::futimens(fd, &times)?,
-            Handle::PathOnly => rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)?,
+    if wanted.mtime.is_none() && wanted.atime.is_none() {
+        return Ok(());
+    }
+    let time = |time: Option<Timestamp>| match time {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(time) => {
+            Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds.min(999_999_999)) }
         }
+    };
+    let times = Timestamps { last_access: time(wanted.atime), last_modification: time(wanted.mtime) };
+    match handle {
+        Handle::Open => rustix::fs::futimens(fd, &times)?,
+        Handle::PathOnly => rustix::fs::utimensat(fd, c"", &times, AtFlags::EMPTY_PATH)?,
     }
     Ok(())
 }

@@ -108,6 +108,7 @@ fn wanted(now: &Metadata, extended: Option<Extended>) -> Wanted {
         extended: extended.map(Arc::new),
         mode: Some(now.mode),
         mtime: Some(now.mtime),
+        atime: None,
         uid: Some(now.uid),
         gid: Some(now.gid),
     }

@@ -75,6 +75,8 @@ pub struct Metadata {
     pub mtime: Timestamp,
     /// Time of the last change of content or attributes.
     pub ctime: Timestamp,
+    /// When it was last read, as far as the mount keeps that.
+    pub atime: Timestamp,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -103,6 +105,7 @@ impl Metadata {
             size: stat.stx_size,
             mtime: stat.stx_mtime.into(),
             ctime: stat.stx_ctime.into(),
+            atime: stat.stx_atime.into(),
             uid: stat.stx_uid,
             gid: stat.stx_gid,
             dev: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),

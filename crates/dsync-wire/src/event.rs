@@ -106,8 +106,11 @@ impl Changes {
     /// [`Action::Update`] it is linked to [`Planned::target`], with [`Action::Keep`] it is already.
     pub const HARD_LINK: Self = Self(512);
 
+    /// Access time.
+    pub const ACCESS_TIME: Self = Self(1024);
+
     /// All bits that mean something.
-    const KNOWN: u16 = 0x3ff;
+    const KNOWN: u16 = 0x7ff;
 
     /// The bits as they travel.
     pub fn bits(self) -> u16 {

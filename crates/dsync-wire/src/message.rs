@@ -237,6 +237,8 @@ pub struct Attributes {
     pub mode: u16,
     /// Modification time.
     pub mtime: Timestamp,
+    /// When it was last read, with `atimes` only, and never of a directory.
+    pub atime: Option<Timestamp>,
     /// Owner's number.
     pub uid: u32,
     /// Group's number.

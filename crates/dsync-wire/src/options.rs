@@ -22,6 +22,8 @@ pub struct SyncOptions {
     pub perms: bool,
     /// Make modification times equal (`-t`), to the nanosecond.
     pub times: bool,
+    /// Make access times equal (`-U`), to the nanosecond; not of directories.
+    pub atimes: bool,
     /// Do not set times of directories (`-O`).
     pub omit_dir_times: bool,
     /// Do not set times of symbolic links (`-J`).

@@ -1,6 +1,6 @@
 //! Which attributes are made equal.
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::{
     Group,
@@ -105,6 +105,12 @@ pub(crate) struct Attributes {
     /// Take owners and groups by number, never by name
     #[arg(long)]
     pub(crate) numeric_ids: bool,
+    /// Make access times equal, not of directories; twice also means --open-noatime
+    ///
+    /// That of a source file is the one before the run read it. Reading changes it (see --open-noatime), so a further run may
+    /// find another one.
+    #[arg(short = 'U', long, action = ArgAction::Count)]
+    pub(crate) atimes: u8,
     /// Leave the times of directories alone
     #[arg(short = 'O', long)]
     pub(crate) omit_dir_times: bool,

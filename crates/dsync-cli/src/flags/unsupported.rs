@@ -100,7 +100,6 @@ static TABLE: &[Foreign] = &[
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("append").negatable(),
     option("append-verify"),
-    option("atimes").letter('U').negatable(),
     option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
     option("blocking-io").advice(LEAVE_OUT),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),

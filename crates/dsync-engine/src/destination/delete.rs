@@ -393,6 +393,7 @@ mod tests {
         let wanted = Wanted {
             mode: Some(0o755),
             mtime: Some(Timestamp { seconds: -5, nanoseconds: 7 }),
+            atime: None,
             uid: None,
             gid: Some(u32::MAX),
             extended: Some(Arc::new(Extended::default())),

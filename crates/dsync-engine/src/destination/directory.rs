@@ -120,6 +120,8 @@ impl Deferred {
         let wanted = Wanted {
             mode: mode.and_then(|mode| u16::try_from(mode).ok()),
             mtime: nanoseconds.map(|nanoseconds| Timestamp { seconds, nanoseconds }),
+            // Directories keep theirs.
+            atime: None,
             uid,
             gid,
             extended: match take_counted(rest)? {

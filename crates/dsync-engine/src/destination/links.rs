@@ -332,6 +332,8 @@ impl Maker<'_> {
         from: &Dir,
         first: &Component,
     ) -> io::Result<Option<Component>> {
+        // Before it is read, which changes its access time.
+        let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
         let source = from.open_source(first)?;
         let staged = StagedFile::create(dir, further.name.clone())?;
         let options = &self.site.policy.options;
@@ -339,9 +341,14 @@ impl Maker<'_> {
         copied.map_err(CopyError::into_inner)?;
         let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
         let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
-        let Metadata { mode, mtime, uid, gid, .. } = from.stat(first)?;
-        let wanted =
-            Wanted { mode: Some(mode), mtime: Some(mtime), uid: Some(uid), gid: Some(gid), extended };
+        let wanted = Wanted {
+            mode: Some(mode),
+            mtime: Some(mtime),
+            atime: options.atimes.then_some(atime),
+            uid: Some(uid),
+            gid: Some(gid),
+            extended,
+        };
         // Its name comes after the last group's: it is synced by itself.
         let durability = match self.site.durability {
             Durability::None => Durability::None,

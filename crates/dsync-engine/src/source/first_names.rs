@@ -45,6 +45,7 @@ mod tests {
             size: 0,
             mtime: time,
             ctime: time,
+            atime: time,
             uid: 0,
             gid: 0,
             dev,

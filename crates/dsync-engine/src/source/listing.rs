@@ -12,7 +12,7 @@ use dsync_wire::{
         ListingEnd, Operation, Problem, Tops, Xattr,
     },
     name::Name,
-    options::ModeRule,
+    options::{ModeRule, SyncOptions},
 };
 use rayon::prelude::*;
 
@@ -58,8 +58,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         lister.announce_ids(root)?;
         extended = lister.root_extended(&walk)?.map(Arc::new);
     }
-    let root_attributes =
-        root.as_ref().map(|root| attributes(root, extended, &shared.session.options.mode_rules));
+    let root_attributes = root.as_ref().map(|root| attributes(root, extended, &shared.session.options));
     let tops = Tops { root: root_attributes, named: walk.named(), single_file: walk.single_file() };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
     let ignore_missing = shared.session.options.ignore_missing_args;
@@ -158,8 +157,7 @@ impl Lister<'_> {
             }
         };
         self.announce_named(extended.as_ref())?;
-        let Some(mut entry) =
-            entry(walked, content, extended.map(Arc::new), &self.shared.session.options.mode_rules)
+        let Some(mut entry) = entry(walked, content, extended.map(Arc::new), &self.shared.session.options)
         else {
             self.send_problem(Operation::Stat, &path(), Cause::Unrepresentable)?;
             self.note_directory(walked, None);
@@ -338,7 +336,7 @@ fn entry(
     walked: &WalkedEntry,
     content: Option<[u8; 32]>,
     extended: Option<Arc<Extended>>,
-    mode_rules: &[ModeRule],
+    options: &SyncOptions,
 ) -> Option<Entry> {
     let metadata = &walked.metadata;
     let kind = match metadata.kind {
@@ -354,16 +352,19 @@ fn entry(
     if !timestamp(metadata.mtime).is_valid() {
         return None;
     }
-    let attributes = attributes(metadata, extended, mode_rules);
+    let attributes = attributes(metadata, extended, options);
     Some(Entry { name, kind, attributes, hard_link: None })
 }
 
-fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, mode_rules: &[ModeRule]) -> Attributes {
+fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, options: &SyncOptions) -> Attributes {
     let Metadata { kind, mut mode, uid, gid, .. } = *metadata;
     if kind != Kind::Symlink {
-        mode = ModeRule::apply(mode_rules, mode, kind == Kind::Dir);
+        mode = ModeRule::apply(&options.mode_rules, mode, kind == Kind::Dir);
     }
-    Attributes { mode, mtime: timestamp(metadata.mtime), uid, gid, extended }
+    // One that cannot travel is no reason to leave the entry out.
+    let atime = (options.atimes && kind != Kind::Dir).then(|| timestamp(metadata.atime));
+    let atime = atime.filter(|time| time.is_valid());
+    Attributes { mode, mtime: timestamp(metadata.mtime), atime, uid, gid, extended }
 }
 
 /// The wire's form of what was read.

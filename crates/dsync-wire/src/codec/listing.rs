@@ -95,6 +95,7 @@ pub(super) fn encode_attributes(attributes: &Attributes, w: &mut Writer<'_>) -> 
     w.timestamp(attributes.mtime)?;
     w.u32(attributes.uid);
     w.u32(attributes.gid);
+    w.valid(attributes.atime.is_none(), "access time of a directory")?;
     w.bool(attributes.extended.is_some());
     attributes.extended.as_ref().map_or(Ok(()), |extended| extended::encode(extended, w))
 }
@@ -103,6 +104,7 @@ pub(super) fn decode_attributes(entry: EntryId, r: &mut Reader<'_>) -> Result<At
     Ok(Attributes {
         mode: r.mode(entry)?,
         mtime: r.timestamp(entry)?,
+        atime: None,
         uid: r.u32("owner")?,
         gid: r.u32("group")?,
         extended: if r.bool("flag")? { Some(Arc::new(extended::decode(r)?)) } else { None },
@@ -141,7 +143,7 @@ struct Before {
 
 impl Before {
     fn encode(&mut self, entry: &Entry, sets: &Sets<'_>, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-        let Attributes { mode, mtime, uid, gid, ref extended } = entry.attributes;
+        let Attributes { mode, mtime, atime, uid, gid, ref extended } = entry.attributes;
         let code = type_code(&entry.kind);
         let same_mode = self.modes[usize::from(code)] == mode;
         let same_owner = (self.uid, self.gid) == (uid, gid);
@@ -150,7 +152,8 @@ impl Before {
         let nanoseconds = mtime.nanoseconds != 0;
         let linked = entry.hard_link;
         w.valid(linked.is_none() || entry.kind != EntryKind::Directory, "hard link")?;
-        let more = extended.is_some() || linked.is_some();
+        w.valid(atime.is_none() || entry.kind != EntryKind::Directory, "access time of a directory")?;
+        let more = extended.is_some() || linked.is_some() || atime.is_some();
         let flags = [
             (SAME_MODE, same_mode),
             (SAME_OWNER, same_owner),
@@ -162,7 +165,13 @@ impl Before {
         if more {
             let another = matches!(linked, Some(HardLink::To(_)));
             let first = linked.is_some() && !another;
-            w.flags(0, &[(EXTENDED, extended.is_some()), (FIRST_NAME, first), (ANOTHER_NAME, another)]);
+            let flags = [
+                (EXTENDED, extended.is_some()),
+                (FIRST_NAME, first),
+                (ANOTHER_NAME, another),
+                (READ_AT, atime.is_some()),
+            ];
+            w.flags(0, &flags);
         }
         self.encode_name(&entry.name, w)?;
         if !same_mode {
@@ -175,6 +184,9 @@ impl Before {
         w.i64(mtime.seconds - self.seconds);
         if mtime.nanoseconds != 0 {
             w.raw(&mtime.nanoseconds.to_le_bytes());
+        }
+        if let Some(atime) = atime {
+            w.timestamp(atime)?;
         }
         if let Some(number) = extended.as_deref().and_then(|set| sets.numbers.get(set)) {
             w.u64(*number as u64);
@@ -214,10 +226,11 @@ impl Before {
             return Err(r.value(u64::from(flags), offset, "flags"));
         }
         let more_offset = r.offset();
-        let more =
-            if flags & MORE != 0 { r.flags(EXTENDED | FIRST_NAME | ANOTHER_NAME, "flags")? } else { 0 };
+        let known = EXTENDED | FIRST_NAME | ANOTHER_NAME | READ_AT;
+        let more = if flags & MORE != 0 { r.flags(known, "flags")? } else { 0 };
         let names = more & (FIRST_NAME | ANOTHER_NAME);
-        if names == FIRST_NAME | ANOTHER_NAME || names != 0 && code == DIRECTORY {
+        let not_of_directories = more & !EXTENDED != 0 && code == DIRECTORY;
+        if names == FIRST_NAME | ANOTHER_NAME || not_of_directories {
             return Err(r.value(u64::from(more), more_offset, "flags"));
         }
         let name = self.decode_name(index, r)?;
@@ -231,6 +244,7 @@ impl Before {
             if flags & NANOSECONDS != 0 { u32::from_le_bytes(r.array("nanoseconds")?) } else { 0 };
         let mtime = checked_timestamp(seconds, nanoseconds, index)?;
         self.seconds = seconds;
+        let atime = if more & READ_AT != 0 { Some(r.timestamp(index)?) } else { None };
         let extended = if more & EXTENDED != 0 { Some(decode_set(sets, r)?) } else { None };
         let hard_link = match names {
             0 => None,
@@ -241,7 +255,7 @@ impl Before {
             *slot = mode;
         }
         let kind = decode_details(code, flags & HASH != 0, r)?;
-        let attributes = Attributes { mode, mtime, uid: self.uid, gid: self.gid, extended };
+        let attributes = Attributes { mode, mtime, atime, uid: self.uid, gid: self.gid, extended };
         Ok(Entry { name, kind, attributes, hard_link })
     }
 
@@ -359,6 +373,8 @@ const EXTENDED: u8 = 1;
 const FIRST_NAME: u8 = 2;
 /// Second bits of an entry: it is another name of an entry that is given.
 const ANOTHER_NAME: u8 = 4;
+/// Second bits of an entry: when it was last read is given.
+const READ_AT: u8 = 8;
 
 /// Type of a directory.
 const DIRECTORY: u8 = 1;
@@ -369,8 +385,8 @@ const MIN_SET_LEN: usize = 2;
 /// Smallest entry: flags, shared length, length of one byte, that byte, seconds.
 const MIN_LEN: usize = 5;
 /// Largest entry without its name, link text and attribute set: flags 2, name lengths 2 + 2, mode 2, owner
-/// 5 + 5, seconds 10, nanoseconds 4, number of a set 2, number of an entry 10, size 9 and hash 32 (or link length 2, or device 5 + 5).
-const MAX_FIXED_LEN: usize = 90;
+/// 5 + 5, seconds 10, nanoseconds 4, access time 15, number of a set 2, number of an entry 10, size 9 and hash 32 (or link length 2, or device 5 + 5).
+const MAX_FIXED_LEN: usize = 105;
 /// First guess of an entry's size.
 const TYPICAL_LEN: usize = 32;
 /// Content of this many bytes and more is compressed.

@@ -10,7 +10,7 @@ use dsync_wire::{
         MAX_BATCH_RECORDS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_OPTIONS, MAX_PATH,
         MAX_RAW_FRAME, MAX_SUMS,
     },
-    message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Record},
+    message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Record, Timestamp},
 };
 
 use crate::{
@@ -423,6 +423,8 @@ fn encoders_refuse_what_decoders_would() {
         entry.attributes = samples::attributes(mode, seconds, nanoseconds);
         entry
     };
+    let mut read_directory = samples::directory(b"a");
+    read_directory.attributes.atime = Some(Timestamp { seconds: 5, nanoseconds: 0 });
     let linked_directory = Entry { hard_link: Some(HardLink::First), ..samples::directory(b"a") };
     for bad in [
         samples::file(b"a", 1 << 63),
@@ -434,6 +436,7 @@ fn encoders_refuse_what_decoders_would() {
         attributes(0, i64::MIN, 0),
         attributes(0, 1 << 46, 0),
         linked_directory,
+        read_directory,
     ] {
         let entries = vec![bad.clone()];
         let listing = Listing { dir: EntryId(0), last: true, complete: true, entries };

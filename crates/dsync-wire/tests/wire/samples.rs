@@ -156,7 +156,14 @@ pub(crate) fn server_bootstrap() -> ServerBootstrap {
 }
 
 pub(crate) fn attributes(mode: u16, seconds: i64, nanoseconds: u32) -> Attributes {
-    Attributes { mode, mtime: Timestamp { seconds, nanoseconds }, uid: 1000, gid: 100, extended: None }
+    Attributes {
+        mode,
+        mtime: Timestamp { seconds, nanoseconds },
+        atime: None,
+        uid: 1000,
+        gid: 100,
+        extended: None,
+    }
 }
 
 pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
@@ -191,6 +198,7 @@ pub(crate) fn listing() -> Listing {
     for (index, set) in [(2, extended()), (5, Extended::default()), (8, extended())] {
         entries[index].attributes.extended = Some(Arc::new(set));
     }
+    entries[8].attributes.atime = Some(Timestamp { seconds: -1, nanoseconds: 999_999_999 });
     entries[4].hard_link = Some(HardLink::First);
     entries[8].hard_link = Some(HardLink::To(EntryId(300)));
     Listing { dir: EntryId(0), last: true, complete: true, entries }

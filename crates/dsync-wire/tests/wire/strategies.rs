@@ -314,14 +314,18 @@ fn listing() -> impl Strategy<Value = Listing> {
     (entry_id(), any::<bool>(), any::<bool>(), names)
         .prop_flat_map(|(dir, last, complete, names)| {
             let count = names.len();
-            (Just((dir, last, complete, names)), vec((entry_kind(), attributes(), hard_link()), count))
+            (
+                Just((dir, last, complete, names)),
+                vec((entry_kind(), attributes(), hard_link(), option::weighted(0.3, timestamp())), count),
+            )
         })
         .prop_map(|((dir, last, complete, names), rest)| {
             let entries = names
                 .into_iter()
                 .zip(rest)
-                .map(|(name, (kind, attributes, hard_link))| {
+                .map(|(name, (kind, mut attributes, hard_link, atime))| {
                     let hard_link = hard_link.filter(|_| kind != EntryKind::Directory);
+                    attributes.atime = atime.filter(|_| kind != EntryKind::Directory);
                     Entry { name, kind, attributes, hard_link }
                 })
                 .collect();
@@ -349,8 +353,9 @@ fn entry_kind() -> impl Strategy<Value = EntryKind> {
 fn attributes() -> impl Strategy<Value = Attributes> {
     let id = || prop_oneof![Just(0u32), Just(1000), any::<u32>()];
     let mode = prop_oneof![Just(0o644u16), Just(0o755), 0..=0o7777u16];
-    (mode, timestamp(), id(), id(), option::weighted(0.3, extended().prop_map(Arc::new)))
-        .prop_map(|(mode, mtime, uid, gid, extended)| Attributes { mode, mtime, uid, gid, extended })
+    (mode, timestamp(), id(), id(), option::weighted(0.3, extended().prop_map(Arc::new))).prop_map(
+        |(mode, mtime, uid, gid, extended)| Attributes { mode, mtime, atime: None, uid, gid, extended },
+    )
 }
 
 fn extended() -> impl Strategy<Value = Extended> {

@@ -1,0 +1,128 @@
+//! Access times: with `-U` those that the source had before the run read it, as rsync keeps them.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use dsync_tests::{
+    Kind, Node, Run, Scratch, Sshd, Tree, Via, needs_dsync, oracle,
+    scratch::slash,
+    tree::{noise, set_mtime},
+};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+
+const NAMES: [&str; 5] = ["small", "large", "link", "pipe", "first"];
+
+/// An access time that no clock of the run gives.
+const READ_AT: (i64, i64) = (1_300_000_000, 987_654_321);
+
+fn read_at(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
+    let last_modification = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    let times = Timestamps { last_access: Timespec { tv_sec, tv_nsec }, last_modification };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+fn atime(path: &Path) -> (i64, i64) {
+    let metadata = fs::symlink_metadata(path).unwrap();
+    (metadata.atime(), metadata.atime_nsec())
+}
+
+fn plant(at: &Path) {
+    Tree::of([
+        Node::file("small", 1, 3000),
+        Node::file("large", 2, 3 << 20),
+        Node::symlink("link", "small"),
+        Node::new("pipe", Kind::Fifo),
+        Node::file("first", 3, 100),
+        Node::hard_link("second", "first"),
+    ])
+    .plant(at);
+    NAMES.iter().for_each(|name| read_at(&at.join(name), READ_AT));
+}
+
+/// Copies in every way, each to a destination of its own.
+fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
+    let sshd = Sshd::shared();
+    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
+    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
+    each(&|| sshd.run(Via::Tls).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
+    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
+}
+
+#[test]
+fn access_times_are_those_from_before_the_run() {
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    for options in [&["-aHU"][..], &["-aHU", "--inplace"]] {
+        every_way(&scratch, options, |copy, to| {
+            NAMES.iter().for_each(|name| read_at(&scratch.src().join(name), READ_AT));
+            let _ = copy().run().expect_quiet_success();
+            for name in NAMES {
+                assert_eq!(atime(&to.join(name)).0, READ_AT.0, "{name}");
+                let nanoseconds = [0, READ_AT.1][usize::from(!dsync_tests::is_stand_in())];
+                assert_eq!(atime(&to.join(name)).1, nanoseconds, "{name}");
+            }
+            // A delta: the old file is read as well.
+            fs::write(scratch.src().join("large"), noise(9, 3 << 20)).unwrap();
+            read_at(&scratch.src().join("large"), (1_200_000_000, 5));
+            let _ = copy().run().expect_quiet_success();
+            assert_eq!(atime(&to.join("large")).0, 1_200_000_000);
+            Tree::of([Node::file("large", 2, 3 << 20)]).plant(&scratch.src());
+            if options.len() == 1 {
+                fs::remove_dir_all(to).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn another_access_time_alone_is_set_and_itemized_as_rsync_does() {
+    let scratch = Scratch::new();
+    every_way(&scratch, &["-aUU"], |copy, to| {
+        plant(&scratch.src());
+        // To list a link is to read it.
+        fs::remove_file(scratch.src().join("link")).unwrap();
+        let _ = copy().run().expect_quiet_success();
+        let again = copy().arg("-i").run().expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "reading with -UU changed a time");
+        let changed = ["small", "large", "pipe"];
+        changed.iter().for_each(|name| read_at(&scratch.src().join(name), (1_250_000_000, 7)));
+        let rsync =
+            oracle::rsync(["-aUUni".as_ref(), slash(&scratch.src()).as_os_str(), slash(to).as_os_str()]);
+        let listed = copy().arg("-i").run().expect_quiet_success().stdout_text();
+        assert_eq!(listed, rsync.stdout_text());
+        assert_eq!(listed.lines().count(), changed.len(), "{listed}");
+        for name in changed {
+            assert_eq!(atime(&to.join(name)).0, 1_250_000_000, "{name}");
+        }
+        let _ = copy().run().expect_quiet_success();
+        fs::remove_dir_all(scratch.src()).unwrap();
+    });
+}
+
+#[test]
+fn without_the_option_access_times_do_not_matter() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    every_way(&scratch, &["-a"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert_ne!(atime(&to.join("pipe")), READ_AT);
+        read_at(&to.join("small"), READ_AT);
+        let again = copy().arg("-ii").run().expect_quiet_success().stdout_text();
+        assert!(!again.contains(".u."), "{again}");
+        assert_eq!(atime(&to.join("small")), READ_AT);
+    });
+}
+
+#[test]
+fn an_access_time_without_other_times_is_kept() {
+    let scratch = Scratch::new();
+    plant(&scratch.src());
+    set_mtime(&scratch.src().join("small"), (1_000_000_000, 0));
+    read_at(&scratch.src().join("small"), READ_AT);
+    every_way(&scratch, &["-rU"], |copy, to| {
+        read_at(&scratch.src().join("small"), READ_AT);
+        let _ = copy().run().expect_code(0);
+        assert_eq!(atime(&to.join("small")).0, READ_AT.0);
+        assert_ne!(fs::metadata(to.join("small")).unwrap().mtime(), 1_000_000_000);
+    });
+}
