@@ -26,6 +26,8 @@ pub struct Facts {
     pub owner: (u32, u32),
     /// Modification time: seconds since 1970 and nanoseconds.
     pub mtime: (i64, i64),
+    /// When what is neither a directory nor a link was last read, in seconds, before this survey read it.
+    pub atime: Option<i64>,
     /// Length of a regular file.
     pub size: u64,
     /// Device number of a device.
@@ -55,6 +57,8 @@ pub struct Scope {
     pub xattrs: bool,
     /// Which names are one file.
     pub links: bool,
+    /// Access times, in whole seconds as rsync keeps them; only of trees that nothing else has read since.
+    pub atimes: bool,
 }
 
 impl Scope {
@@ -67,6 +71,7 @@ impl Scope {
         root: true,
         xattrs: false,
         links: false,
+        atimes: false,
     };
     /// All that `-aHAX` keeps, as root.
     pub const EVERYTHING: Self = Self { xattrs: true, links: true, ..Self::ALL };
@@ -210,6 +215,7 @@ fn differ(wanted: &Facts, got: &Facts, scope: Scope) -> impl Iterator<Item = Str
         check(scope.owners, "owner", &wanted.owner, &got.owner, wanted.owner == got.owner);
         let times = if wanted.kind == "dir" { scope.dir_times } else { scope.times };
         check(times, "mtime", &wanted.mtime, &got.mtime, wanted.mtime == got.mtime);
+        check(scope.atimes, "atime", &wanted.atime, &got.atime, wanted.atime == got.atime);
         let same = wanted.xattrs == got.xattrs;
         check(scope.xattrs, "extended attributes", &wanted.xattrs, &got.xattrs, same);
     }
@@ -229,6 +235,7 @@ fn facts(path: &Path) -> Facts {
         mode: meta.mode() & 0o7777,
         owner: (meta.uid(), meta.gid()),
         mtime: (meta.mtime(), meta.mtime_nsec()),
+        atime: (!matches!(kind, "dir" | "symlink")).then(|| meta.atime()),
         size: if kind == "file" { meta.len() } else { 0 },
         device: if matches!(kind, "char" | "block") { meta.rdev() } else { 0 },
         content,

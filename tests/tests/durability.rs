@@ -55,6 +55,23 @@ fn exit_zero_survives_a_power_cut() {
 }
 
 #[test]
+fn hard_links_survive_a_power_cut() {
+    needs_dsync!();
+    for options in [&["-H"][..], &["-H", "--durability=file"]] {
+        let scratch = Scratch::new();
+        let Some(disk) = disk(&scratch) else { return };
+        plant(&scratch);
+        let further =
+            (0..200).map(|index| Node::hard_link(format!("again {index}"), format!("many {index}")));
+        Tree::of(further).plant(&scratch.src());
+        let to = disk.path().join("dst");
+        let _ = copy(&scratch, &to, options);
+        disk.cut_power();
+        assert_same(&scratch.src(), &to, Scope { links: true, ..Scope::full() });
+    }
+}
+
+#[test]
 fn update_and_deletion_survive_a_power_cut() {
     needs_dsync!();
     for options in [&["--delete"][..], &["--delete", "--durability=file"]] {

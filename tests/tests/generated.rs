@@ -1,10 +1,14 @@
 //! Generated trees and edits: whatever comes out, dsync makes the destination the same, and rsync agrees.
 
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use dsync_tests::{
-    Edit, Run, Scope, Scratch, Sshd, Tree, Via, assert_rsync_agrees, differences,
-    oracle::assert_rsync_agrees_with, scratch::slash, survey, tree,
+    Edit, Run, Scope, Scratch, Sshd, Tree, Via, assert_rsync_agrees,
+    compare::{allocated, compare, show},
+    differences, needs_root,
+    oracle::assert_rsync_agrees_with,
+    scratch::slash,
+    survey, tree,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -83,6 +87,72 @@ fn pulls_of_any_tree_are_identical() {
             })
         });
     }
+}
+
+/// Copies a tree with everything that an entry can have, over an older one, and compares the result with the
+/// source and with what rsync makes of the same.
+fn everything(seed: u8, cases: u32, copy: &dyn Fn(&Path, &Path) -> Run) {
+    let config = Config { cases, max_shrink_iters: 40, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let strategy = (tree::rich_trees(40, 2 << 20), tree::rich_trees(30, 300_000));
+    let check = |(tree, old): (Tree, Tree)| -> Result<(), String> {
+        let scratch = Scratch::new();
+        let (ours, theirs) = (scratch.dst(), scratch.at("theirs"));
+        tree.plant(&scratch.src());
+        [&ours, &theirs].into_iter().for_each(|to| old.plant(to));
+        let options = ["-aHAXSUU", "--delete"];
+        let rsync = Run::of("/usr/bin/rsync").args(options).arg(slash(&scratch.src())).arg(&theirs).run();
+        let outcome = copy(&scratch.src(), &ours).args(options).run();
+        if (outcome.code(), rsync.code()) != (Some(0), Some(0)) || !outcome.stderr.is_empty() {
+            return Err(format!("{}\n{}", outcome.account(), rsync.account()));
+        }
+        // The first look at the trees: it reads them.
+        let surveys = [survey(&scratch.src()), survey(&ours), survey(&theirs)];
+        let scope = Scope { atimes: true, ..Scope::EVERYTHING };
+        let mut found = compare(&surveys[0], &surveys[1], scope);
+        // rsync keeps what a further run would change of names that were other files' before.
+        found.extend(compare(&surveys[2], &surveys[1], Scope { atimes: false, ..scope }));
+        for (path, facts) in surveys[0].iter().filter(|(_, facts)| facts.kind == "file") {
+            let [ours, theirs] = [&ours, &theirs].map(|root| {
+                let path = tree::at(root, path);
+                // Until then the filesystem has not settled what it takes.
+                File::open(&path).and_then(|file| file.sync_all()).expect("a file to sync");
+                allocated(&path)
+            });
+            // But for the blocks that the filesystem itself needs.
+            if ours > theirs + 8192 {
+                found.push(format!(
+                    "{}: {ours} of {} bytes take space, rsync {theirs}",
+                    show(path),
+                    facts.size
+                ));
+            }
+        }
+        if found.is_empty() { Ok(()) } else { Err(found[..found.len().min(8)].join("\n")) }
+    };
+    TestRunner::new_with_rng(config, rng)
+        .run(&strategy, |trees| check(trees).map_err(TestCaseError::fail))
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn local_copies_with_everything_are_those_of_rsync() {
+    needs_root!();
+    everything(11, 16, &|from, to| Run::dsync().arg(slash(from)).arg(to));
+}
+
+#[test]
+fn pushes_with_everything_are_those_of_rsync() {
+    needs_root!();
+    let sshd = Sshd::shared();
+    everything(12, 8, &|from, to| sshd.run(Via::Tls).arg(slash(from)).arg(sshd.operand(to)));
+}
+
+#[test]
+fn pulls_with_everything_are_those_of_rsync() {
+    needs_root!();
+    let sshd = Sshd::shared();
+    everything(13, 8, &|from, to| sshd.run(Via::Ssh).arg(sshd.operand(slash(from))).arg(to));
 }
 
 #[test]

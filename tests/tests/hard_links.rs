@@ -6,7 +6,14 @@ use std::{
     path::Path,
 };
 
-use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, oracle, scratch::slash};
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    mount::Mount,
+    oracle,
+    power::{Disk, Format},
+    scratch::slash,
+    skip, strace,
+};
 
 /// Groups in one directory, across directories and of every type that a user may make.
 fn linked() -> Tree {
@@ -237,4 +244,80 @@ fn without_the_option_every_name_is_a_file() {
     let _ = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert!(!same_inode(&scratch.dst().join("a"), &scratch.dst().join("b")));
+}
+
+/// What a run says that had to copy what should have been one file.
+fn expect_copies(run: Run, told: &str) {
+    let outcome = run.run().expect_code(23);
+    let stderr = outcome.stderr_text();
+    assert!(stderr.contains(told), "{}", outcome.account());
+    assert_eq!(stderr.lines().count(), 1, "{}", outcome.account());
+}
+
+#[test]
+fn names_beyond_the_limit_of_the_disk_are_copies_and_told() {
+    let scratch = Scratch::new();
+    let source = scratch.at("memory");
+    fs::create_dir(&source).unwrap();
+    let mount = Mount::tmpfs(&source, "size=64m");
+    let (Some(_mount), Some(disk)) = (mount, Disk::create(scratch.path(), Format::Ext4, 64)) else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    // ext4 gives a file 65,000 names.
+    let name = |index: u32| format!("n{index:05}");
+    Tree::of([Node::file(name(0), 1, 9000)]).plant(&source);
+    (1..65_003).for_each(|index| fs::hard_link(source.join(name(0)), source.join(name(index))).unwrap());
+    let to = disk.path().join("dst");
+    let copy = || Run::dsync().arg("-aH").arg(slash(&source)).arg(&to);
+    expect_copies(copy(), "3 hard links became copies");
+    let alone = |index| fs::metadata(to.join(name(index))).unwrap();
+    assert_eq!(alone(0).nlink(), 65_000);
+    let copies: Vec<_> = (0..65_003).filter(|&index| alone(index).ino() != alone(0).ino()).collect();
+    assert_eq!(copies.len(), 3);
+    let inodes = || copies.iter().map(|&index| alone(index).ino()).collect::<Vec<_>>();
+    for &index in &copies {
+        assert_same(&source.join(name(0)), &to.join(name(index)), Scope::full());
+    }
+    // A further run finds them as they should be, and still says what they are.
+    let before = inodes();
+    expect_copies(copy(), "3 hard links became copies");
+    assert_eq!(inodes(), before);
+}
+
+#[test]
+fn names_on_another_filesystem_are_copies_and_told() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    let below = scratch.dst().join("e");
+    fs::create_dir_all(&below).unwrap();
+    let Some(_mount) = Mount::tmpfs(&below, "size=8m") else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    let sshd = Sshd::shared();
+    let pushed = || sshd.run(Via::Tls).arg("-aH").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+    let copied = || Run::dsync().arg("-aH").arg(slash(&scratch.src())).arg(scratch.dst());
+    expect_copies(pushed(), "3 hard links became copies");
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let inode = || fs::metadata(below.join("f")).unwrap().ino();
+    let before = inode();
+    expect_copies(copied(), "3 hard links became copies");
+    assert_eq!(inode(), before);
+    // New content reaches the copy.
+    fs::write(scratch.src().join("dir/d"), vec![9; 70_000]).unwrap();
+    expect_copies(copied(), "3 hard links became copies");
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn disk_without_hard_links_gets_copies() {
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    for error in ["EPERM", "EMLINK", "EOPNOTSUPP"] {
+        let to = scratch.at(error);
+        let run = strace::inject("linkat", &format!("error={error}"));
+        expect_copies(run.arg("-aH").arg(slash(&scratch.src())).arg(&to), "6 hard links became copies");
+        assert_same(&scratch.src(), &to, Scope::full());
+    }
 }

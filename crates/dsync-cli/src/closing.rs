@@ -36,14 +36,8 @@ pub(crate) struct Closing<'a> {
 impl Closing<'_> {
     /// The paragraph: a few sentences in one line.
     pub(crate) fn paragraph(&self) -> String {
-        let sentences = [
-            Some(self.transferred()),
-            self.others(),
-            self.links(),
-            self.before(),
-            Some(self.carried()),
-            self.kept(),
-        ];
+        let sentences =
+            [Some(self.transferred()), self.others(), self.before(), Some(self.carried()), self.kept()];
         let text = sentences.into_iter().flatten().collect::<Vec<_>>().join(" ");
         escape_text(&text).into_owned()
     }
@@ -62,6 +56,12 @@ impl Closing<'_> {
             let entries = counted(report.attributes_withheld, "entry", "entries");
             parts.push(format!(
                 "{entries} copied without some ACLs or extended attributes, which the destination cannot hold"
+            ));
+        }
+        if report.links_copied > 0 {
+            let links = counted(report.links_copied, "hard link became a copy", "hard links became copies");
+            parts.push(format!(
+                "{links}, because the destination cannot give what they are links to another name"
             ));
         }
         if report.vanished > 0 {
@@ -113,12 +113,6 @@ impl Closing<'_> {
         .map(|(what, number)| format!("{} {what}", with_commas(number)))
         .collect();
         if parts.is_empty() { None } else { Some(format!("Of all entries {}.", parts.join(", "))) }
-    }
-
-    fn links(&self) -> Option<String> {
-        let files = counted(self.report.links_copied, "hard link became a copy", "hard links became copies");
-        (self.report.links_copied > 0)
-            .then(|| format!("{files}: the destination has no further name for them."))
     }
 
     fn before(&self) -> Option<String> {

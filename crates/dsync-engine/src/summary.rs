@@ -28,11 +28,11 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The exit code that a command should end with: 0, or the gravest of 23 (some entries failed or kept fewer attributes),
+    /// The exit code that a command should end with: 0, or the gravest of 23 (some entries failed, kept fewer attributes or became copies of what they should be links to),
     /// 25 (deletion limit) and 24 (some vanished or kept changing).
     pub fn exit_code(&self) -> u8 {
-        let Report { failed, attributes_withheld, deletions_withheld, .. } = self.report;
-        if failed > 0 || attributes_withheld > 0 || deletions_withheld > 0 {
+        let Report { failed, attributes_withheld, links_copied, deletions_withheld, .. } = self.report;
+        if failed > 0 || attributes_withheld > 0 || links_copied > 0 || deletions_withheld > 0 {
             exit_code::PARTIAL
         } else if self.report.deletions_over_limit > 0 {
             exit_code::MAX_DELETE

@@ -234,7 +234,8 @@ pub struct Report {
     /// Entries that are in place without some of their access control lists or extended attributes, which
     /// the destination's filesystem cannot hold or its user may not set.
     pub attributes_withheld: u64,
-    /// Files that became copies because the destination could not give another one the further name.
+    /// Entries that are copies of what they should be hard links to, because the destination could not give that
+    /// a further name.
     pub links_copied: u64,
     /// Deletions that were not made because the source could not be read completely.
     pub deletions_withheld: u64,

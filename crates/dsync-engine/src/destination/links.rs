@@ -13,8 +13,8 @@
 use std::{io, sync::Arc};
 
 use dsync_fs::{
-    Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath, SealedSpool,
-    Spool, SpoolError, StagedFile, Wanted, cannot_link,
+    BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
+    SealedSpool, Spool, SpoolError, StagedFile, Wanted, cannot_link,
 };
 use dsync_wire::{
     event::{Action, FileType},
@@ -303,13 +303,42 @@ impl Maker<'_> {
         };
         let from = self.open(parent)?;
         match place(dir, further, &from, &first) {
-            Err(error) if cannot_link(&error) && further.kind == FileType::File => {
-                let displaced = self.copy(dir, further, &from, &first)?;
+            Err(error) if cannot_link(&error) => {
+                let displaced = match further.kind {
+                    _ if self.is_copy(dir, &further.name, &from, &first) => None,
+                    FileType::File => self.copy(dir, further, &from, &first)?,
+                    // Of a link or a special file everything is in its attributes.
+                    _ => {
+                        let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
+                        place.copy(&from, &first).map(|()| None)?
+                    }
+                };
                 self.site.account.amend(|report| report.links_copied += 1);
                 Ok(displaced)
             }
             result => result,
         }
+    }
+
+    /// True when the name is what a copy of the first would be, as an earlier run may have made it.
+    fn is_copy(&self, dir: &Dir, name: &Component, from: &Dir, first: &Component) -> bool {
+        let (Ok(old), Ok(new)) = (dir.stat(name), from.stat(first)) else { return false };
+        let facts = |entry: &Metadata| {
+            (entry.kind, entry.size, entry.mtime, entry.mode, entry.uid, entry.gid, entry.rdev)
+        };
+        let options = &self.site.policy.options;
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let same_extended = || {
+            scope.is_empty()
+                || matches!((dir.extended(name, scope), from.extended(first, scope)), (Ok(a), Ok(b)) if a == b)
+        };
+        let same_text = || {
+            old.kind != Kind::Symlink
+                || matches!((dir.read_link(name), from.read_link(first)), (Ok(a), Ok(b)) if a == b)
+        };
+        // As everywhere, size and time stand for content unless the run is told not to believe them.
+        let believed = !options.checksum && !options.ignore_times;
+        believed && facts(&old) == facts(&new) && same_text() && same_extended()
     }
 
     /// The directory of a first name: mostly that of the one before.
