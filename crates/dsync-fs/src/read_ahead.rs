@@ -5,8 +5,9 @@
 //! of threads, and its results still come as one thread would give them.
 //!
 //! Laws: results come in stack order whatever the threads do; the one who wants them never waits for a job
-//! that nobody has begun, because it does that one itself (so there may be no threads at all); threads
-//! begin nothing more while a given number of results or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
+//! that nobody has begun, because it does that one itself (so there may be no threads at all), and while a
+//! thread is at the one that is wanted it does others; nobody begins anything more while a given number of results
+//! or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
 
 use std::{
     panic::resume_unwind,
@@ -126,17 +127,15 @@ impl<J: Job> ReadAhead<J> {
                 Slot::Waiting(job) => {
                     let ticket = state.begin();
                     state.stack.push(Slot::Begun(ticket));
-                    drop(state);
-                    let done = job.run();
-                    state = shared.lock();
-                    state.place(ticket, done);
-                    shared.wake(&state);
+                    state = shared.carry_out(state, ticket, job);
                 }
                 begun @ Slot::Begun(_) => {
                     state.stack.push(begun);
-                    state.awaited = true;
-                    state = shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.awaited = false;
+                    state = match state.take_ahead() {
+                        // Sleeping would leave a processor idle, and cost two switches for each job.
+                        Some((ticket, job)) => shared.carry_out(state, ticket, job),
+                        None => shared.wait_for_result(state),
+                    };
                 }
             }
         }
@@ -184,6 +183,28 @@ impl<J: Job> Drop for ReadAhead<J> {
 impl<J: Job> Shared<J> {
     fn lock(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does a job here.
+    fn carry_out<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<J>>,
+        ticket: u64,
+        job: J,
+    ) -> MutexGuard<'a, State<J>> {
+        drop(state);
+        let done = job.run();
+        let mut state = self.lock();
+        state.place(ticket, done);
+        self.wake(&state);
+        state
+    }
+
+    fn wait_for_result<'a>(&'a self, mut state: MutexGuard<'a, State<J>>) -> MutexGuard<'a, State<J>> {
+        state.awaited = true;
+        let mut state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.awaited = false;
+        state
     }
 
     fn wake(&self, state: &State<J>) {
@@ -348,9 +369,62 @@ mod tests {
         ahead.push((0..4 * MAX_READY).map(|_| Counted(Arc::clone(&begun))));
         for taken in 1..=4 * MAX_READY {
             ahead.next().unwrap();
-            assert!(begun.load(Ordering::SeqCst) <= taken + MAX_READY + 3);
+            // Three threads and this one may each have begun one more before the last was ready.
+            assert!(begun.load(Ordering::SeqCst) <= taken + MAX_READY + 4);
         }
         assert!(ahead.next().is_none());
+    }
+
+    /// A quick job, one that ends when the third is done, and the third.
+    enum Staged {
+        Quick,
+        Waits(Arc<Signals>),
+        Awaited(Arc<Signals>),
+    }
+
+    #[derive(Default)]
+    struct Signals {
+        begun: Mutex<bool>,
+        done: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Job for Staged {
+        type Output = bool;
+
+        fn run(self) -> Done<Self> {
+            let output = match self {
+                Self::Quick => true,
+                Self::Waits(signals) => {
+                    *signals.begun.lock().unwrap() = true;
+                    let done = signals.done.lock().unwrap();
+                    let patience = std::time::Duration::from_secs(20);
+                    *signals.changed.wait_timeout_while(done, patience, |done| !*done).unwrap().0
+                }
+                Self::Awaited(signals) => {
+                    *signals.done.lock().unwrap() = true;
+                    signals.changed.notify_all();
+                    true
+                }
+            };
+            Done { output: Some(output), weight: 1, then: Vec::new() }
+        }
+    }
+
+    #[test]
+    fn the_one_who_waits_for_a_result_does_other_jobs() {
+        let signals = Arc::new(Signals::default());
+        let jobs =
+            [Staged::Quick, Staged::Waits(Arc::clone(&signals)), Staged::Awaited(Arc::clone(&signals))];
+        let mut ahead = ReadAhead::new(1, MAX_READY);
+        ahead.push(jobs.into_iter());
+        assert!(ahead.next().unwrap());
+        // The only thread is at the second job, or has done the third for this one.
+        while !*signals.begun.lock().unwrap() {
+            std::thread::yield_now();
+        }
+        assert!(ahead.next().unwrap(), "the third job was not done while the second waited for it");
+        assert!(ahead.next().unwrap());
     }
 
     struct Fails(bool);
