@@ -26,7 +26,8 @@ pub struct Facts {
     pub owner: (u32, u32),
     /// Modification time: seconds since 1970 and nanoseconds.
     pub mtime: (i64, i64),
-    /// When what is neither a directory nor a link was last read, in seconds, before this survey read it.
+    /// When what is neither a directory nor a link was last read, in seconds, before this survey read it; not of what
+    /// has several names, of which the survey has read another before.
     pub atime: Option<i64>,
     /// Length of a regular file.
     pub size: u64,
@@ -235,7 +236,7 @@ fn facts(path: &Path) -> Facts {
         mode: meta.mode() & 0o7777,
         owner: (meta.uid(), meta.gid()),
         mtime: (meta.mtime(), meta.mtime_nsec()),
-        atime: (!matches!(kind, "dir" | "symlink")).then(|| meta.atime()),
+        atime: (!matches!(kind, "dir" | "symlink") && meta.nlink() == 1).then(|| meta.atime()),
         size: if kind == "file" { meta.len() } else { 0 },
         device: if matches!(kind, "char" | "block") { meta.rdev() } else { 0 },
         content,

@@ -10,8 +10,8 @@ use std::{
 };
 
 use dsync_tests::{
-    Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in, needs_dsync,
-    needs_root, program, scratch::slash, tree,
+    Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in,
+    needs_dsync, needs_root, program, scratch::slash, tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -186,6 +186,7 @@ fn user_without_privileges_copies_what_rsync_copies() {
         Node { owner: Some((1, 1)), ..Node::file("of another", 1, 10) },
         Node { owner: Some((NOBODY, NOBODY)), mode: 0o6755, ..Node::file("own setuid", 2, 10) },
         Node { owner: Some((1, NOBODY)), mode: 0o2755, ..Node::file("own group", 3, 10) },
+        Node::new("device", Kind::CharDevice(1, 3)),
     ])
     .plant(&scratch.src());
     // Readable for everybody, owned by root: owners cannot be kept.
@@ -203,6 +204,11 @@ fn user_without_privileges_copies_what_rsync_copies() {
         Run::of(program).arg("-a").arg(slash(&scratch.src())).arg(&to).as_user(NOBODY, NOBODY).run()
     });
     assert_eq!(results[0].code(), results[1].code(), "{}\n{}", results[0].account(), results[1].account());
+    for outcome in &results {
+        let told = r#"skipping non-regular file "device""#;
+        assert!(outcome.all_text().contains(told), "{}", outcome.account());
+    }
+    assert!(!scratch.dst().join("device").exists());
     assert_same(&scratch.at("rsync"), &scratch.dst(), Scope::ALL);
 }
 
