@@ -187,6 +187,58 @@ fn disk_with_whole_seconds_is_up_to_date_after_one_run() {
 }
 
 #[test]
+fn file_whose_time_the_disk_cannot_hold_is_copied_again_with_a_hint() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let Some(disk) = Disk::create(scratch.path(), Format::Ext4Seconds, 16) else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    let to = disk.path().join("dst");
+    // Its seconds end in 2038.
+    fs::write(scratch.src().join("late"), "from 2096").unwrap();
+    tree::set_mtime(&scratch.src().join("late"), (4_000_000_000, 0));
+    let run = |options: &[&str]| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&to).run();
+    let _ = run(&["-a"]).expect_quiet_success();
+    for _ in 0..2 {
+        let again = run(&["-ai"]).expect_code(0);
+        assert!(again.stdout_text().ends_with(" late\n"), "{}", again.account());
+        assert!(
+            again.stderr_text().contains("1 file is copied again only for a time"),
+            "{}",
+            again.account()
+        );
+        assert_eq!(again.stderr_text().lines().count(), 1);
+    }
+    assert_eq!(run(&["-ai", "--size-only", "--no-t"]).expect_quiet_success().stdout_text(), "");
+    let _ = run(&["-aq"]).expect_quiet_success();
+}
+
+#[test]
+fn times_in_steps_of_two_seconds_are_equal_within_a_window_of_one() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    // As FAT keeps them: whole, even, rounded down.
+    for index in 0..6_i64 {
+        let (name, mtime) = (format!("f{index}"), 1_300_000_000 + index);
+        for (dir, time) in [(scratch.src(), (mtime, 500)), (scratch.dst(), (mtime / 2 * 2, 0))] {
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(&name), "same").unwrap();
+            tree::set_mtime(&dir.join(&name), time);
+        }
+    }
+    [scratch.src(), scratch.dst()].iter().for_each(|dir| tree::set_mtime(dir, (1_100_000_000, 5)));
+    let run = |options: &[&str]| {
+        Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0)
+    };
+    let hinted = run(&["-ain"]);
+    assert_eq!(hinted.stdout_text().lines().count(), 3, "{}", hinted.account());
+    assert!(hinted.stderr_text().contains("3 files are copied again"), "{}", hinted.account());
+    let windowed = run(&["-ain", "--modify-window=1"]);
+    assert_eq!((windowed.stdout_text(), windowed.stderr_text()), (String::new(), String::new()));
+}
+
+#[test]
 fn depth_of_two_thousand_and_names_of_255_bytes_are_copied_and_deleted() {
     let scratch = Scratch::new();
     let (long, dir) = ("n".repeat(255), "m".repeat(255));

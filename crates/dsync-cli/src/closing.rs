@@ -86,6 +86,17 @@ impl Closing<'_> {
         Some(format!("{} (exit code {})", parts.join(", "), self.exit_code))
     }
 
+    /// What should be done about what this run did for nothing.
+    pub(crate) fn advice(&self) -> Option<String> {
+        let files = counted(self.report.rounded_times, "file is", "files are");
+        (self.report.rounded_times > 0).then(|| {
+            format!(
+                "{files} copied again only for a time that the destination does not keep as exactly: \
+                 --modify-window=1 takes steps of 2 seconds as equal, --size-only all times"
+            )
+        })
+    }
+
     fn transferred(&self) -> String {
         let report = self.report;
         let verb = if self.dry_run { "Dry run, nothing was changed: would transfer" } else { "Transferred" };
@@ -218,6 +229,9 @@ mod tests {
         let bad = Report { failed: 3, vanished: 1, ..report() };
         let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None);
         assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
+        let rounded = Report { rounded_times: 2, ..report() };
+        assert!(closing(&rounded).advice().unwrap().starts_with("2 files are copied again only for a time"));
+        assert_eq!(closing(&good).advice(), None);
         let over = Report { deletions_over_limit: 7, ..report() };
         let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)));
         assert_eq!(line.unwrap(), "7 deletions exceed the limit 5; nothing was deleted (exit code 25)");

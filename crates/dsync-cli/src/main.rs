@@ -214,5 +214,8 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
     } else if has_bar {
         console.talk(&closing.paragraph());
     }
+    if let Some(advice) = closing.advice().filter(|_| !report.quiet) {
+        console.talk(&format!("dsync: {advice}"));
+    }
     (code, closing.problems(report.max_delete).map(|line| format!("dsync: {line}")))
 }

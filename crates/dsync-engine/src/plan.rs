@@ -114,6 +114,23 @@ pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
     a.seconds == b.seconds && (a.nanoseconds == b.nanoseconds || a.nanoseconds == 0 || b.nanoseconds == 0)
 }
 
+/// True when `kept` is what becomes of `wanted` on a filesystem with times in steps of two seconds (FAT), or whose
+/// time ends before `wanted`.
+fn looks_rounded(kept: Timestamp, wanted: Timestamp) -> bool {
+    let in_steps = kept.seconds % 2 == 0 && kept.seconds.abs_diff(wanted.seconds) == 1;
+    let cut_off = match kept.seconds {
+        LAST_SIGNED | LAST_UNSIGNED => wanted.seconds > kept.seconds,
+        FIRST_SIGNED | 0 => wanted.seconds < kept.seconds,
+        _ => false,
+    };
+    kept.nanoseconds == 0 && (in_steps || cut_off)
+}
+
+/// The last and first seconds of filesystems that keep them in 32 bits: 2038, 2106 and 1901.
+const LAST_SIGNED: i64 = i32::MAX as i64;
+const LAST_UNSIGNED: i64 = u32::MAX as i64;
+const FIRST_SIGNED: i64 = i32::MIN as i64;
+
 impl Policy {
     /// [`same_time`], or with a window whether whole seconds differ by no more than that.
     fn same_time(&self, a: Timestamp, b: Timestamp) -> bool {
@@ -185,6 +202,18 @@ impl Policy {
         };
         let wanted = self.wanted(subject, mapped, Some(existing.mode));
         Verdict { action, changes, wanted, in_the_way: None, placed: true }
+    }
+
+    /// True when nothing but its time makes a file be copied, and that looks like the source's as a filesystem
+    /// keeps it that cannot hold it exactly: then every run will copy the file.
+    pub(crate) fn only_rounded(&self, entry: &Entry, existing: &Metadata, verdict: &Verdict) -> bool {
+        let by_time = verdict.action == Action::Update
+            && matches!(entry.kind, EntryKind::File { .. })
+            && existing.kind == Kind::File
+            && !verdict.changes.contains(Changes::SIZE)
+            && !(self.options.checksum || self.options.ignore_times)
+            && self.options.times;
+        by_time && looks_rounded(timestamp(existing.mtime), entry.attributes.mtime)
     }
 
     /// Decides what is done with the transfer's root, of which only the attributes are compared.
@@ -481,6 +510,29 @@ mod tests {
         assert!(same_time(whole, fraction) && same_time(fraction, whole));
         assert!(!same_time(fraction, Timestamp { seconds: 5, nanoseconds: 124 }));
         assert!(!same_time(whole, Timestamp { seconds: 6, nanoseconds: 0 }));
+    }
+
+    #[test]
+    fn time_that_a_filesystem_cannot_hold_is_told_from_another_one() {
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        for (kept, wanted) in [
+            (time(4, 0), time(5, 0)),
+            (time(4, 0), time(5, 999_999_999)),
+            (time(6, 0), time(5, 7)),
+            (time(LAST_SIGNED, 0), time(4_000_000_000, 5)),
+            (time(FIRST_SIGNED, 0), time(-3_000_000_000, 0)),
+            (time(0, 0), time(-77, 0)),
+        ] {
+            assert!(looks_rounded(kept, wanted), "{kept:?} {wanted:?}");
+        }
+        for (kept, wanted) in [
+            (time(4, 1), time(5, 0)),
+            (time(5, 0), time(6, 0)),
+            (time(4, 0), time(6, 0)),
+            (time(LAST_SIGNED, 0), time(1_000_000_000, 0)),
+        ] {
+            assert!(!looks_rounded(kept, wanted), "{kept:?} {wanted:?}");
+        }
     }
 
     fn any_options() -> impl Strategy<Value = SyncOptions> {

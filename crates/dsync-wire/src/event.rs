@@ -237,6 +237,9 @@ pub struct Report {
     /// Entries that are copies of what they should be hard links to, because the destination could not give that
     /// a further name.
     pub links_copied: u64,
+    /// Files that are copied although they differ in nothing but a time that looks like the source's as a filesystem
+    /// keeps it that has coarser times, or ends of time: the next run will do so again.
+    pub rounded_times: u64,
     /// Deletions that were not made because the source could not be read completely.
     pub deletions_withheld: u64,
     /// Deletions that exceeded `max_delete`; none was made when this is not 0.

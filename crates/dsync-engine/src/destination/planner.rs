@@ -614,6 +614,10 @@ impl Planner<'_> {
             return self.tell(directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry));
         }
         let mut verdict = self.decide(&place, entry, existing.as_ref());
+        if existing.as_ref().is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict))
+        {
+            self.site.account.amend(|report| report.rounded_times += 1);
+        }
         // A further name becomes one of the first, whatever alternate directories have.
         let alternate = match first {
             Some(_) => None,

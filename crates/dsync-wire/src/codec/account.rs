@@ -152,6 +152,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         failed,
         attributes_withheld,
         links_copied,
+        rounded_times,
         deletions_withheld,
         deletions_over_limit,
     } = *report;
@@ -168,6 +169,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         failed,
         attributes_withheld,
         links_copied,
+        rounded_times,
         deletions_withheld,
         deletions_over_limit,
     ] {
@@ -201,6 +203,7 @@ pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
         failed: r.u64("count")?,
         attributes_withheld: r.u64("count")?,
         links_copied: r.u64("count")?,
+        rounded_times: r.u64("count")?,
         deletions_withheld: r.u64("count")?,
         deletions_over_limit: r.u64("count")?,
     })

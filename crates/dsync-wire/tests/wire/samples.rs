@@ -343,6 +343,7 @@ fn report() -> Report {
         failed: 39,
         attributes_withheld: 42,
         links_copied: 43,
+        rounded_times: 44,
         deletions_withheld: 40,
         deletions_over_limit: 41,
     }

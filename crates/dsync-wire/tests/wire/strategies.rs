@@ -447,7 +447,7 @@ fn cause() -> impl Strategy<Value = Cause> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    vec(number(), 29).prop_map(|n| {
+    vec(number(), 30).prop_map(|n| {
         let counts = |at: usize| TypeCounts {
             files: n[at],
             directories: n[at + 1],
@@ -471,6 +471,7 @@ fn report() -> impl Strategy<Value = Report> {
             failed: n[24],
             attributes_withheld: n[25],
             links_copied: n[28],
+            rounded_times: n[29],
             deletions_withheld: n[26],
             deletions_over_limit: n[27],
         }
