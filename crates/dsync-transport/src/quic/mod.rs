@@ -233,7 +233,7 @@ const FULL_RATE: u128 = 1250;
 const MIN_LANES: usize = 4;
 /// Data lanes for the sake of cores at the most.
 const CORE_LANES: usize = 8;
-/// Data lanes at the most, from a round trip of 16 ms on: 16 windows hold 1.6 times what 1 Gbit/s at 100 ms does.
+/// Data lanes at the most, from a round trip of 23 ms on: 16 windows hold 2.3 times what 1 Gbit/s at 100 ms does.
 const MAX_LANES: usize = 16;
 /// Bytes per write: quinn keeps a piece in memory, and in its send window, until all of it is acknowledged.
 const CHUNK: usize = 256 << 10;

@@ -28,7 +28,7 @@ use crate::{
 #[test]
 fn a_long_path_gets_more_lanes_than_a_short_one() {
     let lanes = |milliseconds, cores| super::data_lanes(Duration::from_millis(milliseconds), cores);
-    assert_eq!([lanes(0, 1), lanes(1, 2), lanes(4, 4), lanes(8, 4), lanes(16, 4)], [4, 4, 4, 8, 16]);
+    assert_eq!([lanes(0, 1), lanes(1, 2), lanes(4, 4), lanes(8, 4), lanes(23, 4)], [4, 4, 4, 6, 16]);
     assert_eq!([lanes(0, 6), lanes(0, 64), lanes(100, 64), lanes(60_000, 1)], [6, 8, 16, 16]);
     assert_eq!(super::data_lanes(Duration::MAX, usize::MAX), 16);
 }
