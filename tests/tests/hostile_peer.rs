@@ -281,6 +281,14 @@ fn messages_of_a_source_in_the_wrong_state_end_the_run() {
             after_tops(s, &listing_part(0, 2, &[]));
             s.control(&Message::new(8).int(0).int(0).frame());
         }),
+        ("missing operands that nobody asked for", |s| {
+            after_tops(s, &Message::new(22).text(b"kept").frame());
+            s.control(&listing(0, &[]));
+        }),
+        ("while in state 'inside a directory's listing'", |s| {
+            after_tops(s, &listing_part(0, 0, &[]));
+            s.control(&Message::new(22).text(b"kept").frame());
+        }),
         ("while in state 'receiving files'", |s| {
             list_new(s);
             s.control(&Message::new(8).int(1).int(5).frame());
@@ -906,6 +914,10 @@ fn requests_for_what_was_not_listed_end_the_run() {
             s.expect(7);
             s.control(&Message::new(13).int(0).frame());
             s.control(&Message::new(10).int(1).byte(0).frame());
+        }),
+        ("asked to remove what is to stay", |s| {
+            s.expect(7);
+            s.control(&Message::new(23).int(1).int(1).byte(0).frame());
         }),
     ]);
 }

@@ -26,6 +26,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
         }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => format!("'{name}': content check failed twice; old file kept"),
+        Cause::Changed if problem.operation == Operation::RemoveSource => {
+            format!("cannot {what} '{name}': it has changed since it was listed; it stays")
+        }
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }
 }
@@ -120,6 +123,7 @@ fn cause_words(cause: Cause) -> String {
         Cause::DirectoryInTheWay => "a directory that is not empty is in the way (use --delete)".into(),
         Cause::Unrepresentable => "its name or depth is not possible here".into(),
         Cause::TypeChanged => "it became another type of file".into(),
+        Cause::SameFile => "it is the same file as its copy".into(),
         Cause::FirstNameFailed => "it is another name of a file that could not be copied".into(),
         _ => "unknown reason".into(),
     }

@@ -88,6 +88,15 @@ fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
             return Err(UsageError::Conflict { one: "--chown", other });
         }
     }
+    let Deletion { remove_source_files, delete, delete_missing_args, .. } = flags.deletion;
+    let contrary = [
+        (delete, "--delete"),
+        (delete_missing_args, "--delete-missing-args"),
+        (flags.writing.durability == When::None, "--durability=none"),
+    ];
+    if let Some((_, other)) = contrary.into_iter().find(|(given, _)| *given && remove_source_files) {
+        return Err(UsageError::Conflict { one: "--remove-source-files", other });
+    }
     if flags.deletion.delete && !flags.attributes.recursive {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
     }
@@ -250,6 +259,8 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
         (false, true) => DeleteTiming::During,
         (false, false) => DeleteTiming::After,
     };
+    options.delete_missing_args = deletion.delete_missing_args;
+    options.remove_source_files = deletion.remove_source_files;
     options.ignore_errors = deletion.ignore_errors;
     options.force = deletion.force;
     options.allow_empty_source = deletion.allow_empty_source;

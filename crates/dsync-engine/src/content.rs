@@ -1,10 +1,11 @@
 //! Reading a file's content: whole, for the unkeyed hash that `checksum` compares, and by position, for
-//! the delta core.
+//! the delta core; and the sum of what shows that it was not touched meanwhile.
 
 use std::io;
 
 use dsync_delta::{ContentHasher, ReadAt};
-use dsync_fs::SourceFile;
+use dsync_fs::{SourceFile, Stamp};
+use dsync_wire::message::FileState;
 
 /// Hashes a file from its start to its end.
 pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
@@ -31,6 +32,19 @@ impl ReadAt for Positional<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read_at(offset, buffer)
     }
+}
+
+/// The state of a file in a form that another run recognizes and that tells a peer nothing. The filesystem's
+/// number is not in it: a reboot may change that.
+pub(crate) fn state(stamp: &Stamp) -> FileState {
+    let mut hasher = ContentHasher::new();
+    hasher.update(b"dsync file state v1").update(&stamp.size.to_le_bytes()).update(&stamp.ino.to_le_bytes());
+    for time in [stamp.mtime, stamp.ctime] {
+        hasher.update(&time.seconds.to_le_bytes()).update(&time.nanoseconds.to_le_bytes());
+    }
+    let mut state = [0; 16];
+    state.copy_from_slice(&hasher.finish()[..16]);
+    FileState(state)
 }
 
 /// Bytes of one read: what `pread` and the hash both like.

@@ -21,7 +21,7 @@ use dsync_wire::{
     event::Report,
     link::{CloseReason, Link, Traffic},
     message::{ControlMessage, PeerRole},
-    options::{Compression, SyncOptions},
+    options::{Compression, Durability, SyncOptions},
     state::{DestinationInbox, SourceInbox},
 };
 
@@ -430,7 +430,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
     match problems.first() {
         Some(problem)
             if problems.len() == paths.len()
-                && !(options.ignore_missing_args && problems.iter().all(OperandProblem::is_missing)) =>
+                && !(options.ignores_missing_args() && problems.iter().all(OperandProblem::is_missing)) =>
         {
             let path = paths.get(problem.index).cloned().unwrap_or_default();
             Err(match problem.error.raw_os_error() {
@@ -463,6 +463,12 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     }
     if connect.shell.is_empty() {
         return invalid("shell", "names no program");
+    }
+    if options.remove_source_files && options.durability == Durability::None {
+        return invalid("remove_source_files", "needs the copies to be on the disk");
+    }
+    if options.remove_source_files && (options.delete || options.delete_missing_args) {
+        return invalid("remove_source_files", "the next run would delete what was moved");
     }
     match options.compression {
         Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {

@@ -203,6 +203,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
         Operation::CreateLink => "create the link",
         Operation::CreateSpecial => "create the device or fifo",
         Operation::HardLink => "make the hard link",
+        Operation::RemoveSource => "remove the source's",
         Operation::Delete => "delete",
         Operation::ReadDestination => "read destination directory",
         _ => "handle",

@@ -86,6 +86,8 @@ pub enum WalkError {
 pub struct OperandProblem {
     /// Its position, 0-based.
     pub index: usize,
+    /// The name that its directory, which exists, does not have.
+    pub missing: Option<Component>,
     /// Why, e.g. [`NotFound`](io::ErrorKind::NotFound).
     pub error: io::Error,
 }
@@ -93,8 +95,12 @@ pub struct OperandProblem {
 impl OperandProblem {
     /// True when there is nothing of that name.
     pub fn is_missing(&self) -> bool {
-        self.error.kind() == io::ErrorKind::NotFound
+        is_missing(&self.error)
     }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// A walk in progress: an iterator over [`WalkedDir`]s, the root first.
@@ -179,11 +185,18 @@ impl Walk {
             let form =
                 OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
             let opened = match form {
-                OperandForm::Contents(path) => opening.contents(&path, options.recursive),
-                OperandForm::Entry { parent, name } => opening.entry(&parent, name, &options.filter),
+                OperandForm::Contents(path) => {
+                    opening.contents(&path, options.recursive).map_err(|error| (None, error))
+                }
+                OperandForm::Entry { parent, name } => {
+                    opening.entry(&parent, name.clone(), &options.filter).map_err(|error| {
+                        let missing = opening.parents.contains_key(&parent) && is_missing(&error);
+                        (missing.then_some(name), error)
+                    })
+                }
             };
-            if let Err(error) = opened {
-                opening.problems.push(OperandProblem { index, error });
+            if let Err((missing, error)) = opened {
+                opening.problems.push(OperandProblem { index, missing, error });
             }
         }
         let single_file =

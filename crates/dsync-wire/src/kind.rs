@@ -66,6 +66,12 @@ kinds! { CONTROL,
     REFINE = 20, "Refine";
     /// [`ControlMessage::Rest`]
     REST = 21, "Rest";
+    /// [`ControlMessage::Missing`]
+    MISSING = 22, "Missing";
+    /// [`ControlMessage::Landed`]
+    LANDED = 23, "Landed";
+    /// [`ControlMessage::Removed`]
+    REMOVED = 24, "Removed";
 }
 
 kinds! { DATA,
@@ -138,6 +144,9 @@ impl ControlMessage {
             Self::Bye => Kind::BYE,
             Self::Refine(_) => Kind::REFINE,
             Self::Rest(_) => Kind::REST,
+            Self::Missing(_) => Kind::MISSING,
+            Self::Landed(_) => Kind::LANDED,
+            Self::Removed { .. } => Kind::REMOVED,
         }
     }
 

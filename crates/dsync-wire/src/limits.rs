@@ -105,6 +105,9 @@ pub const MAX_REST_RUNS: usize = 256;
 /// `Rest` messages of one session whose request has not followed.
 pub const MAX_OPEN_RESTS: usize = 1024;
 
+/// Entries in one `Landed` message.
+pub const MAX_LANDED: usize = 4096;
+
 /// Bytes of the longest block; a segment's lead is shorter.
 pub const MAX_BLOCK_LEN: u32 = 4 << 20;
 

@@ -10,8 +10,8 @@
 //!
 //! ```text
 //! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
-//! source                Tops, IdName*, Listing*, Problem*, ListingEnd, Refine*
-//! destination           (Rest? (Need | NeedDelta Sums*))*, ListingDone*, NeedsEnd, Event*, Progress*
+//! source                Tops, Missing*, IdName*, Listing*, Problem*, ListingEnd, Refine*, Removed*
+//! destination           (Rest? (Need | NeedDelta Sums*))*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
 //! ```
@@ -82,6 +82,16 @@ pub enum ControlMessage {
     Progress(Progress),
     /// The result; the destination's last message, sent after everything is durable.
     Report(Box<Report>),
+    /// The name of an operand that the source does not have, with `delete_missing_args`: the destination removes
+    /// it. Before any listing.
+    Missing(Name),
+    /// These entries are at the destination and on its disk, with `remove_source_files`: the source may remove them.
+    Landed(Vec<Landed>),
+    /// Entries of `Landed` that the source has seen to; what it could not remove was a [`ControlMessage::Problem`].
+    Removed {
+        /// How many.
+        entries: u64,
+    },
     /// Sign of life of the source, at least once a second.
     Alive,
     /// The source got the report; the link may be closed.
@@ -406,6 +416,8 @@ pub enum Operation {
     ReadAttributes = 13,
     /// Giving an entry another name.
     HardLink = 14,
+    /// Removing an entry of the source that was copied.
+    RemoveSource = 15,
 }
 
 /// Why something could not be done.
@@ -430,6 +442,8 @@ pub enum Cause {
     TypeChanged,
     /// It is another name of an entry that could not be copied.
     FirstNameFailed,
+    /// Source and destination are the same file.
+    SameFile,
 }
 
 /// A request for a delta.
@@ -481,6 +495,16 @@ pub struct Sums {
 /// mean that the file was not touched in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileState(pub [u8; 16]);
+
+/// An entry that is at the destination and will survive a power cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Landed {
+    /// The entry; never a directory.
+    pub entry: EntryId,
+    /// The state of what the destination had before the run already. If it is that of the source's entry, both
+    /// are the same file, and the source keeps it.
+    pub stood: Option<FileState>,
+}
 
 /// The segments that the destination still wants of a file that it has a part of.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -86,6 +86,12 @@ pub struct SyncOptions {
     pub safe_links: bool,
     /// A source operand that does not exist is no error (`--ignore-missing-args`).
     pub ignore_missing_args: bool,
+    /// What a source operand would be copied to that does not exist is removed (`--delete-missing-args`), whatever
+    /// `delete` says; the operand's directory must exist.
+    pub delete_missing_args: bool,
+    /// What is no directory is removed at the source once it is at the destination and on its disk
+    /// (`--remove-source-files`).
+    pub remove_source_files: bool,
     /// Skip files with fewer bytes (`--min-size`).
     pub min_size: u64,
     /// Skip files with more bytes (`--max-size`).
@@ -137,10 +143,17 @@ impl SyncOptions {
         }
     }
 
+    /// True when a source operand that does not exist is no error.
+    pub fn ignores_missing_args(&self) -> bool {
+        self.ignore_missing_args || self.delete_missing_args
+    }
+
     /// True when the destination comes back to entries of the listing after it has seen all of it: the source
     /// then keeps what it listed to the end of the run.
     pub fn needs_whole_listing(&self) -> bool {
-        self.delete && self.delete_timing == DeleteTiming::Before
+        let deletes_first = self.delete && self.delete_timing == DeleteTiming::Before;
+        // Further names are made at the end.
+        deletes_first || self.remove_source_files && self.hard_links
     }
 }
 

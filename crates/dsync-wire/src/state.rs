@@ -156,7 +156,7 @@ impl SourceInbox {
             (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
             (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
             // Credit may trail the last request.
-            (state @ (State::Needs | State::Report), M::ListingDone { .. }) => state,
+            (state @ (State::Needs | State::Report), M::ListingDone { .. } | M::Landed(_)) => state,
             (state @ (State::Needs | State::Report), M::Event(_)) if self.controller => state,
             (State::Needs, M::NeedsEnd) if self.open.is_empty() => State::Report,
             (State::Report, M::Report(_)) => State::Over,
@@ -222,7 +222,8 @@ impl DestinationInbox {
             (state, M::Alive) if !matches!(state, S::Hello | S::Over) => state,
             (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
-            (state @ (S::Listing | S::ListingPart | S::Files), M::Refine(_)) => state,
+            (S::Listing, M::Missing(_)) => S::Listing,
+            (state @ (S::Listing | S::ListingPart | S::Files), M::Refine(_) | M::Removed { .. }) => state,
             (S::Tops, M::Tops(tops)) => {
                 self.listing = ListingOrder::new(tops.root.is_some());
                 S::Listing

@@ -38,6 +38,19 @@ pub(crate) struct Deletion {
     /// Also remove what the exclude rules leave out (implies --delete)
     #[arg(long)]
     pub(crate) delete_excluded: bool,
+    /// Remove at the destination what a source that does not exist would be copied to
+    ///
+    /// A directory that is not empty only with --delete or --force.
+    /// The directory that the source was in must exist. Whatever --delete says.
+    #[arg(long)]
+    pub(crate) delete_missing_args: bool,
+    /// Remove files at the source once they are at the destination and on its disk
+    ///
+    /// Everything but directories, and whatever was there already and needed nothing. A file that has changed since it
+    /// was listed stays, with exit code 24. Not with --delete, which would remove in the next run what was moved in
+    /// this one, and not with --durability=none.
+    #[arg(long)]
+    pub(crate) remove_source_files: bool,
     /// Remove at most N entries, or N% of those at the destination
     ///
     /// With more, none is removed and the exit code is 25. A whole number from 0 on, or from 0% to 100%; no
@@ -101,6 +114,8 @@ impl Group for Deletion {
             ("delete_after", &mut self.delete_after),
             ("delete_delay", &mut self.delete_delay),
             ("delete_excluded", &mut self.delete_excluded),
+            ("delete_missing_args", &mut self.delete_missing_args),
+            ("remove_source_files", &mut self.remove_source_files),
             ("ignore_errors", &mut self.ignore_errors),
             ("force", &mut self.force),
             ("allow_empty_source", &mut self.allow_empty_source),

@@ -14,16 +14,18 @@ use crossbeam_channel::{Receiver, select};
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
 use dsync_wire::{
     link::LinkError,
-    message::{Cause, Operation, Timestamp},
+    message::{Cause, Landed, Operation, Timestamp},
 };
 
-use super::{Site, files::Pending};
+use super::{Site, files::Pending, landed::Standing};
 use crate::{SyncError, plan::fs_timestamp};
 
-/// A finished file on its way to its name.
-pub(super) struct Commit {
-    prepared: PreparedFile,
-    file: Arc<Pending>,
+/// What the committer takes.
+pub(super) enum Commit {
+    /// A finished file on its way to its name.
+    File(PreparedFile, Arc<Pending>),
+    /// An entry that is to be told when it is on the disk.
+    Standing(Standing),
 }
 
 /// One thread's way to the committer. Finished files go together, so that many small ones wake it once.
@@ -90,7 +92,7 @@ fn prepare(
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             file.arrived(site);
-            Ok(Some(Commit { prepared, file: Arc::clone(file) }))
+            Ok(Some(Commit::File(prepared, Arc::clone(file))))
         }
         Err(error) => file.broke(site, Operation::SetAttributes, error).map(|()| None),
     }
@@ -106,6 +108,7 @@ pub(super) fn run(
     let mut opened = Instant::now();
     let mut bytes = 0_u64;
     let mut idle = MIN_IDLE;
+    let mut standing = Vec::new();
     loop {
         let mut ended = false;
         let next = select! {
@@ -119,20 +122,26 @@ pub(super) fn run(
             default(idle) => None,
         };
         let quiet = next.is_none();
-        if group.is_empty() {
+        if group.is_empty() && standing.is_empty() {
             opened = Instant::now();
         }
         for commit in next.into_iter().flatten() {
-            bytes = bytes.saturating_add(commit.file.size);
-            group.add(commit.prepared, commit.file);
+            match commit {
+                Commit::File(prepared, file) => {
+                    bytes = bytes.saturating_add(file.size);
+                    group.add(prepared, file);
+                }
+                Commit::Standing(entry) => standing.push(entry),
+            }
         }
-        let full = group.len() >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
-        if !group.is_empty() && (quiet || full) {
+        let waiting = group.len() + standing.len();
+        let full = waiting >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
+        if waiting > 0 && (quiet || full) {
             if site.session.halt.stopped() {
                 break;
             }
             let started = Instant::now();
-            flush(site, &mut group)?;
+            flush(site, &mut group, &std::mem::take(&mut standing))?;
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
@@ -144,47 +153,61 @@ pub(super) fn run(
     Ok(group)
 }
 
-/// Commits the group and settles its files.
-fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), SyncError> {
+/// Commits the group and settles its files, and what only had to be on the disk.
+fn flush(
+    site: &Site<'_>,
+    group: &mut CommitGroup<Arc<Pending>>,
+    standing: &[Standing],
+) -> Result<(), SyncError> {
+    let mut landed: Vec<Landed> = standing.iter().map(|standing| standing.landed).collect();
+    let mut settled = Vec::new();
     for (file, result) in group.flush() {
         match result {
             Ok(()) => {
                 file.directory.touch();
                 file.remove_displaced(site)?;
+                landed.push(Landed { entry: file.entry, stood: None });
             }
-            Err(error) => {
-                let path = file.directory.path.join(&file.name);
-                let cause = match error {
-                    CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
-                    CommitError::BasisChanged => Cause::Changed,
-                    CommitError::Sync { source } => {
-                        // Final for the whole group, and the next group's sync would prove nothing.
-                        let source = io::Error::new(source.kind(), source);
-                        return Err(SyncError::Filesystem {
-                            operation: Operation::Commit,
-                            path: site.display_path(&path),
-                            source,
-                        });
-                    }
-                    CommitError::Rename { source }
-                    | CommitError::Stat { source }
-                    | CommitError::Backup { source }
-                    | CommitError::Attributes { source } => {
-                        let error = source.raw_os_error().map_or_else(
-                            || io::Error::new(source.kind(), source),
-                            io::Error::from_raw_os_error,
-                        );
-                        site.cause_or_fatal(Operation::Commit, &path, error)?
-                    }
-                    _ => Cause::Unrepresentable,
-                };
-                file.lost(site);
-                site.problem(Operation::Commit, &path, cause)?;
-            }
+            Err(error) => failed(site, &file, error)?,
         }
+        settled.push(file);
+    }
+    site.tell_landed(group, &landed)?;
+    for file in settled {
         file.finished(site)?;
     }
+    standing.iter().try_for_each(|standing| standing.part.release(&site.session.control))?;
     site.session.control.flush()
+}
+
+/// Records a file that did not get its name.
+fn failed(site: &Site<'_>, file: &Pending, error: CommitError) -> Result<(), SyncError> {
+    let path = file.directory.path.join(&file.name);
+    let cause = match error {
+        CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
+        CommitError::BasisChanged => Cause::Changed,
+        CommitError::Sync { source } => {
+            // Final for the whole group, and the next group's sync would prove nothing.
+            let source = io::Error::new(source.kind(), source);
+            return Err(SyncError::Filesystem {
+                operation: Operation::Commit,
+                path: site.display_path(&path),
+                source,
+            });
+        }
+        CommitError::Rename { source }
+        | CommitError::Stat { source }
+        | CommitError::Backup { source }
+        | CommitError::Attributes { source } => {
+            let error = source
+                .raw_os_error()
+                .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
+            site.cause_or_fatal(Operation::Commit, &path, error)?
+        }
+        _ => Cause::Unrepresentable,
+    };
+    file.lost(site);
+    site.problem(Operation::Commit, &path, cause)
 }
 
 /// Files that go to the committer together: its waking costs each of them little.

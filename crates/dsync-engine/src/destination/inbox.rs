@@ -38,7 +38,15 @@ pub(super) fn run(
                 }
                 continue;
             }
+            ControlMessage::Removed { entries } => {
+                site.unremoved.give(entries);
+                continue;
+            }
             ControlMessage::Tops(tops) => Listed::Tops(tops),
+            ControlMessage::Missing(name) => {
+                check_queue(planner)?;
+                Listed::Missing(name)
+            }
             ControlMessage::IdName(name) => {
                 check_queue(planner)?;
                 Listed::IdName(name)

@@ -18,7 +18,7 @@ use dsync_fs::{
 };
 use dsync_wire::{
     event::{Action, FileType},
-    message::{Cause, Entry, EntryId, HardLink, Operation},
+    message::{Cause, Entry, EntryId, HardLink, Landed, Operation},
 };
 
 use super::{
@@ -71,6 +71,7 @@ pub(super) struct FirstName {
 /// A name that is to be linked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Further {
+    pub(super) entry: EntryId,
     pub(super) name: Component,
     pub(super) action: Action,
     pub(super) kind: FileType,
@@ -92,6 +93,8 @@ struct Maker<'a> {
     first_names: SealedSpool,
     /// The directory that the last first name was in.
     last: Option<(RelPath, Arc<Dir>)>,
+    /// Names that were made, where the source removes what it copied.
+    landed: Vec<Landed>,
 }
 
 impl FirstName {
@@ -218,20 +221,27 @@ impl Links {
     }
 
     /// Makes the links and sets the directories' attributes.
-    pub(super) fn carry_out(self, site: &Site<'_>, root: Option<&Arc<Dir>>) -> Result<(), SyncError> {
-        let Some(root) = root else { return Ok(()) };
+    ///
+    /// Gives the entries that the source may remove then.
+    pub(super) fn carry_out(
+        self,
+        site: &Site<'_>,
+        root: Option<&Arc<Dir>>,
+    ) -> Result<Vec<Landed>, SyncError> {
+        let Some(root) = root else { return Ok(Vec::new()) };
         let Self { first_names, noted, protection, .. } = self;
         let noted = noted.seal().map_err(spool_error)?;
         let first_names = first_names.seal().map_err(spool_error)?;
-        let mut maker = Maker { site, root, protection: &protection, first_names, last: None };
+        let mut maker =
+            Maker { site, root, protection: &protection, first_names, last: None, landed: Vec::new() };
         for record in noted.iter() {
             if site.session.halt.stopped() {
-                return Ok(());
+                break;
             }
             let record = Record::decode(record.map_err(spool_error)?);
             maker.directory(&record.ok_or_else(|| spool_error(SpoolError::Damaged { index: 0 }))?)?;
         }
-        Ok(())
+        Ok(maker.landed)
     }
 }
 
@@ -269,7 +279,11 @@ impl Maker<'_> {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
         }
-        match self.keep(dir, parent, further).and_then(|()| self.make(dir, further, first)) {
+        let made = self.keep(dir, parent, further).and_then(|()| self.make(dir, further, first));
+        if made.is_ok() && site.removes_source() {
+            self.landed.push(Landed { entry: further.entry, stood: None });
+        }
+        match made {
             Ok(None) => Ok(()),
             Ok(Some(now)) => {
                 let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
@@ -411,12 +425,13 @@ fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Res
 }
 
 impl Record {
-    /// The directory, then for each link its name, a byte of flags, its type and where its first name is.
+    /// The directory, then for each link its name, its entry, a byte of flags, its type and where its first name is.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);
-        for (Further { name, action, kind, displaces }, first) in &self.links {
+        for (Further { entry, name, action, kind, displaces }, first) in &self.links {
             push_name(&mut bytes, name);
+            bytes.extend(entry.0.to_ne_bytes());
             bytes.push(u8::from(*action == Action::Create) | u8::from(*displaces) << 1);
             bytes.push(*kind as u8);
             bytes.extend(first.to_bytes());
@@ -430,10 +445,11 @@ impl Record {
         let mut links = Vec::new();
         while !rest.is_empty() {
             let name = take_name(&mut rest)?;
+            let entry = EntryId(u64::from_ne_bytes(take(&mut rest)?));
             let [flags, kind] = take(&mut rest)?;
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
             let kind = file_type_of(delete::KINDS.get(usize::from(kind)).copied()?);
-            let further = Further { name, action, kind, displaces: flags & 2 != 0 };
+            let further = Further { entry, name, action, kind, displaces: flags & 2 != 0 };
             links.push((further, RecordAt::from_bytes(take(&mut rest)?)));
         }
         Some(Self { directory, links })
@@ -513,6 +529,7 @@ mod tests {
         let at = Spool::new(None).unwrap().push(b"x").unwrap();
         let directory = Deferred { path: RelPath::parse(b"d").unwrap(), wanted: Some(Wanted::default()) };
         let further = |name: &[u8], action, kind, displaces| Further {
+            entry: EntryId(7),
             name: Component::new(name).unwrap(),
             action,
             kind,

@@ -16,6 +16,7 @@ mod in_place;
 mod inbox;
 mod journal;
 mod kept;
+mod landed;
 mod links;
 mod local;
 mod owners;
@@ -40,6 +41,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withheld};
 use dsync_wire::{
     event::Report,
+    link::LinkError,
     message::{Cause, ControlMessage, EntryId, Operation, Problem, Refine},
     options::{Durability, KeepPartial},
 };
@@ -78,6 +80,8 @@ pub(super) struct Site<'a> {
     sharing: Sharing,
     /// Files asked for that have neither arrived nor failed.
     awaited: Credit,
+    /// Entries that the source may remove and has not seen to.
+    unremoved: Credit,
     /// Directories held open.
     open_directories: Credit,
     /// Bytes of signatures that the source holds.
@@ -225,6 +229,7 @@ impl<'a> Site<'a> {
             backups: OnceLock::new(),
             sharing: Sharing::default(),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
+            unremoved: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
@@ -321,17 +326,14 @@ impl<'a> Site<'a> {
     /// Everything has its first name: gives further ones, deletes, makes durable, reports.
     fn finish(&self, leftover: Leftover, mut group: CommitGroup<Arc<Pending>>) -> Result<Report, SyncError> {
         let Leftover { target, links, deletions } = leftover;
-        links.carry_out(self, target.root.as_ref())?;
+        let linked = links.carry_out(self, target.root.as_ref())?;
         deletions.carry_out(self, target.root.as_ref())?;
-        for dir in lock(&self.touched).values() {
-            group.note(dir);
-        }
         if !self.policy.options.dry_run {
-            group.finish().map_err(|error| SyncError::Filesystem {
-                operation: Operation::Commit,
-                path: target.path.clone(),
-                source: io::Error::new(error.source.kind(), error.source),
-            })?;
+            self.sync_names(&mut group)?;
+        }
+        self.tell_landed(&mut group, &linked)?;
+        if !self.unremoved.drained(&self.session.halt) {
+            return Err(SyncError::Link(LinkError::Closed));
         }
         self.account.amend(|report| report.syncs = group.syncs());
         self.account.tell_progress()?;

@@ -24,12 +24,13 @@ use dsync_fs::{
 };
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
+    limits::MAX_OPERANDS,
     link::LinkError,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
     options::DeleteTiming,
 };
 
-use placing::{Old, Place, Way, link_text};
+use placing::{Old, Place, Placed, Way, link_text};
 use sweep::Sweep;
 
 use super::{
@@ -71,6 +72,8 @@ pub(super) struct Planner<'a> {
     current: Option<Merge>,
     links: Links,
     deletions: Deletions,
+    /// Names of the root that the source was asked for and does not have.
+    missing: HashSet<Component>,
     /// With `--delete-before`, until the deletions were made.
     sweep: Option<Sweep>,
 }
@@ -137,6 +140,8 @@ struct Merge {
     /// Where entries of this directory may be as well.
     alternates: Level,
     extraneous: Vec<(Component, Kind)>,
+    /// What goes because the source was asked for it and does not have it.
+    missing: Vec<(Component, Kind)>,
     /// Parts that earlier runs left here, and the names of those that this run takes up.
     parts: (Vec<Component>, HashSet<Component>),
 }
@@ -144,6 +149,7 @@ struct Merge {
 /// A message of the source's listing, as the inbox passes it on.
 pub(super) enum Listed {
     Tops(Tops),
+    Missing(dsync_wire::name::Name),
     IdName(dsync_wire::message::IdName),
     Listing(Listing),
     End,
@@ -182,6 +188,7 @@ pub(super) fn run(
         current: None,
         links: Links::new(protection.clone())?,
         deletions: Deletions::new(protection)?,
+        missing: HashSet::new(),
         sweep: Sweep::wanted(&site.policy.options)?,
     };
     for message in listing {
@@ -190,6 +197,7 @@ pub(super) fn run(
         }
         match message {
             Listed::Tops(tops) => planner.tops(tops)?,
+            Listed::Missing(name) => planner.missing(&name)?,
             Listed::IdName(name) => planner.owners.learn(&name),
             Listed::Listing(listing) if planner.sweep.is_some() => planner.sweep(listing)?,
             Listed::Listing(listing) => planner.listing(&listing)?,
@@ -310,6 +318,17 @@ impl Planner<'_> {
         Ok((Some(verdict.wanted), state))
     }
 
+    /// Notes a name that is to go.
+    fn missing(&mut self, name: &dsync_wire::name::Name) -> Result<(), SyncError> {
+        if !self.site.policy.options.delete_missing_args || self.missing.len() >= MAX_OPERANDS {
+            return Err(SyncError::Protocol { detail: "missing operands that nobody asked for".to_owned() });
+        }
+        let renamed = self.target.as_ref().and_then(|target| target.rename.clone());
+        let name = renamed.map_or_else(|| Component::new(name.as_bytes()), Ok);
+        self.missing.insert(name.map_err(super::stage::protocol)?);
+        Ok(())
+    }
+
     /// Merges one part of a directory's listing.
     fn listing(&mut self, listing: &Listing) -> Result<(), SyncError> {
         let part = Arc::new(PartTicket::new(self.next_part));
@@ -380,6 +399,7 @@ impl Planner<'_> {
             last_name: None,
             alternates: Level::default(),
             extraneous: Vec::new(),
+            missing: Vec::new(),
             parts: Default::default(),
         };
         let Announced { path, wanted, state, .. } = announced;
@@ -511,16 +531,21 @@ impl Planner<'_> {
             if found == *name {
                 return Ok(metadata.ok());
             }
-            self.extraneous(merge, directory, found, known(&metadata));
+            self.extraneous(merge, directory, found, known(&metadata))?;
         }
         Ok(None)
     }
 
     /// Notes a destination entry that the source does not have; removes leftovers of killed runs.
-    fn extraneous(&self, merge: &mut Merge, directory: &Directory, name: Component, found: Option<Found>) {
-        let Some(found) = found else { return };
+    fn extraneous(
+        &self,
+        merge: &mut Merge,
+        directory: &Directory,
+        name: Component,
+        found: Option<Found>,
+    ) -> Result<(), SyncError> {
+        let Some(found) = found else { return Ok(()) };
         let options = &self.site.policy.options;
-        let sweeping = self.sweep.is_some();
         if is_temp_name(name.as_bytes()) {
             // This run holds the lock, and its own temporaries are younger than this listing.
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
@@ -528,33 +553,41 @@ impl Planner<'_> {
             {
                 directory.touch();
             }
-            return;
+            return Ok(());
         }
-        if !options.delete {
-            return;
-        }
-        if is_kept_name(name.as_bytes()) {
+        let sweeping = self.sweep.is_some();
+        if options.delete && is_kept_name(name.as_bytes()) {
             if !sweeping {
                 merge.parts.0.push(name);
             }
-            return;
+            return Ok(());
         }
-        if options.delete_timing == DeleteTiming::Before && !sweeping {
-            // What was to go has gone.
-            return;
+        let missing = directory.path.is_root() && self.missing.contains(&name);
+        // After a sweep, what was to go has gone.
+        let over = options.delete_timing == DeleteTiming::Before && options.delete && !sweeping;
+        if over || !(options.delete || missing) || self.protection.covers(directory, &name, found) {
+            return Ok(());
         }
-        if !self.protection.covers(directory, &name, found) {
+        if !missing {
             merge.extraneous.push((name, found.kind));
+        } else if found.kind == Kind::Dir && !options.delete && !options.force && is_filled(directory, &name)
+        {
+            let path = directory.path.join(&name);
+            self.site.problem(Operation::Delete, &path, Cause::DirectoryInTheWay)?;
+        } else {
+            merge.missing.push((name, found.kind));
         }
+        Ok(())
     }
 
     /// Ends a directory: notes its deletions, releases it.
     fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
         let Some(directory) = merge.directory.take() else { return Ok(()) };
         while let Some((name, metadata)) = self.next_local(&mut merge, &directory, |_| true)? {
-            self.extraneous(&mut merge, &directory, name, known(&metadata));
+            self.extraneous(&mut merge, &directory, name, known(&metadata))?;
         }
         self.links.end_directory()?;
+        self.deletions.note(self.site, &directory, std::mem::take(&mut merge.missing))?;
         if complete && merge.local_complete {
             self.guard_empty_source(&merge, &directory)?;
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
@@ -611,13 +644,10 @@ impl Planner<'_> {
         let group = self.links.group_of(entry, id);
         let first = group.and_then(|group| self.links.first_name(self.site, group));
         if first.is_some_and(|first| first.is_of(existing.as_ref())) {
+            self.landed(id, part, &place, existing.as_ref())?;
             return self.tell(directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry));
         }
         let mut verdict = self.decide(&place, entry, existing.as_ref());
-        if existing.as_ref().is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict))
-        {
-            self.site.account.amend(|report| report.rounded_times += 1);
-        }
         // A further name becomes one of the first, whatever alternate directories have.
         let alternate = match first {
             Some(_) => None,
@@ -632,7 +662,9 @@ impl Planner<'_> {
             }
         }
         match (group, first) {
-            (Some(_), Some(first)) if verdict.placed => return self.follow(&place, entry, &verdict, &first),
+            (Some(_), Some(first)) if verdict.placed => {
+                return self.follow(id, &place, entry, &verdict, &first);
+            }
             (Some(group), _) if verdict.placed => {
                 let stays =
                     existing.as_ref().filter(|_| matches!(verdict.action, Action::Keep | Action::Retag));
@@ -652,10 +684,27 @@ impl Planner<'_> {
             &verdict,
             Old { existing: existing.as_ref(), alternate },
         )?;
-        if let (Some(group), false) = (group, placed) {
+        if let (Some(group), Placed::Failed) = (group, placed) {
             self.links.displace(group);
         }
+        if placed == Placed::Here {
+            self.landed(id, part, &place, existing.as_ref())?;
+        }
         Ok(())
+    }
+
+    /// Has the source hear of an entry that needed no content.
+    fn landed(
+        &self,
+        id: EntryId,
+        part: &Arc<PartTicket>,
+        place: &Place<'_>,
+        existing: Option<&Metadata>,
+    ) -> Result<(), SyncError> {
+        if let Some(dir) = place.directory.dir.as_ref().filter(|_| self.site.removes_source()) {
+            self.site.touched(dir);
+        }
+        self.site.stands(id, part, existing)
     }
 
     /// The name that an entry has at the destination.
@@ -727,7 +776,11 @@ impl Planner<'_> {
     fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
         let mapped = self.owners.of(&entry.attributes);
         let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name) };
-        self.site.policy.decide(entry, &mapped, existing, &here)
+        let verdict = self.site.policy.decide(entry, &mapped, existing, &here);
+        if existing.is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict)) {
+            self.site.account.amend(|report| report.rounded_times += 1);
+        }
+        verdict
     }
 
     /// Looks for the entry in the alternate directories, and changes the verdict if one has it.
@@ -782,6 +835,12 @@ impl Planner<'_> {
         };
         Ok(Some(Leftover { target, links: self.links, deletions: self.deletions }))
     }
+}
+
+/// True unless the directory is known to be empty.
+fn is_filled(directory: &Directory, name: &Component) -> bool {
+    let child = directory.dir.as_ref().and_then(|dir| dir.open_child(name).ok());
+    child.is_none_or(|child| !child.list().entries.is_empty())
 }
 
 fn gone() -> std::io::Error {

@@ -63,7 +63,9 @@ impl Target {
             Err(error) if is_absent_or_file(&error) => {}
             Err(source) => return Err(SyncError::DestinationUnusable { path: operand.to_owned(), source }),
         }
-        if tops.root.is_none() && tops.named == 0 {
+        let is_file =
+            Dir::open_operand(operand).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
+        if tops.root.is_none() && tops.named == 0 && !(is_file && may_name_file) {
             // Nothing is selected: nothing is made.
             return Ok(Self::imagined(operand));
         }

@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, DirRef};
+use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp};
 use dsync_wire::message::EntryId;
 
 use crate::halt::{Halt, lock, wait};
@@ -48,6 +48,37 @@ pub(super) struct Part {
     pub(super) first: u64,
     /// Name and size of each; the size is 0 for what is not a regular file.
     pub(super) entries: Vec<(Component, u64)>,
+    /// What each was, where entries may be removed once they were copied; `None` for a directory.
+    pub(super) witnesses: Vec<Option<Witness>>,
+}
+
+/// What an entry was when it was listed.
+#[derive(Clone, Copy)]
+pub(super) struct Witness {
+    stamp: Stamp,
+    /// With other names it also has other reasons to change its attributes: these go.
+    only_name: bool,
+}
+
+impl Witness {
+    pub(super) fn of(metadata: &Metadata) -> Option<Self> {
+        let only_name = metadata.nlink < 2;
+        (metadata.kind != Kind::Dir).then(|| Self { stamp: metadata.stamp(), only_name })
+    }
+
+    /// The stamp as it was.
+    pub(super) fn stamp(&self) -> &Stamp {
+        &self.stamp
+    }
+
+    /// True when an entry has not changed since.
+    pub(super) fn is(&self, now: &Metadata) -> bool {
+        let mut stamp = now.stamp();
+        if !self.only_name {
+            stamp.ctime = self.stamp.ctime;
+        }
+        now.kind != Kind::Dir && stamp == self.stamp
+    }
 }
 
 /// One listed entry.
@@ -66,6 +97,11 @@ impl Listed {
     /// The entry's name.
     pub(super) fn name(&self) -> &Component {
         &self.part.entries[self.index].0
+    }
+
+    /// What the entry was; `None` for a directory, and where nothing is to be removed.
+    pub(super) fn witness(&self) -> Option<Witness> {
+        self.part.witnesses.get(self.index).copied().flatten()
     }
 
     /// The size that was listed.

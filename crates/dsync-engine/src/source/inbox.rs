@@ -1,17 +1,17 @@
 //! The destination's messages at the source: requests into the queue, credit back, the final report.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, io, sync::Arc};
 
 use dsync_delta::{IndexedSignature, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     event::Report,
     limits::MAX_OPEN_RESTS,
-    message::{ControlMessage, EntryId, NeedDelta, Rest, Sums},
+    message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, Operation, Problem, Rest, Sums},
 };
 
-use super::{Refining, Shared, queue::Request};
+use super::{Refining, Shared, queue::Request, read};
 use crate::{
-    SyncError,
+    SyncError, content,
     destination::MAX_SIGNATURE_BLOCKS,
     halt::lock,
     session::{self, SourceMail},
@@ -56,6 +56,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
                     return Err(protocol(format!("listing {part} released twice or never sent")));
                 }
             }
+            ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
                 if let Some(observer) = shared.observer {
@@ -77,6 +78,35 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             other => return Err(session::unexpected(&other)),
         }
     }
+}
+
+/// Removes entries that are at the destination for good, unless they have changed since they were listed.
+fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
+    let options = &shared.session.options;
+    if !options.remove_source_files || options.dry_run {
+        return Err(protocol("asked to remove what is to stay".to_owned()));
+    }
+    for &Landed { entry, stood } in landed {
+        let listed = shared.catalogue.find(entry);
+        let Some((listed, witness)) = listed.and_then(|listed| Some((listed.clone(), listed.witness()?)))
+        else {
+            return Err(protocol(format!("entry {} landed, which is no listed file", entry.0)));
+        };
+        let cause = if stood == Some(content::state(witness.stamp())) {
+            Cause::SameFile
+        } else {
+            match listed.dir().remove_file(listed.name(), |now| witness.is(now)) {
+                Ok(true) => continue,
+                Ok(false) => Cause::Changed,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => read::cause(&error),
+            }
+        };
+        let path = listed.dir().path().join(listed.name()).as_bytes().to_vec();
+        let problem = Problem { operation: Operation::RemoveSource, path, cause };
+        shared.session.control.queue(&ControlMessage::Problem(problem))?;
+    }
+    shared.session.control.send(&ControlMessage::Removed { entries: landed.len() as u64 })
 }
 
 fn push(

@@ -15,9 +15,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use dsync_delta::{
-    AddWeakError, ContentHasher, IndexedSignature, RefineRequest, SegmentPlan, Segments, Signature,
-};
+use dsync_delta::{AddWeakError, IndexedSignature, RefineRequest, SegmentPlan, Segments, Signature};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
     limits::{MAX_HOLES, MAX_SUMS},
@@ -25,7 +23,7 @@ use dsync_wire::{
 };
 
 use super::{queue::Request, read};
-use crate::{halt::lock, plan::timestamp};
+use crate::{content, halt::lock, plan::timestamp};
 
 /// A large file in transfer.
 pub(super) struct LargeFile {
@@ -230,7 +228,7 @@ impl LargeFile {
         if !timestamp(stamp.mtime).is_valid() {
             return Err(Cause::Unrepresentable);
         }
-        let state = state(&stamp);
+        let state = content::state(&stamp);
         let rest = self.request.rest.as_ref().filter(|rest| rest.state == state);
         let segments = match rest {
             Some(rest) => Segments::new(stamp.size, rest.length_log2),
@@ -321,17 +319,4 @@ impl Opened {
             Err(error) => Err(read::cause(&error)),
         }
     }
-}
-
-/// The state of a file in a form that another run recognizes and that tells a peer nothing. The filesystem's
-/// number is not in it: a reboot may change that.
-fn state(stamp: &Stamp) -> FileState {
-    let mut hasher = ContentHasher::new();
-    hasher.update(b"dsync file state v1").update(&stamp.size.to_le_bytes()).update(&stamp.ino.to_le_bytes());
-    for time in [stamp.mtime, stamp.ctime] {
-        hasher.update(&time.seconds.to_le_bytes()).update(&time.nanoseconds.to_le_bytes());
-    }
-    let mut state = [0; 16];
-    state.copy_from_slice(&hasher.finish()[..16]);
-    FileState(state)
 }

@@ -16,7 +16,12 @@ use dsync_wire::{
 };
 use rayon::prelude::*;
 
-use super::{Shared, catalogue::Part, first_names::FirstNames, read};
+use super::{
+    Shared,
+    catalogue::{Part, Witness},
+    first_names::FirstNames,
+    read,
+};
 use crate::{
     SyncError,
     plan::{device_number, timestamp},
@@ -58,10 +63,21 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         lister.announce_ids(root)?;
         extended = lister.root_extended(&walk)?.map(Arc::new);
     }
-    let root_attributes = root.as_ref().map(|root| attributes(root, extended, &shared.session.options));
-    let tops = Tops { root: root_attributes, named: walk.named(), single_file: walk.single_file() };
+    let options = &shared.session.options;
+    let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
+    // The one operand that is to be removed may have another name there, like one that is to be copied.
+    let removes_one = options.delete_missing_args
+        && matches!(walk.operand_problems(), [only] if operands.len() == 1 && only.missing.is_some());
+    let single_file = walk.single_file() || removes_one;
+    let tops = Tops { root: root_attributes, named: walk.named(), single_file };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
-    let ignore_missing = shared.session.options.ignore_missing_args;
+    let ignore_missing = options.ignores_missing_args();
+    if options.delete_missing_args {
+        let missing = walk.operand_problems().iter().filter_map(|problem| problem.missing.as_ref());
+        for name in missing.filter_map(|name| Name::new(name.as_bytes()).ok()) {
+            shared.session.control.send(&ControlMessage::Missing(name))?;
+        }
+    }
     let problems = walk.operand_problems().iter();
     for problem in problems.filter(|problem| !(ignore_missing && problem.is_missing())) {
         let path =
@@ -128,6 +144,9 @@ impl Lister<'_> {
                     self.send(number, dir, std::mem::take(&mut draft), false)?;
                 }
                 draft.add(walked, entry);
+                if self.shared.session.options.remove_source_files {
+                    draft.witnesses.push(Witness::of(&walked.metadata));
+                }
                 self.next_entry += 1;
             }
         }
@@ -184,9 +203,9 @@ impl Lister<'_> {
 
     /// Sends a part of a directory's listing.
     fn send(&self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
-        let Draft { entries, kept, .. } = draft;
-        let part =
-            Part { dir: dir.dir.clone(), first: self.next_entry - entries.len() as u64, entries: kept };
+        let Draft { entries, kept, witnesses, .. } = draft;
+        let first = self.next_entry - entries.len() as u64;
+        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses };
         if !self.shared.catalogue.add(part, &self.shared.session.halt) {
             return Ok(());
         }
@@ -296,6 +315,7 @@ struct Draft {
     entries: Vec<Entry>,
     /// The same entries for the catalogue.
     kept: Vec<(Component, u64)>,
+    witnesses: Vec<Option<Witness>>,
     /// Estimated size.
     bytes: usize,
     /// The last set of lists and attributes: neighbours often have the same.

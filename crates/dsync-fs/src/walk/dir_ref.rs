@@ -98,6 +98,20 @@ impl DirRef {
         self.first_found(name, |dir| dir.stat(name))
     }
 
+    /// Removes an entry of the directory that is no directory, if it still is what it `is_still` supposed to be; false
+    /// when it is not.
+    ///
+    /// # Errors
+    /// As [`Dir::remove_file`].
+    pub fn remove_file(&self, name: &Component, is_still: impl Fn(&Metadata) -> bool) -> io::Result<bool> {
+        self.first_found(name, |dir| {
+            if !is_still(&dir.stat(name)?) {
+                return Ok(false);
+            }
+            dir.remove_file(name).map(|()| true)
+        })
+    }
+
     /// Reads the lists and attributes of the entry that the walk found under this name.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
         Cause::Unrepresentable => w.byte(6),
         Cause::TypeChanged => w.byte(7),
         Cause::FirstNameFailed => w.byte(8),
+        Cause::SameFile => w.byte(9),
     }
 }
 
@@ -57,6 +58,7 @@ pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         6 => Cause::Unrepresentable,
         7 => Cause::TypeChanged,
         8 => Cause::FirstNameFailed,
+        9 => Cause::SameFile,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }
@@ -226,6 +228,7 @@ fn operation(code: u8) -> Option<Operation> {
         12 => Operation::ReadDestination,
         13 => Operation::ReadAttributes,
         14 => Operation::HardLink,
+        15 => Operation::RemoveSource,
         _ => return None,
     })
 }

@@ -5,13 +5,17 @@ use dsync_delta::{BlockLen, SumsFormat};
 use super::{account, listing, reader::Reader, start, writer::Writer};
 use crate::{
     compress::{Packer, Unpacker},
-    error::{DecodeError, EncodeError},
+    error::{DecodeError, EncodeError, PeerText},
     kind::Kind,
-    limits::{MAX_FATAL_TEXT, MAX_ID_NAME, MAX_REST_RUNS, MAX_SEGMENT_LOG2, MAX_SUMS, MIN_SEGMENT_LOG2},
-    message::{
-        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, ListingEnd, NeedDelta, Refine, Rest, Sums,
-        Tops,
+    limits::{
+        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_NAME, MAX_REST_RUNS, MAX_SEGMENT_LOG2, MAX_SUMS,
+        MIN_SEGMENT_LOG2,
     },
+    message::{
+        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, Refine,
+        Rest, Sums, Tops,
+    },
+    name::Name,
 };
 
 pub(super) fn encode(
@@ -59,15 +63,11 @@ pub(super) fn encode(
             w.check(sums.bytes.len() as u64, MAX_SUMS as u64, "size of sums")?;
             w.raw(&sums.bytes);
         }
-        ControlMessage::Refine(refine) => {
-            w.entry(refine.entry);
-            w.byte(refine.attempt);
-            w.u32(refine.block_len.get());
-            encode_format(refine.format, w);
-            w.check(refine.runs.len() as u64, MAX_SUMS as u64, "size of runs")?;
-            w.raw(&refine.runs);
-        }
+        ControlMessage::Refine(refine) => encode_refine(refine, w)?,
         ControlMessage::Rest(rest) => encode_rest(rest, w)?,
+        ControlMessage::Missing(name) => w.bytes(name.as_bytes(), MAX_NAME, "name")?,
+        ControlMessage::Landed(landed) => encode_landed(landed, w)?,
+        ControlMessage::Removed { entries } => w.u64(*entries),
         ControlMessage::ListingDone { part } => w.u64(*part),
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
@@ -118,6 +118,13 @@ pub(super) fn decode(
         Kind::BYE => ControlMessage::Bye,
         Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
         Kind::REST => ControlMessage::Rest(decode_rest(r)?),
+        Kind::MISSING => {
+            let bytes = r.bytes(MAX_NAME, "name")?;
+            let invalid = |source| DecodeError::Name { name: PeerText::new(bytes), source };
+            ControlMessage::Missing(Name::new(bytes).map_err(invalid)?)
+        }
+        Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
+        Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
         _ => return Ok(None),
     }))
 }
@@ -182,6 +189,16 @@ fn decode_format(r: &mut Reader<'_>) -> Result<SumsFormat, DecodeError> {
     })
 }
 
+fn encode_refine(refine: &Refine, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.entry(refine.entry);
+    w.byte(refine.attempt);
+    w.u32(refine.block_len.get());
+    encode_format(refine.format, w);
+    w.check(refine.runs.len() as u64, MAX_SUMS as u64, "size of runs")?;
+    w.raw(&refine.runs);
+    Ok(())
+}
+
 fn decode_refine(r: &mut Reader<'_>) -> Result<Refine, DecodeError> {
     let entry = r.entry()?;
     let attempt = r.byte("attempt")?;
@@ -206,6 +223,29 @@ fn encode_rest(rest: &Rest, w: &mut Writer<'_>) -> Result<(), EncodeError> {
         at = run.end;
     }
     Ok(())
+}
+
+fn encode_landed(landed: &[Landed], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.count(landed.len(), MAX_LANDED, "number of entries")?;
+    for Landed { entry, stood } in landed {
+        w.entry(*entry);
+        w.bool(stood.is_some());
+        if let Some(state) = stood {
+            w.raw(&state.0);
+        }
+    }
+    Ok(())
+}
+
+fn decode_landed(r: &mut Reader<'_>) -> Result<Vec<Landed>, DecodeError> {
+    let count = r.count(MAX_LANDED, 2, "number of entries")?;
+    let mut landed = Vec::with_capacity(count);
+    for _ in 0..count {
+        let entry = r.entry()?;
+        let stood = if r.bool("flag")? { Some(FileState(r.array("file state")?)) } else { None };
+        landed.push(Landed { entry, stood });
+    }
+    Ok(landed)
 }
 
 fn decode_rest(r: &mut Reader<'_>) -> Result<Rest, DecodeError> {

@@ -77,6 +77,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_OPEN_SIGNATURES,
         MAX_REST_RUNS,
         MAX_OPEN_RESTS,
+        MAX_LANDED,
         MAX_BLOCK_LEN,
         MAX_FILE_LEN,
         MAX_MODE,

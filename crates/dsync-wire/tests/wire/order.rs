@@ -41,15 +41,16 @@ fn a_source_hears_requests_then_the_report() {
             matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::PROGRESS], ALWAYS], check);
             inbox.check(&ControlMessage::Ready).unwrap();
         }
-        let requests = [Kind::NEED, Kind::NEED_DELTA, Kind::REST, Kind::LISTING_DONE, Kind::PROGRESS];
+        let requests =
+            [Kind::NEED, Kind::NEED_DELTA, Kind::REST, Kind::LISTING_DONE, Kind::LANDED, Kind::PROGRESS];
         matrix(&inbox, State::Needs, &[&requests, &[Kind::NEEDS_END], events, ALWAYS], check);
         // While sums are due, the requests cannot end.
         inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
-        let requests = [Kind::NEED, Kind::REST, Kind::SUMS, Kind::LISTING_DONE, Kind::PROGRESS];
+        let requests = [Kind::NEED, Kind::REST, Kind::SUMS, Kind::LISTING_DONE, Kind::LANDED, Kind::PROGRESS];
         matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
         inbox.check(&sums(128, true)).unwrap();
         inbox.check(&ControlMessage::NeedsEnd).unwrap();
-        let report = [Kind::REPORT, Kind::LISTING_DONE, Kind::PROGRESS];
+        let report = [Kind::REPORT, Kind::LISTING_DONE, Kind::LANDED, Kind::PROGRESS];
         matrix(&inbox, State::Report, &[&report, events, ALWAYS], check);
         inbox.check(&sample(Kind::REPORT)).unwrap();
         matrix(&inbox, State::Over, &[], check);
@@ -70,18 +71,19 @@ fn a_destination_hears_tops_listings_and_bye() {
         }
         matrix(&inbox, State::Tops, &[&[Kind::TOPS, Kind::ID_NAME], DESTINATION_ANY], check);
         inbox.check(&tops(false)).unwrap();
-        let listing = [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE];
+        let listing =
+            [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::MISSING];
         matrix(&inbox, State::Listing, &[&listing, DESTINATION_ANY], check);
         inbox.check(&part(0, false, vec![])).unwrap();
         matrix(
             &inbox,
             State::ListingPart,
-            &[&[Kind::LISTING, Kind::ID_NAME, Kind::REFINE], DESTINATION_ANY],
+            &[&[Kind::LISTING, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED], DESTINATION_ANY],
             check,
         );
         inbox.check(&part(0, true, vec![])).unwrap();
         inbox.check(&listing_end(0, 0)).unwrap();
-        matrix(&inbox, State::Files, &[&[Kind::REFINE], DESTINATION_ANY], check);
+        matrix(&inbox, State::Files, &[&[Kind::REFINE, Kind::REMOVED], DESTINATION_ANY], check);
         inbox.report_sent();
         matrix(&inbox, State::Bye, &[&[Kind::BYE], DESTINATION_ANY], check);
         inbox.check(&ControlMessage::Bye).unwrap();

@@ -16,9 +16,9 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Listing, ListingEnd,
-        NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
-        Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
+        ListingEnd, NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
+        Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -63,6 +63,9 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("alive", M::Alive),
         ("bye", M::Bye),
         ("refine", M::Refine(refine(SumsFormat::StrongAndWeak, 4096, vec![2, 7, 1]))),
+        ("missing", M::Missing(Name::new(b"gone").unwrap())),
+        ("landed", M::Landed(landed())),
+        ("removed", M::Removed { entries: 300 }),
         ("refine-weak", M::Refine(refine(SumsFormat::WeakOnly, 32 << 10, vec![]))),
     ];
     all.extend(CAUSES.map(|(name, cause)| (name, M::Problem(problem(cause)))));
@@ -349,11 +352,16 @@ fn report() -> Report {
     }
 }
 
+fn landed() -> Vec<Landed> {
+    let stood = [None, Some(FileState([6; 16]))];
+    stood.into_iter().zip(299..).map(|(stood, entry)| Landed { entry: EntryId(entry), stood }).collect()
+}
+
 fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 7] = [
+const CAUSES: [(&str, Cause); 8] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -361,6 +369,7 @@ const CAUSES: [(&str, Cause); 7] = [
     ("problem-unrepresentable", Cause::Unrepresentable),
     ("problem-type-changed", Cause::TypeChanged),
     ("problem-first-name", Cause::FirstNameFailed),
+    ("problem-same-file", Cause::SameFile),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

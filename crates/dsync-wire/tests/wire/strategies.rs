@@ -10,9 +10,9 @@ use dsync_wire::{
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Listing, ListingEnd,
-        NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
-        Xattr,
+        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
+        ListingEnd, NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
+        Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -59,6 +59,13 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
             }
         ),
         rest().prop_map(M::Rest),
+        "[^/\\x00.]{1,60}".prop_map(|name| M::Missing(Name::new(name.as_bytes()).unwrap())),
+        number().prop_map(|entries| M::Removed { entries }),
+        vec((entry_id(), option::of(any::<[u8; 16]>())), 0..20).prop_map(|landed| {
+            let landed =
+                landed.into_iter().map(|(entry, state)| Landed { entry, stood: state.map(FileState) });
+            M::Landed(landed.collect())
+        }),
         event().prop_map(M::Event),
         (vec(number(), 6), any::<bool>()).prop_map(|(counts, totals_final)| {
             M::Progress(Progress {
@@ -426,6 +433,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::ReadDestination,
         Operation::ReadAttributes,
         Operation::HardLink,
+        Operation::RemoveSource,
     ]);
     (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
 }
@@ -442,6 +450,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::Unrepresentable,
             Cause::TypeChanged,
             Cause::FirstNameFailed,
+            Cause::SameFile,
         ]),
     ]
 }

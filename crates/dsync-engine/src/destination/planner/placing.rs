@@ -30,6 +30,14 @@ pub(super) struct Old<'a> {
     pub(super) alternate: Option<Alternate>,
 }
 
+impl Old<'_> {
+    /// What keeping it comes to: it may be left alone for another reason than being equal.
+    fn kept(&self, verdict: &Verdict) -> Placed {
+        let equal = verdict.placed && self.existing.is_some() && self.alternate.is_none();
+        if equal { Placed::Here } else { Placed::Open }
+    }
+}
+
 /// Where an entry lands.
 pub(super) struct Place<'a> {
     pub(super) directory: &'a Arc<Directory>,
@@ -41,6 +49,17 @@ pub(super) struct Place<'a> {
     pub(super) has_part: bool,
     /// Its number, where other names will be linked to it.
     pub(super) first_name: Option<u64>,
+}
+
+/// What carrying a plan out has come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// The destination has the entry.
+    Here,
+    /// It is asked for, is not this run's, or could not get its attributes.
+    Open,
+    /// A link or another special entry could not be made.
+    Failed,
 }
 
 /// Whether an entry can have its name.
@@ -80,6 +99,7 @@ impl Planner<'_> {
     /// Has an entry linked to the first of its names.
     pub(super) fn follow(
         &mut self,
+        id: EntryId,
         place: &Place<'_>,
         entry: &Entry,
         verdict: &Verdict,
@@ -94,7 +114,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let displaces = place.displaced == Some(Kind::Dir);
-        let further = Further { name: place.name.clone(), action, kind, displaces };
+        let further = Further { entry: id, name: place.name.clone(), action, kind, displaces };
         self.links.note(place.directory, further, first)
     }
 
@@ -161,7 +181,7 @@ impl Planner<'_> {
         Ok(if removed { Way::Free } else { Way::Blocked })
     }
 
-    /// Carries the plan for an entry out. False when a link or another special entry could not be made.
+    /// Carries the plan for an entry out.
     pub(super) fn carry_out(
         &mut self,
         id: EntryId,
@@ -170,13 +190,14 @@ impl Planner<'_> {
         entry: &Entry,
         verdict: &Verdict,
         old: Old<'_>,
-    ) -> Result<bool, SyncError> {
+    ) -> Result<Placed, SyncError> {
         match &entry.kind {
-            EntryKind::Directory => self.directory(id, place, verdict, old.existing.is_some())?,
-            EntryKind::File { size, .. } => self.file(id, part, place, verdict, *size, old)?,
-            kind => return self.other(place, kind, verdict, old.alternate.as_ref()),
+            EntryKind::Directory => {
+                self.directory(id, place, verdict, old.existing.is_some()).map(|()| Placed::Open)
+            }
+            EntryKind::File { size, .. } => self.file(id, part, place, verdict, *size, old),
+            kind => self.other(place, kind, verdict, &old),
         }
-        Ok(true)
     }
 
     /// Makes an entry under its name, or beside it where another has the name: then the two change places
@@ -252,22 +273,24 @@ impl Planner<'_> {
         verdict: &Verdict,
         size: u64,
         old: Old<'_>,
-    ) -> Result<(), SyncError> {
+    ) -> Result<Placed, SyncError> {
         match verdict.action {
             Action::Retag => return self.retag(place, Kind::File, verdict),
             Action::Create | Action::Update | Action::Reuse => {}
-            Action::Link if self.link(place, old.alternate.as_ref())? => return Ok(()),
+            Action::Link if self.link(place, old.alternate.as_ref())? => return Ok(Placed::Here),
             // Other filesystems, too many links: a copy instead.
             Action::Link => {}
             // Found where it is compared with: the destination needs none of its own.
-            Action::Keep if old.alternate.is_some() && old.existing.is_some() => return self.drop_old(place),
-            _ => return Ok(()),
+            Action::Keep if old.alternate.is_some() && old.existing.is_some() => {
+                return self.drop_old(place).map(|()| Placed::Open);
+            }
+            _ => return Ok(old.kept(verdict)),
         }
         let site = self.site;
         site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
         site.account.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);
         if site.policy.options.dry_run {
-            return Ok(());
+            return Ok(Placed::Open);
         }
         place.directory.hold();
         part.hold();
@@ -282,9 +305,11 @@ impl Planner<'_> {
             });
         }
         if file.has_basis || place.has_part || site.local.is_some() {
-            return self.handover.add(file);
+            self.handover.add(file)?;
+        } else {
+            site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })?;
         }
-        site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })
+        Ok(Placed::Open)
     }
 
     /// A file that is about to be asked for.
@@ -350,24 +375,24 @@ impl Planner<'_> {
         place: &Place<'_>,
         kind: &EntryKind,
         verdict: &Verdict,
-        alternate: Option<&Alternate>,
-    ) -> Result<bool, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(true) };
-        if self.site.policy.options.dry_run {
-            return Ok(true);
-        }
+        old: &Old<'_>,
+    ) -> Result<Placed, SyncError> {
+        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
+            return Ok(Placed::Open);
+        };
         match verdict.action {
-            Action::Retag => return self.retag(place, kind_of(kind), verdict).map(|()| true),
-            Action::Link if self.link(place, alternate)? => return Ok(true),
+            Action::Retag => return self.retag(place, kind_of(kind), verdict),
+            Action::Link if self.link(place, old.alternate.as_ref())? => return Ok(Placed::Here),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(true),
+            _ => return Ok(old.kept(verdict)),
         }
         if place.displaced.is_none()
             && let Err(error) = self.site.keep(place.directory, place.name)
         {
-            return self.report(Operation::Commit, place, Err(error));
+            self.report(Operation::Commit, place, Err(error))?;
+            return Ok(Placed::Failed);
         }
-        match kind {
+        let made = match kind {
             EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
                 dir.make_symlink(name, target, &verdict.wanted).map(|withheld| self.site.withheld(withheld))
             }),
@@ -378,20 +403,21 @@ impl Planner<'_> {
                 }),
                 None => Ok(false),
             },
-        }
+        };
+        made.map(|made| if made { Placed::Here } else { Placed::Failed })
     }
 
-    fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<(), SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(()) };
-        if self.site.policy.options.dry_run {
-            return Ok(());
-        }
+    fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<Placed, SyncError> {
+        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
+            return Ok(Placed::Open);
+        };
         let set = dir.set_attributes(place.name, kind, &verdict.wanted);
         let set = set.map(|withheld| self.site.withheld(withheld));
         if set.is_ok() {
             self.site.touched(dir);
         }
-        self.report(Operation::SetAttributes, place, set).map(|_| ())
+        let set = self.report(Operation::SetAttributes, place, set)?;
+        Ok(if set { Placed::Here } else { Placed::Open })
     }
 
     /// Notes that the directory was changed, or reports why it was not. True when it was.

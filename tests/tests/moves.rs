@@ -1,0 +1,242 @@
+//! Moving: files leave the source when they are at the destination for good, and what the source was asked for and
+//! does not have leaves the destination.
+
+use std::{fs, path::Path, time::Duration};
+
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, differences, needs_dsync,
+    scratch::slash, strace, survey, tree::noise,
+};
+
+fn plant(at: &Path) {
+    Tree::of([
+        Node::file("new", 1, 3000),
+        Node::file("changed", 2, 5000),
+        Node::file("same", 3, 300),
+        Node::file("other mode", 4, 40),
+        Node::symlink("link", "new"),
+        Node::symlink("same link", "x"),
+        Node::new("pipe", dsync_tests::Kind::Fifo),
+        Node::dir("sub"),
+        Node::file("sub/large", 5, 9 << 20),
+        Node::dir("empty"),
+        Node::file("left out.o", 6, 6),
+        Node::file("older", 7, 7),
+    ])
+    .plant(&at.join("src"));
+    fs::hard_link(at.join("src/new"), at.join("src/new too")).unwrap();
+    Tree::of([
+        Node { mtime: (1_200_000_000, 0), ..Node::file("changed", 9, 5000) },
+        Node::file("same", 3, 300),
+        Node { mode: 0o600, ..Node::file("other mode", 4, 40) },
+        Node::symlink("same link", "x"),
+        Node { mtime: (1_900_000_000, 0), ..Node::file("older", 8, 8) },
+    ])
+    .plant(&at.join("dst"));
+}
+
+#[test]
+fn files_leave_the_source_as_with_rsync() {
+    for options in [
+        &["-a", "--remove-source-files"][..],
+        &["-aH", "--remove-source-files", "--exclude=*.o"],
+        &["-au", "--remove-source-files"],
+        &["-a", "--ignore-existing", "--remove-source-files"],
+        &["-a", "--existing", "--remove-source-files"],
+        &["-an", "--remove-source-files"],
+        &["-r", "--remove-source-files"],
+        &["-a", "--remove-source-files", "--max-size=1m"],
+    ] {
+        let scratch = Scratch::new();
+        for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+            let at = scratch.at(at);
+            fs::create_dir(&at).unwrap();
+            plant(&at);
+            let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+            let _ = run.args(options).args(["src/", "dst/"]).cwd(&at).run().expect_code(0);
+        }
+        let scope = if options[0] == "-r" { Scope::CONTENT } else { Scope::full() };
+        let scope = Scope { dir_times: false, root: false, ..scope };
+        let found = differences(&scratch.at("theirs"), &scratch.at("ours"), scope);
+        assert!(found.is_empty(), "{options:?}: {found:?}");
+    }
+}
+
+#[test]
+fn files_leave_the_source_over_the_wire_in_both_directions() {
+    let sshd = Sshd::shared();
+    for (via, push) in [(Via::Quic, true), (Via::Ssh, true), (Via::Tls, false), (Via::Ssh, false)] {
+        let scratch = Scratch::new();
+        plant(scratch.path());
+        let whole = Scratch::new();
+        plant(whole.path());
+        let run = sshd.run(via).args(["-aH", "--remove-source-files"]);
+        let (src, dst) = (slash(&scratch.src()), slash(&scratch.dst()));
+        let run =
+            if push { run.arg(src).arg(sshd.operand(dst)) } else { run.arg(sshd.operand(src)).arg(dst) };
+        let _ = run.run().expect_quiet_success();
+        assert_same(&whole.src(), &scratch.dst(), Scope { dir_times: false, root: false, ..Scope::full() });
+        let left: Vec<String> = survey(&scratch.src()).keys().map(|path| compare::show(path)).collect();
+        assert_eq!(left, ["(root)", "'empty'", "'sub'"], "{via:?}");
+    }
+}
+
+#[test]
+fn a_file_that_has_changed_since_it_was_listed_stays() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::of([Node::file("a", 1, 3 << 20), Node::file("b", 2, 100), Node::file("c", 3, 100)])
+        .plant(&scratch.src());
+    fs::create_dir(scratch.dst()).unwrap();
+    // All is listed before the first bytes arrive, and the slow file keeps the run from its end.
+    let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files", "--bwlimit=1m"]);
+    let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
+    wait_for(|| fs::read_dir(scratch.dst()).unwrap().next().is_some());
+    let changed = noise(99, 3 << 20);
+    fs::write(scratch.src().join("a"), &changed).unwrap();
+    let outcome = running.wait().expect_code(24);
+    assert!(outcome.stderr_text().contains("it stays"), "{}", outcome.account());
+    assert_eq!(fs::read(scratch.src().join("a")).unwrap(), changed);
+    assert!(!scratch.src().join("b").exists() && !scratch.src().join("c").exists());
+    // Moved by the next run, with the content that it has now.
+    let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files"]);
+    let _ = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run().expect_code(0);
+    assert_eq!(fs::read(scratch.dst().join("a")).unwrap(), changed);
+    assert!(!scratch.src().join("a").exists());
+}
+
+#[test]
+fn a_file_that_is_its_own_copy_stays() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::of([Node::file("a", 1, 3000), Node::symlink("link", "a")]).plant(&scratch.src());
+    let before = survey(&scratch.src());
+    let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files"]);
+    let outcome = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.src())).run().expect_code(23);
+    assert!(outcome.stderr_text().contains("it is the same file as its copy"), "{}", outcome.account());
+    let found = compare::compare(&before, &survey(&scratch.src()), Scope::full());
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_file_that_could_not_be_copied_stays() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("a", 1, 3000), Node::file("in the way", 2, 200)]).plant(&scratch.src());
+    Tree::of([Node::dir("in the way"), Node::file("in the way/x", 3, 3)]).plant(&scratch.dst());
+    let run = Run::dsync().args(["-a", "--remove-source-files"]).arg(slash(&scratch.src()));
+    let _ = run.arg(scratch.dst()).run().expect_code(23);
+    assert!(scratch.src().join("in the way").exists());
+    assert!(!scratch.src().join("a").exists());
+}
+
+#[test]
+fn nothing_leaves_the_source_before_its_copy_and_the_name_of_it_are_on_the_disk() {
+    needs_dsync!();
+    for options in [&["-aH"][..], &["-aH", "--durability=file"]] {
+        let scratch = Scratch::new();
+        plant(scratch.path());
+        let traced = "renameat,renameat2,linkat,symlinkat,mknodat,fchmod,fchmodat,utimensat,syncfs,unlinkat";
+        let (outcome, calls) = strace::watch(traced, &scratch.at("trace"), |run| {
+            run.args(options).arg("--remove-source-files").args(["src/", "dst/"]).cwd(scratch.path())
+        });
+        let _ = outcome.expect_code(0);
+        let names = [
+            "\"new\"",
+            "\"changed\"",
+            "\"same\"",
+            "\"other mode\"",
+            "\"link\"",
+            "\"same link\"",
+            "\"large\"",
+        ];
+        for name in names {
+            let removed = calls.iter().position(|call| call.starts_with("unlinkat") && call.contains(name));
+            let removed = removed.unwrap_or_else(|| panic!("{name} was not removed"));
+            let made = |call: &&String| !call.starts_with("unlinkat") && call.contains(name);
+            let last = calls[..removed].iter().rposition(|call| made(&call)).unwrap_or(0);
+            let synced = calls[last..removed].iter().any(|call| call.starts_with("syncfs"));
+            assert!(synced, "{name} was removed before a sync: {calls:#?}");
+        }
+    }
+}
+
+#[test]
+fn missing_operands_go_at_the_destination_as_with_rsync() {
+    for options in [
+        &["--delete-missing-args"][..],
+        &["-r", "--delete-missing-args", "--force"],
+        &["-a", "--delete-missing-args", "-n"],
+        &["-a", "--delete-missing-args", "--exclude=gone"],
+        &["-a", "--ignore-missing-args"],
+    ] {
+        let scratch = Scratch::new();
+        let mut listed = Vec::new();
+        for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+            let at = scratch.at(at);
+            Tree::of([Node::file("a", 1, 10), Node::file("elsewhere", 1, 10)]).plant(&at.join("src"));
+            let old = |name: &str| Node::file(name, 9, 9);
+            Tree::of([
+                old("a"),
+                old("gone"),
+                old("kept"),
+                Node::dir("empty"),
+                Node::dir("full"),
+                old("full/x"),
+            ])
+            .plant(&at.join("dst"));
+            let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
+            let operands = ["src/a", "src/gone", "src/empty", "src/nowhere", "dst/"];
+            let force = options.contains(&"--force").then_some("src/full");
+            let outcome =
+                run.arg("-i").args(options).args(force).args(operands).cwd(&at).run().expect_code(0);
+            let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
+            lines.sort();
+            listed.push(lines);
+        }
+        assert_eq!(listed[0], listed[1], "{options:?}");
+        let scope = Scope { dir_times: false, root: false, ..Scope::CONTENT };
+        assert_same(&scratch.at("theirs/dst"), &scratch.at("ours/dst"), scope);
+    }
+}
+
+#[test]
+fn a_missing_operand_takes_no_full_directory_and_nothing_where_its_own_directory_is_missing() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::of([Node::dir("full"), Node::file("full/x", 1, 1), Node::file("file", 1, 1)]).plant(&scratch.dst());
+    for remote in [false, true] {
+        let run = |operand: &str, to: &Path| {
+            let run = if remote { sshd.run(Via::Ssh) } else { Run::dsync() };
+            let run = run.args(["-a", "--delete-missing-args"]);
+            let to = if remote { sshd.operand(to) } else { to.as_os_str().to_owned() };
+            run.arg(scratch.path().join(operand)).arg(to).run()
+        };
+        let outcome = run("src/full", &scratch.dst()).expect_code(23);
+        assert!(outcome.stderr_text().contains("not empty"), "{}", outcome.account());
+        let _ = run("not mounted/file", &scratch.dst()).expect_code(0);
+        assert!(scratch.dst().join("full/x").exists() && scratch.dst().join("file").exists());
+        // By its other name, as a single file may have one.
+        fs::write(scratch.dst().join("renamed"), "x").unwrap();
+        let _ = run("src/file", &scratch.dst().join("renamed")).expect_code(0);
+        assert!(!scratch.dst().join("renamed").exists() && scratch.dst().join("file").exists());
+    }
+}
+
+#[test]
+fn what_would_lose_files_is_refused() {
+    needs_dsync!();
+    for other in ["--delete", "--delete-missing-args", "--durability=none"] {
+        let outcome =
+            Run::dsync().args(["-a", "--remove-source-files", other, "a", "b"]).run().expect_code(1);
+        let text = format!("'--remove-source-files' cannot be combined with '{other}'");
+        assert!(outcome.stderr_text().contains(&text), "{}", outcome.account());
+    }
+}
+
+/// Waits for something that a run is about to do.
+fn wait_for(happened: impl Fn() -> bool) {
+    while !happened() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
