@@ -287,12 +287,12 @@ impl SourceFile {
         DataRanges { file: self, rest: range, has_holes: self.has_holes() }
     }
 
-    /// True when the file takes less space than it is long, or says that it has a hole.
+    /// True when the file has a hole, as far as the filesystem tells.
     pub fn has_holes(&self) -> bool {
-        // Attributes and space reserved beyond the end count as space: a long file is asked, a short one would
-        // only save a block or two.
-        self.metadata().blocks.saturating_mul(512) < self.len()
-            || self.len() > LONG && self.next_hole(0).is_ok_and(|hole| hole < self.len())
+        // Asked only of what takes less space than it is long, which a compressed file does as well, and of long files:
+        // attributes and space reserved beyond the end count as space.
+        let may_have = self.len() > LONG || self.metadata().blocks.saturating_mul(512) < self.len();
+        may_have && self.next_hole(0).is_ok_and(|hole| hole < self.len())
     }
 
     /// The holes in `range`.
