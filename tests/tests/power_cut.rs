@@ -23,6 +23,28 @@ struct Bench {
     old: BTreeMap<Vec<u8>, Facts>,
     new: BTreeMap<Vec<u8>, Facts>,
     options: &'static [&'static str],
+    promise: Promise,
+}
+
+/// What a name holds after a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Promise {
+    /// The whole old or the whole new content.
+    OldOrNew,
+    /// As before; and what was replaced or removed is whole in the backup or where it was.
+    Kept,
+    /// Of a file that is rewritten in place, anything; the next run finds it.
+    Found,
+}
+
+impl Promise {
+    fn of(options: &[&str]) -> Self {
+        match options {
+            _ if options.contains(&"--inplace") => Self::Found,
+            _ if options.contains(&"--backup") => Self::Kept,
+            _ => Self::OldOrNew,
+        }
+    }
 }
 
 /// Files of three directories; `state` is part of their content and time.
@@ -73,7 +95,7 @@ impl Bench {
         old.plant(&scratch.at("old"));
         new_tree().plant(&scratch.src());
         let (old, new) = (survey(&scratch.at("old")), survey(&scratch.src()));
-        Some(Self { scratch, disk, old, new, options })
+        Some(Self { scratch, disk, old, new, options, promise: Promise::of(options) })
     }
 
     fn dst(&self) -> PathBuf {
@@ -82,7 +104,16 @@ impl Bench {
 
     /// Puts the destination back to the old state, on the disk.
     fn reset(&self) {
-        let _ = fs::remove_dir_all(self.dst());
+        for dir in ["dst", "backup", "beside"] {
+            let _ = fs::remove_dir_all(self.disk.path().join(dir));
+        }
+        if self.options.iter().any(|option| option.ends_with("=../beside")) {
+            let beside = self.disk.path().join("beside");
+            let _ = Run::of("cp").arg("-a").arg(self.scratch.src()).arg(&beside).run().expect_code(0);
+            for changed in ["large", "d0/f0"] {
+                fs::write(beside.join(changed), "another state").unwrap();
+            }
+        }
         if self.old.len() > 1 {
             let _ = Run::of("cp").arg("-a").arg(self.scratch.at("old")).arg(self.dst()).run().expect_code(0);
         }
@@ -119,7 +150,17 @@ impl Bench {
             let shown = compare::show(path);
             let own = path.split(|&byte| byte == b'/').any(|name| name.starts_with(b".dsync-tmp-"));
             let whole = same(facts, self.old.get(path)) || same(facts, self.new.get(path));
-            assert!(own || whole, "{shown} is neither old nor new, {when}");
+            let rewritten =
+                self.promise == Promise::Found && self.old.contains_key(path) && facts.kind == "file";
+            assert!(own || whole || rewritten, "{shown} is neither old nor new, {when}");
+        }
+        if self.promise == Promise::Kept {
+            let backup = self.disk.path().join("backup");
+            let kept = if backup.exists() { survey(&backup) } else { BTreeMap::new() };
+            for (path, facts) in self.old.iter().filter(|(_, facts)| facts.kind == "file") {
+                let whole = same(facts, now.get(path)) || same(facts, kept.get(path));
+                assert!(whole, "the old {} is in neither place, {when}", compare::show(path));
+            }
         }
         // A destination that was not there may not be there.
         let old = if self.old.len() > 1 { &self.old } else { &BTreeMap::new() };
@@ -198,6 +239,63 @@ fn first_copy_is_cut_on_xfs() {
 fn update_with_deletions_is_cut_on_xfs() {
     needs_dsync!();
     sweep(Format::Xfs, &old_tree(), &["-a", "--delete"], 0);
+}
+
+#[test]
+fn update_in_place_is_cut_and_the_next_run_finds_what_is_mixed() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--inplace"], 0);
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--inplace"], 1);
+}
+
+#[test]
+fn linked_tree_is_cut() {
+    needs_dsync!();
+    sweep(Format::Ext4, &Tree::default(), &["-a", "--link-dest=../beside"], 3);
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--link-dest=../beside"], 0);
+}
+
+#[test]
+fn update_with_backups_is_cut_and_every_old_file_is_somewhere() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--backup", "--backup-dir=../backup"], 1);
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--backup", "--backup-dir=../backup"], 2);
+}
+
+#[test]
+fn update_after_deletions_is_cut() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete-before"], 3);
+}
+
+#[test]
+fn moved_files_are_never_gone_from_both_sides() {
+    needs_dsync!();
+    let Some(bench) = Bench::new(Format::Ext4, &old_tree(), &["-a", "--force", "--remove-source-files"])
+    else {
+        return;
+    };
+    let long = env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long");
+    let mut killed = 0;
+    for (call, counts) in [("unlinkat", 1..12), ("syncfs", 1..6), ("renameat", 1..12)] {
+        for count in counts.step_by(if long { 1 } else { 5 }) {
+            let _ = fs::remove_dir_all(bench.scratch.src());
+            new_tree().plant(&bench.scratch.src());
+            bench.reset();
+            let outcome = bench.finish(strace::inject(call, &format!("signal=KILL:when={count}")));
+            killed += usize::from(outcome.code() != Some(0));
+            bench.disk.cut_power();
+            let [left, moved] = [bench.scratch.src(), bench.dst()].map(|dir| survey(&dir));
+            let is = |facts: &Facts, found: Option<&Facts>| {
+                found.is_some_and(|found| found.content == facts.content)
+            };
+            for (path, facts) in bench.new.iter().filter(|(_, facts)| facts.kind != "dir") {
+                let somewhere = is(facts, left.get(path)) || is(facts, moved.get(path));
+                assert!(somewhere, "{} is gone, killed at {call} {count}", compare::show(path));
+            }
+        }
+    }
+    assert!(killed > 2, "{killed} runs were killed");
 }
 
 #[test]

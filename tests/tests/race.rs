@@ -7,7 +7,10 @@
 use std::{
     collections::BTreeMap,
     env, fs,
-    os::unix::fs::symlink,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{MetadataExt, symlink},
+    },
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -64,13 +67,17 @@ fn span() -> Duration {
 }
 
 /// Runs again and again; each ends in an orderly way.
-fn race(scratch: &Scratch, mut between: impl FnMut(u64)) -> u64 {
+fn race(scratch: &Scratch, between: impl FnMut(u64)) -> u64 {
+    race_with(scratch, &["--delete".to_owned()], between)
+}
+
+fn race_with(scratch: &Scratch, options: &[String], mut between: impl FnMut(u64)) -> u64 {
     let end = Instant::now() + span();
     let mut runs = 0;
     while Instant::now() < end {
         runs += 1;
         between(runs);
-        let run = Run::dsync().args(["-a", "--delete", "--exclude=* link"]);
+        let run = Run::dsync().args(["-a", "--exclude=* link"]).args(options);
         let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
         assert!(matches!(outcome.code(), Some(0 | 23 | 24)), "{}", outcome.account());
     }
@@ -109,6 +116,67 @@ fn flipped_directories_of_the_destination_let_nothing_out() {
     let _ = run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert_unchanged(&scratch, &before);
+}
+
+/// What the attacker wants: names of what is outside where the operator can reach them.
+fn assert_unlinked(outside: &Path) {
+    for (path, _) in survey(outside) {
+        let at = outside.join(std::ffi::OsStr::from_bytes(&path));
+        let found = fs::symlink_metadata(&at).unwrap();
+        assert!(found.is_dir() || found.nlink() == 1, "{} has another name", at.display());
+    }
+}
+
+#[test]
+fn flipped_directories_beside_the_destination_let_nothing_out_or_in() {
+    needs_dsync!();
+    for option in ["--link-dest", "--copy-dest", "--compare-dest", "--backup-dir"] {
+        let scratch = Scratch::new();
+        plant(&scratch.src(), 1);
+        plant(&scratch.at("beside"), 1);
+        // Of the source's sizes and times, so that they would be taken for its files, but with other content.
+        plant(&scratch.at("outside"), 1);
+        for path in ["d0/a", "d0/secret", "a", "secret", "sub/a", "sub/secret", "sub/deep/a"] {
+            let at = scratch.at("outside").join(path);
+            let like = scratch.src().join(if path.starts_with("d0") {
+                path.to_owned()
+            } else {
+                format!("d0/{path}")
+            });
+            let now = fs::metadata(&like).unwrap();
+            fs::create_dir_all(at.parent().unwrap()).unwrap();
+            fs::write(&at, vec![b'!'; usize::try_from(now.len()).unwrap()]).unwrap();
+            tree::set_mtime(&at, (now.mtime(), now.mtime_nsec()));
+        }
+        let before = survey(&scratch.at("outside"));
+        let options = ["-b".to_owned(), format!("{option}={}", scratch.at("beside").display())];
+        let options = if option == "--backup-dir" { &options[..] } else { &options[1..] };
+        let (runs, flips) = while_flipping(&scratch.at("beside"), &scratch.at("outside"), || {
+            race_with(&scratch, options, |run| {
+                if option == "--backup-dir" {
+                    for path in ["d0/a", "d0/sub/secret", "d1/secret"] {
+                        let time = (1_300_000_000 + i64::try_from(run).unwrap(), 0);
+                        tree::set_mtime(&scratch.src().join(path), time);
+                    }
+                } else {
+                    let _ = fs::remove_dir_all(scratch.dst());
+                }
+            })
+        });
+        assert!(runs > 2 && flips > 100, "{option}: no race: {runs} runs, {flips} flips");
+        assert_unchanged(&scratch, &before);
+        assert_unlinked(&scratch.at("outside"));
+        for (path, facts) in survey(&scratch.dst()) {
+            let source = fs::read(scratch.src().join(std::ffi::OsStr::from_bytes(&path)));
+            let same = facts.kind != "file" || source.is_ok_and(|source| !source.starts_with(b"!!!!"));
+            let read = fs::read(scratch.dst().join(std::ffi::OsStr::from_bytes(&path))).unwrap_or_default();
+            assert!(
+                same && !read.starts_with(b"!!!!"),
+                "{option}: {} came from outside",
+                path.escape_ascii()
+            );
+        }
+    }
 }
 
 #[test]

@@ -132,10 +132,28 @@ fn read_only_destination_ends_with_11_and_the_cause() {
     mount.remount("ro");
     let outcome = finish(Run::dsync(), &scratch, &[]).expect_code(11);
     assert!(outcome.stderr_text().contains("Read-only file system"), "{}", outcome.account());
-    assert_eq!(survey(&scratch.dst()), old);
+    let found = compare::compare(&old, &survey(&scratch.dst()), Scope::full());
+    assert!(found.is_empty(), "{found:?}");
     mount.remount("rw");
     let _ = finish(Run::dsync(), &scratch, &["--delete"]).expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn disk_without_inodes_ends_with_11_and_harms_nothing() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.dst()).unwrap();
+    let Some(disk) = Mount::tmpfs(&scratch.dst(), "size=8m,nr_inodes=16") else {
+        skip::record(skip::Reason::NeedsLoop);
+        return;
+    };
+    plant(&scratch, disk.path());
+    Tree::of((0..30_u64).map(|index| Node::file(format!("many {index}"), index, 10))).plant(&scratch.src());
+    let old = survey(disk.path());
+    let outcome = finish(Run::dsync(), &scratch, &[]).expect_code(11);
+    assert!(outcome.stderr_text().contains("the disk is full"), "{}", outcome.account());
+    assert_whole(&scratch, &old, &outcome.account());
 }
 
 #[test]
@@ -180,7 +198,7 @@ fn disk_with_whole_seconds_is_up_to_date_after_one_run() {
     let _ = run(&["-a", "--delete"]).expect_quiet_success();
     assert_eq!(run(&["-ai", "--delete"]).expect_quiet_success().stdout_text(), "");
     // Another second is seen, and another size whatever the second is.
-    tree::set_mtime(&scratch.src().join("b"), (1_300_000_001, 0));
+    tree::set_mtime(&scratch.src().join("b"), (1_300_000_007, 0));
     fs::write(scratch.src().join("dir/a"), "short").unwrap();
     let text = run(&["-ai"]).expect_quiet_success().stdout_text();
     assert!(text.contains(" b\n") && text.contains(" dir/a\n"), "{text}");
