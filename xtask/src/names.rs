@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md names files and what is in them; this keeps the names true.
+//! ARCHITECTURE.md and docs/faults.md name files and what is in them; this keeps the names true.
 
 use std::fs;
 
@@ -22,14 +22,14 @@ fn paragraphs(text: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with the names in a text: each `crates/...rs` must exist, and hold the names that
+/// What is wrong with the names in a text: each `crates/...rs` and `tests/...rs` must exist, and hold the names that
 /// stand in the brackets after it or after a comma.
 fn wrong_names(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for paragraph in paragraphs(text) {
         let mut file = None;
         for span in spans(&paragraph) {
-            if span.starts_with("crates/") && span.ends_with(".rs") {
+            if ["crates/", "tests/"].iter().any(|top| span.starts_with(top)) && span.ends_with(".rs") {
                 file = fs::read_to_string(root().join(span)).ok();
                 if file.is_none() {
                     wrong.push(format!("{span} does not exist"));
@@ -53,7 +53,18 @@ fn architecture_names_what_the_code_has() {
 }
 
 #[test]
+fn tests_that_hold_faults_exist() {
+    let text = fs::read_to_string(root().join("docs/faults.md")).unwrap_or_default();
+    assert!(
+        text.lines().filter(|line| line.contains("`tests/tests/")).count() > 20,
+        "docs/faults.md has no table"
+    );
+    assert_eq!(wrong_names(&text), Vec::<String>::new());
+}
+
+#[test]
 fn stale_names_are_caught() {
+    assert_eq!(wrong_names("`tests/tests/race.rs` (`no_such_test`)").len(), 1);
     assert_eq!(wrong_names("`crates/none/src/none.rs`").len(), 1);
     assert_eq!(wrong_names("`crates/dsync-fs/src/walk.rs` (`NoSuchThing`)").len(), 1);
     assert_eq!(wrong_names("`crates/dsync-fs/src/walk.rs`\n(`Walk`)"), Vec::<String>::new());
