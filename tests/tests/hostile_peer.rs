@@ -222,7 +222,7 @@ fn honest_destination_written_by_hand_is_understood() {
     assert_eq!(contents.len(), 1);
     assert!(contents[0].ends_with(b"\x05inner"), "{contents:?}");
     assert!(contents[0].windows(32).any(|window| window == session.root(b"inner")));
-    session.control(&Message::new(17).bytes(&[0; 29]).frame());
+    session.control(&Message::new(17).bytes(&[0; 30]).frame());
     session.expect(19);
     session.finish_control();
     assert_eq!(server.wait(), 0);
@@ -334,7 +334,7 @@ fn messages_of_a_source_in_the_wrong_state_end_the_run() {
 fn messages_of_a_destination_in_the_wrong_state_end_the_run() {
     needs_dsync!();
     destination_breaks(&[
-        ("while in state 'serving requests'", |s| s.control(&Message::new(17).bytes(&[0; 29]).frame())),
+        ("while in state 'serving requests'", |s| s.control(&Message::new(17).bytes(&[0; 30]).frame())),
         ("while in state 'serving requests'", |s| s.control(&Message::new(5).byte(0).int(1).frame())),
         ("while in state 'serving requests'", |s| s.control(&Message::new(19).frame())),
         ("while in state 'waiting for Report'", |s| {
