@@ -32,6 +32,20 @@ fn counts(files: u64, far: bool) -> BTreeMap<String, u64> {
     counts
 }
 
+#[test]
+fn long_file_is_asked_for_holes_once() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("long", 1, 64 << 20)]).plant(&scratch.src());
+    let (outcome, calls) = strace::watch("lseek", &scratch.at("trace"), |run| {
+        run.arg("-a").arg(slash(&scratch.src())).arg(scratch.dst())
+    });
+    let _ = outcome.expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let asked = calls.iter().filter(|call| call.contains("SEEK_HOLE")).count();
+    assert!(asked <= 1, "{calls:?}");
+}
+
 /// A run whose other end is a child of this one, so that both are watched.
 fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
     let shell = scratch.at("shell");

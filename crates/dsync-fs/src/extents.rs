@@ -287,12 +287,14 @@ impl SourceFile {
         DataRanges { file: self, rest: range, has_holes: self.has_holes() }
     }
 
-    /// True when the file has a hole, as far as the filesystem tells.
+    /// True when the file has a hole, as far as the filesystem tells. Asked of the kernel once: of a file in memory
+    /// the answer costs a look at every page.
     pub fn has_holes(&self) -> bool {
         // Asked only of what takes less space than it is long, which a compressed file does as well, and of long files:
         // attributes and space reserved beyond the end count as space.
-        let may_have = self.len() > LONG || self.metadata().blocks.saturating_mul(512) < self.len();
-        may_have && self.next_hole(0).is_ok_and(|hole| hole < self.len())
+        let may_have = || self.len() > LONG || self.metadata().blocks.saturating_mul(512) < self.len();
+        let has = || self.next_hole(0).is_ok_and(|hole| hole < self.len());
+        *self.holes.get_or_init(|| may_have() && has())
     }
 
     /// The holes in `range`.

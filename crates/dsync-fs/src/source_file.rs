@@ -6,6 +6,7 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::OnceLock,
 };
 
 use rustix::{
@@ -20,11 +21,13 @@ use crate::metadata::{Metadata, Stamp};
 pub struct SourceFile {
     fd: OwnedFd,
     metadata: Metadata,
+    /// See [`has_holes`](Self::has_holes), once that was asked.
+    pub(crate) holes: OnceLock<bool>,
 }
 
 impl SourceFile {
     pub(crate) fn new(fd: OwnedFd, metadata: Metadata) -> Self {
-        Self { fd, metadata }
+        Self { fd, metadata, holes: OnceLock::new() }
     }
 
     /// Attributes at the time of opening.
