@@ -102,6 +102,9 @@ pub const MAX_OPEN_SIGNATURES: usize = 1024;
 /// few before it.
 pub const MAX_REST_RUNS: usize = 256;
 
+/// `IdName` messages of one session: the destination remembers whose each number is, 10 bytes apiece.
+pub const MAX_ID_NAMES: usize = 512 << 10;
+
 /// `Rest` messages of one session whose request has not followed.
 pub const MAX_OPEN_RESTS: usize = 1024;
 

@@ -5,6 +5,7 @@ use std::{collections::HashMap, ffi::CString, sync::Arc};
 
 use dsync_fs::{Acl, Acls, Extended, FilterSet, Names, Privileges, Xattr};
 use dsync_wire::{
+    limits::MAX_ID_NAMES,
     message::{self, Attributes, IdName},
     options::{IdMatch, IdRule, IdTarget, SyncOptions},
 };
@@ -18,6 +19,8 @@ pub(super) struct Owners {
     names: Names,
     users: Ids,
     groups: Ids,
+    /// Names that the source has told.
+    learned: usize,
     acls: bool,
     xattrs: bool,
     /// The last set that was translated: neighbours often have the same.
@@ -35,6 +38,7 @@ impl Owners {
             users: Ids::new(&options.id_rules, false, &names)?,
             groups: Ids::new(&options.id_rules, true, &names)?,
             names,
+            learned: 0,
             acls: options.acls,
             xattrs: options.xattrs,
             last: None,
@@ -42,12 +46,22 @@ impl Owners {
     }
 
     /// Notes a name of the source.
-    pub(super) fn learn(&mut self, name: &IdName) {
+    ///
+    /// # Errors
+    /// [`SyncError::Protocol`] when it is one more than [`MAX_ID_NAMES`].
+    pub(super) fn learn(&mut self, name: &IdName) -> Result<(), SyncError> {
+        if self.learned >= MAX_ID_NAMES {
+            let detail =
+                format!("the source names more than {MAX_ID_NAMES} users and groups: use --numeric-ids");
+            return Err(SyncError::Protocol { detail });
+        }
+        self.learned += 1;
         if name.group {
             self.groups.learn(name, |here| self.names.gid_of(here));
         } else {
             self.users.learn(name, |here| self.names.uid_of(here));
         }
+        Ok(())
     }
 
     /// What an entry should get; only what is preserved and what this process may set.
@@ -188,4 +202,20 @@ fn xattr(wire: &message::Xattr) -> Option<Xattr> {
 
 fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_source_are_bounded() {
+        let mut owners = Owners::new(&SyncOptions::default()).unwrap();
+        let name = |id| IdName { group: false, id, name: b"root".to_vec() };
+        owners.learned = MAX_ID_NAMES - 1;
+        owners.learn(&name(7)).unwrap();
+        let error = owners.learn(&name(8)).unwrap_err();
+        assert!(error.to_string().contains("--numeric-ids"), "{error}");
+    }
 }

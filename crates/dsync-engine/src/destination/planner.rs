@@ -198,7 +198,7 @@ pub(super) fn run(
         match message {
             Listed::Tops(tops) => planner.tops(tops)?,
             Listed::Missing(name) => planner.missing(&name)?,
-            Listed::IdName(name) => planner.owners.learn(&name),
+            Listed::IdName(name) => planner.owners.learn(&name)?,
             Listed::Listing(listing) if planner.sweep.is_some() => planner.sweep(listing)?,
             Listed::Listing(listing) => planner.listing(&listing)?,
             Listed::End => {

@@ -76,6 +76,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_SUMS,
         MAX_OPEN_SIGNATURES,
         MAX_REST_RUNS,
+        MAX_ID_NAMES,
         MAX_OPEN_RESTS,
         MAX_LANDED,
         MAX_BLOCK_LEN,
