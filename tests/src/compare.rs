@@ -95,7 +95,18 @@ impl Scope {
 /// # Panics
 /// When they are not, with the first differences.
 pub fn assert_same(source: &Path, destination: &Path, scope: Scope) {
-    let found = differences(source, destination, scope);
+    assert_none(&differences(source, destination, scope));
+}
+
+/// Asserts that a tree is what it was when it was surveyed; that it was read since, by the survey for one, is no change.
+///
+/// # Panics
+/// When it is not, with the first differences.
+pub fn assert_unchanged(before: &BTreeMap<Vec<u8>, Facts>, root: &Path) {
+    assert_none(&compare(before, &survey(root), Scope::EVERYTHING));
+}
+
+fn assert_none(found: &[String]) {
     let head: Vec<&str> = found.iter().take(20).map(String::as_str).collect();
     assert!(found.is_empty(), "{} differences, first:\n{}", found.len(), head.join("\n"));
 }

@@ -27,7 +27,7 @@ pub mod strace;
 pub mod tree;
 pub mod unfinished;
 
-pub use compare::{Facts, Scope, assert_same, differences, survey};
+pub use compare::{Facts, Scope, assert_same, assert_unchanged, differences, survey};
 pub use lab::Lab;
 pub use namespace::Namespace;
 pub use oracle::{assert_rsync_agrees, rsync};

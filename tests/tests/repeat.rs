@@ -56,7 +56,7 @@ fn dry_run_prints_what_the_real_run_does_and_changes_nothing() {
     .plant(&scratch.dst());
     let before = dsync_tests::survey(&scratch.dst());
     let plan = itemized(&scratch.src(), &scratch.dst(), &["-a", "--delete", "-n"]);
-    assert_eq!(dsync_tests::survey(&scratch.dst()), before, "a dry run changed something");
+    dsync_tests::assert_unchanged(&before, &scratch.dst());
     let rsync = Run::of("/usr/bin/rsync").args(["-a", "--delete", "-n", "-i"]).arg(slash(&scratch.src()));
     let rsync = rsync.arg(scratch.dst()).run().expect_code(0);
     let real = itemized(&scratch.src(), &scratch.dst(), &["-a", "--delete"]);
@@ -77,7 +77,7 @@ fn dry_run_over_the_wire_prints_what_the_real_run_does() {
         };
         let before = dsync_tests::survey(&scratch.dst());
         let plan = run(&["-n"]);
-        assert_eq!(dsync_tests::survey(&scratch.dst()), before, "a dry run changed something");
+        dsync_tests::assert_unchanged(&before, &scratch.dst());
         assert_eq!(plan, run(&[]));
         assert!(plan.contains("*deleting   old"), "{plan}");
         assert!(plan.contains("<f"), "{plan}");

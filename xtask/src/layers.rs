@@ -41,7 +41,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dsync-wire",
-        may: &["dsync-delta", "bytes", "zstd", "lz4_flex", "thiserror"],
+        may: &["dsync-delta", "bytes", "zstd", "lz4_flex", "serde", "serde_json", "thiserror"],
         never: &["rustix", "tracing", "log", "dsync-fs", "dsync-transport", "dsync-engine"],
     },
     Layer {
