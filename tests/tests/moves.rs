@@ -152,12 +152,18 @@ fn nothing_leaves_the_source_before_its_copy_and_the_name_of_it_are_on_the_disk(
         for name in names {
             let removed = calls.iter().position(|call| call.starts_with("unlinkat") && call.contains(name));
             let removed = removed.unwrap_or_else(|| panic!("{name} was not removed"));
-            let made = |call: &&String| !call.starts_with("unlinkat") && call.contains(name);
-            let last = calls[..removed].iter().rposition(|call| made(&call)).unwrap_or(0);
+            let last = calls[..removed].iter().rposition(|call| changes(call, name)).unwrap_or(0);
             let synced = calls[last..removed].iter().any(|call| call.starts_with("syncfs"));
             assert!(synced, "{name} was removed before a sync: {calls:#?}");
         }
     }
+}
+
+/// True for a call that makes or changes what has this name. What a link is made from comes first in its call.
+fn changes(call: &str, name: &str) -> bool {
+    let from = call.starts_with("linkat") || call.starts_with("symlinkat");
+    let named = if from { call.split_once("\", ").map_or(call, |(_, rest)| rest) } else { call };
+    !call.starts_with("unlinkat") && named.contains(name)
 }
 
 #[test]
