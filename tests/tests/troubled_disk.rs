@@ -249,9 +249,10 @@ fn times_in_steps_of_two_seconds_are_equal_within_a_window_of_one() {
     let run = |options: &[&str]| {
         Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0)
     };
-    let hinted = run(&["-ain"]);
-    assert_eq!(hinted.stdout_text().lines().count(), 3, "{}", hinted.account());
-    assert!(hinted.stderr_text().contains("3 files are copied again"), "{}", hinted.account());
+    let exact = run(&["-ain"]);
+    assert_eq!(exact.stdout_text().lines().count(), 3, "{}", exact.account());
+    // This filesystem could hold the times, and its own time of the change shows it: no hint.
+    assert_eq!(exact.stderr_text(), "", "{}", exact.account());
     let windowed = run(&["-ain", "--modify-window=1"]);
     assert_eq!((windowed.stdout_text(), windowed.stderr_text()), (String::new(), String::new()));
 }

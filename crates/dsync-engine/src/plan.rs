@@ -213,7 +213,9 @@ impl Policy {
             && !verdict.changes.contains(Changes::SIZE)
             && !(self.options.checksum || self.options.ignore_times)
             && self.options.times;
-        by_time && looks_rounded(timestamp(existing.mtime), entry.attributes.mtime)
+        let [kept, changed] = [existing.mtime, existing.ctime].map(timestamp);
+        // The filesystem's own time of the change shows what it can hold.
+        by_time && changed.nanoseconds == 0 && looks_rounded(kept, entry.attributes.mtime)
     }
 
     /// Decides what is done with the transfer's root, of which only the attributes are compared.
@@ -510,6 +512,20 @@ mod tests {
         assert!(same_time(whole, fraction) && same_time(fraction, whole));
         assert!(!same_time(fraction, Timestamp { seconds: 5, nanoseconds: 124 }));
         assert!(!same_time(whole, Timestamp { seconds: 6, nanoseconds: 0 }));
+    }
+
+    #[test]
+    fn a_filesystem_that_shows_fractions_is_not_taken_for_a_coarse_one() {
+        let policy = policy(SyncOptions::archive());
+        let entry = file(4, 0o644, 5, 0);
+        let verdict = decide(&policy, &entry, None);
+        let mut existing = as_made(&entry, &verdict.wanted);
+        existing.mtime.seconds = 4;
+        existing.ctime.nanoseconds = 0;
+        let verdict = decide(&policy, &entry, Some(&existing));
+        assert!(policy.only_rounded(&entry, &existing, &verdict));
+        existing.ctime.nanoseconds = 1;
+        assert!(!policy.only_rounded(&entry, &existing, &verdict));
     }
 
     #[test]
