@@ -201,7 +201,24 @@ pub fn temporaries(root: &Path) -> Vec<String> {
         name.starts_with(b".dsync-")
             || (name.starts_with(b".") && name.len() > 8 && name[name.len() - 7] == b'.')
     };
-    survey(root).keys().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
+    names(root).iter().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
+}
+
+/// The paths of what is in a tree, which may change meanwhile.
+fn names(root: &Path) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
+            let path = entry.path();
+            let below = path.strip_prefix(root).unwrap_or(&path);
+            found.push(below.as_os_str().as_bytes().to_vec());
+        }
+    }
+    found
 }
 
 /// A path for people.

@@ -408,11 +408,9 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Notes a file; how many there are with it.
-    pub(super) fn insert(&self, file: &Arc<Pending>) -> usize {
-        let mut files = lock(&self.by_entry);
-        files.insert(file.entry, Arc::clone(file));
-        files.len()
+    /// Notes a file.
+    pub(super) fn insert(&self, file: &Arc<Pending>) {
+        lock(&self.by_entry).insert(file.entry, Arc::clone(file));
     }
 
     /// The file of this number, unless it has arrived or failed (or was never asked for).

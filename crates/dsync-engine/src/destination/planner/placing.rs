@@ -21,7 +21,6 @@ use crate::{
         links::{FirstName, Further},
     },
     plan::{Verdict, file_type},
-    source::MAX_UNRELEASED_ENTRIES,
 };
 
 /// What there is of a file before it arrives.
@@ -295,14 +294,11 @@ impl Planner<'_> {
         place.directory.hold();
         part.hold();
         let file = Arc::new(self.pending(id, part, place, verdict, size, old));
-        // Where the whole listing is kept, this is what bounds the files under way.
+        // What bounds the files under way: a source that lists more meanwhile gets ahead of its credit.
         self.take_one(&site.awaited)?;
-        // Each of them keeps its listing message unreleased, of which the source may have so many. In a local run
-        // nothing comes by number.
-        if site.local.is_none() && site.files.insert(&file) > MAX_UNRELEASED_ENTRIES {
-            return Err(SyncError::Protocol {
-                detail: "the source lists files beyond its credit".to_owned(),
-            });
+        // In a local run nothing comes by number.
+        if site.local.is_none() {
+            site.files.insert(&file);
         }
         if file.has_basis || place.has_part || site.local.is_some() {
             self.handover.add(file)?;
