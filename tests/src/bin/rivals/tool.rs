@@ -110,7 +110,7 @@ pub(crate) const ALL: &[Tool] = &[
     ),
     Tool {
         server: Some(Server {
-            script: r#"printf '[dst]\npath = %s\nread only = no\nuse chroot = no\nuid = root\ngid = root\n' "$DST" >"$WORK/rsyncd.conf"
+            script: r#"printf '[dst]\npath = %s\nread only = no\nuse chroot = yes\nuid = root\ngid = root\n' "$DST" >"$WORK/rsyncd.conf"
                 exec rsync --daemon --no-detach --address "$ADDRESS" --port 8730 --config "$WORK/rsyncd.conf""#,
             port: 8730,
             ends: false,
