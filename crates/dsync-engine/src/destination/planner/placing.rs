@@ -8,7 +8,7 @@ use dsync_wire::{
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
 };
 
-use super::{Announced, Merge, Planner, Presence, listed_path};
+use super::{Announced, Planner, Presence, listed_path, merge::Merge};
 use crate::{
     SyncError,
     destination::{

@@ -16,7 +16,10 @@ use dsync_wire::{
     options::SyncOptions,
 };
 
-use super::{Announced, Merge, Planner, Presence, check_order};
+use super::{
+    Announced, Planner, Presence,
+    merge::{Merge, check_order},
+};
 use crate::{SyncError, destination::delete::Deletions};
 
 /// What the first pass keeps for the second.
