@@ -1,8 +1,9 @@
 //! Harness of the end-to-end tests.
 //!
 //! A test plants a source [`tree`], runs the [`program()`] through [`run`], here or against a throwaway
-//! [`sshd`], possibly inside a network [`namespace`] or over the path of a [`lab`], and judges the result twice: with [`compare`], a
-//! walker that shares no code with dsync, and with [`oracle`], what rsync itself says and makes.
+//! [`sshd`] (or in all [`directions`]), possibly inside a network [`namespace`] or over the path of a [`lab`], and judges
+//! the result twice: with [`compare`], a walker that shares no code with dsync, and with [`oracle`], what rsync itself
+//! says and makes.
 //!
 //! The program under test is `$DSYNC_BIN`, else the `dsync` beside the test binaries. rsync may stand
 //! in for it (`DSYNC_BIN=/usr/bin/rsync`): what both must do is then checked against rsync, which shows
@@ -12,6 +13,7 @@
 //! `tests/skips.txt` does not allow.
 
 pub mod compare;
+pub mod directions;
 pub mod hostile;
 pub mod lab;
 pub mod mount;
@@ -28,6 +30,7 @@ pub mod tree;
 pub mod unfinished;
 
 pub use compare::{Facts, Scope, assert_same, assert_unchanged, differences, survey};
+pub use directions::every_way;
 pub use lab::Lab;
 pub use namespace::Namespace;
 pub use oracle::{assert_rsync_agrees, rsync};

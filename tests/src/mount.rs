@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use crate::skip::is_root;
+use crate::skip::{self, is_root};
 
 /// A mounted directory; unmounted when dropped.
 #[derive(Debug)]
@@ -15,20 +15,24 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a directory a second time; `None` where the process may not mount.
+    /// Mounts a directory a second time; `None`, recorded as a skip, where the process may not mount.
     pub fn bind(from: &Path, at: &Path) -> Option<Self> {
         Self::with(&[OsStr::new("--bind"), from.as_os_str()], at)
     }
 
-    /// Mounts an empty memory filesystem with the options of tmpfs(5); `None` where the process may not.
+    /// Mounts an empty memory filesystem with the options of tmpfs(5); `None`, recorded
+    /// as a skip, where the process may not.
     pub fn tmpfs(at: &Path, options: &str) -> Option<Self> {
         Self::with(&["-t", "tmpfs", "-o", options, "none"].map(OsStr::new), at)
     }
 
-    /// Runs mount(8) with these arguments and the mount point; `None` when it fails.
+    /// Runs mount(8) with these arguments and the mount point; `None`, recorded as a skip, when it fails.
     pub fn with(args: &[&OsStr], at: &Path) -> Option<Self> {
         let mounted = is_root()
             && Command::new("mount").args(args).arg(at).output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            skip::record(skip::Reason::NeedsLoop);
+        }
         mounted.then(|| Self { at: at.to_owned() })
     }
 

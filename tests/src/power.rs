@@ -6,7 +6,10 @@ use std::{
     process::Command,
 };
 
-use crate::{run::Run, skip::is_root};
+use crate::{
+    run::Run,
+    skip::{self, is_root},
+};
 
 /// What an image is formatted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +41,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes an image in `dir` and mounts it there; `None` where the process may not mount.
+    /// Makes an image in `dir` and mounts it there; `None`, recorded as a skip, where the process may
+    /// not.
     ///
     /// # Panics
     /// When the image cannot be made.
@@ -56,7 +60,11 @@ impl Disk {
             .run()
             .expect_code(0);
         let disk = Self { image, mounted };
-        (is_root() && disk.mount()).then_some(disk)
+        let mounted = is_root() && disk.mount();
+        if !mounted {
+            skip::record(skip::Reason::NeedsLoop);
+        }
+        mounted.then_some(disk)
     }
 
     /// Where it is mounted.

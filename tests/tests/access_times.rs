@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use dsync_tests::{
-    Kind, Node, Run, Scratch, Sshd, Tree, Via, needs_dsync, oracle,
+    Kind, Node, Scratch, Tree, every_way, needs_dsync, oracle,
     scratch::slash,
     tree::{noise, set_mtime},
 };
@@ -36,15 +36,6 @@ fn plant(at: &Path) {
     ])
     .plant(at);
     NAMES.iter().for_each(|name| read_at(&at.join(name), READ_AT));
-}
-
-/// Copies in every way, each to a destination of its own.
-fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
-    let sshd = Sshd::shared();
-    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
-    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
-    each(&|| sshd.run(Via::Tls).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
-    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_root, oracle, scratch::slash, tree,
+    Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_root, oracle, scratch::slash, tree,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -34,15 +34,6 @@ fn dressed() -> Tree {
 
 fn set(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).expect("an attribute");
-}
-
-/// Copies in every way: here, to a host, from a host.
-fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
-    let sshd = Sshd::shared();
-    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
-    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
-    each(&|| sshd.run(Via::Quic).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
-    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use dsync_tests::{
     Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in,
-    needs_dsync, needs_root, program, scratch::slash, tree,
+    mount::Mount, needs_dsync, needs_root, program, scratch::slash, tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -257,14 +257,9 @@ fn full_disk_ends_with_11_names_the_cause_and_leaves_no_temporary() {
         let many = (0..30).map(|index| Node::file(format!("f{index}"), index, 100_000));
         Tree::of(many).plant(&scratch.src());
         fs::create_dir(scratch.dst()).unwrap();
-        let mount = Run::of("mount").args(["-t", "tmpfs", "-o", options, "none"]).arg(scratch.dst()).run();
-        if mount.code() != Some(0) {
-            dsync_tests::skip::record(dsync_tests::skip::Reason::NeedsLoop);
-            return;
-        }
+        let Some(_mount) = Mount::tmpfs(&scratch.dst(), options) else { return };
         let outcome = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).run();
         let left = compare::temporaries(&scratch.dst());
-        let _ = Run::of("umount").arg(scratch.dst()).run().expect_code(0);
         let outcome = outcome.expect_code(if is_stand_in() && options != "size=1m" { 23 } else { 11 });
         assert!(outcome.stderr_text().to_lowercase().contains(cause), "{}", outcome.account());
         assert_eq!(left, Vec::<String>::new());
@@ -277,15 +272,11 @@ fn one_file_system_stays_on_it() {
     let scratch = Scratch::new();
     Tree::of([Node::dir("mounted"), Node::file("here", 1, 1)]).plant(&scratch.src());
     let mounted = scratch.src().join("mounted");
-    if Run::of("mount").args(["-t", "tmpfs", "none"]).arg(&mounted).run().code() != Some(0) {
-        dsync_tests::skip::record(dsync_tests::skip::Reason::NeedsLoop);
-        return;
-    }
+    let Some(_mount) = Mount::tmpfs(&mounted, "size=1m") else { return };
     fs::write(mounted.join("there"), "x").unwrap();
     tree::set_mtime(&mounted, (1_400_000_000, 0));
     let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")]
         .map(|(program, to)| program.args(["-a", "-x"]).arg(slash(&scratch.src())).arg(scratch.at(to)).run());
-    let _ = Run::of("umount").arg(&mounted).run().expect_code(0);
     for outcome in results {
         let _ = outcome.expect_quiet_success();
     }

@@ -1,0 +1,23 @@
+//! The three ways that a copy can go.
+
+use std::path::Path;
+
+use crate::{
+    run::Run,
+    scratch::{Scratch, slash},
+    sshd::{Sshd, Via},
+};
+
+/// Copies the source of `scratch` in every way, each to a destination of its own that does not exist yet: here, to a
+/// host over QUIC, from a host over the ssh pipe. `each` gets what makes such a run, as often as it asks, and the
+/// destination.
+///
+/// # Panics
+/// When sshd cannot be started.
+pub fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
+    let sshd = Sshd::shared();
+    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
+    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
+    each(&|| sshd.run(Via::Quic).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
+    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
+}

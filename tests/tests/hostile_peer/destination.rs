@@ -1,0 +1,207 @@
+//! What a destination asks and signs: row B48, and requests.
+
+use dsync_tests::{
+    hostile::{Arena, Message, Session, session::ARCHIVE_DELETE},
+    needs_dsync,
+};
+
+use super::{destination_breaks, int};
+
+fn need_delta(entry: u64, basis_len: u64, block_len: u64) -> Vec<u8> {
+    need_sums(entry, basis_len, block_len, 3)
+}
+
+/// The format's bits: 1 strong sums, 2 weak ones.
+fn need_sums(entry: u64, basis_len: u64, block_len: u64, format: u8) -> Vec<u8> {
+    Message::new(11).int(entry).byte(0).int(basis_len).int(block_len).byte(format).frame()
+}
+
+fn sums(entry: u64, last: u8, bytes: &[u8]) -> Vec<u8> {
+    Message::new(12).int(entry).byte(last).bytes(bytes).frame()
+}
+
+#[test]
+fn signatures_that_cannot_be_end_the_run() {
+    needs_dsync!();
+    destination_breaks(&[
+        ("invalid signature header: block length 0", |s| s.control(&need_delta(1, 1000, 0))),
+        ("invalid signature header: block length 1", |s| s.control(&need_delta(1, 1000, 1))),
+        ("invalid signature header: block length 1500", |s| s.control(&need_delta(1, 1000, 1500))),
+        ("invalid signature header: block length 8388608", |s| s.control(&need_delta(1, 1000, 1 << 23))),
+        ("invalid signature header: block length 2147483648", |s| s.control(&need_delta(1, 1000, 1 << 31))),
+        ("invalid signature header: block length 1099511627776", |s| {
+            s.control(&need_delta(1, 1000, 1 << 40));
+        }),
+        ("basis length 9223372036854775808 exceeds the limit", |s| s.control(&need_delta(1, 1 << 63, 1024))),
+        ("signature of 1099511627776 blocks, at most", |s| s.control(&need_delta(1, 1 << 50, 1024))),
+        ("size of sums 262145 exceeds the limit 262144", |s| {
+            s.control(&need_delta(1, 1 << 30, 1024));
+            s.control(&sums(1, 0, &vec![0; 262_145]));
+        }),
+        ("more sums than the 4 blocks", |s| {
+            s.control(&need_delta(1, 4096, 1024));
+            s.control(&sums(1, 0, &[0; 4096]));
+        }),
+        ("sums of 0 blocks out of 4", |s| {
+            s.control(&need_delta(1, 4096, 1024));
+            s.control(&sums(1, 1, &[0; 3]));
+        }),
+        ("format of sums has no meaning for value 0", |s| s.control(&need_sums(1, 4096, 1024, 0))),
+        ("format of sums has no meaning for value 4", |s| s.control(&need_sums(1, 4096, 1024, 4))),
+        ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
+        ("more sums than the 4 blocks", |s| {
+            s.control(&need_sums(1, 4096, 1024, 1));
+            s.control(&sums(1, 1, &[0; 33]));
+        }),
+        ("entry 1: sums without a signature that waits for them", |s| s.control(&sums(1, 1, &[0; 12]))),
+        ("entry 1: asked for again before its sums are complete", |s| {
+            s.control(&need_delta(1, 4096, 1024));
+            s.control(&need_delta(1, 4096, 1024));
+        }),
+        ("number of incomplete signatures 1025 exceeds the limit 1024", |s| {
+            // The most blocks that are taken: nothing may be set aside for them.
+            for entry in 0..=1024 {
+                s.control(&need_delta(entry, 4 << 30, 1024));
+            }
+        }),
+    ]);
+}
+
+#[test]
+fn weak_sums_that_were_not_asked_for_end_the_run() {
+    needs_dsync!();
+    /// Strong sums that match nothing; the source asks for the weak ones.
+    fn strong_sums(s: &mut Session) {
+        for listing in [7, 7, 8] {
+            s.expect(listing);
+        }
+        s.control(&need_sums(1, 4096, 1024, 1));
+        s.control(&sums(1, 1, &[0; 32]));
+        assert_eq!(s.expect(20), [int(1), vec![0], int(1024), vec![2]].concat());
+    }
+    destination_breaks(&[
+        ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 2048, 2));
+        }),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 3));
+        }),
+        ("entry 1: not the sums that were asked for", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 16]));
+            s.control(&need_sums(1, 4096, 1024, 2));
+        }),
+        ("more sums than the 4 blocks", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 17]));
+        }),
+        ("sums of 3 blocks out of 4", |s| {
+            strong_sums(s);
+            s.control(&need_sums(1, 4096, 1024, 2));
+            s.control(&sums(1, 1, &[0; 15]));
+        }),
+    ]);
+}
+
+#[test]
+fn requests_for_what_was_not_listed_end_the_run() {
+    needs_dsync!();
+    destination_breaks(&[
+        ("request for entry 99, which is not listed", |s| {
+            s.control(&Message::new(10).int(99).byte(0).frame());
+        }),
+        ("request for entry 0, which is not listed", |s| {
+            s.control(&Message::new(10).int(0).byte(0).frame());
+        }),
+        ("request for entry 18446744073709551615, which is not listed", |s| {
+            s.control(&Message::new(10).int(u64::MAX).byte(0).frame());
+        }),
+        ("request for entry 99, which is not listed", |s| {
+            s.control(&need_delta(99, 1024, 1024));
+            s.control(&sums(99, 1, &[0; 12]));
+        }),
+        ("listing 1000 released twice or never sent", |s| {
+            s.control(&Message::new(13).int(1000).frame());
+        }),
+        ("listing 0 released twice or never sent", |s| {
+            s.expect(7);
+            s.control(&Message::new(13).int(0).frame());
+            s.control(&Message::new(13).int(0).frame());
+        }),
+        ("request for entry 1, which is not listed", |s| {
+            s.expect(7);
+            s.control(&Message::new(13).int(0).frame());
+            s.control(&Message::new(10).int(1).byte(0).frame());
+        }),
+        ("asked to remove what is to stay", |s| {
+            s.expect(7);
+            s.control(&Message::new(23).int(1).int(1).byte(0).frame());
+        }),
+    ]);
+}
+
+#[test]
+fn requests_for_links_fifos_and_directories_give_no_content() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (server, session) = arena.source(ARCHIVE_DELETE);
+    session.expect(7);
+    // kept, out, peek, pipe, sub: all but the first.
+    for entry in 2..=5 {
+        session.control(&Message::new(10).int(entry).byte(0).frame());
+    }
+    session.control(&Message::new(14).frame());
+    let mut records = Vec::new();
+    for lane in [2, 4, 6, 8] {
+        while let Some((number, payload)) = session.lanes.receive(lane) {
+            if matches!(number, 65..=67) {
+                records.push(payload);
+            }
+        }
+    }
+    let all = records.concat();
+    assert!(!all.windows(6).any(|window| window == b"secret"), "content of the canary: {all:?}");
+    let _ = server.end(session);
+    arena.assert_unharmed(&[]);
+}
+
+#[test]
+fn requests_without_end_stay_in_memory_bounds() {
+    needs_dsync!();
+    destination_breaks(&[("more requests than there are entries", |s| {
+        s.expect(7);
+        s.lanes.stop_listening();
+        let one = Message::new(10).int(1).byte(0).frame();
+        // Nothing that comes is read: the lanes fill, and the queue behind them.
+        let many = one.repeat(10_000);
+        for _ in 0..200 {
+            s.control(&many);
+        }
+    })]);
+}
+
+#[test]
+fn signatures_cost_no_more_than_their_bytes() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (server, session) = arena.source(ARCHIVE_DELETE);
+    session.expect(7);
+    session.lanes.stop_listening();
+    // Signatures of 65,536 blocks, complete, whose deltas cannot be sent: the source may hold what it
+    // got (law S7), and nothing for what was only announced.
+    let part = vec![0x5a; 196_608];
+    for _ in 0..100 {
+        session.control(&need_delta(1, 64 << 20, 1024));
+        for last in [0, 0, 0, 1] {
+            session.control(&sums(1, last, &part));
+        }
+    }
+    let sent = 100 * 4 * part.len() as u64;
+    let _ = server.allow(sent * 3 / 2).end(session);
+    arena.assert_unharmed(&[]);
+}

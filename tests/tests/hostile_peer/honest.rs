@@ -1,0 +1,67 @@
+//! The peer written by hand, keeping to the rules: what it says is understood.
+
+use dsync_tests::{
+    hostile::{Arena, Item, Message, Session, session::COPY},
+    needs_dsync,
+};
+
+use super::list;
+
+#[test]
+fn honest_source_written_by_hand_is_understood() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (mut server, mut session) = arena.destination(COPY);
+    list(&session, &[Item::file("new", 5)]);
+    session.control(&Message::new(8).int(1).int(5).frame());
+    assert_eq!(session.expect(10), [1, 0]);
+    let root = session.root(b"hello");
+    for number in 0..4 {
+        let lane = session.lane(number);
+        if number == 3 {
+            session.lanes.send(lane, &Session::batch(1, 0, &root, b"hello"));
+            session.expect(14);
+        }
+        session.lanes.send(lane, &Message::new(70).frame());
+        session.lanes.finish(lane);
+    }
+    session.expect(17);
+    session.control(&Message::new(19).frame());
+    session.finish_control();
+    assert_eq!(server.wait(), 0);
+    assert_eq!(std::fs::read(arena.scratch().at("tree/new")).unwrap(), b"hello");
+    arena.assert_unharmed(&["new"]);
+}
+
+#[test]
+fn honest_destination_written_by_hand_is_understood() {
+    needs_dsync!();
+    let arena = Arena::new();
+    let (mut server, session) = arena.source(COPY);
+    session.expect(5);
+    session.expect(7);
+    // The third in order: kept, out, peek, pipe, sub.
+    session.control(&Message::new(10).int(5 + 1).byte(0).frame());
+    while session.hear().0 != 8 {}
+    let lanes = [2, 4, 6, 8];
+    let mut contents = Vec::new();
+    for part in 0..2 {
+        session.control(&Message::new(13).int(part).frame());
+    }
+    session.control(&Message::new(14).frame());
+    for lane in lanes {
+        while let Some((number, payload)) = session.lanes.receive(lane) {
+            if number == 65 {
+                contents.push(payload);
+            }
+        }
+    }
+    assert_eq!(contents.len(), 1);
+    assert!(contents[0].ends_with(b"\x05inner"), "{contents:?}");
+    assert!(contents[0].windows(32).any(|window| window == session.root(b"inner")));
+    session.control(&Message::new(17).bytes(&[0; 30]).frame());
+    session.expect(19);
+    session.finish_control();
+    assert_eq!(server.wait(), 0);
+    arena.assert_unharmed(&[]);
+}
