@@ -198,7 +198,7 @@ fn open_ports(
     });
     let tls = transports.tls.then(|| {
         let whom = (*fingerprint, token.clone());
-        tls::handshake::Offer::open(identity, whom, terms.ports, idle, window)
+        tls::handshake::Offer::open(identity, whom, terms.ports, reached.client, idle, window)
             .inspect_err(|error| tracing::debug!(%error, "no TCP port"))
             .ok()
     });

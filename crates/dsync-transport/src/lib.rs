@@ -17,6 +17,7 @@
 
 mod accept;
 mod connect;
+mod crowd;
 mod ending;
 mod error;
 mod greeting;

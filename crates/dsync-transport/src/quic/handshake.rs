@@ -25,6 +25,7 @@ use tokio::{
 
 use super::{link_error, settings};
 use crate::{
+    crowd::Crowd,
     identity::Identity,
     race::{Addresses, DialError, race},
 };
@@ -61,6 +62,7 @@ impl Offer {
             endpoint: endpoint.clone(),
             token,
             used: AtomicBool::new(false),
+            client_address,
             accepted: Arc::clone(&accepted),
         });
         let serving = tokio::spawn(async move {
@@ -98,32 +100,39 @@ struct Server {
     endpoint: Endpoint,
     token: Token,
     used: AtomicBool,
+    client_address: Option<IpAddr>,
     accepted: Arc<Mutex<Option<Connection>>>,
 }
 
 /// Takes handshakes until one client has presented the token; the others end with it.
 async fn serve(server: &Arc<Server>) {
     let mut handshakes = JoinSet::new();
+    let mut crowd = Crowd::<AbortHandle>::new(MAX_HANDSHAKES, server.client_address);
     loop {
         let incoming = tokio::select! {
-            Some(admitted) = handshakes.join_next() => match admitted {
-                Ok(Ok(Ok(()))) => return,
-                _ => continue,
-            },
+            Some(admitted) = handshakes.join_next_with_id() => {
+                let id = match admitted {
+                    Ok((_, Ok(Ok(())))) => return,
+                    Ok((id, _)) => id,
+                    Err(error) => error.id(),
+                };
+                crowd.leave(|member| member.id() == id);
+                continue;
+            }
             incoming = server.endpoint.accept() => incoming,
         };
         let Some(incoming) = incoming else { return };
-        if handshakes.len() >= MAX_HANDSHAKES {
-            incoming.refuse();
-        } else if handshakes.len() >= UNCHECKED_HANDSHAKES
-            && !incoming.remote_address_validated()
-            && incoming.may_retry()
+        if crowd.len() >= UNCHECKED_HANDSHAKES && !incoming.remote_address_validated() && incoming.may_retry()
         {
             // A sender of forged addresses never gets past this; the client pays a round trip at most.
             // Fails only where a retry makes no sense, which was just asked.
             let _ = incoming.retry();
-        } else {
-            handshakes.spawn(timeout(HANDSHAKE_TIME, admit(Arc::clone(server), incoming)));
+            continue;
+        }
+        let address = incoming.remote_address().ip();
+        let handshake = handshakes.spawn(timeout(HANDSHAKE_TIME, admit(Arc::clone(server), incoming)));
+        if let Some(evicted) = crowd.admit(address, handshake) {
+            evicted.abort();
         }
     }
 }

@@ -193,6 +193,30 @@ fn a_crowd_of_strangers_does_not_keep_the_right_client_out() {
 }
 
 #[test]
+fn connections_that_say_nothing_do_not_keep_the_right_client_out() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let (tls, _) = identity.client_config(stage.key).unwrap();
+    let config = settings::client(tls, settings::transport(IDLE, None)).unwrap();
+    let address = stage.address;
+    let silent = stage.client.run(async move {
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            let socket = settings::bind_for(address).unwrap();
+            let endpoint =
+                Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).unwrap();
+            // With the right key, so that the handshake gets as far as it can; but no token follows.
+            let connection = endpoint.connect_with(config.clone(), address, "dsync").unwrap().await.unwrap();
+            silent.push((connection, endpoint));
+        }
+        silent
+    });
+    let winner = stage.dial(identity, TOKEN).unwrap();
+    stage.links(winner);
+    drop(silent);
+}
+
+#[test]
 fn a_silent_port_is_given_up_after_the_wait() {
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let identity = Identity::generate().unwrap();

@@ -16,9 +16,9 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -44,6 +44,7 @@ use super::{
     stream::{Opener, Sealer, Stream, StreamError},
 };
 use crate::{
+    crowd::Crowd,
     identity::Identity,
     ports,
     race::{Addresses, DialError, race},
@@ -65,6 +66,8 @@ struct Server {
     idle_timeout: Duration,
     /// The token was shown.
     used: AtomicBool,
+    /// Connections that have not shown yet what they must.
+    crowd: Mutex<Crowd<Arc<TcpStream>>>,
     registry: Arc<Registry>,
 }
 
@@ -75,6 +78,7 @@ impl Offer {
         identity: &Identity,
         (client, token): (Fingerprint, Token),
         range: Option<PortRange>,
+        client_address: Option<IpAddr>,
         idle_timeout: Duration,
         window: Duration,
     ) -> io::Result<Self> {
@@ -88,6 +92,7 @@ impl Offer {
             secret: fresh_secret()?,
             idle_timeout,
             used: AtomicBool::new(false),
+            crowd: Mutex::new(Crowd::new(MAX_HANDSHAKES, client_address)),
             registry: Registry::new(),
         });
         let serving = Arc::clone(&server);
@@ -133,27 +138,58 @@ async fn expire(server: &Server, window: Duration) {
 
 /// Takes connections.
 async fn serve(server: &Arc<Server>, listener: &TcpListener) {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let threads = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
-        // Waits while as many as allowed are at it: the system's own queue holds the others.
-        let Ok(permit) = Arc::clone(&handshakes).acquire_owned().await else { return };
         let Ok((tcp, address)) = listener.accept().await else {
             // Out of descriptors, most likely.
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let tcp = tcp.into_std().and_then(|tcp| tcp.set_nonblocking(false).map(|()| tcp));
-        if let Ok(tcp) = tcp {
-            let server = Arc::clone(server);
-            let admission = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
-                if let Err(error) = admit(&server, tcp, permit) {
-                    tracing::debug!(%address, ?error, "TCP connection refused");
-                }
-            });
-            if admission.is_err() {
-                sleep(ACCEPT_PAUSE).await;
+        let Ok(waiting) = tcp.and_then(|tcp| Waiting::begin(server, tcp, address.ip())) else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // Waits while as many as allowed are at it; where another had to go, its thread ends at once.
+        let Ok(permit) = Arc::clone(&threads).acquire_owned().await else { return };
+        let admission = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
+            if let Err(error) = admit(waiting, permit) {
+                tracing::debug!(%address, ?error, "TCP connection refused");
             }
+        });
+        if admission.is_err() {
+            sleep(ACCEPT_PAUSE).await;
         }
+    }
+}
+
+/// A connection that has a place in the crowd.
+struct Waiting {
+    server: Arc<Server>,
+    tcp: TcpStream,
+    /// The same, for whoever ends its wait.
+    place: Arc<TcpStream>,
+}
+
+impl Waiting {
+    fn begin(server: &Arc<Server>, tcp: TcpStream, address: IpAddr) -> io::Result<Self> {
+        let place = Arc::new(tcp.try_clone()?);
+        if let Some(evicted) = server.crowd().admit(address, Arc::clone(&place)) {
+            // Its thread wakes up; fails only where it has ended already.
+            let _ = evicted.shutdown(Shutdown::Both);
+        }
+        Ok(Self { server: Arc::clone(server), tcp, place })
+    }
+
+    /// Gives the place back; false when it was another's already.
+    fn end(server: &Server, place: &Arc<TcpStream>) -> bool {
+        server.crowd().leave(|member| Arc::ptr_eq(member, place))
+    }
+}
+
+impl Server {
+    fn crowd(&self) -> MutexGuard<'_, Crowd<Arc<TcpStream>>> {
+        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,6 +197,8 @@ async fn serve(server: &Arc<Server>, listener: &TcpListener) {
 #[derive(Debug)]
 enum Refused {
     Broken(#[allow(dead_code, reason = "shown by Debug")] StreamError),
+    /// Others came while it had shown nothing.
+    Evicted,
     Secret,
     Number,
     Used,
@@ -173,13 +211,15 @@ impl From<StreamError> for Refused {
 }
 
 /// One connection, from its handshake to its end or to where it is a lane.
-fn admit(server: &Arc<Server>, tcp: TcpStream, permit: OwnedSemaphorePermit) -> Result<(), Refused> {
-    let end = Instant::now() + HANDSHAKE_TIME;
-    let (stream, mut opener) = Stream::server(tcp, Arc::clone(&server.config), HANDSHAKE_TIME)?;
-    let mut opening = [0; OPENING];
-    read_exactly(&stream, &mut opener, &mut opening, end)?;
-    stream.set_read_timeout(None).map_err(StreamError::Io)?;
-    drop(permit);
+fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> {
+    let Waiting { server, tcp, place } = waiting;
+    let opened = open(&server, tcp);
+    let was_there = Waiting::end(&server, &place);
+    drop((place, permit));
+    let (stream, opener, opening) = opened?;
+    if !was_there {
+        return Err(Refused::Evicted);
+    }
     let (kind, near, id, secret) = parse_opening(&opening);
     if near {
         prefer_short_path(&stream);
@@ -190,6 +230,9 @@ fn admit(server: &Arc<Server>, tcp: TcpStream, permit: OwnedSemaphorePermit) -> 
         MAIN if secret == server.token => {
             if server.used.swap(true, Ordering::AcqRel) {
                 return Err(Refused::Used);
+            }
+            if let Ok(client) = stream.socket().peer_addr() {
+                server.crowd().recognise(client.ip());
             }
             // Set before the client is answered: what it says over ssh may be faster than this goes on.
             if let Some(main) = registry.set_main(Main::new(stream)) {
@@ -212,6 +255,16 @@ fn admit(server: &Arc<Server>, tcp: TcpStream, permit: OwnedSemaphorePermit) -> 
         _ => return Err(Refused::Secret),
     }
     Ok(())
+}
+
+/// Shakes hands and reads what every connection begins with.
+fn open(server: &Server, tcp: TcpStream) -> Result<(Stream, Opener, [u8; OPENING]), StreamError> {
+    let end = Instant::now() + HANDSHAKE_TIME;
+    let (stream, mut opener) = Stream::server(tcp, Arc::clone(&server.config), HANDSHAKE_TIME)?;
+    let mut opening = [0; OPENING];
+    read_exactly(&stream, &mut opener, &mut opening, end)?;
+    stream.set_read_timeout(None)?;
+    Ok((stream, opener, opening))
 }
 
 fn read_exactly(

@@ -1,5 +1,6 @@
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    io::{ErrorKind, Read},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -39,9 +40,12 @@ impl Stage {
         let server = Reactor::start().unwrap();
         let identity = Identity::generate().unwrap();
         let key = identity.fingerprint();
-        let offer = server
-            .run(async move { Offer::open(&identity, (client, TOKEN), None, IDLE, window).unwrap() })
-            .unwrap();
+        let offer =
+            server
+                .run(async move {
+                    Offer::open(&identity, (client, TOKEN), None, Some(CLIENT), IDLE, window).unwrap()
+                })
+                .unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, offer.port()));
         Self { key, server, client: Reactor::start().unwrap(), offer: Some(offer), address }
     }
@@ -182,10 +186,38 @@ fn a_lane_needs_the_secret_of_the_link_and_must_have_been_asked_for() {
 fn connections_that_say_nothing_do_not_keep_the_right_client_out() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
-    let silent: Vec<_> = (0..12).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
+    let silent: Vec<_> = (0..40).map(|_| TcpStream::connect(stage.address).unwrap()).collect();
     let winner = stage.dial(identity, TOKEN).unwrap();
     stage.links(winner);
     drop(silent);
+}
+
+#[test]
+fn strangers_do_not_cost_a_slow_client_its_place() {
+    let identity = Identity::generate().unwrap();
+    let stage = Stage::new(identity.fingerprint(), WINDOW);
+    let addresses = Addresses { first: vec![stage.address], later: async { Vec::new() } };
+    let probe = stage.client.run(async move { probe(addresses, WAIT).await }).unwrap().unwrap();
+    // Each is given a place, which takes that of a stranger before: the last one is told so by the end.
+    let silent: Vec<_> = (0..40).map(|_| stranger(stage.address)).collect();
+    for evicted in &silent[..40 - 15] {
+        evicted.set_read_timeout(Some(WAIT)).unwrap();
+        assert!(
+            !matches!((&mut &*evicted).read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        );
+    }
+    let credentials = Credentials { identity, server: stage.key, token: TOKEN, idle_timeout: IDLE };
+    let winner = dial(probe, &credentials, WAIT).unwrap();
+    stage.links(winner);
+}
+
+/// A connection from an address that is not the client's.
+fn stranger(to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, 66], 0))).unwrap();
+    connect(&socket, &to).unwrap();
+    socket.into()
 }
 
 #[test]
@@ -257,6 +289,8 @@ fn only_ports_of_the_range_are_opened() {
     assert_eq!(crate::ports::udp_socket(Some(range)).unwrap().local_addr().unwrap().port(), port.get());
 }
 
+/// Where the client of these tests is.
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const TOKEN: Token = Token([7; 32]);
 const IDLE: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(5);
