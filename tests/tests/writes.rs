@@ -89,6 +89,32 @@ fn backups_are_those_of_rsync() {
     }
 }
 
+/// Directories of unfinished files at both ends.
+fn plant_parts(at: &Path) {
+    let inside = |dir: &str| [Node::dir(dir), Node::file(format!("{dir}/f"), 7, 70)];
+    Tree::of([Node::file("new", 1, 500), Node::dir("sub")].into_iter().chain(inside("parts")))
+        .plant(&at.join("src"));
+    let old = [Node::dir("gone"), Node::dir("sub"), Node::dir("sub/empty")];
+    let dirs = ["parts", "gone/parts", "sub/parts"].map(inside);
+    Tree::of(old.into_iter().chain(dirs.into_iter().flatten())).plant(&at.join("dst"));
+}
+
+#[test]
+fn directory_of_unfinished_files_is_neither_copied_nor_removed() {
+    for options in [
+        &["--delete", "--partial-dir=parts"][..],
+        &["--delete", "--partial-dir=parts/"],
+        &["--delete", "--delete-excluded", "--partial-dir=parts"],
+        &["--delete", "--partial-dir=parts", "--include=*/"],
+        &["--delete", "--partial-dir=."],
+        &["--partial-dir=parts"],
+    ] {
+        as_rsync(plant_parts, options);
+    }
+    let scratch = as_rsync(plant_parts, &["--delete", "--partial-dir=parts"]);
+    assert!(scratch.at("ours/dst/parts/f").exists() && !scratch.at("ours/dst/gone").exists());
+}
+
 #[test]
 fn removed_entries_are_kept_beside_the_others() {
     // rsync lists as well what it then does not remove, so only what is left is compared.
@@ -244,9 +270,12 @@ fn file_written_in_place_shrinks_and_may_be_small_or_empty() {
 fn options_that_exclude_each_other_are_refused_as_by_rsync() {
     let scratch = Scratch::new();
     plant_alternates(scratch.path());
-    for options in
-        [&["-b", "--suffix=a/b"][..], &["-b", "--suffix="], &["--link-dest=../first", "--copy-dest=../first"]]
-    {
+    for options in [
+        &["-b", "--suffix=a/b"][..],
+        &["-b", "--suffix="],
+        &["--link-dest=../first", "--copy-dest=../first"],
+        &["--inplace", "--partial-dir=parts"],
+    ] {
         for run in [Run::dsync(), Run::of("/usr/bin/rsync")] {
             let _ =
                 run.arg("-a").args(options).args(["src/", "dst/"]).cwd(scratch.path()).run().expect_code(1);

@@ -63,7 +63,7 @@ pub(crate) fn order(
     let rules = Rules::collect(&flags.selection)?;
     let sends = matches!(destination, Destination::Remote { .. });
     let report = reporting(flags, sends);
-    let options = sync_options(flags, &rules, &report)?;
+    let options = sync_options(flags, environment, &rules, &report)?;
     let connect = connect_options(flags, environment)?;
     Ok(Order { job: Job::new(source, destination).options(options).connect(connect), rules, report })
 }
@@ -193,7 +193,12 @@ fn reporting(flags: &Flags, sends: bool) -> Reporting {
     }
 }
 
-fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<SyncOptions, UsageError> {
+fn sync_options(
+    flags: &Flags,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+    rules: &Rules,
+    report: &Reporting,
+) -> Result<SyncOptions, UsageError> {
     let mut options = SyncOptions {
         durability: report.durability,
         compression: compression(flags)?,
@@ -204,7 +209,7 @@ fn sync_options(flags: &Flags, rules: &Rules, report: &Reporting) -> Result<Sync
     preserve(&mut options, flags);
     select(&mut options, flags);
     delete(&mut options, &flags.deletion);
-    write(&mut options, &flags.writing)?;
+    write(&mut options, &flags.writing, environment)?;
     Ok(options)
 }
 
@@ -268,17 +273,47 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
 }
 
 /// How the destination is written.
-fn write(options: &mut SyncOptions, writing: &Writing) -> Result<(), UsageError> {
+fn write(
+    options: &mut SyncOptions,
+    writing: &Writing,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<(), UsageError> {
     options.dry_run = writing.dry_run;
     options.mkpath = writing.mkpath;
     options.keep_dirlinks = writing.keep_dirlinks;
-    options.keep_partial = match (writing.partial, writing.no_partial) {
+    options.keep_partial = match (writing.partial || writing.partial_dir.is_some(), writing.no_partial) {
         (true, _) => KeepPartial::Always,
         (false, true) => KeepPartial::Never,
         (false, false) => KeepPartial::OnLostConnection,
     };
     options.writing = write_policy(writing)?;
+    options.writing.partial_dir = partial_dir(writing, environment)?;
     Ok(())
+}
+
+/// Where unfinished files are kept.
+fn partial_dir(
+    writing: &Writing,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<Vec<u8>>, UsageError> {
+    if writing.inplace && writing.partial_dir.is_some() {
+        return Err(UsageError::Conflict { one: "--inplace", other: "--partial-dir" });
+    }
+    // As rsync's: what is in the environment says where, not whether.
+    let wished = || environment("RSYNC_PARTIAL_DIR").filter(|_| writing.partial && !writing.inplace);
+    let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
+    let dir = dir.as_bytes();
+    if dir.starts_with(b"/") {
+        return Ok(Some(dir.to_vec()));
+    }
+    let mut steps = dir.split(|&byte| byte == b'/').filter(|step| ![&b""[..], b"."].contains(step));
+    match (steps.next(), steps.next()) {
+        (None, _) => Ok(None),
+        (Some([b'.', b'.']), _) | (_, Some(_)) => {
+            Err(UsageError::UnsupportedUse { text: "--partial-dir with a relative path of several names" })
+        }
+        (Some(name), None) => Ok(Some(name.to_vec())),
+    }
 }
 
 /// rsync's rules of what goes together.
@@ -307,7 +342,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
         return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
     }
     let Writing { inplace, preallocate, sparse, .. } = *writing;
-    Ok(WritePolicy { inplace, preallocate, sparse, backup, alternates })
+    Ok(WritePolicy { inplace, preallocate, sparse, partial_dir: None, backup, alternates })
 }
 
 fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
@@ -444,7 +479,7 @@ mod tests {
     fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
         let rules = Rules::collect(&flags.selection).unwrap();
-        sync_options(&flags, &rules, &reporting(&flags, false)).unwrap()
+        sync_options(&flags, &|_| None, &rules, &reporting(&flags, false)).unwrap()
     }
 
     fn host(user: Option<&str>, host: &str) -> RemoteHost {
@@ -512,6 +547,28 @@ mod tests {
         assert_eq!(all.compression, Compression::Zstd(9));
         assert_eq!(all.filters.len(), 2);
         assert_eq!(all.events, EventLevel::All);
+    }
+
+    #[test]
+    fn unfinished_files_go_where_the_option_or_else_the_environment_says() {
+        let of = |line: &str| {
+            let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("env"));
+            let flags = parsed(line);
+            let rules = Rules::collect(&flags.selection).unwrap();
+            let options = sync_options(&flags, &environment, &rules, &reporting(&flags, false)).unwrap();
+            (options.keep_partial, options.writing.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
+        };
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(of("-a"), (KeepPartial::OnLostConnection, None));
+        assert_eq!(of("--partial"), (KeepPartial::Always, named("env")));
+        assert_eq!(of("-P --inplace"), (KeepPartial::Always, None));
+        assert_eq!(of("--no-partial --partial-dir=./p/"), (KeepPartial::Always, named("p")));
+        assert_eq!(of("--partial-dir=p --no-partial"), (KeepPartial::Always, named("p")));
+        assert_eq!(of("--partial-dir=/a/b"), (KeepPartial::Always, named("/a/b")));
+        assert_eq!(of("--partial-dir=. -P"), (KeepPartial::Always, None));
+        assert_eq!(refusal("--partial-dir=p --inplace a b").0, 1);
+        assert_eq!(refusal("--partial-dir=p/q a b").0, 4);
+        assert_eq!(refusal("--partial-dir=.. a b").0, 4);
     }
 
     #[test]

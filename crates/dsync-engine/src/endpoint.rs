@@ -14,7 +14,7 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_fs::{FilterSet, OperandProblem, Walk, WalkError, WalkOptions};
+use dsync_fs::{Component, FilterSet, OperandProblem, Walk, WalkError, WalkOptions};
 use dsync_transport::{Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
@@ -414,7 +414,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
     let walk_options = WalkOptions {
         recursive: options.recursive,
         one_file_system: options.one_file_system,
-        filter: compile(options)?,
+        filter: listed_by(options)?,
         readers: dsync_fs::walk::default_readers(),
         open_noatime: options.open_noatime,
     };
@@ -453,6 +453,16 @@ fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
     })
 }
 
+/// What a source lists: not the destination's unfinished files.
+fn listed_by(options: &SyncOptions) -> Result<FilterSet, SyncError> {
+    let filter = compile(options)?;
+    let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
+    Ok(match parts {
+        Some(name) => filter.without_directories(name),
+        None => filter,
+    })
+}
+
 fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), SyncError> {
     let invalid = |field, reason| Err(SyncError::InvalidOption { field, reason });
     if connect.timeout < Duration::from_secs(1) {
@@ -469,6 +479,9 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     }
     if options.remove_source_files && (options.delete || options.delete_missing_args) {
         return invalid("remove_source_files", "the next run would delete what was moved");
+    }
+    if options.writing.inplace && options.writing.partial_dir.is_some() {
+        return invalid("partial_dir", "has no use where files are written in place");
     }
     match options.compression {
         Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {

@@ -10,6 +10,7 @@ mod pattern;
 use std::sync::Arc;
 
 use self::pattern::Pattern;
+use crate::component::Component;
 
 /// Compiled rules. Cheap to clone.
 ///
@@ -25,6 +26,8 @@ use self::pattern::Pattern;
 #[derive(Debug, Clone, Default)]
 pub struct FilterSet {
     rules: Arc<[Rule]>,
+    /// The name of directories that are excluded where no rule decides.
+    own_directories: Option<Component>,
 }
 
 #[derive(Debug)]
@@ -43,12 +46,19 @@ impl FilterSet {
             Ok(pattern) => Ok(Rule { include, pattern }),
             Err((column, reason)) => Err(FilterError { pattern: text.to_vec(), column, reason }),
         };
-        Ok(Self { rules: rules.iter().map(compile).collect::<Result<_, _>>()? })
+        Ok(Self { rules: rules.iter().map(compile).collect::<Result<_, _>>()?, own_directories: None })
+    }
+
+    /// Excludes directories of this name, wherever they are, unless a rule matches.
+    #[must_use]
+    pub fn without_directories(mut self, name: Component) -> Self {
+        self.own_directories = Some(name);
+        self
     }
 
     /// True when there are no rules.
     pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
+        self.rules.is_empty() && self.own_directories.is_none()
     }
 
     /// The verdict of the first rule that matches: true to include; `None` when none matches.
@@ -61,7 +71,10 @@ impl FilterSet {
         }
         let decides =
             |rule: &&Rule| (is_dir || !rule.pattern.directories_only) && rule.pattern.matches(path, is_dir);
-        self.rules.iter().find(decides).map(|rule| rule.include)
+        let decided = self.rules.iter().find(decides).map(|rule| rule.include);
+        let is_own =
+            |own: &Component| is_dir && path.rsplit(|&byte| byte == b'/').next() == Some(own.as_bytes());
+        decided.or_else(|| self.own_directories.as_ref().is_some_and(is_own).then_some(false))
     }
 
     /// True when the first rule that matches is an exclude.

@@ -1,6 +1,7 @@
-//! Unfinished files that outlive their run: what was written so far, and notes about it, beside the target.
+//! Unfinished files that outlive their run: what was written so far, and notes about it, beside the target or in
+//! another directory.
 //!
-//! Both names are made of a sum of the target's name, so that a later run finds them. The law: what a later run
+//! Both names are made of a sum of the target's name or path, so that a later run finds them. The law: what a later run
 //! opens here is a regular file of this user alone (owner, mode, a single name) that no other run has open.
 //! Whether its content is what the notes say is the caller's to check: nothing here is trusted.
 
@@ -30,7 +31,7 @@ pub struct KeptNames {
 }
 
 impl KeptNames {
-    /// The names that belong to a sum of the target's name, both of fixed length.
+    /// The names that belong to a sum of the target's name or path, both of fixed length.
     ///
     /// # Errors
     /// None in practice: the names are well-formed.
@@ -98,28 +99,39 @@ impl Notes {
 }
 
 impl StagedFile {
-    /// Creates an empty temporary file and its notes in `dir`, to become `target`, under names that a later run
-    /// finds. What has these names is removed.
+    /// Creates an empty temporary file and its notes in `home`, to become `target` in `dir`, under names that a later
+    /// run finds. What this user has under these names is removed.
     ///
     /// # Errors
-    /// `WouldBlock` when another run is writing them; what the system says.
-    pub fn create_kept(dir: &Arc<Dir>, target: Component, names: &KeptNames) -> io::Result<(Self, Notes)> {
-        let fd = create_own(dir, &names.content)?;
-        let staged = Self::assemble(TempName::new(dir, names.content.clone()), fd, target);
-        let fd = create_own(dir, &names.notes)?;
-        Ok((staged, Notes { temp: TempName::new(dir, names.notes.clone()), fd }))
+    /// `WouldBlock` when another run is writing them, `PermissionDenied` when they are another user's; what the
+    /// system says.
+    pub fn create_kept(
+        home: &Arc<Dir>,
+        dir: &Arc<Dir>,
+        target: Component,
+        names: &KeptNames,
+    ) -> io::Result<(Self, Notes)> {
+        let fd = create_own(home, &names.content)?;
+        let staged = Self::assemble(TempName::new(home, names.content.clone()), fd, dir, target);
+        let fd = create_own(home, &names.notes)?;
+        Ok((staged, Notes { temp: TempName::new(home, names.notes.clone()), fd }))
     }
 
-    /// Opens what an earlier run left, with its notes.
+    /// Opens what an earlier run left in `home`, with its notes.
     ///
     /// # Errors
     /// `WouldBlock` when another run is writing it, `PermissionDenied` when it is not this user's alone; what
     /// the system says.
-    pub fn open_kept(dir: &Arc<Dir>, target: Component, names: &KeptNames) -> io::Result<(Self, Notes)> {
-        let content = open_own(dir, &names.content)?;
-        let notes = open_own(dir, &names.notes)?;
-        let notes = Notes { temp: TempName::new(dir, names.notes.clone()), fd: notes };
-        Ok((Self::assemble(TempName::new(dir, names.content.clone()), content, target), notes))
+    pub fn open_kept(
+        home: &Arc<Dir>,
+        dir: &Arc<Dir>,
+        target: Component,
+        names: &KeptNames,
+    ) -> io::Result<(Self, Notes)> {
+        let content = open_own(home, &names.content)?;
+        let notes = open_own(home, &names.notes)?;
+        let notes = Notes { temp: TempName::new(home, names.notes.clone()), fd: notes };
+        Ok((Self::assemble(TempName::new(home, names.content.clone()), content, dir, target), notes))
     }
 
     /// Writes the file's data to the disk and leaves it under its temporary name.
@@ -145,6 +157,9 @@ fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
             // One that cannot be opened is nobody's that counts; one that is locked is being written.
             if open_own(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 return Err(io::ErrorKind::WouldBlock.into());
+            }
+            if dir.stat(name)?.uid != rustix::process::geteuid().as_raw() {
+                return Err(io::ErrorKind::PermissionDenied.into());
             }
             unlinkat(dir, name.as_c_str(), AtFlags::empty())?;
             create()?

@@ -1,4 +1,4 @@
-//! New content beside its target, and the finished file that only has to be renamed.
+//! New content beside its target or elsewhere, and the finished file that only has to be renamed.
 //!
 //! The law: until [`PreparedFile::commit`] the target is untouched, and whatever happens the temporary
 //! file is removed with its owner. Only a killed process leaves one behind, under a name that
@@ -27,16 +27,18 @@ use crate::{
     component::Component,
     dir::{Dir, retry, wrong_type},
     extended::Withheld,
+    extents::{CopyError, Sharing},
     metadata::{Kind, Stamp},
-    source_file::{read_full_at, stat_fd},
+    source_file::{SourceFile, read_full_at, stat_fd},
 };
 
 /// A new file's content while it is being written. Dropped without
 /// [`prepare`](StagedFile::prepare) it vanishes.
 #[derive(Debug)]
 pub struct StagedFile {
+    /// The directory of the target.
     pub(crate) dir: Arc<Dir>,
-    /// `None` when the content is written into the target itself.
+    /// Often in another directory than the target. `None` when the content is written into the target itself.
     pub(crate) temp: Option<TempName>,
     fd: OwnedFd,
     target: Component,
@@ -106,11 +108,37 @@ impl StagedFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = temp_name()?;
         let fd = retry(|| openat(&**dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        Ok(Self::assemble(TempName::new(dir, name), fd, target))
+        Ok(Self::assemble(TempName::new(dir, name), fd, dir, target))
     }
 
-    pub(crate) fn assemble(temp: TempName, fd: OwnedFd, target: Component) -> Self {
-        Self { dir: Arc::clone(&temp.dir), temp: Some(temp), fd, target, turn: Mutex::default() }
+    pub(crate) fn assemble(temp: TempName, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
+        Self { dir: Arc::clone(dir), temp: Some(temp), fd, target, turn: Mutex::default() }
+    }
+
+    /// Brings a temporary that was made elsewhere beside its target: by a rename, or by a copy from another
+    /// filesystem.
+    fn beside_target(mut self) -> io::Result<Self> {
+        let Some(temp) = self.temp.as_mut().filter(|temp| !Arc::ptr_eq(&temp.dir, &self.dir)) else {
+            return Ok(self);
+        };
+        let name = temp_name()?;
+        match renameat(&*temp.dir, temp.name.as_c_str(), &*self.dir, name.as_c_str()) {
+            Ok(()) => {
+                temp.disarm();
+                let (moved, own) = (self.dir.stat(&name)?, stat_fd(self.fd.as_fd())?);
+                self.temp = Some(TempName::new(&self.dir, name));
+                // The other directory may be open to users that this one is not open to.
+                let is_own = (moved.dev, moved.ino) == (own.dev, own.ino);
+                if is_own { Ok(self) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+            }
+            Err(Errno::XDEV) => {
+                let copy = Self::create(&self.dir, self.target.clone())?;
+                let content = SourceFile::new(self.fd.try_clone()?, stat_fd(self.fd.as_fd())?);
+                copy.copy_all(&content, &Sharing::default(), false).map_err(CopyError::into_inner)?;
+                Ok(copy)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the regular file `target` of `dir` itself: what is written is seen at once, and stays when this is
@@ -180,12 +208,12 @@ impl StagedFile {
         read_full_at(self.fd.as_fd(), offset, buf)
     }
 
-    /// The number of the filesystem that the file is on.
+    /// The number of the filesystem that the file is written on.
     ///
     /// # Errors
     /// What the system says.
     pub fn device(&self) -> io::Result<u64> {
-        self.dir.device()
+        self.temp.as_ref().map_or(&self.dir, |temp| &temp.dir).device()
     }
 
     /// Sets the length; a part that was never written is a hole.
@@ -254,8 +282,8 @@ impl StagedFile {
         Ok(())
     }
 
-    /// Sets the attributes and closes the file, under [`Durability::File`] after its data is on the
-    /// disk. With `basis`, the commit will refuse when the target is no longer the file of this stamp.
+    /// Brings the file beside its target, sets its attributes and closes it, under [`Durability::File`] after its
+    /// data is on the disk. With `basis`, the commit will refuse when the target is no longer the file of this stamp.
     ///
     /// # Errors
     /// What the system says; the temporary file is removed.
@@ -265,19 +293,19 @@ impl StagedFile {
         basis: Option<Stamp>,
         durability: Durability,
     ) -> io::Result<PreparedFile> {
-        let now = stat_fd(self.fd.as_fd())?;
+        let Self { dir, temp, fd, target, .. } = self.beside_target()?;
+        let now = stat_fd(fd.as_fd())?;
         // In place the time is set last, when the data is on the disk.
-        let late = self.temp.is_none();
+        let late = temp.is_none();
         let at_once = Wanted { mtime: wanted.mtime.filter(|_| !late), ..wanted.clone() };
-        let withheld = attributes::apply(self.fd.as_fd(), Handle::Open, &now, &at_once)?;
+        let withheld = attributes::apply(fd.as_fd(), Handle::Open, &now, &at_once)?;
         if durability == Durability::File {
-            retry(|| fdatasync(&self.fd))?;
+            retry(|| fdatasync(&fd))?;
         }
-        let last_step = match self.temp {
+        let last_step = match temp {
             Some(temp) => LastStep::Rename(temp),
             None => LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }),
         };
-        let Self { dir, target, .. } = self;
         Ok(PreparedFile { dir, target, last_step, basis, backup: None, displaces: false, withheld })
     }
 }

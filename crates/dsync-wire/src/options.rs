@@ -214,6 +214,10 @@ pub struct WritePolicy {
     /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source
     /// is one at the destination.
     pub sparse: bool,
+    /// Where unfinished files are kept (`--partial-dir`); `None`: beside their targets. A single name is a directory
+    /// in each directory, made and removed as needed, not copied and not removed with `delete`; else it is absolute.
+    #[serde(with = "byte_text::optional")]
+    pub partial_dir: Option<Vec<u8>>,
     /// Keep what is replaced or removed (`-b`).
     pub backup: Option<Backup>,
     /// Other directories that may hold files already.

@@ -150,7 +150,6 @@ static TABLE: &[Foreign] = &[
     option("only-write-batch"),
     option("out-format").or(&["log-format"]).advice("use -i or -v"),
     option("outbuf").advice(LEAVE_OUT),
-    option("partial-dir").advice("use --partial: unfinished files have hidden names of their own"),
     option("password-file").advice(NO_DAEMON),
     option("protocol").advice("leave it out: both ends agree by themselves"),
     option("prune-empty-dirs").letter('m').negatable(),

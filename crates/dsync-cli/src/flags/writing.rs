@@ -78,6 +78,15 @@ pub(crate) struct Writing {
     /// that nothing in the source asks for. Local runs keep none.
     #[arg(long)]
     pub(crate) partial: bool,
+    /// Keep them in DIR (implies --partial)
+    ///
+    /// A single name is a directory in each directory of the destination: made when it is needed, with mode 0700, and
+    /// removed when it is empty; it is not copied from the source nor, unless a rule of yours or --delete-excluded says
+    /// so, removed by --delete. An absolute DIR is made if only its last name is missing, and stays. With RSYNC_PARTIAL_DIR
+    /// in the environment, --partial means this option with that DIR. A directory . or without a name means none. Not with
+    /// --inplace.
+    #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) partial_dir: Option<OsString>,
     /// True when `--no-partial` came after all `--partial`.
     #[arg(skip)]
     pub(crate) no_partial: bool,

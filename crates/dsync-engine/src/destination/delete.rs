@@ -36,6 +36,8 @@ pub(super) struct Deletions {
 #[derive(Clone)]
 pub(super) struct Protection {
     filter: Option<Arc<FilterSet>>,
+    /// Directories of this name are unfinished files'; they go with a directory that goes as a whole.
+    parts: Option<Component>,
     mounts: bool,
     kept: Kept,
 }
@@ -46,7 +48,8 @@ impl Protection {
     pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
         let kept = Kept::of(options.writing.backup.as_ref());
-        Self { filter, mounts: options.one_file_system, kept }
+        let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
+        Self { filter, parts, mounts: options.one_file_system, kept }
     }
 
     /// True when the entry of the directory stays.
@@ -55,7 +58,17 @@ impl Protection {
             let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
             found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
         };
-        self.filters_out(&directory.path.join(name), found.kind) || self.mounts && mounted()
+        let path = directory.path.join(name);
+        self.filters_out(&path, found.kind)
+            || self.keeps_parts(&path, name, found.kind)
+            || self.mounts && mounted()
+    }
+
+    /// As with rsync a rule that includes the directory of unfinished files gives it up, and so does
+    /// `delete_excluded`.
+    fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
+        let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
+        kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
     }
 
     fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {

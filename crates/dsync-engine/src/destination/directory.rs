@@ -32,6 +32,8 @@ pub(super) struct Directory {
     dirty: AtomicBool,
     /// True when deletions or hard links in it are still to come.
     deferred: AtomicBool,
+    /// True when there is a directory of unfinished files in it.
+    has_parts: AtomicBool,
 }
 
 impl Directory {
@@ -44,6 +46,7 @@ impl Directory {
             pending: AtomicU64::new(1),
             dirty: AtomicBool::new(dirty),
             deferred: AtomicBool::new(false),
+            has_parts: AtomicBool::new(false),
         }
     }
 
@@ -57,6 +60,11 @@ impl Directory {
         self.dirty.store(true, Ordering::Release);
     }
 
+    /// There is a directory of unfinished files in it, which is removed in the end if it is empty.
+    pub(super) fn note_parts(&self) {
+        self.has_parts.store(true, Ordering::Release);
+    }
+
     fn defer(&self) {
         self.deferred.store(true, Ordering::Release);
     }
@@ -67,6 +75,9 @@ impl Directory {
             return Ok(());
         }
         site.open_directories.release();
+        if self.has_parts.load(Ordering::Acquire) && site.homes.tidy(self) {
+            self.touch();
+        }
         if self.deferred.load(Ordering::Acquire) || !self.dirty.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -5,10 +5,10 @@
 //! Content that nobody has touched since its journal was sealed is believed after a look at a few segments;
 //! otherwise every segment is hashed again. What does not hold is sent again.
 
-use std::{io, sync::Arc};
+use std::io;
 
-use dsync_delta::{ContentHasher, Key, SegmentHasher, Segments};
-use dsync_fs::{Component, Dir, KeptNames, StagedFile};
+use dsync_delta::{SegmentHasher, Segments};
+use dsync_fs::{Component, KeptNames, StagedFile};
 use dsync_wire::{
     limits::MAX_REST_RUNS,
     message::{Rest, Segment},
@@ -17,6 +17,7 @@ use dsync_wire::{
 
 use super::{
     Site,
+    directory::Directory,
     files::Pending,
     journal::{Entries, Head, Journal},
 };
@@ -36,9 +37,13 @@ impl Part {
     pub(super) fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> Option<Self> {
         let worth = may_keep(site) && is_worth_keeping(head.segments);
         let dir = file.directory.dir.as_ref().filter(|_| worth)?;
-        let created = names(&file.name)
-            .and_then(|names| StagedFile::create_kept(dir, file.name.clone(), &names))
-            .and_then(|(staged, notes)| Ok((staged, Journal::begin(notes, head, &site.session.key)?)));
+        let create = || {
+            let names = site.homes.part_names(dir, &file.name)?;
+            let home = site.homes.of_parts(site, &file.directory, true)?;
+            let (staged, notes) = StagedFile::create_kept(&home, dir, file.name.clone(), &names)?;
+            Ok::<_, io::Error>((staged, Journal::begin(notes, head, &site.session.key)?))
+        };
+        let created = create();
         match created {
             Ok((file, journal)) => Some(Self { file, journal, head: *head, done: Runs::default() }),
             Err(error) => {
@@ -51,8 +56,10 @@ impl Part {
     /// Takes up what an earlier run left of a file; `None` when there is nothing, or nothing of use, which is
     /// then removed.
     pub(super) fn find(site: &Site<'_>, file: &Pending) -> Option<Self> {
-        let dir = file.directory.dir.as_ref().filter(|_| may_keep(site))?;
-        match open(dir, &file.name, &site.session.key) {
+        if !may_keep(site) {
+            return None;
+        }
+        match open(site, file) {
             Ok(part) => part,
             Err(error) => {
                 tracing::debug!(%error, "what was kept of a file cannot be used");
@@ -94,19 +101,18 @@ pub(super) fn head(header: &Segment) -> Result<Head, SyncError> {
 }
 
 /// The names of what an earlier run may have left of a file of this length, when there is something.
-pub(super) fn existing(site: &Site<'_>, dir: &Dir, target: &Component, size: u64) -> Option<KeptNames> {
+pub(super) fn existing(
+    site: &Site<'_>,
+    directory: &Directory,
+    target: &Component,
+    size: u64,
+) -> Option<KeptNames> {
     if !may_keep(site) || !Segments::for_file(size).is_ok_and(is_worth_keeping) {
         return None;
     }
-    names(target).ok().filter(|names| dir.stat(&names.notes).is_ok())
-}
-
-/// The names under which a part of this file is kept.
-pub(super) fn names(target: &Component) -> io::Result<KeptNames> {
-    let sum = ContentHasher::new().update(target.as_bytes()).finish();
-    let mut name = [0; 16];
-    name.copy_from_slice(&sum[..16]);
-    KeptNames::new(name)
+    let names = site.homes.part_names(directory.dir.as_ref()?, target).ok()?;
+    let home = site.homes.of_parts(site, directory, false).ok()?;
+    home.stat(&names.notes).is_ok().then_some(names)
 }
 
 /// True when the run may leave, and take up, unfinished files: not where the old file itself is written, nor where
@@ -121,8 +127,11 @@ fn is_worth_keeping(segments: Segments) -> bool {
     segments.count() > 1
 }
 
-fn open(dir: &Arc<Dir>, target: &Component, key: &Key) -> io::Result<Option<Part>> {
-    let (file, notes) = StagedFile::open_kept(dir, target.clone(), &names(target)?)?;
+fn open(site: &Site<'_>, file: &Pending) -> io::Result<Option<Part>> {
+    let dir = file.directory.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+    let names = site.homes.part_names(dir, &file.name)?;
+    let home = site.homes.of_parts(site, &file.directory, false)?;
+    let (file, notes) = StagedFile::open_kept(&home, dir, file.name.clone(), &names)?;
     let Some(entries) = Entries::read(&notes)? else { return Ok(None) };
     let mut done = verified(&file, &entries)?;
     let segments = entries.head.segments;
@@ -136,7 +145,7 @@ fn open(dir: &Arc<Dir>, target: &Component, key: &Key) -> io::Result<Option<Part
         let (from, to) = (segments.range(run.start).start, segments.range(run.end - 1).end);
         file.punch_hole(from, to - from)?;
     }
-    let journal = Journal::resume(notes, &entries, key)?;
+    let journal = Journal::resume(notes, &entries, &site.session.key)?;
     Ok(Some(Part { file, journal, head: entries.head, done }))
 }
 

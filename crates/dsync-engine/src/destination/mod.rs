@@ -12,6 +12,7 @@ mod delete;
 mod directory;
 mod files;
 mod holes;
+mod homes;
 mod in_place;
 mod inbox;
 mod journal;
@@ -51,6 +52,7 @@ use self::{
     commit::Commit,
     credit::Credit,
     files::{Files, Pending},
+    homes::Homes,
     local::Local,
     planner::Leftover,
     target::Target,
@@ -76,6 +78,8 @@ pub(super) struct Site<'a> {
     local: Option<Local>,
     /// Present when what is replaced or removed is kept, once the root is open.
     backups: OnceLock<Backups>,
+    /// Where unfinished files are.
+    homes: Homes,
     /// Which filesystems share extents.
     sharing: Sharing,
     /// Files asked for that have neither arrived nor failed.
@@ -217,6 +221,7 @@ impl<'a> Site<'a> {
         Self {
             session,
             account: Account::new(audience, options.events),
+            homes: Homes::new(&options.writing),
             policy: Policy {
                 options,
                 privileged: Privileges::current().is_root(),

@@ -12,6 +12,7 @@ use crate::{
         MAX_ALTERNATES, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE, MAX_MODE_RULES, MAX_NAME,
         MAX_OPERAND, MAX_OPTIONS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
+    name::Name,
     options::{
         Alternates, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, SyncOptions, WritePolicy,
     },
@@ -100,7 +101,12 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
     Ok(())
 }
 
-fn check_writing(WritePolicy { backup, alternates, .. }: &WritePolicy) -> Result<(), Fault> {
+fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
+    let WritePolicy { partial_dir, backup, alternates, .. } = writing;
+    if let Some(dir) = partial_dir {
+        check_operand(dir)?;
+        has_meaning(dir.starts_with(b"/") || Name::new(dir).is_ok(), 0, "directory of unfinished files")?;
+    }
     if let Some(Backup { dir, suffix }) = backup {
         dir.iter().try_for_each(|dir| check_operand(dir))?;
         at_most(suffix.len(), MAX_NAME, "backup suffix")?;

@@ -297,11 +297,13 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
         .prop_map(|(dir, suffix)| Backup { dir, suffix: suffix.into_bytes() });
     let way = select(vec![AlternateUse::Compare, AlternateUse::Copy, AlternateUse::Link]);
     let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
-    (any::<[bool; 3]>(), option::of(backup), option::of(alternates)).prop_map(
-        |([inplace, preallocate, sparse], backup, alternates)| WritePolicy {
+    let partial_dir = option::of("/?[.a-z]{3,20}".prop_map(String::into_bytes));
+    (any::<[bool; 3]>(), partial_dir, option::of(backup), option::of(alternates)).prop_map(
+        |([inplace, preallocate, sparse], partial_dir, backup, alternates)| WritePolicy {
             inplace,
             preallocate,
             sparse,
+            partial_dir,
             backup,
             alternates,
         },

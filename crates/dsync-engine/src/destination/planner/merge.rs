@@ -223,6 +223,9 @@ impl Planner<'_> {
             }
             return Ok(());
         }
+        if self.site.homes.is_for_parts(&name, found.kind) && !options.dry_run {
+            directory.note_parts();
+        }
         let sweeping = self.sweep.is_some();
         if options.delete && is_kept_name(name.as_bytes()) {
             if !sweeping {

@@ -126,10 +126,10 @@ impl Planner<'_> {
         size: u64,
     ) -> bool {
         let asks = matches!(verdict.action, Action::Create | Action::Update);
-        let Some(dir) = place.directory.dir.as_ref().filter(|_| asks && self.site.local.is_none()) else {
+        if !asks || self.site.local.is_some() {
             return false;
-        };
-        let Some(names) = kept::existing(self.site, dir, place.name, size) else { return false };
+        }
+        let Some(names) = kept::existing(self.site, place.directory, place.name, size) else { return false };
         merge.parts.1.extend([names.content, names.notes]);
         true
     }

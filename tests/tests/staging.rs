@@ -1,0 +1,141 @@
+//! Where content is written until it has its name, and what is left there when a run ends early.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    mount::Mount,
+    needs_dsync,
+    run::wait_for,
+    scratch::slash,
+    skip,
+    unfinished::{finished_segments, hidden},
+};
+use rustix::process::Signal;
+
+const FILE_LEN: u64 = 64 << 20;
+const SEGMENT: u64 = 4 << 20;
+
+/// A file of 16 segments in a directory.
+fn plant_large(scratch: &Scratch) {
+    Tree::of([Node::dir("sub"), Node::file("sub/large", 7, FILE_LEN)]).plant(&scratch.src());
+}
+
+/// Pulls, or pushes, over ssh.
+fn transfer(scratch: &Scratch, push: bool, options: &[&str]) -> Run {
+    let sshd = Sshd::shared();
+    let run = sshd.run(Via::Ssh).args(["-a", "--stats"]).args(options);
+    match push {
+        true => run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
+        false => run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()),
+    }
+}
+
+/// Interrupts a slow transfer when a third of the file is finished in `parts`.
+fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
+    let options = [&["--bwlimit=32m"], options].concat();
+    let running = transfer(scratch, push, &options).start();
+    wait_for(|| finished_segments(parts) >= 6);
+    running.signal(Signal::INT);
+    let _ = running.wait().expect_code(20);
+    // The far end has its say a moment later.
+    wait_for(|| hidden(parts) == 2);
+}
+
+/// Completes the transfer, for which little need be sent.
+fn taken_up(scratch: &Scratch, push: bool, options: &[&str]) {
+    let outcome = transfer(scratch, push, options).run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    let literal = outcome.stat("Literal data");
+    assert!(literal <= FILE_LEN - 6 * SEGMENT, "{literal} bytes came again\n{}", outcome.account());
+}
+
+#[test]
+fn unfinished_files_wait_in_a_directory_beside_their_targets() {
+    needs_dsync!();
+    for push in [true, false] {
+        let scratch = Scratch::new();
+        plant_large(&scratch);
+        let options = &["--partial-dir=.parts"];
+        let parts = scratch.dst().join("sub/.parts");
+        interrupted(&scratch, push, options, &parts);
+        assert_eq!(fs::metadata(&parts).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(hidden(&scratch.dst().join("sub")), 0, "something is beside the target");
+        // Not removed with what the source does not have, and gone with what was in it.
+        taken_up(&scratch, push, &["--partial-dir=.parts", "--delete"]);
+        assert!(!parts.exists());
+    }
+}
+
+#[test]
+fn unfinished_files_wait_in_a_directory_of_their_own() {
+    needs_dsync!();
+    let (scratch, parts) = (Scratch::new(), Scratch::new());
+    plant_large(&scratch);
+    let parts = parts.at("made");
+    let option = format!("--partial-dir={}", parts.display());
+    interrupted(&scratch, true, &[&option], &parts);
+    assert_eq!(fs::read_dir(scratch.dst().join("sub")).unwrap().count(), 0);
+    taken_up(&scratch, true, &[&option]);
+    assert_eq!(fs::read_dir(&parts).unwrap().count(), 0, "something is left");
+}
+
+/// A memory filesystem, or `None` with the test recorded as skipped.
+fn other_filesystem(scratch: &Scratch) -> Option<(Mount, PathBuf)> {
+    let at = scratch.at("other");
+    fs::create_dir(&at).unwrap();
+    let mount = Mount::tmpfs(&at, "size=200m");
+    if mount.is_none() {
+        skip::record(skip::Reason::NeedsLoop);
+    }
+    mount.map(|mount| (mount, at))
+}
+
+#[test]
+fn unfinished_files_wait_on_another_filesystem() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant_large(&scratch);
+    let Some((_mount, other)) = other_filesystem(&scratch) else { return };
+    let option = format!("--partial-dir={}", other.display());
+    interrupted(&scratch, false, &[&option], &other);
+    taken_up(&scratch, false, &[&option]);
+    assert_eq!(hidden(&other), 0);
+}
+
+#[test]
+fn link_in_the_place_of_a_directory_of_unfinished_files_is_not_followed() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant_large(&scratch);
+    let outside = scratch.at("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir_all(scratch.dst().join("sub")).unwrap();
+    symlink(&outside, scratch.dst().join("sub/.parts")).unwrap();
+    let before = fs::metadata(&outside).unwrap();
+    let _ = transfer(&scratch, true, &["--partial-dir=.parts"]).run().expect_code(0);
+    let after = fs::metadata(&outside).unwrap();
+    assert_eq!((before.mtime(), before.mtime_nsec()), (after.mtime(), after.mtime_nsec()));
+    assert!(fs::symlink_metadata(scratch.dst().join("sub/.parts")).unwrap().is_symlink());
+    fs::remove_file(scratch.dst().join("sub/.parts")).unwrap();
+    assert_same(&scratch.src(), &scratch.dst(), Scope { dir_times: false, ..Scope::full() });
+}
+
+#[test]
+fn empty_directory_of_unfinished_files_is_removed_by_the_next_run() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("sub"), Node::file("sub/f", 7, 70)]).plant(&scratch.src());
+    let parts = scratch.dst().join("sub/.parts");
+    fs::create_dir_all(&parts).unwrap();
+    let run =
+        || Run::dsync().args(["-a", "--partial-dir=.parts"]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let _ = run().arg("-n").run().expect_code(0);
+    assert!(parts.exists(), "a dry run removed it");
+    let _ = run().run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
