@@ -33,16 +33,24 @@ use crate::{
 /// Interval of progress messages and signs of life.
 pub(crate) const PULSE: Duration = Duration::from_millis(250);
 
+/// How long messages wait for others of a busy thread, in microseconds: some hundred entries are listed or planned
+/// meanwhile, and no path is so short that it matters.
+const NOW_AND_THEN_US: u64 = 1000;
+
 /// The sending half of the control lane, shared by an end's threads.
 pub(crate) struct ControlOut {
     /// `None` after this end's last message: signs of life that come later are not sent.
     sender: Mutex<Option<ControlSender>>,
+    /// When what was queued last went, in microseconds since `opened`.
+    flushed_us: AtomicU64,
+    opened: Instant,
 }
 
 impl ControlOut {
     /// Shares the sending half of the control lane.
     pub(crate) fn new(sender: ControlSender) -> Self {
-        Self { sender: Mutex::new(Some(sender)) }
+        let (flushed_us, opened) = (AtomicU64::new(0), Instant::now());
+        Self { sender: Mutex::new(Some(sender)), flushed_us, opened }
     }
 
     /// Sends one message.
@@ -68,6 +76,17 @@ impl ControlOut {
             Some(sender) => Ok(sender.flush()?),
             None => Ok(()),
         }
+    }
+
+    /// Sends what is queued unless that was done a moment ago, for a caller that comes again soon: many small
+    /// pieces of work cost one call, and one wake-up there, and a slow one goes at once.
+    pub(crate) fn flush_now_and_then(&self) -> Result<(), SyncError> {
+        let now = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if now.saturating_sub(self.flushed_us.load(Ordering::Relaxed)) < NOW_AND_THEN_US {
+            return Ok(());
+        }
+        self.flushed_us.store(now, Ordering::Relaxed);
+        self.flush()
     }
 
     /// Sends this end's last message.

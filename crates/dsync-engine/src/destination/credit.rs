@@ -24,8 +24,18 @@ pub(super) struct Credit {
 #[derive(Default)]
 struct State {
     used: u64,
-    /// Threads that wait: telling nobody would cost a system call for each file.
-    waiting: usize,
+    /// What the threads wait for that wait: telling them of less would cost a system call, and a thread that wakes
+    /// for nothing, for each file.
+    awaited: Vec<u64>,
+}
+
+impl State {
+    /// Gives `amount` back; true when somebody waits for that.
+    fn give(&mut self, amount: u64) -> bool {
+        let before = self.used;
+        self.used = before.saturating_sub(amount);
+        self.awaited.iter().any(|&most| (self.used..before).contains(&most))
+    }
 }
 
 impl Credit {
@@ -40,11 +50,9 @@ impl Credit {
 
     /// Takes `amount`, waiting for it. False when the run has ended.
     pub(super) fn take(&self, amount: u64, halt: &Halt) -> bool {
-        let Some(mut state) =
-            self.wait_while(halt, |used| used > 0 && used.saturating_add(amount) > self.limit)
-        else {
-            return false;
-        };
+        // Woken for a part of the limit, not for each piece of it.
+        let (enough, ample) = (self.limit.saturating_sub(amount), self.limit.saturating_sub(self.limit / 8));
+        let Some(mut state) = self.wait_until(halt, enough, enough.min(ample)) else { return false };
         state.used = state.used.saturating_add(amount);
         true
     }
@@ -63,10 +71,9 @@ impl Credit {
     /// Gives `amount` back.
     pub(super) fn give(&self, amount: u64) {
         let mut state = lock(&self.state);
-        state.used = state.used.saturating_sub(amount);
-        let waiting = state.waiting > 0;
+        let awaited = state.give(amount);
         drop(state);
-        if waiting {
+        if awaited {
             self.freed.notify_all();
         }
     }
@@ -78,19 +85,22 @@ impl Credit {
 
     /// Waits until nothing is taken. False when the run has ended.
     pub(super) fn drained(&self, halt: &Halt) -> bool {
-        self.wait_while(halt, |used| used > 0).is_some()
+        self.wait_until(halt, 0, 0).is_some()
     }
 
-    /// Waits while `is_short` is true of what is taken; `None` when the run has ended.
-    fn wait_while(&self, halt: &Halt, is_short: impl Fn(u64) -> bool) -> Option<MutexGuard<'_, State>> {
+    /// Waits until at most `enough` is taken, and once it waits, to be told, until at most `ample` is; `None` when
+    /// the run has ended.
+    fn wait_until(&self, halt: &Halt, enough: u64, ample: u64) -> Option<MutexGuard<'_, State>> {
         let mut state = lock(&self.state);
-        while is_short(state.used) {
+        while state.used > enough {
             if halt.stopped() {
                 return None;
             }
-            state.waiting += 1;
+            state.awaited.push(ample);
             state = wait(&self.freed, state);
-            state.waiting -= 1;
+            if let Some(mine) = state.awaited.iter().position(|&most| most == ample) {
+                state.awaited.swap_remove(mine);
+            }
         }
         Some(state)
     }
@@ -119,5 +129,28 @@ impl PartTicket {
             Some(part) => control.queue(&ControlMessage::ListingDone { part }),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_are_told_once_there_is_what_they_wait_for() {
+        let mut state = State { used: 100, awaited: Vec::new() };
+        assert!(!state.give(10));
+        state.awaited = vec![0, 50];
+        let told = Vec::from_iter((0..90).filter(|_| state.give(1)));
+        assert_eq!(told, [39, 89]);
+    }
+
+    #[test]
+    fn more_than_the_limit_is_taken_by_itself() {
+        let credit = Credit::new(10);
+        assert!(credit.try_take(20));
+        assert!(!credit.try_take(1));
+        credit.give(20);
+        assert!(credit.try_take(1));
     }
 }

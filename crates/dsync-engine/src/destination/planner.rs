@@ -181,6 +181,7 @@ pub(super) fn run(
         }
         if listing.is_empty() {
             planner.handover.flush()?;
+            site.session.control.flush()?;
         }
     }
     Ok(None)
@@ -307,8 +308,7 @@ impl Planner<'_> {
         }
         self.end_part(merge, listing)?;
         part.release(&self.site.session.control)?;
-        // What was queued while planning this part goes in one write.
-        self.site.session.control.flush()
+        self.site.session.control.flush_now_and_then()
     }
 
     /// Takes what the source says of an entry's other names.
@@ -515,6 +515,7 @@ impl Planner<'_> {
     /// Ends planning: settles directories that were never listed, waits for the files.
     fn end(mut self) -> Result<Option<Leftover>, SyncError> {
         self.handover.flush()?;
+        self.site.session.control.flush()?;
         for announced in std::mem::take(&mut self.announced) {
             self.settle_unlisted(&announced)?;
         }

@@ -16,7 +16,10 @@ use std::{
 use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp};
 use dsync_wire::message::EntryId;
 
-use crate::halt::{Halt, lock, wait};
+use crate::{
+    SyncError,
+    halt::{Halt, lock, wait},
+};
 
 /// The listed entries that the destination has not released.
 #[derive(Default)]
@@ -116,12 +119,23 @@ impl Catalogue {
         self.keeps_all.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps one listing message, waiting until there is room. False when the run has ended.
-    pub(super) fn add(&self, part: Part, halt: &Halt) -> bool {
+    /// Keeps one listing message, waiting until there is room, with `before_wait` done. False when the run has
+    /// ended.
+    pub(super) fn add(
+        &self,
+        part: Part,
+        halt: &Halt,
+        before_wait: impl FnOnce() -> Result<(), SyncError>,
+    ) -> Result<bool, SyncError> {
+        let is_full =
+            |state: &State| state.entries > 0 && state.entries + part.entries.len() > MAX_UNRELEASED_ENTRIES;
+        if is_full(&lock(&self.state)) {
+            before_wait()?;
+        }
         let mut state = lock(&self.state);
-        while state.entries > 0 && state.entries + part.entries.len() > MAX_UNRELEASED_ENTRIES {
+        while is_full(&state) {
             if halt.stopped() {
-                return false;
+                return Ok(false);
             }
             state.waiting = true;
             state = wait(&self.room, state);
@@ -135,7 +149,7 @@ impl Catalogue {
         if let Some(first) = first {
             state.parts.insert(first, Arc::new(part));
         }
-        true
+        Ok(true)
     }
 
     /// Forgets a listing message; false when there is none of this number.
@@ -146,7 +160,8 @@ impl Catalogue {
         if let Some(first) = first.filter(|_| !self.keeps_all.load(Ordering::Relaxed)) {
             state.parts.remove(&first);
         }
-        if state.waiting {
+        // For some room, not for each part: the lister fills it at once and waits again.
+        if state.waiting && state.entries <= AMPLE_ROOM {
             self.room.notify_all();
         }
         true
@@ -164,3 +179,5 @@ impl Catalogue {
 /// Bound on listed and unreleased entries. With about 60 bytes each this is some 2 MB; it must exceed
 /// what the destination collects before it commits a group, or both would wait.
 pub(crate) const MAX_UNRELEASED_ENTRIES: usize = 32_768;
+/// Unreleased entries at which a lister that waits is told: a part of a listing is much shorter than what is free then.
+const AMPLE_ROOM: usize = MAX_UNRELEASED_ENTRIES - MAX_UNRELEASED_ENTRIES / 8;

@@ -206,11 +206,17 @@ impl Lister<'_> {
         let Draft { entries, kept, witnesses, .. } = draft;
         let first = self.next_entry - entries.len() as u64;
         let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses };
-        if !self.shared.catalogue.add(part, &self.shared.session.halt) {
+        let control = &self.shared.session.control;
+        if !self.shared.catalogue.add(part, &self.shared.session.halt, || control.flush())? {
             return Ok(());
         }
-        let listing = Listing { dir: number, last, complete: dir.complete, entries };
-        self.shared.session.control.send(&ControlMessage::Listing(listing))
+        control.queue(&ControlMessage::Listing(Listing {
+            dir: number,
+            last,
+            complete: dir.complete,
+            entries,
+        }))?;
+        control.flush_now_and_then()
     }
 
     fn scope(&self) -> ExtendedScope {

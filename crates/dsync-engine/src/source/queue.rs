@@ -82,6 +82,16 @@ impl Item {
     }
 }
 
+impl State {
+    /// Removes a large file that workers know if `is_due`; true when it was here. Since they take from the front, it
+    /// is before the first small file, behind which thousands more may wait.
+    fn remove(&mut self, file: &Arc<LargeFile>, is_due: impl Fn(&LargeFile) -> bool) -> bool {
+        let mut known = self.items.iter().take_while(|item| matches!(item, Item::Large(_)));
+        let found = known.position(|item| item.is(file)).filter(|_| is_due(file));
+        found.is_some_and(|index| self.items.remove(index).is_some())
+    }
+}
+
 impl Queue {
     /// Appends a request; false when there are more than the destination can have a use for.
     pub(super) fn push(&self, request: Request) -> bool {
@@ -108,7 +118,7 @@ impl Queue {
     /// the oldest.
     pub(super) fn push_again(&self, file: Arc<LargeFile>) {
         let mut state = lock(&self.state);
-        state.items.retain(|item| !item.is(&file));
+        state.remove(&file, |_| true);
         state.items.push_front(Item::Large(file));
         drop(state);
         self.changed.notify_all();
@@ -144,9 +154,14 @@ impl Queue {
     /// may have begun: then it stays.
     pub(super) fn retire(&self, file: &Arc<LargeFile>) {
         let mut state = lock(&self.state);
-        state.items.retain(|item| !(item.is(file) && file.is_exhausted()));
+        if !state.remove(file, LargeFile::is_exhausted) {
+            return;
+        }
+        let idle = state.idle > 0;
         drop(state);
-        self.changed.notify_all();
+        if idle {
+            self.changed.notify_all();
+        }
     }
 }
 
