@@ -104,6 +104,7 @@ impl Bench {
         for dir in ["dst", "backup", "beside"] {
             let _ = fs::remove_dir_all(self.disk.path().join(dir));
         }
+        fs::create_dir_all(self.disk.path().join("temporaries")).unwrap();
         if self.options.iter().any(|option| option.ends_with("=../beside")) {
             let beside = self.disk.path().join("beside");
             let _ = Run::of("cp").arg("-a").arg(self.scratch.src()).arg(&beside).run().expect_code(0);
@@ -257,6 +258,14 @@ fn update_with_backups_is_cut_and_every_old_file_is_somewhere() {
     needs_dsync!();
     sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--backup", "--backup-dir=../backup"], 1);
     sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--backup", "--backup-dir=../backup"], 2);
+}
+
+#[test]
+fn update_by_way_of_another_directory_is_cut() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--temp-dir=../temporaries"], 0);
+    // On another filesystem: what arrives is copied to the disk.
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--temp-dir=/tmp"], 1);
 }
 
 #[test]

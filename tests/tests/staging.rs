@@ -12,7 +12,7 @@ use dsync_tests::{
     needs_dsync,
     run::wait_for,
     scratch::slash,
-    skip,
+    skip, strace,
     unfinished::{finished_segments, hidden},
 };
 use rustix::process::Signal;
@@ -138,4 +138,80 @@ fn empty_directory_of_unfinished_files_is_removed_by_the_next_run() {
     assert!(parts.exists(), "a dry run removed it");
     let _ = run().run().expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn temporaries_are_in_their_directory_and_unfinished_files_stay_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant_large(&scratch);
+    let Some((_mount, other)) = other_filesystem(&scratch) else { return };
+    for (push, dir) in [(true, scratch.at("temporaries")), (false, other)] {
+        fs::create_dir_all(&dir).unwrap();
+        let _ = fs::remove_dir_all(scratch.dst());
+        let option = format!("--temp-dir={}", dir.display());
+        interrupted(&scratch, push, &[&option, "--partial"], &dir);
+        assert_eq!(fs::read_dir(scratch.dst().join("sub")).unwrap().count(), 0);
+        taken_up(&scratch, push, &[&option]);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "something is left");
+    }
+}
+
+/// A source of one file and a directory for temporaries, with what another has there.
+fn plant_shared(scratch: &Scratch) -> PathBuf {
+    Tree::of([Node::file("f", 7, 3 << 20)]).plant(&scratch.src());
+    let shared = scratch.at("shared");
+    Tree::of([Node::file("theirs", 1, 10), Node::file(".dsync-tmp-1", 2, 20)]).plant(&shared);
+    shared
+}
+
+#[test]
+fn temporary_of_a_killed_run_is_removed_by_the_next_and_nothing_else() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let shared = plant_shared(&scratch);
+    let option = format!("-T{}", shared.display());
+    let finish = |run: Run| run.args(["-a", &option]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let killed = finish(strace::inject("copy_file_range,pwrite64", "signal=KILL:when=1"));
+    assert!(killed.code().is_none_or(|code| code == 137), "{}", killed.account());
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 3, "the temporary was elsewhere");
+    let _ = finish(Run::dsync()).expect_quiet_success();
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 2);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn runs_that_share_a_directory_leave_each_other_alone() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let shared = plant_shared(&scratch);
+    let option = format!("-T{}", shared.display());
+    Tree::of([Node::file("large", 9, 16 << 20)]).plant(&scratch.at("large/src"));
+    let slow = Sshd::shared().run(Via::Ssh).args(["-a", "--no-partial", "--bwlimit=16m", &option]);
+    let from = Sshd::shared().operand(slash(&scratch.at("large/src")));
+    let slow = slow.arg(from).arg(scratch.at("large/dst")).start();
+    wait_for(|| fs::read_dir(&shared).unwrap().count() == 3);
+    let run = Run::dsync().args(["-a", &option]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let _ = run.run().expect_quiet_success();
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 3, "the other run's temporary is gone");
+    let _ = slow.wait().expect_code(0);
+    assert_same(&scratch.at("large/src"), &scratch.at("large/dst"), Scope::full());
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 2);
+}
+
+#[test]
+fn directory_of_temporaries_in_the_destination_is_not_removed() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("sub"), Node::file("sub/f", 7, 70)]).plant(&scratch.src());
+    for timing in ["--delete-before", "--delete-during", "--delete-after"] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        Tree::of([Node::dir("tmp"), Node::file("tmp/theirs", 1, 1), Node::file("gone", 1, 1)])
+            .plant(&scratch.dst());
+        let run = Run::dsync().args(["-a", timing, "--temp-dir=tmp"]).arg(slash(&scratch.src()));
+        let _ = run.arg(scratch.dst()).run().expect_quiet_success();
+        assert!(scratch.dst().join("tmp/theirs").exists() && !scratch.dst().join("gone").exists());
+        fs::remove_dir_all(scratch.dst().join("tmp")).unwrap();
+        assert_same(&scratch.src(), &scratch.dst(), Scope { root: false, ..Scope::full() });
+    }
 }

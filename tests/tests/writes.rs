@@ -116,6 +116,21 @@ fn directory_of_unfinished_files_is_neither_copied_nor_removed() {
 }
 
 #[test]
+fn files_that_were_written_elsewhere_are_those_of_rsync() {
+    let plant = |at: &Path| {
+        plant_replacements(at);
+        fs::create_dir(at.join("dst/tmp")).unwrap();
+    };
+    for dir in ["tmp", "/dev/shm"] {
+        as_rsync(plant, &["-T", dir]);
+        as_rsync(plant, &["-T", dir, "--inplace"]);
+        let scratch = as_rsync(plant, &["-T", dir, "--backup-dir=../kept"]);
+        assert_eq!(fs::read_dir(scratch.at("ours/dst/tmp")).unwrap().count(), 0);
+    }
+    as_rsync(plant, &["-T", "/dev/shm", "-b", "--delete", "--backup-dir=../kept"]);
+}
+
+#[test]
 fn removed_entries_are_kept_beside_the_others() {
     // rsync lists as well what it then does not remove, so only what is left is compared.
     let scratch = Scratch::new();
@@ -275,6 +290,8 @@ fn options_that_exclude_each_other_are_refused_as_by_rsync() {
         &["-b", "--suffix="],
         &["--link-dest=../first", "--copy-dest=../first"],
         &["--inplace", "--partial-dir=parts"],
+        &["-T", "none"],
+        &["--temp-dir=../src/same"],
     ] {
         for run in [Run::dsync(), Run::of("/usr/bin/rsync")] {
             let _ =

@@ -342,7 +342,11 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
         return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
     }
     let Writing { inplace, preallocate, sparse, .. } = *writing;
-    Ok(WritePolicy { inplace, preallocate, sparse, partial_dir: None, backup, alternates })
+    let temp_dir = writing.temp_dir.as_ref().map(bytes);
+    if temp_dir.as_ref().is_some_and(Vec::is_empty) {
+        return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
+    }
+    Ok(WritePolicy { inplace, preallocate, sparse, temp_dir, partial_dir: None, backup, alternates })
 }
 
 fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {

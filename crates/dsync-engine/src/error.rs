@@ -62,6 +62,17 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
+    /// A directory for files that are being written cannot be opened or created.
+    #[error("cannot use '{}' as {option}", path.display())]
+    StagingUnusable {
+        /// What it is for.
+        option: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// Source and destination are the same directory, or one would be copied into itself.
     #[error("destination '{}' lies inside the source; this would copy it into itself", path.display())]
     DestinationInsideSource {
@@ -230,6 +241,7 @@ impl SyncError {
             Self::InvalidOption { .. }
             | Self::BothRemote
             | Self::BadPattern { .. }
+            | Self::StagingUnusable { .. }
             | Self::UnknownOwner { .. } => exit_code::USAGE,
             Self::SourceMissing { .. }
             | Self::SourceUnreadable { .. }

@@ -14,6 +14,7 @@ use std::{
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftruncate, openat, unlinkat};
 
 use crate::{
+    apart::is_apart_name,
     component::Component,
     dir::{Dir, retry},
     metadata::{Kind, Stamp},
@@ -53,7 +54,7 @@ pub fn is_kept_name(name: &[u8]) -> bool {
 
 /// True for every name that this crate gives to files of its own.
 pub(crate) fn is_own_name(name: &[u8]) -> bool {
-    is_temp_name(name) || is_kept_name(name)
+    is_temp_name(name) || is_kept_name(name) || is_apart_name(name)
 }
 
 /// Notes about an unfinished file. Dropped without [`keep`](Notes::keep) they vanish.
@@ -171,7 +172,7 @@ fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
 }
 
 /// Opens a file that is this user's alone, and locks it.
-fn open_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
+pub(crate) fn open_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = retry(|| openat(dir, name.as_c_str(), flags, Mode::empty()))?;
     let found = stat_fd(fd.as_fd())?;

@@ -16,6 +16,7 @@
 //! engine. Linux only.
 
 pub mod acl;
+pub mod apart;
 pub mod attributes;
 pub mod backup;
 pub mod blank;
@@ -42,6 +43,7 @@ pub mod walk;
 
 pub use crate::{
     acl::Acl,
+    apart::is_apart_name,
     attributes::{Privileges, Wanted},
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},

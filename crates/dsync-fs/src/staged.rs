@@ -429,7 +429,12 @@ pub(crate) fn is_hex_name(prefix: &[u8], name: &[u8]) -> bool {
 /// # Errors
 /// What the system says when it has no random numbers.
 pub fn temp_name() -> io::Result<Component> {
-    hex_name(TEMP_PREFIX, RANDOM.with_borrow_mut(RandomPool::take)?)
+    hex_name(TEMP_PREFIX, random_bytes()?)
+}
+
+/// Bytes for a name that nobody can guess.
+pub(crate) fn random_bytes() -> io::Result<[u8; HEX_DIGITS / 2]> {
+    RANDOM.with_borrow_mut(RandomPool::take)
 }
 
 /// Random bytes that a thread asked the kernel for at once: the call costs as much for many names as for one.

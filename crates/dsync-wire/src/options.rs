@@ -214,7 +214,10 @@ pub struct WritePolicy {
     /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source
     /// is one at the destination.
     pub sparse: bool,
-    /// Where unfinished files are kept (`--partial-dir`); `None`: beside their targets. A single name is a directory
+    /// Where new content is written until it has its name (`-T`); `None`: beside its target. It must exist.
+    #[serde(with = "byte_text::optional")]
+    pub temp_dir: Option<Vec<u8>>,
+    /// Where unfinished files are kept (`--partial-dir`); `None`: where they are written. A single name is a directory
     /// in each directory, made and removed as needed, not copied and not removed with `delete`; else it is absolute.
     #[serde(with = "byte_text::optional")]
     pub partial_dir: Option<Vec<u8>>,

@@ -166,7 +166,6 @@ static TABLE: &[Foreign] = &[
     option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
     option("stop-at").advice("run it under timeout(1)"),
     option("super").or(&["no-super"]).advice("leave it out: dsync sets what it is allowed to set"),
-    option("temp-dir").letter('T'),
     option("trust-sender").advice("leave it out: every name from the peer is checked"),
     option("write-batch"),
     option("write-devices").negatable(),

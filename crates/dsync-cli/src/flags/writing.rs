@@ -42,6 +42,15 @@ pub(crate) struct Writing {
     /// Reserve the space of each new file before it is written
     #[arg(long)]
     pub(crate) preallocate: bool,
+    /// Write new content in DIR until it is complete
+    ///
+    /// DIR is relative to the destination directory and must exist. What is complete is moved beside its target, from
+    /// another filesystem by a copy there, and then takes its name in one step like every file: so the destination must
+    /// have room for the largest files under way even if DIR is elsewhere. Unfinished files are kept in DIR too, unless
+    /// --partial-dir says where. With --inplace only what is new of a file waits there. In the destination, DIR is never
+    /// removed by --delete.
+    #[arg(short = 'T', long, value_name = "DIR", allow_hyphen_values = true)]
+    pub(crate) temp_dir: Option<OsString>,
     /// Keep what is replaced or removed, under its name with a ~
     ///
     /// Without --backup-dir this implies -O, and with --delete names that end in ~ are not removed.

@@ -6,7 +6,7 @@
 
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath, StagedFile};
+use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::Action,
     message::Entry,
@@ -139,7 +139,7 @@ pub(super) fn copy(
 ) -> Result<bool, SyncError> {
     let Some(dir) = &file.directory.dir else { return Ok(true) };
     let Ok(source) = twin.dir.open_source(&file.name) else { return Ok(false) };
-    let staged = StagedFile::create(dir, file.name.clone());
+    let staged = site.homes.stage(dir, file.name.clone());
     let sparse = site.policy.options.writing.sparse;
     let copied = staged.and_then(|staged| {
         staged.copy_all(&source, &site.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)

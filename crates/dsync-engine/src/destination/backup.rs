@@ -13,7 +13,7 @@ use std::{
 };
 
 use dsync_fs::{BackupPlace, Component, Dir, Kind, RelPath, Wanted};
-use dsync_wire::options::Backup;
+use dsync_wire::options::{Backup, WritePolicy};
 
 use super::directory::Directory;
 use crate::halt::lock;
@@ -101,30 +101,30 @@ impl Backups {
     }
 }
 
-/// What a run that keeps backups never removes.
+/// What a run never removes of its own.
 #[derive(Clone, Default)]
 pub(super) struct Kept {
     suffix: Option<Vec<u8>>,
-    tree: Option<RelPath>,
+    trees: Vec<RelPath>,
 }
 
 impl Kept {
-    pub(super) fn of(backup: Option<&Backup>) -> Self {
-        match backup {
-            None => Self::default(),
-            Some(Backup { dir: None, suffix }) => Self { suffix: Some(suffix.clone()), tree: None },
-            Some(Backup { dir: Some(dir), .. }) => {
-                let dir = dir.strip_prefix(b"./").unwrap_or(dir);
-                let dir = dir.strip_suffix(b"/").unwrap_or(dir);
-                Self { suffix: None, tree: RelPath::parse(dir).ok().filter(|path| !path.is_root()) }
-            }
-        }
+    pub(super) fn of(policy: &WritePolicy) -> Self {
+        let suffix = policy.backup.as_ref().filter(|backup| backup.dir.is_none());
+        let suffix = suffix.map(|backup| backup.suffix.clone());
+        let dirs = policy.backup.iter().filter_map(|backup| backup.dir.as_ref()).chain(&policy.temp_dir);
+        let below = |dir: &Vec<u8>| {
+            let dir = dir.strip_prefix(b"./").unwrap_or(dir);
+            let dir = dir.strip_suffix(b"/").unwrap_or(dir);
+            RelPath::parse(dir).ok().filter(|path| !path.is_root())
+        };
+        Self { suffix, trees: dirs.filter_map(below).collect() }
     }
 
-    /// True for a backup, and for the tree of them.
+    /// True for a backup, for the tree of them, and for the directory of temporaries.
     pub(super) fn covers(&self, path: &RelPath, kind: Kind) -> bool {
         let named = |suffix: &Vec<u8>| kind != Kind::Dir && path.as_bytes().ends_with(suffix);
-        self.suffix.as_ref().is_some_and(named) || self.tree.as_ref().is_some_and(|tree| tree == path)
+        self.suffix.as_ref().is_some_and(named) || self.trees.contains(path)
     }
 }
 

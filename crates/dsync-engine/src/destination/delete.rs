@@ -47,7 +47,7 @@ impl Protection {
     /// mounted.
     pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
-        let kept = Kept::of(options.writing.backup.as_ref());
+        let kept = Kept::of(&options.writing);
         let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
         Self { filter, parts, mounts: options.one_file_system, kept }
     }

@@ -12,20 +12,24 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Component, Dir, KeptNames, Kind};
+use dsync_fs::{Component, Dir, KeptNames, Kind, StagedFile, apart};
 use dsync_wire::options::WritePolicy;
 
 use super::{Site, directory::Directory};
 use crate::SyncError;
 
-/// The directories of a run's unfinished files.
+/// The directories of a run's temporaries and unfinished files.
 pub(super) struct Homes {
+    /// The operator's directory of temporaries.
+    temp_dir: Option<PathBuf>,
+    temporaries: OnceLock<Arc<Dir>>,
     parts: PartHome,
 }
 
 /// Where files are kept that may outlive the run.
 enum PartHome {
-    Beside,
+    /// Where they are written.
+    WithTemporaries,
     /// In a directory of this name beside the target.
     Within(Component),
     /// In a directory of the operator's own.
@@ -34,24 +38,58 @@ enum PartHome {
 
 impl Homes {
     pub(super) fn new(policy: &WritePolicy) -> Self {
+        let path = |dir: &[u8]| PathBuf::from(OsStr::from_bytes(dir));
         let parts = match policy.partial_dir.as_deref() {
-            None => PartHome::Beside,
-            Some(dir) => Component::new(dir).map_or_else(
-                |_| PartHome::Apart(PathBuf::from(OsStr::from_bytes(dir)), OnceLock::new()),
-                PartHome::Within,
-            ),
+            None => PartHome::WithTemporaries,
+            Some(dir) => Component::new(dir)
+                .map_or_else(|_| PartHome::Apart(path(dir), OnceLock::new()), PartHome::Within),
         };
-        Self { parts }
+        let temp_dir = policy.temp_dir.as_deref().map(path);
+        Self { temp_dir, temporaries: OnceLock::new(), parts }
     }
 
-    /// Opens the operator's own directories.
-    pub(super) fn open(&self) -> Result<(), SyncError> {
-        if let PartHome::Apart(path, opened) = &self.parts {
-            let dir = Dir::create_operand(path, false)
-                .map_err(|source| SyncError::DestinationUnusable { path: path.clone(), source })?;
+    /// Opens the operator's own directories and removes what killed runs left there; in a dry run only looks whether
+    /// there is one for temporaries.
+    pub(super) fn open(&self, root: &Dir, site: &Site<'_>) -> Result<(), SyncError> {
+        let dry_run = site.policy.options.dry_run;
+        if let Some(path) = &self.temp_dir {
+            let dir = root.open_operand_here(path).map_err(|source| SyncError::StagingUnusable {
+                option: "--temp-dir",
+                path: path.clone(),
+                source,
+            })?;
+            if !dry_run {
+                apart::reap_all(&dir);
+            }
+            let _ = self.temporaries.set(Arc::new(dir));
+        }
+        if let PartHome::Apart(path, opened) = &self.parts
+            && !dry_run
+            && site.local.is_none()
+        {
+            let dir = Dir::create_operand(path, false).map_err(|source| SyncError::StagingUnusable {
+                option: "--partial-dir",
+                path: path.clone(),
+                source,
+            })?;
             let _ = opened.set(Arc::new(dir));
         }
         Ok(())
+    }
+
+    /// Creates a temporary file that is to become `target` in `dir`.
+    pub(super) fn stage(&self, dir: &Arc<Dir>, target: Component) -> io::Result<StagedFile> {
+        match self.temporaries.get() {
+            Some(home) => StagedFile::create_apart(home, dir, target),
+            None => StagedFile::create(dir, target),
+        }
+    }
+
+    /// True when a directory of the destination is one of the operator's own: what has dsync's names there may be
+    /// another run's, or another directory's.
+    pub(super) fn holds(&self, dir: &Dir) -> bool {
+        let parts = if let PartHome::Apart(_, opened) = &self.parts { opened.get() } else { None };
+        self.temporaries.get().into_iter().chain(parts).any(|own| own.is_same(dir).unwrap_or(true))
     }
 
     /// True for an entry that is the directory of unfinished files beside it.
@@ -63,7 +101,7 @@ impl Homes {
     pub(super) fn of_parts(&self, site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>> {
         let dir = beside.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
         match &self.parts {
-            PartHome::Beside => Ok(Arc::clone(dir)),
+            PartHome::WithTemporaries => Ok(Arc::clone(self.temporaries.get().unwrap_or(dir))),
             PartHome::Apart(_, opened) => opened.get().cloned().ok_or_else(|| io::ErrorKind::NotFound.into()),
             PartHome::Within(name) => {
                 let opened = match dir.open_child(name) {
@@ -86,7 +124,12 @@ impl Homes {
     /// The names under which a part of a file is kept there.
     pub(super) fn part_names(&self, dir: &Dir, target: &Component) -> io::Result<KeptNames> {
         let mut hasher = ContentHasher::new();
-        if let PartHome::Apart(..) = self.parts {
+        let shared = match self.parts {
+            PartHome::WithTemporaries => self.temporaries.get().is_some(),
+            PartHome::Within(_) => false,
+            PartHome::Apart(..) => true,
+        };
+        if shared {
             hasher.update(dir.real_path()?.as_os_str().as_bytes()).update(b"/");
         }
         let sum = hasher.update(target.as_bytes()).finish();

@@ -179,7 +179,7 @@ pub(super) fn create_beside(
     file: &Pending,
     len: u64,
 ) -> io::Result<StagedFile> {
-    let staged = StagedFile::create(dir, file.name.clone())?;
+    let staged = site.homes.stage(dir, file.name.clone())?;
     if site.policy.options.writing.preallocate {
         staged.reserve(len)?;
     }

@@ -14,7 +14,7 @@ use std::{io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    SealedSpool, Spool, SpoolError, StagedFile, Wanted, cannot_link,
+    SealedSpool, Spool, SpoolError, Wanted, cannot_link,
 };
 use dsync_wire::{
     event::{Action, FileType},
@@ -378,7 +378,7 @@ impl Maker<'_> {
         // Before it is read, which changes its access time.
         let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
         let source = from.open_source(first)?;
-        let staged = StagedFile::create(dir, further.name.clone())?;
+        let staged = self.site.homes.stage(dir, further.name.clone())?;
         let options = &self.site.policy.options;
         let copied = staged.copy_all(&source, &self.site.sharing, options.writing.sparse);
         copied.map_err(CopyError::into_inner)?;

@@ -235,9 +235,7 @@ impl Planner<'_> {
         if let Some(options) = &policy.alternates {
             self.alternates = Some(Alternates::open(options, root)?);
         }
-        if !self.site.policy.options.dry_run && self.site.local.is_none() {
-            self.site.homes.open()?;
-        }
+        self.site.homes.open(root, self.site)?;
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
             let _ = self.site.backups.set(Backups::new(root, backup));
         }

@@ -143,7 +143,7 @@ fn clone(site: &Site<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFi
     {
         return None;
     }
-    let staged = StagedFile::create(file.directory.dir.as_ref()?, file.name.clone()).ok()?;
+    let staged = site.homes.stage(file.directory.dir.as_ref()?, file.name.clone()).ok()?;
     site.sharing.clone_whole(&staged, basis).then_some(staged)
 }
 

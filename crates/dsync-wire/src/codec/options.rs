@@ -102,7 +102,11 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
 }
 
 fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
-    let WritePolicy { partial_dir, backup, alternates, .. } = writing;
+    let WritePolicy { temp_dir, partial_dir, backup, alternates, .. } = writing;
+    if let Some(dir) = temp_dir {
+        check_operand(dir)?;
+        has_meaning(!dir.is_empty(), 0, "directory of temporaries")?;
+    }
     if let Some(dir) = partial_dir {
         check_operand(dir)?;
         has_meaning(dir.starts_with(b"/") || Name::new(dir).is_ok(), 0, "directory of unfinished files")?;

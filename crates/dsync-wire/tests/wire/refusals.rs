@@ -247,6 +247,7 @@ fn options_beyond_their_bounds_are_refused() {
         (r#"{"writing":{"backup":{"dir":null,"suffix":"/a"}}}"#, format!("backup suffix {no_meaning}")),
         (r#"{"writing":{"backup":{"dir":[97,0],"suffix":"a"}}}"#, format!("directory {no_meaning}")),
         (r#"{"writing":{"partial-dir":"a/b"}}"#, format!("directory of unfinished files {no_meaning}")),
+        (r#"{"writing":{"temp-dir":""}}"#, format!("directory of temporaries {no_meaning}")),
         (r#"{"writing":{"partial-dir":".."}}"#, format!("directory of unfinished files {no_meaning}")),
         (
             r#"{"writing":{"alternates":{"way":"link","dirs":[]}}}"#,

@@ -239,6 +239,7 @@ fn start_source() -> Start {
                 inplace: true,
                 preallocate: true,
                 sparse: true,
+                temp_dir: Some(b"../scratch".to_vec()),
                 partial_dir: Some(b"/var/parts".to_vec()),
                 backup: Some(Backup { dir: Some(b"../old".to_vec()), suffix: Vec::new() }),
                 alternates: Some(Alternates {

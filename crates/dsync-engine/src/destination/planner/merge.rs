@@ -3,7 +3,8 @@
 use std::{collections::HashSet, iter::Peekable, sync::Arc, vec};
 
 use dsync_fs::{
-    Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, is_kept_name, is_temp_name,
+    Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, apart, is_apart_name,
+    is_kept_name, is_temp_name,
 };
 use dsync_wire::{
     message::{Cause, Entry, EntryId, Listing, Operation},
@@ -225,6 +226,15 @@ impl Planner<'_> {
         }
         if self.site.homes.is_for_parts(&name, found.kind) && !options.dry_run {
             directory.note_parts();
+        }
+        let foreign = || directory.dir.as_ref().is_some_and(|dir| self.site.homes.holds(dir));
+        if is_apart_name(name.as_bytes()) || is_kept_name(name.as_bytes()) && foreign() {
+            if let (false, Some(dir)) = (options.dry_run, &directory.dir)
+                && apart::reap(dir, &name)
+            {
+                directory.touch();
+            }
+            return Ok(());
         }
         let sweeping = self.sweep.is_some();
         if options.delete && is_kept_name(name.as_bytes()) {

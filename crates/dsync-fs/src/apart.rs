@@ -1,0 +1,117 @@
+//! Temporary files in a directory that is not their target's, and what killed runs left there.
+//!
+//! Such a directory has no run's lock: several runs may use it at once. So each file there is locked as long as it is
+//! written. The law: what is removed there has a name of these files, is a regular file of this user alone, and is
+//! locked by nobody.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+
+use crate::{
+    component::Component,
+    dir::{Dir, retry},
+    kept::open_own,
+    metadata::Kind,
+    source_file::stat_fd,
+    staged::{StagedFile, TempName, hex_name, is_hex_name, random_bytes},
+};
+
+impl StagedFile {
+    /// Creates an empty temporary file in `home`, mode 0600, to become `target` in `dir`. Where the two are on
+    /// different filesystems, [`prepare`](Self::prepare) copies it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create_apart(home: &Arc<Dir>, dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
+        loop {
+            let name = hex_name(PREFIX, random_bytes()?)?;
+            let fd = create(home, &name)?;
+            // Another run may have taken it for abandoned before it was locked.
+            if stat_fd(fd.as_fd())?.nlink > 0 {
+                return Ok(Self::assemble(TempName::new(home, name), fd, dir, target));
+            }
+        }
+    }
+}
+
+/// True for the names of temporary files that are not in their targets' directories. Such entries are never copied.
+pub fn is_apart_name(name: &[u8]) -> bool {
+    is_hex_name(PREFIX, name)
+}
+
+/// Removes a temporary file that was made apart from its target, if the run that made it has ended. False for one that
+/// is being written and for one that is not this user's.
+pub fn reap(home: &Dir, name: &Component) -> bool {
+    if !is_apart_name(name.as_bytes()) {
+        return false;
+    }
+    let Ok(fd) = open_own(home, name) else { return false };
+    let same =
+        |now: crate::Metadata| stat_fd(fd.as_fd()).is_ok_and(|own| (own.dev, own.ino) == (now.dev, now.ino));
+    home.stat(name).is_ok_and(same) && home.remove_file(name).is_ok()
+}
+
+/// Removes what killed runs left in a directory.
+pub fn reap_all(home: &Dir) {
+    let entries = home.list().entries.into_iter();
+    let abandoned = entries.filter(|(name, found)| {
+        is_apart_name(name.as_bytes()) && found.as_ref().is_ok_and(|found| found.kind == Kind::File)
+    });
+    abandoned.for_each(|(name, _)| _ = reap(home, &name));
+}
+
+fn create(home: &Dir, name: &Component) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = retry(|| openat(home, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
+    retry(|| flock(&fd, FlockOperation::LockExclusive))?;
+    Ok(fd)
+}
+
+const PREFIX: &[u8] = b".dsync-away-";
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::{attributes::Wanted, commit::Durability};
+
+    fn dir(path: &std::path::Path) -> Arc<Dir> {
+        fs::create_dir_all(path).unwrap();
+        Arc::new(Dir::open_operand(path).unwrap())
+    }
+
+    #[test]
+    fn only_what_a_run_left_behind_is_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (home, target) = (dir(&scratch.path().join("home")), dir(&scratch.path().join("dst")));
+        let at = |name: &str| scratch.path().join("home").join(name);
+        let name = |digit: &str| format!(".dsync-away-{}", digit.repeat(32));
+        let own = |path: &std::path::Path| {
+            fs::write(path, "x").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        own(&at(&name("1")));
+        own(&at(&name("2")));
+        fs::set_permissions(at(&name("2")), fs::Permissions::from_mode(0o644)).unwrap();
+        own(&at(&name("3")));
+        fs::hard_link(at(&name("3")), at("other name")).unwrap();
+        std::os::unix::fs::symlink("other name", at(&name("4"))).unwrap();
+        own(&at(".dsync-away-1"));
+        let written = StagedFile::create_apart(&home, &target, Component::new(b"f").unwrap()).unwrap();
+        reap_all(&home);
+        assert!(!at(&name("1")).exists());
+        let left = |dir: &str| fs::read_dir(scratch.path().join(dir)).unwrap().count();
+        assert_eq!(left("home"), 6, "what is not a dead run's was removed");
+        written.write_all_at(0, b"content").unwrap();
+        written.prepare(&Wanted::default(), None, Durability::None).unwrap().commit().unwrap();
+        assert_eq!(fs::read(scratch.path().join("dst/f")).unwrap(), b"content");
+        assert_eq!((left("home"), left("dst")), (5, 1));
+    }
+}
