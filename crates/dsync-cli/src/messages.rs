@@ -123,6 +123,7 @@ fn cause_words(cause: Cause) -> String {
         Cause::DirectoryInTheWay => "a directory that is not empty is in the way (use --delete)".into(),
         Cause::Unrepresentable => "its name or depth is not possible here".into(),
         Cause::TypeChanged => "it became another type of file".into(),
+        Cause::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it".into(),
         Cause::SameFile => "it is the same file as its copy".into(),
         Cause::FirstNameFailed => "it is another name of a file that could not be copied".into(),
         _ => "unknown reason".into(),

@@ -9,8 +9,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, AlternateUse, Alternates, Backup, Compression, ConnectOptions, DeleteLimit, DeleteTiming,
-    Destination, Durability, EventLevel, IdRule, Job, KeepPartial, Operand, RemoteHost, Source, SyncOptions,
-    TransportChoice, WritePolicy,
+    Destination, Durability, EventLevel, FakeSuper, IdRule, Job, KeepPartial, Operand, RemoteHost, Source,
+    SyncOptions, TransportChoice, WritePolicy,
 };
 
 use crate::{
@@ -63,7 +63,8 @@ pub(crate) fn order(
     let rules = Rules::collect(&flags.selection)?;
     let sends = matches!(destination, Destination::Remote { .. });
     let report = reporting(flags, sends);
-    let options = sync_options(flags, environment, &rules, &report)?;
+    let mut options = sync_options(flags, environment, &rules, &report)?;
+    options.fake_super = fake_super(flags, &source, &destination)?;
     let connect = connect_options(flags, environment)?;
     Ok(Order { job: Job::new(source, destination).options(options).connect(connect), rules, report })
 }
@@ -211,6 +212,26 @@ fn sync_options(
     delete(&mut options, &flags.deletion);
     write(&mut options, &flags.writing, environment)?;
     Ok(options)
+}
+
+/// Which ends `--fake-super` is for: the local one, or with `-M` the remote one, as with rsync.
+fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> Result<FakeSuper, UsageError> {
+    let given = &flags.remote.remote_option;
+    let (fake, real) = ("--fake-super", "--super");
+    if let Some(other) = given.iter().find(|word| ![fake, real].contains(&word.as_str())) {
+        return Err(UsageError::UnsupportedValue {
+            option: "--remote-option".to_owned(),
+            value: other.clone(),
+            known: fake.to_owned(),
+        });
+    }
+    let has = |wanted: &str| given.iter().any(|word| word == wanted);
+    let (here, there) = (flags.attributes.fake_super, has(fake) && !has(real));
+    Ok(match (source, destination) {
+        (Source::Remote { .. }, _) => FakeSuper { source: there, destination: here },
+        (_, Destination::Remote { .. }) => FakeSuper { source: here, destination: there },
+        _ => FakeSuper { source: here, destination: if given.is_empty() { here } else { there } },
+    })
 }
 
 /// What is preserved of an entry.

@@ -417,6 +417,7 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
         filter: listed_by(options)?,
         readers: dsync_fs::walk::default_readers(),
         open_noatime: options.open_noatime,
+        fake_super: options.fake_super.source,
     };
     let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let walk = Walk::open(&operands, walk_options).map_err(|error| match error {

@@ -32,7 +32,7 @@ pub use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{
         AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
+        FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
     version::VERSION as PROTOCOL_VERSION,
 };

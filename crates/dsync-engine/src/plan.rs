@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Wanted};
+use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
@@ -192,7 +192,7 @@ impl Policy {
             }
             _ => true,
         };
-        let action = if !same {
+        let action = if !(same && self.is_kept_right(existing)) {
             self.note_replacement(subject, &mut changes);
             Action::Update
         } else if changes.is_empty() {
@@ -202,6 +202,12 @@ impl Policy {
         };
         let wanted = self.wanted(subject, mapped, Some(existing.mode));
         Verdict { action, changes, wanted, in_the_way: None, placed: true }
+    }
+
+    /// False for a link, device, fifo or socket that is one, where a file is to stand for it.
+    fn is_kept_right(&self, existing: &Metadata) -> bool {
+        let faked = self.options.fake_super.destination && existing.origin == Origin::Inode;
+        !faked || matches!(existing.kind, Kind::File | Kind::Dir)
     }
 
     /// True when nothing but its time makes a file be copied, and that looks like the source's as a filesystem
@@ -290,6 +296,8 @@ impl Policy {
         standing: &dyn Standing,
     ) -> Changes {
         let mut changes = Changes::NONE;
+        // Whatever the inode says: what is stored has to be written anew.
+        let damaged = existing.origin == Origin::Damaged;
         if self.keeps_time(entry) && !self.same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
         }
@@ -297,10 +305,10 @@ impl Policy {
             changes.insert(Changes::ACCESS_TIME);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        if !is_link && self.mode(entry, existing.mode) != existing.mode {
+        if !is_link && (damaged || self.mode(entry, existing.mode) != existing.mode) {
             changes.insert(Changes::PERMS);
         }
-        if mapped.uid.is_some_and(|uid| uid != existing.uid) {
+        if mapped.uid.is_some_and(|uid| uid != existing.uid || damaged) {
             changes.insert(Changes::OWNER);
         }
         if mapped.gid.is_some_and(|gid| gid != existing.gid) {
@@ -437,6 +445,7 @@ mod tests {
             nlink: 1,
             rdev: dsync_fs::DeviceNumber::default(),
             blocks: 0,
+            origin: Origin::Inode,
         }
     }
 

@@ -1,4 +1,5 @@
-//! POSIX access control lists, checked: the kernel's binary form is read and written here and nowhere else.
+//! POSIX access control lists, checked: the kernel's binary form, and the one in which rsync's `--fake-super` keeps
+//! them, are read and written here and nowhere else.
 //!
 //! The laws: what `Acl::to_kernel` makes, `Acl::from_kernel` reads back; a list that the kernel would
 //! refuse is not made. Source: `include/uapi/linux/posix_acl_xattr.h` and `posix_acl_valid` of Linux.
@@ -102,8 +103,60 @@ impl Acl {
         entry(OTHER, self.other, NOBODY);
         bytes
     }
+
+    /// Reads the form of rsync's `--fake-super`; `None` when it is none. An access list takes from the entry's `mode`
+    /// what it does not say itself.
+    pub(crate) fn from_rsync(bytes: &[u8], mode: Option<u16>) -> Option<Self> {
+        let (head, named) = bytes.split_first_chunk::<16>()?;
+        let (head, named) = (head.as_chunks::<4>().0, named.as_chunks::<8>());
+        let &[user, group, mask, other] = head else { return None };
+        let said = |field| match u32::from_le_bytes(field) {
+            UNSAID => Some(None),
+            perm => u8::try_from(perm).ok().filter(|perm| *perm <= 7).map(Some),
+        };
+        let of_mode = |shift: u8| mode.map(|mode| (mode >> shift).to_le_bytes()[0] & 7);
+        let mut acl = Self {
+            user: said(user)?.or_else(|| of_mode(6))?,
+            group: said(group)?.or_else(|| of_mode(3))?,
+            mask: said(mask)?,
+            other: said(other)?.or_else(|| of_mode(0))?,
+            ..Self::default()
+        };
+        for &[i0, i1, i2, i3, p0, p1, p2, p3] in named.0 {
+            let (id, access) = (u32::from_le_bytes([i0, i1, i2, i3]), u32::from_le_bytes([p0, p1, p2, p3]));
+            let perm = u8::try_from(access & !NAMES_USER).ok().filter(|perm| *perm <= 7)?;
+            let list = if access & NAMES_USER == 0 { &mut acl.groups } else { &mut acl.users };
+            list.push((id, perm));
+        }
+        named.1.is_empty().then(|| acl.normalized())
+    }
+
+    /// The form of rsync's `--fake-super`; of an access list without what the entry's `mode` says.
+    pub(crate) fn to_rsync(&self, mode: Option<u16>) -> Vec<u8> {
+        let of_mode = |perm: u8, shift: u8| mode.is_some_and(|mode| mode >> shift & 7 == u16::from(perm));
+        let say = |perm: u8, unsaid: bool| if unsaid { UNSAID } else { u32::from(perm & 7) };
+        let group_unsaid = self.mask.is_some() && of_mode(self.group, 3);
+        let head = [
+            say(self.user, of_mode(self.user, 6)),
+            say(self.group, group_unsaid),
+            self.mask.map_or(UNSAID, |mask| u32::from(mask & 7)),
+            say(self.other, of_mode(self.other, 0)),
+        ];
+        let mut bytes: Vec<u8> = head.into_iter().flat_map(u32::to_le_bytes).collect();
+        for (named, flag) in [(&self.users, NAMES_USER), (&self.groups, 0)] {
+            for &(id, perm) in named {
+                bytes.extend(id.to_le_bytes());
+                bytes.extend((u32::from(perm & 7) | flag).to_le_bytes());
+            }
+        }
+        bytes
+    }
 }
 
+/// In rsync's form: not said here.
+const UNSAID: u32 = 0x80;
+/// In rsync's form: the number is a user's.
+const NAMES_USER: u32 = 1 << 31;
 const VERSION: u32 = 2;
 /// Bytes of one entry: tag 2, permissions 2, number 4.
 const ENTRY_LEN: usize = 8;

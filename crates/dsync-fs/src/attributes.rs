@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use crate::{
-    extended::{Extended, Place, Reconciling, Withheld},
+    extended::{Extended, Keeping, Place, Reconciling, Withheld},
     metadata::{Kind, Metadata, Timestamp},
     sys,
 };
@@ -134,7 +134,7 @@ fn set_extended(
     mut known: Option<u16>,
 ) -> io::Result<Withheld> {
     let place = Place::of(fd, handle);
-    let mut changes = Reconciling::begin(&place, extended)?;
+    let mut changes = Reconciling::begin(&place, extended, Keeping::Own)?;
     let mut mode = mode;
     if changes.changes_xattrs() && now.mode & OWNER_WRITES == 0 && !Privileges::current().is_root() {
         // Only who may write a file may set its attributes; its owner may allow himself to.
@@ -153,14 +153,14 @@ fn set_extended(
     changes.finish()
 }
 
-fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result<()> {
+pub(crate) fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result<()> {
     match handle {
         Handle::Open => Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode & 0o7777)))?),
         Handle::PathOnly => sys::chmod_by_handle(fd, mode & 0o7777),
     }
 }
 
-fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> io::Result<()> {
+pub(crate) fn set_times(fd: BorrowedFd<'_>, handle: Handle, wanted: &Wanted) -> io::Result<()> {
     if wanted.mtime.is_none() && wanted.atime.is_none() {
         return Ok(());
     }

@@ -30,11 +30,12 @@ use rustix::{
 use crate::{
     attributes::{self, Handle, Wanted},
     component::{Component, RelPath},
-    extended::Withheld,
+    extended::{Place, Withheld, handle_path},
+    fake_super,
     metadata::{DeviceNumber, Kind, Metadata},
     names::{Name, stat_in_disk_order},
     source_file::{SourceFile, stat_fd},
-    staged::temp_name,
+    staged::{temp_name, write_all_at},
 };
 
 /// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
@@ -45,6 +46,8 @@ pub struct Dir {
     path_only: bool,
     /// See [`Dir::through_own_links`].
     own_links: bool,
+    /// See [`Dir::with_fake_super`].
+    fake_super: bool,
     device: OnceLock<u64>,
 }
 
@@ -114,7 +117,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_operand`].
     pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
-        open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty())
+        self.inherit(open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty()))
     }
 
     /// As [`Dir::create_operand`] with `mkpath`, with a path that is relative to this directory unless it is
@@ -123,7 +126,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::create_operand`].
     pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
-        create_step(self.fd.as_fd(), path, true)
+        self.inherit(create_step(self.fd.as_fd(), path, true))
     }
 
     /// Opens a directory in this one.
@@ -131,7 +134,7 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOTDIR` (or `ELOOP`) when the entry is no directory, e.g. a link.
     pub fn open_child(&self, name: &Component) -> io::Result<Self> {
-        open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW)
+        self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
     }
 
     /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
@@ -154,7 +157,7 @@ impl Dir {
         }
         // Read from the link that was looked at, not from what has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
-        open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty())
+        self.inherit(open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty()))
     }
 
     /// Lets [`open_beneath`](Self::open_beneath) go through links as
@@ -164,6 +167,24 @@ impl Dir {
     pub fn through_own_links(mut self) -> Self {
         self.own_links = true;
         self
+    }
+
+    /// Has type, permission bits, owners, device numbers, lists and root's attributes of what is in the directory, and
+    /// of itself, read from and kept in `user.rsync.*` (see [`crate::fake_super`]). Directories that are opened by it
+    /// have this property too.
+    #[must_use]
+    pub fn with_fake_super(mut self, fake_super: bool) -> Self {
+        self.fake_super = fake_super;
+        self
+    }
+
+    /// See [`with_fake_super`](Self::with_fake_super).
+    pub fn is_fake_super(&self) -> bool {
+        self.fake_super
+    }
+
+    fn inherit(&self, opened: io::Result<Self>) -> io::Result<Self> {
+        opened.map(|dir| dir.with_fake_super(self.fake_super))
     }
 
     fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
@@ -217,7 +238,7 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn reopen(&self) -> io::Result<Self> {
-        open_step(self.fd.as_fd(), c".", OFlags::empty())
+        self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))
     }
 
     /// Several components at once by `openat2`; `None` when that does not work here.
@@ -240,7 +261,7 @@ impl Dir {
                     return None;
                 }
                 Err(error) => return Some(Err(error.into())),
-                Ok(dir) => return Some(Ok((dir, taken))),
+                Ok(dir) => return Some(self.inherit(Ok(dir)).map(|dir| (dir, taken))),
             }
         }
         None
@@ -248,7 +269,7 @@ impl Dir {
 
     fn open_first(&self, path: &[u8]) -> io::Result<(Self, usize)> {
         let taken = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-        let dir = open_step(self.fd.as_fd(), &path[..taken], OFlags::NOFOLLOW)?;
+        let dir = self.inherit(open_step(self.fd.as_fd(), &path[..taken], OFlags::NOFOLLOW))?;
         Ok((dir, taken))
     }
 
@@ -257,7 +278,11 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn metadata(&self) -> io::Result<Metadata> {
-        stat_fd(self.fd.as_fd())
+        let mut metadata = stat_fd(self.fd.as_fd())?;
+        if self.fake_super {
+            fake_super::uncover(&mut metadata, &Place::Behind(handle_path(self.fd.as_fd())))?;
+        }
+        Ok(metadata)
     }
 
     /// Attributes of an entry; a link's own, not its target's.
@@ -266,7 +291,19 @@ impl Dir {
     /// What the system says.
     pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
         let stat = statx(&self.fd, name.as_c_str(), NO_FOLLOW, Metadata::WANT)?;
-        Metadata::from_statx(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let mut metadata = Metadata::from_statx(&stat).ok_or(io::ErrorKind::InvalidData)?;
+        if self.fake_super {
+            fake_super::uncover(&mut metadata, &self.place_of(name))?;
+        }
+        Ok(metadata)
+    }
+
+    /// How an entry's extended attributes are read.
+    pub(crate) fn place_of(&self, name: &Component) -> Place<'static> {
+        let mut path = handle_path(self.fd.as_fd());
+        path.push(b'/');
+        path.extend_from_slice(name.as_bytes());
+        Place::Link(path)
     }
 
     /// Lists all entries with their attributes, sorted by the bytes of their names.
@@ -329,7 +366,21 @@ impl Dir {
     /// # Errors
     /// What the system says; `EINVAL` when the entry is no link.
     pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
-        Ok(readlinkat(&self.fd, name.as_c_str(), Vec::with_capacity(256))?.into_bytes())
+        match readlinkat(&self.fd, name.as_c_str(), Vec::with_capacity(256)) {
+            Err(Errno::INVAL) if self.fake_super => self.read_kept_link(name),
+            text => Ok(text?.into_bytes()),
+        }
+    }
+
+    /// The text of a link that is kept in a file.
+    fn read_kept_link(&self, name: &Component) -> io::Result<Vec<u8>> {
+        let mut text = vec![0; MAX_LINK_TEXT + 1];
+        let len = self.open_source(name)?.read_full_at(0, &mut text)?;
+        text.truncate(len);
+        match (1..=MAX_LINK_TEXT).contains(&len) && !text.contains(&0) {
+            true => Ok(text),
+            false => Err(fake_super::damaged()),
+        }
     }
 
     /// Opens a regular file for reading. A fifo or device that took its place is neither waited for
@@ -387,7 +438,11 @@ impl Dir {
     /// What the system says; `EISDIR` (or `ENOTEMPTY`) when a directory is there. `target` must have
     /// 1 to 4095 bytes and no NUL.
     pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
-        self.replace(name, Kind::Symlink, wanted, |temp| symlinkat(target, &self.fd, temp.as_c_str()))
+        let node = (Kind::Symlink, DeviceNumber::default());
+        if self.fake_super {
+            return self.replace(name, node, wanted, |temp| self.create_file(temp, target));
+        }
+        self.replace(name, node, wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
     }
 
     /// Creates a fifo, socket or device with its attributes, in place of what is there, in one step.
@@ -401,10 +456,20 @@ impl Dir {
             Special::CharDevice(number) => (Kind::CharDevice, FileType::CharacterDevice, number),
             Special::BlockDevice(number) => (Kind::BlockDevice, FileType::BlockDevice, number),
         };
+        if self.fake_super {
+            return self.replace(name, (kind, number), wanted, |temp| self.create_file(temp, &[]));
+        }
         let device = rustix::fs::makedev(number.major, number.minor);
-        self.replace(name, kind, wanted, |temp| {
-            mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)
+        self.replace(name, (kind, number), wanted, |temp| {
+            Ok(mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)?)
         })
+    }
+
+    /// Creates a file that stands for something else.
+    fn create_file(&self, name: &Component, content: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
+        write_all_at(fd.as_fd(), 0, content)
     }
 
     /// Gives the entry `first` of `from` another name in this directory, in place of what has the name, in one
@@ -439,13 +504,13 @@ impl Dir {
     fn replace(
         &self,
         name: &Component,
-        kind: Kind,
+        node: (Kind, DeviceNumber),
         wanted: &Wanted,
-        create: impl Fn(&Component) -> rustix::io::Result<()>,
+        create: impl Fn(&Component) -> io::Result<()>,
     ) -> io::Result<Withheld> {
         let temp = temp_name()?;
-        create(&temp)?;
-        let placed = self.set_attributes(&temp, kind, wanted).and_then(|withheld| {
+        let created = create(&temp);
+        let placed = created.and_then(|()| self.finish_node(&temp, node, wanted)).and_then(|withheld| {
             renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?;
             Ok(withheld)
         });
@@ -502,13 +567,55 @@ impl Dir {
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of
     /// another type (see [`is_wrong_type`]).
     pub fn set_attributes(&self, name: &Component, kind: Kind, wanted: &Wanted) -> io::Result<Withheld> {
+        let (fd, now) = self.open_path(name)?;
+        let mut shown = now;
+        if self.fake_super {
+            fake_super::uncover(&mut shown, &Place::of(fd.as_fd(), Handle::PathOnly))?;
+        }
+        if shown.kind != kind {
+            return Err(wrong_type());
+        }
+        self.apply(fd.as_fd(), Handle::PathOnly, &now, wanted)
+    }
+
+    /// Sets the attributes of what was just made to be `node`.
+    fn finish_node(
+        &self,
+        name: &Component,
+        node: (Kind, DeviceNumber),
+        wanted: &Wanted,
+    ) -> io::Result<Withheld> {
+        if !self.fake_super {
+            return self.set_attributes(name, node.0, wanted);
+        }
+        let (fd, now) = self.open_path(name)?;
+        if now.kind != Kind::File {
+            return Err(wrong_type());
+        }
+        fake_super::apply(fd.as_fd(), Handle::PathOnly, &now, Some(node), wanted)
+    }
+
+    /// A handle of an entry that does not touch it, and what its inode says.
+    fn open_path(&self, name: &Component) -> io::Result<(OwnedFd, Metadata)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
         let now = stat_fd(fd.as_fd())?;
-        if now.kind != kind {
-            return Err(wrong_type());
+        Ok((fd, now))
+    }
+
+    /// Sets what `wanted` asks of an entry of the directory, whose inode says `now`.
+    pub(crate) fn apply(
+        &self,
+        fd: BorrowedFd<'_>,
+        handle: Handle,
+        now: &Metadata,
+        wanted: &Wanted,
+    ) -> io::Result<Withheld> {
+        // Nothing can be kept with a link, device or fifo that is one.
+        match self.fake_super && matches!(now.kind, Kind::File | Kind::Dir) {
+            true => fake_super::apply(fd, handle, now, None, wanted),
+            false => attributes::apply(fd, handle, now, wanted),
         }
-        attributes::apply(fd.as_fd(), Handle::PathOnly, &now, wanted)
     }
 
     /// Sets attributes of the directory itself.
@@ -517,7 +624,7 @@ impl Dir {
     /// What the system says.
     pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<Withheld> {
         let handle = if self.path_only { Handle::PathOnly } else { Handle::Open };
-        attributes::apply(self.fd.as_fd(), handle, &self.metadata()?, wanted)
+        self.apply(self.fd.as_fd(), handle, &stat_fd(self.fd.as_fd())?, wanted)
     }
 
     /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are
@@ -565,7 +672,8 @@ impl Dir {
     /// What the system says, e.g. `EMFILE`.
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
-        Ok(Self { fd, path_only: self.path_only, device: OnceLock::new(), own_links: self.own_links })
+        let Self { path_only, own_links, fake_super, .. } = *self;
+        Ok(Self { fd, path_only, own_links, fake_super, device: OnceLock::new() })
     }
 
     /// The number of the filesystem that the directory is on, asked once.
@@ -582,7 +690,13 @@ impl Dir {
 
     fn readable(&self) -> io::Result<Self> {
         let fd = openat(&self.fd, c".", LIST_FLAGS, Mode::empty())?;
-        Ok(Self { fd, path_only: false, own_links: false, device: OnceLock::new() })
+        Ok(Self {
+            fd,
+            path_only: false,
+            own_links: false,
+            fake_super: self.fake_super,
+            device: OnceLock::new(),
+        })
     }
 }
 
@@ -649,7 +763,7 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
         Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
         result => (result?, false),
     };
-    Ok(Dir { fd, path_only, own_links: false, device: OnceLock::new() })
+    Ok(Dir { fd, path_only, own_links: false, fake_super: false, device: OnceLock::new() })
 }
 
 /// Length of the longest prefix of whole components within `limit` bytes.
@@ -669,6 +783,9 @@ const LIST_BUFFER: usize = 64 * 1024;
 
 /// Longest path given to `openat2`, below `PATH_MAX` (4096 with its NUL).
 const MAX_RESOLVED_LEN: usize = 4000;
+
+/// Bytes of a symbolic link's text, as Linux has it.
+const MAX_LINK_TEXT: usize = 4095;
 
 /// How often `openat2` may report a race before the component-wise way is taken, which never does.
 const OPENAT2_TRIES: usize = 8;

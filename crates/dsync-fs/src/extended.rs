@@ -2,13 +2,15 @@
 //!
 //! The kernel keeps both in one name space: `system.posix_acl_access` and `system.posix_acl_default` are
 //! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root; the rest of `system.*`
-//! belongs to filesystems and is left alone, as is `user.rsync.%*`, where rsync's `--fake-super` keeps
-//! what is no attribute. One call lists the names, so an entry that has nothing costs one call.
+//! belongs to filesystems and is left alone, as is `user.rsync.%*`, where `--fake-super` keeps what is no
+//! attribute. Under that option the lists are kept there and root's attributes in `user.rsync.NAME`, so that
+//! a user may do so: see [`Keeping`]. One call lists the names, so an entry that has nothing costs one call.
 //!
 //! Entries are reached through `/proc/self/fd`: one component below an open directory, never following
 //! a link, or the inode behind an `O_PATH` descriptor, which the descriptor's own calls refuse.
 
 use std::{
+    borrow::Cow,
     cell::RefCell,
     ffi::{CStr, CString},
     io,
@@ -28,6 +30,7 @@ use crate::{
     attributes::{Handle, Privileges},
     component::Component,
     dir::Dir,
+    metadata::Metadata,
 };
 
 /// What is read and made equal.
@@ -43,6 +46,10 @@ impl ExtendedScope {
     /// True when nothing is looked at.
     pub fn is_empty(self) -> bool {
         !(self.acls || self.xattrs)
+    }
+
+    fn takes(self, what: &Found) -> bool {
+        if matches!(what, Found::Attribute(_)) { self.xattrs } else { self.acls }
     }
 }
 
@@ -109,7 +116,7 @@ impl Extended {
             let name = CStr::from_bytes_until_nul(rest).ok()?;
             let (len, tail) = rest.get(name.count_bytes() + 1..)?.split_first_chunk()?;
             let (value, tail) = tail.split_at_checked(usize::try_from(u64::from_ne_bytes(*len)).ok()?)?;
-            read.add(name, value).ok()?;
+            read.add(Found::of(name), value, Keeping::Own).ok()?;
             rest = tail;
         }
         Some(read)
@@ -117,9 +124,13 @@ impl Extended {
 }
 
 impl Xattr {
-    /// True when this process may set an attribute of this name and dsync copies it.
-    pub fn is_settable(name: &CStr) -> bool {
-        is_copied(name.to_bytes())
+    /// True when this process may set an attribute of this name, or with `fake_super` keep it, and dsync copies it.
+    pub fn is_settable(name: &CStr, fake_super: bool) -> bool {
+        let name = name.to_bytes();
+        match fake_super {
+            false => is_copied(name),
+            true => is_roots(name) || name.starts_with(b"user.") && !name.starts_with(KEPT),
+        }
     }
 }
 
@@ -133,10 +144,8 @@ impl Dir {
         if scope.is_empty() {
             return Ok(Extended::default());
         }
-        let mut path = handle_path(self.as_fd());
-        path.push(b'/');
-        path.extend_from_slice(name.as_bytes());
-        read(&Place::Link(path), scope)
+        let keeping = self.keeping(scope, || self.stat(name))?;
+        read(&self.place_of(name), scope, keeping)
     }
 
     /// Reads the lists and attributes of the directory itself.
@@ -144,7 +153,109 @@ impl Dir {
     /// # Errors
     /// As [`Dir::extended`].
     pub fn own_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
-        read(&Place::Behind(handle_path(self.as_fd())), scope)
+        let keeping = self.keeping(scope, || self.metadata())?;
+        read(&Place::Behind(handle_path(self.as_fd())), scope, keeping)
+    }
+
+    /// How an entry's lists and attributes are kept here.
+    fn keeping(
+        &self,
+        scope: ExtendedScope,
+        stat: impl FnOnce() -> io::Result<Metadata>,
+    ) -> io::Result<Keeping> {
+        Ok(match (self.is_fake_super(), scope.acls) {
+            (false, _) => Keeping::Own,
+            (true, false) => Keeping::FakeSuper { mode: 0 },
+            (true, true) => Keeping::FakeSuper { mode: stat()?.mode },
+        })
+    }
+}
+
+/// Under which names lists and attributes are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Their own.
+    Own,
+    /// Those of `--fake-super`, in rsync's forms.
+    FakeSuper {
+        /// The entry's permission bits, which are not repeated in its access list.
+        mode: u16,
+    },
+}
+
+/// What an attribute's name says that it is.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Access,
+    Default,
+    Attribute(CString),
+}
+
+impl Found {
+    /// By the kernel's names.
+    fn of(name: &CStr) -> Self {
+        match () {
+            () if name == ACCESS => Self::Access,
+            () if name == DEFAULT => Self::Default,
+            () => Self::Attribute(name.to_owned()),
+        }
+    }
+}
+
+impl Keeping {
+    /// What is kept under this name; `None` for what is not looked at.
+    fn find(self, name: &CStr) -> Option<Found> {
+        match (self, Found::of(name)) {
+            (Self::Own, Found::Attribute(name)) if !is_copied(name.to_bytes()) => None,
+            (Self::Own, found) => Some(found),
+            (Self::FakeSuper { .. }, _) if name == KEPT_ACCESS => Some(Found::Access),
+            (Self::FakeSuper { .. }, _) if name == KEPT_DEFAULT => Some(Found::Default),
+            (Self::FakeSuper { .. }, _) => {
+                let name = name.to_bytes();
+                let attribute = match name.strip_prefix(KEPT) {
+                    Some(kept) => is_roots(kept).then_some(kept),
+                    None => name.starts_with(b"user.").then_some(name),
+                };
+                Some(Found::Attribute(CString::new(attribute?).ok()?))
+            }
+        }
+    }
+
+    /// The name under which an attribute is kept.
+    fn name_of(self, name: &CStr) -> Cow<'_, CStr> {
+        match self {
+            Self::FakeSuper { .. } if is_roots(name.to_bytes()) => {
+                let kept = [KEPT, name.to_bytes()].concat();
+                CString::new(kept).map_or(Cow::Borrowed(name), Cow::Owned)
+            }
+            _ => Cow::Borrowed(name),
+        }
+    }
+
+    /// The name of a list, and its form there.
+    fn list(self, is_default: bool, acl: &Acl) -> (&'static CStr, Vec<u8>) {
+        match (self, is_default) {
+            (Self::Own, _) => (self.list_name(is_default), acl.to_kernel()),
+            (Self::FakeSuper { .. }, true) => (KEPT_DEFAULT, acl.to_rsync(None)),
+            (Self::FakeSuper { mode }, false) => (KEPT_ACCESS, acl.to_rsync(Some(mode))),
+        }
+    }
+
+    fn list_name(self, is_default: bool) -> &'static CStr {
+        match (self, is_default) {
+            (Self::Own, false) => ACCESS,
+            (Self::Own, true) => DEFAULT,
+            (Self::FakeSuper { .. }, false) => KEPT_ACCESS,
+            (Self::FakeSuper { .. }, true) => KEPT_DEFAULT,
+        }
+    }
+
+    /// Reads the form of a list.
+    fn parse_list(self, is_default: bool, value: &[u8]) -> Option<Acl> {
+        match self {
+            Self::Own => Acl::from_kernel(value),
+            Self::FakeSuper { mode } => Acl::from_rsync(value, (!is_default).then_some(mode)),
+        }
     }
 }
 
@@ -174,7 +285,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn get(&self, name: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    pub(crate) fn get(&self, name: &CStr, buffer: &mut [u8]) -> rustix::io::Result<usize> {
         match self {
             Self::Open(fd) => fgetxattr(fd, name, buffer),
             Self::Behind(path) => getxattr(path.as_slice(), name, buffer),
@@ -182,7 +293,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn set(&self, name: &CStr, value: &[u8]) -> rustix::io::Result<()> {
+    pub(crate) fn set(&self, name: &CStr, value: &[u8]) -> rustix::io::Result<()> {
         match self {
             Self::Open(fd) => fsetxattr(fd, name, value, XattrFlags::empty()),
             Self::Behind(path) => setxattr(path.as_slice(), name, value, XattrFlags::empty()),
@@ -190,7 +301,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn remove(&self, name: &CStr) -> rustix::io::Result<()> {
+    pub(crate) fn remove(&self, name: &CStr) -> rustix::io::Result<()> {
         match self {
             Self::Open(fd) => fremovexattr(fd, name),
             Self::Behind(path) => removexattr(path.as_slice(), name),
@@ -200,7 +311,7 @@ impl<'a> Place<'a> {
 }
 
 /// Reads what an entry has.
-pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope) -> io::Result<Extended> {
+fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
         names.resize(LIST_BYTES, 0);
         value.resize(VALUE_BYTES, 0);
@@ -214,9 +325,7 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope) -> io::Result<Extend
         let mut total = 0;
         for name in names.get(..listed).unwrap_or_default().split_inclusive(|&byte| byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-            if !found.takes(name) {
-                continue;
-            }
+            let Some(what) = keeping.find(name).filter(|what| scope.takes(what)) else { continue };
             let value = match place.get(name, value) {
                 Ok(len) => value.get(..len).unwrap_or_default(),
                 // Removed since it was listed.
@@ -227,7 +336,7 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope) -> io::Result<Extend
             if total > MAX_EXTENDED_BYTES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            found.add(name, value)?;
+            found.add(what, value, keeping)?;
         }
         if let Some(xattrs) = &mut found.xattrs {
             xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -237,34 +346,18 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope) -> io::Result<Extend
 }
 
 impl Extended {
-    /// True when an attribute of this name is looked at.
-    fn takes(&mut self, name: &CStr) -> bool {
-        match name.to_bytes().starts_with(b"system.") {
-            true => self.acls.as_mut().is_some_and(|acls| acls.slot(name).is_some()),
-            false => self.xattrs.is_some() && is_copied(name.to_bytes()),
-        }
-    }
-
-    /// Adds an attribute that [`takes`](Self::takes) agreed to.
-    fn add(&mut self, name: &CStr, value: &[u8]) -> io::Result<()> {
-        if let Some(list) = self.acls.as_mut().and_then(|acls| acls.slot(name)) {
-            let acl = Acl::from_kernel(value).ok_or(io::ErrorKind::InvalidData)?;
-            *list = Some(acl).filter(|acl| name == DEFAULT || !acl.is_mode_only());
-        } else if let Some(xattrs) = &mut self.xattrs {
-            xattrs.push(Xattr { name: name.to_owned(), value: value.to_vec() });
+    /// Adds what was found.
+    fn add(&mut self, what: Found, value: &[u8], keeping: Keeping) -> io::Result<()> {
+        let list = |is_default| keeping.parse_list(is_default, value).ok_or(io::ErrorKind::InvalidData);
+        match (what, &mut self.acls, &mut self.xattrs) {
+            (Found::Access, Some(acls), _) => {
+                acls.access = Some(list(false)?).filter(|acl| !acl.is_mode_only());
+            }
+            (Found::Default, Some(acls), _) => acls.default = Some(list(true)?),
+            (Found::Attribute(name), _, Some(xattrs)) => xattrs.push(Xattr { name, value: value.to_vec() }),
+            _ => {}
         }
         Ok(())
-    }
-}
-
-impl Acls {
-    /// The list that an attribute of this name is.
-    fn slot(&mut self, name: &CStr) -> Option<&mut Option<Acl>> {
-        match () {
-            () if name == ACCESS => Some(&mut self.access),
-            () if name == DEFAULT => Some(&mut self.default),
-            () => None,
-        }
     }
 }
 
@@ -274,15 +367,16 @@ impl Acls {
 pub(crate) struct Reconciling<'a> {
     place: &'a Place<'a>,
     wanted: &'a Extended,
+    keeping: Keeping,
     have: Extended,
     withheld: Withheld,
 }
 
 impl<'a> Reconciling<'a> {
     /// Reads what is there.
-    pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended) -> io::Result<Self> {
-        let have = read(place, wanted.scope())?;
-        Ok(Self { place, wanted, have, withheld: Withheld::default() })
+    pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended, keeping: Keeping) -> io::Result<Self> {
+        let have = read(place, wanted.scope(), keeping)?;
+        Ok(Self { place, wanted, keeping, have, withheld: Withheld::default() })
     }
 
     /// True when some attribute has to be set or removed.
@@ -297,13 +391,13 @@ impl<'a> Reconciling<'a> {
         };
         for old in &have {
             if !wanted.iter().any(|new| new.name == old.name) {
-                let removed = self.place.remove(&old.name);
+                let removed = self.place.remove(&self.keeping.name_of(&old.name));
                 self.note(removed)?;
             }
         }
         for new in wanted {
             if !have.contains(new) {
-                let set = self.place.set(&new.name, &new.value);
+                let set = self.place.set(&self.keeping.name_of(&new.name), &new.value);
                 self.note(set)?;
             }
         }
@@ -316,14 +410,14 @@ impl<'a> Reconciling<'a> {
         let (Some(wanted), Some(have)) = (&self.wanted.acls, &self.have.acls) else { return Ok(false) };
         let access = wanted.access.as_ref().map(|acl| acl.with_mode(mode));
         let mut sets_mode = false;
-        let lists =
-            [(ACCESS, access.as_ref(), &have.access), (DEFAULT, wanted.default.as_ref(), &have.default)];
+        let lists = [(false, access.as_ref(), &have.access), (true, wanted.default.as_ref(), &have.default)];
         let mut results = Vec::new();
-        for (name, new, old) in lists {
+        for (is_default, new, old) in lists {
             if let Some(new) = new
                 && Some(new) != old.as_ref()
             {
-                let set = self.place.set(name, &new.to_kernel());
+                let (name, form) = self.keeping.list(is_default, new);
+                let set = self.place.set(name, &form);
                 sets_mode |= name == ACCESS && set.is_ok();
                 results.push(set);
             }
@@ -335,10 +429,10 @@ impl<'a> Reconciling<'a> {
     /// Removes the lists that should not be there; tells whether anything was withheld.
     pub(crate) fn finish(mut self) -> io::Result<Withheld> {
         if let (Some(wanted), Some(have)) = (&self.wanted.acls, self.have.acls.take()) {
-            let lists = [(ACCESS, &wanted.access, have.access), (DEFAULT, &wanted.default, have.default)];
-            for (name, new, old) in lists {
+            let lists = [(false, &wanted.access, have.access), (true, &wanted.default, have.default)];
+            for (is_default, new, old) in lists {
                 if new.is_none() && old.is_some() {
-                    let removed = self.place.remove(name);
+                    let removed = self.place.remove(self.keeping.list_name(is_default));
                     self.note(removed)?;
                 }
             }
@@ -366,8 +460,13 @@ fn is_copied(name: &[u8]) -> bool {
     Privileges::current().is_root() && !name.starts_with(b"system.")
 }
 
+/// Names of name spaces in which only root may set attributes.
+fn is_roots(name: &[u8]) -> bool {
+    name.starts_with(b"security.") || name.starts_with(b"trusted.")
+}
+
 /// Leads to the inode behind a descriptor of this process.
-fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
+pub(crate) fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
@@ -385,10 +484,14 @@ thread_local! {
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
+/// What `--fake-super` puts before the names of what it keeps.
+const KEPT: &[u8] = b"user.rsync.";
+const KEPT_ACCESS: &CStr = c"user.rsync.%aacl";
+const KEPT_DEFAULT: &CStr = c"user.rsync.%dacl";
 
 /// What a target says that cannot hold an attribute, or does not let this process set it. ext4 says that
 /// the disk is full when an entry's attributes do not fit in its block.
-const WITHHELD: &[Errno] = &[
+pub(crate) const WITHHELD: &[Errno] = &[
     Errno::OPNOTSUPP,
     Errno::PERM,
     Errno::ACCESS,
@@ -434,5 +537,27 @@ mod tests {
             assert!(!is_copied(name));
         }
         assert_eq!(is_copied(b"security.capability"), Privileges::current().is_root());
+    }
+
+    #[test]
+    fn fake_super_keeps_what_is_roots_under_a_users_names() {
+        let keeping = Keeping::FakeSuper { mode: 0o640 };
+        for (name, kept) in [
+            (c"user.a", c"user.a"),
+            (c"security.capability", c"user.rsync.security.capability"),
+            (c"trusted.x", c"user.rsync.trusted.x"),
+        ] {
+            assert_eq!(&*keeping.name_of(name), kept);
+            assert_eq!(keeping.find(kept), Some(Found::Attribute(name.to_owned())));
+            assert!(Xattr::is_settable(name, true));
+        }
+        for hidden in
+            [c"user.rsync.%stat", c"user.rsync.plain", c"security.selinux", c"system.posix_acl_access"]
+        {
+            assert_eq!(keeping.find(hidden), None, "{hidden:?}");
+        }
+        for own in [c"user.rsync.%stat", c"user.rsync.plain", c"system.x", c"plain"] {
+            assert!(!Xattr::is_settable(own, true), "{own:?}");
+        }
     }
 }

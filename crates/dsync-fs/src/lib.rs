@@ -25,6 +25,7 @@ pub mod component;
 pub mod dir;
 pub mod extended;
 pub mod extents;
+pub mod fake_super;
 pub mod filter;
 pub mod ids;
 pub mod kept;
@@ -51,6 +52,7 @@ pub use crate::{
     dir::{Dir, DirLock, Listing, Special, cannot_link},
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},
+    fake_super::{Origin, is_damaged},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,
     kept::{KeptNames, Notes, is_kept_name},

@@ -3,6 +3,8 @@
 
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
+use crate::fake_super::Origin;
+
 /// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -35,6 +37,18 @@ impl Kind {
             FileType::BlockDevice => Self::BlockDevice,
             FileType::Unknown => return None,
         })
+    }
+
+    pub(crate) fn file_type(self) -> FileType {
+        match self {
+            Self::File => FileType::RegularFile,
+            Self::Dir => FileType::Directory,
+            Self::Symlink => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::CharDevice => FileType::CharacterDevice,
+            Self::BlockDevice => FileType::BlockDevice,
+        }
     }
 }
 
@@ -91,6 +105,8 @@ pub struct Metadata {
     pub rdev: DeviceNumber,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
+    /// Where its type, permission bits, owner, group and device number are from.
+    pub origin: Origin,
 }
 
 impl Metadata {
@@ -113,6 +129,7 @@ impl Metadata {
             nlink: stat.stx_nlink,
             rdev: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
             blocks: stat.stx_blocks,
+            origin: Origin::Inode,
         })
     }
 

@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    attributes::{self, Handle, Wanted},
+    attributes::{Handle, Wanted},
     backup::BackupPlace,
     blank,
     commit::{CommitError, Durability},
@@ -298,7 +298,7 @@ impl StagedFile {
         // In place the time is set last, when the data is on the disk.
         let late = temp.is_none();
         let at_once = Wanted { mtime: wanted.mtime.filter(|_| !late), ..wanted.clone() };
-        let withheld = attributes::apply(fd.as_fd(), Handle::Open, &now, &at_once)?;
+        let withheld = dir.apply(fd.as_fd(), Handle::Open, &now, &at_once)?;
         if durability == Durability::File {
             retry(|| fdatasync(&fd))?;
         }

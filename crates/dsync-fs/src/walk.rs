@@ -52,6 +52,8 @@ pub struct WalkOptions {
     pub readers: usize,
     /// Read files without changing when they were last read, where that is allowed.
     pub open_noatime: bool,
+    /// Take what `user.rsync.*` says of entries for what they are: see [`crate::fake_super`].
+    pub fake_super: bool,
 }
 
 /// The number of [`readers`](WalkOptions::readers) that a machine has a use for: one for each processor, so
@@ -186,10 +188,10 @@ impl Walk {
                 OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
             let opened = match form {
                 OperandForm::Contents(path) => {
-                    opening.contents(&path, options.recursive).map_err(|error| (None, error))
+                    opening.contents(&path, &options).map_err(|error| (None, error))
                 }
                 OperandForm::Entry { parent, name } => {
-                    opening.entry(&parent, name.clone(), &options.filter).map_err(|error| {
+                    opening.entry(&parent, name.clone(), &options).map_err(|error| {
                         let missing = opening.parents.contains_key(&parent) && is_missing(&error);
                         (missing.then_some(name), error)
                     })
@@ -300,28 +302,28 @@ struct Named {
 }
 
 impl Opening {
-    fn contents(&mut self, path: &Path, recursive: bool) -> io::Result<()> {
-        let base = Arc::new(Dir::open_operand(path)?);
+    fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
+        let base = Arc::new(Dir::open_operand(path)?.with_fake_super(options.fake_super));
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
-        if recursive {
+        if options.recursive {
             let layer = self.layer(base, metadata.dev);
             self.contents.push(layer);
         }
         Ok(())
     }
 
-    fn entry(&mut self, parent: &Path, name: Component, filter: &FilterSet) -> io::Result<()> {
+    fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> io::Result<()> {
         let base = match self.parents.get(parent) {
             Some(base) => Arc::clone(base),
             None => {
-                let base = Arc::new(Dir::open_operand(parent)?);
+                let base = Arc::new(Dir::open_operand(parent)?.with_fake_super(options.fake_super));
                 self.parents.insert(parent.to_path_buf(), Arc::clone(&base));
                 base
             }
         };
         let metadata = base.stat(&name)?;
-        if filter.excludes(name.as_bytes(), metadata.kind == Kind::Dir) {
+        if options.filter.excludes(name.as_bytes(), metadata.kind == Kind::Dir) {
             return Ok(());
         }
         let layer = self.layer(base, metadata.dev);

@@ -444,6 +444,8 @@ pub enum Cause {
     FirstNameFailed,
     /// Source and destination are the same file.
     SameFile,
+    /// What `--fake-super` kept of it cannot be read.
+    FakeSuperDamaged,
 }
 
 /// A request for a delta.

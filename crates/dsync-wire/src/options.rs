@@ -107,6 +107,8 @@ pub struct SyncOptions {
     /// Read files of the source without changing when they were last read, where that is allowed
     /// (`--open-noatime`).
     pub open_noatime: bool,
+    /// Who keeps what only root may set in `user.rsync.*` (`--fake-super`).
+    pub fake_super: FakeSuper,
     /// Which unfinished files outlive the run.
     pub keep_partial: KeepPartial,
     /// When is data on the disk.
@@ -155,6 +157,17 @@ impl SyncOptions {
         // Further names are made at the end.
         deletes_first || self.remove_source_files && self.hard_links
     }
+}
+
+/// Which ends take owners, permission bits, types, access control lists and root's extended attributes from
+/// `user.rsync.*` attributes and keep them there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FakeSuper {
+    /// The source reads them there.
+    pub source: bool,
+    /// The destination reads and keeps them there.
+    pub destination: bool,
 }
 
 /// When the destination makes data durable.

@@ -46,7 +46,7 @@ pub(crate) struct Attributes {
     /// the user is a member of can be set.
     #[arg(short = 'g', long)]
     pub(crate) group: bool,
-    /// Make owners equal (needs root at the destination)
+    /// Make owners equal (needs root or --fake-super at the destination)
     ///
     /// By name, by number where the destination does not know the name.
     #[arg(short = 'o', long)]
@@ -93,10 +93,20 @@ pub(crate) struct Attributes {
     /// attributes the destination cannot hold are copied without them, counted, and the exit code is 23.
     #[arg(short = 'X', long)]
     pub(crate) xattrs: bool,
+    /// Keep owners, special permissions, devices and the like in extended attributes
+    ///
+    /// So nobody has to be root to back them up: in user.rsync.%stat and its neighbours, as rsync keeps them, whose trees of
+    /// this kind are read and made. Devices, fifos, sockets and symbolic links become files; with -A and -X also access
+    /// control lists and root's attributes are kept so. It counts for the local end of a run, and for both ends
+    /// of a local one; -M--fake-super is for the remote end, or only the destination of a local run, and --fake-super
+    /// -M--super for only the source of one. What a target cannot hold is counted, and the exit code is 23; links
+    /// and devices are then not made.
+    #[arg(long)]
+    pub(crate) fake_super: bool,
     /// Same as --devices --specials
     #[arg(short = 'D')]
     pub(crate) devices_specials: bool,
-    /// Copy character and block devices (needs root at the destination)
+    /// Copy character and block devices (needs root or --fake-super at the destination)
     #[arg(long)]
     pub(crate) devices: bool,
     /// Copy fifos and sockets
@@ -142,6 +152,7 @@ impl Group for Attributes {
             ("hard_links", &mut self.hard_links),
             ("acls", &mut self.acls),
             ("xattrs", &mut self.xattrs),
+            ("fake_super", &mut self.fake_super),
             ("devices_specials", &mut self.devices_specials),
             ("devices", &mut self.devices),
             ("specials", &mut self.specials),

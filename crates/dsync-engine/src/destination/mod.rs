@@ -223,8 +223,8 @@ impl<'a> Site<'a> {
             account: Account::new(audience, options.events),
             homes: Homes::new(&options.writing),
             policy: Policy {
+                privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,
-                privileged: Privileges::current().is_root(),
                 umask: dsync_fs::sys::file_creation_mask(),
             },
             durability,

@@ -23,6 +23,8 @@ pub(super) struct Owners {
     learned: usize,
     acls: bool,
     xattrs: bool,
+    /// Nothing is only root's.
+    fake_super: bool,
     /// The last set that was translated: neighbours often have the same.
     last: Option<(Arc<message::Extended>, Arc<Extended>)>,
 }
@@ -41,6 +43,7 @@ impl Owners {
             learned: 0,
             acls: options.acls,
             xattrs: options.xattrs,
+            fake_super: options.fake_super.destination,
             last: None,
         })
     }
@@ -69,8 +72,8 @@ impl Owners {
         let (uid, gid) = (self.users.of(attributes.uid), self.groups.of(attributes.gid));
         let privileges = Privileges::current();
         Mapped {
-            uid: (self.preserves_owner && privileges.is_root()).then_some(uid),
-            gid: (self.preserves_group && privileges.may_set_group(gid)).then_some(gid),
+            uid: (self.preserves_owner && (self.fake_super || privileges.is_root())).then_some(uid),
+            gid: (self.preserves_group && (self.fake_super || privileges.may_set_group(gid))).then_some(gid),
             extended: attributes.extended.as_ref().map(|extended| self.extended(extended)),
         }
     }
@@ -84,7 +87,9 @@ impl Owners {
         let acl = |acl: &Option<message::Acl>| acl.as_ref().map(|acl| self.acl(acl));
         let translated = Arc::new(Extended {
             acls: self.acls.then(|| Acls { access: acl(&wire.access), default: acl(&wire.default) }),
-            xattrs: self.xattrs.then(|| wire.xattrs.iter().filter_map(xattr).collect()),
+            xattrs: self
+                .xattrs
+                .then(|| wire.xattrs.iter().filter_map(|wire| xattr(wire, self.fake_super)).collect()),
         });
         self.last = Some((Arc::clone(wire), Arc::clone(&translated)));
         translated
@@ -195,9 +200,9 @@ impl Ids {
 }
 
 /// An attribute that this process may set.
-fn xattr(wire: &message::Xattr) -> Option<Xattr> {
+fn xattr(wire: &message::Xattr, fake_super: bool) -> Option<Xattr> {
     let name = CString::new(wire.name.as_slice()).ok()?;
-    Xattr::is_settable(&name).then(|| Xattr { name, value: wire.value.clone() })
+    Xattr::is_settable(&name, fake_super).then(|| Xattr { name, value: wire.value.clone() })
 }
 
 fn lossy(bytes: &[u8]) -> String {

@@ -55,7 +55,7 @@ impl Target {
                     guard::refuse_precious(operand, &root)?;
                 }
                 let root = if options.keep_dirlinks { root.through_own_links() } else { root };
-                return Ok(Self::with_root(operand, root, None, false));
+                return Ok(Self::with_root(operand, root, None, options));
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
@@ -95,7 +95,7 @@ impl Target {
             }
             Err(source) => return Err(SyncError::DestinationUnusable { path: parent.to_owned(), source }),
         };
-        Ok(Self::with_root(parent, root, Some(name), false))
+        Ok(Self::with_root(parent, root, Some(name), options))
     }
 
     /// The operand names a directory that does not exist.
@@ -127,7 +127,7 @@ impl Target {
             return Ok(Self::imagined(path));
         }
         match Dir::create_operand(path, options.mkpath) {
-            Ok(root) => Ok(Self::with_root(path, root, None, true)),
+            Ok(root) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }
@@ -135,8 +135,9 @@ impl Target {
         }
     }
 
-    fn with_root(path: &Path, root: Dir, rename: Option<Component>, created: bool) -> Self {
-        Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created, lock: None }
+    fn with_root(path: &Path, root: Dir, rename: Option<Component>, options: &SyncOptions) -> Self {
+        let root = root.with_fake_super(options.fake_super.destination);
+        Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created: false, lock: None }
     }
 }
 

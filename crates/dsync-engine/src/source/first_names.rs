@@ -53,6 +53,7 @@ mod tests {
             nlink,
             rdev,
             blocks: 0,
+            origin: dsync_fs::Origin::Inode,
         }
     }
 

@@ -52,6 +52,9 @@ pub(super) fn cause(error: &io::Error) -> Cause {
     if error.kind() == io::ErrorKind::NotFound {
         return Cause::Vanished;
     }
+    if dsync_fs::is_damaged(error) {
+        return Cause::FakeSuperDamaged;
+    }
     if dsync_fs::dir::is_wrong_type(error) {
         return Cause::TypeChanged;
     }

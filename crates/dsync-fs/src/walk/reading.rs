@@ -6,6 +6,7 @@ use super::{DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
+    fake_super::{self, Origin},
     kept::is_own_name,
     metadata::{Kind, Metadata},
     names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
@@ -226,6 +227,10 @@ impl Reading {
 
     fn take(&mut self, dir: &Dir, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
         if self.excludes(&name, metadata.kind == Kind::Dir) {
+            return None;
+        }
+        if metadata.origin == Origin::Damaged {
+            self.problem(Some(&name), WalkOperation::Stat, fake_super::damaged());
             return None;
         }
         let link_target = match metadata.kind {

@@ -37,6 +37,7 @@ pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
         Cause::TypeChanged => w.byte(7),
         Cause::FirstNameFailed => w.byte(8),
         Cause::SameFile => w.byte(9),
+        Cause::FakeSuperDamaged => w.byte(10),
     }
 }
 
@@ -59,6 +60,7 @@ pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         7 => Cause::TypeChanged,
         8 => Cause::FirstNameFailed,
         9 => Cause::SameFile,
+        10 => Cause::FakeSuperDamaged,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }

@@ -363,7 +363,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 8] = [
+const CAUSES: [(&str, Cause); 9] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -372,6 +372,7 @@ const CAUSES: [(&str, Cause); 8] = [
     ("problem-type-changed", Cause::TypeChanged),
     ("problem-first-name", Cause::FirstNameFailed),
     ("problem-same-file", Cause::SameFile),
+    ("problem-fake-super", Cause::FakeSuperDamaged),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

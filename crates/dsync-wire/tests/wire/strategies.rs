@@ -455,6 +455,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::TypeChanged,
             Cause::FirstNameFailed,
             Cause::SameFile,
+            Cause::FakeSuperDamaged,
         ]),
     ]
 }

@@ -1,0 +1,260 @@
+//! `--fake-super`: owner, permission bits and type of an entry in its extended attribute `user.rsync.%stat`.
+//!
+//! So a user without privileges keeps what only root could set. The text is rsync's, so that each of the two reads what
+//! the other wrote: `MODE MAJOR,MINOR UID:GID`, the mode octal with the bits of the type. The attribute is there only
+//! where the inode says something else. The inode has the permissions less setuid, setgid and sticky bits, and
+//! enough for its owner to go on using it. Links, devices, fifos and sockets are regular files; a link's holds its text.
+//!
+//! Access control lists are in `user.rsync.%aacl` and `%dacl`, attributes of name spaces that are root's in
+//! `user.rsync.NAME`: see [`crate::extended`].
+//!
+//! The law: what is stored was written by anybody who may write the file. What cannot be read is
+//! [`Origin::Damaged`]; a directory stays one, and nothing else becomes one.
+
+use std::{ffi::CStr, io, os::fd::BorrowedFd};
+
+use rustix::{fs::FileType, io::Errno};
+
+use crate::{
+    attributes::{Handle, Wanted, chmod, set_times},
+    extended::{self, Keeping, Place, Reconciling, Withheld},
+    metadata::{DeviceNumber, Kind, Metadata},
+};
+
+/// Where owner, permission bits and type of an entry are from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Origin {
+    /// Its inode.
+    #[default]
+    Inode,
+    /// `user.rsync.%stat`.
+    Stored,
+    /// Its inode, though there is a `user.rsync.%stat`: that cannot be read.
+    Damaged,
+}
+
+/// The error of an entry whose `user.rsync.%stat` cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("its user.rsync.%stat is damaged")]
+struct Damaged;
+
+/// True for the error with which this crate refuses an entry whose `user.rsync.%stat` cannot be read.
+pub fn is_damaged(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Damaged>())
+}
+
+pub(crate) fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, Damaged)
+}
+
+/// What an entry stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stored {
+    kind: Kind,
+    mode: u16,
+    device: DeviceNumber,
+    uid: u32,
+    gid: u32,
+}
+
+impl Stored {
+    /// Reads rsync's text; `None` when it is none.
+    fn parse(value: &[u8]) -> Option<Self> {
+        let mut fields = std::str::from_utf8(value).ok()?.split(' ');
+        let (mode, device, owner) = (fields.next()?, fields.next()?, fields.next()?);
+        let (major, minor) = device.split_once(',')?;
+        let (uid, gid) = owner.split_once(':')?;
+        let mode = number(mode, 8).filter(|_| fields.next().is_none())?;
+        Some(Self {
+            kind: Kind::from_file_type(FileType::from_raw_mode(mode))?,
+            mode: u16::try_from(mode).ok()? & 0o7777,
+            device: DeviceNumber { major: number(major, 10)?, minor: number(minor, 10)? },
+            uid: number(uid, 10).filter(|&uid| uid != NOBODY)?,
+            gid: number(gid, 10).filter(|&gid| gid != NOBODY)?,
+        })
+    }
+
+    fn to_text(self) -> String {
+        let Self { kind, mode, device: DeviceNumber { major, minor }, uid, gid } = self;
+        let mode = kind.file_type().as_raw_mode() | u32::from(mode);
+        format!("{mode:o} {major},{minor} {uid}:{gid}")
+    }
+
+    /// The permission bits of the inode.
+    fn inode_mode(&self) -> u16 {
+        let least = if self.kind == Kind::Dir { 0o700 } else { 0o600 };
+        self.mode & 0o777 | least
+    }
+
+    /// True when the inode says the same.
+    fn is_of(&self, inode: &Metadata) -> bool {
+        let said = (self.kind, self.mode, self.uid, self.gid);
+        said == (inode.kind, self.inode_mode(), inode.uid, inode.gid)
+    }
+}
+
+/// Digits only: no sign, no blank.
+fn number(text: &str, radix: u32) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    u32::from_str_radix(text, radix).ok().filter(|_| digits)
+}
+
+/// True for inodes that can have attributes of a user's.
+fn can_store(inode: Kind) -> bool {
+    matches!(inode, Kind::File | Kind::Dir)
+}
+
+/// Puts what is stored of an entry in the place of what its inode says.
+pub(crate) fn uncover(metadata: &mut Metadata, place: &Place<'_>) -> io::Result<()> {
+    if !can_store(metadata.kind) {
+        return Ok(());
+    }
+    let mut value = [0; MAX_TEXT];
+    let stored = match place.get(STAT, &mut value) {
+        Ok(len) => value.get(..len).and_then(Stored::parse),
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+        Err(Errno::RANGE) => None,
+        Err(error) => return Err(error.into()),
+    };
+    match stored.filter(|stored| (stored.kind == Kind::Dir) == (metadata.kind == Kind::Dir)) {
+        None => metadata.origin = Origin::Damaged,
+        Some(Stored { kind, mode, device, uid, gid }) => {
+            let (rdev, origin) = (device, Origin::Stored);
+            *metadata = Metadata { kind, mode, rdev, uid, gid, origin, ..*metadata };
+        }
+    }
+    Ok(())
+}
+
+/// Stores what `wanted` asks of the entry behind `fd`, whose inode says `inode`. With `node` the entry stands for
+/// that from now on.
+///
+/// # Errors
+/// What the system says, also where the filesystem cannot store the type of an entry; anything else that it cannot
+/// store is told.
+pub(crate) fn apply(
+    fd: BorrowedFd<'_>,
+    handle: Handle,
+    inode: &Metadata,
+    node: Option<(Kind, DeviceNumber)>,
+    wanted: &Wanted,
+) -> io::Result<Withheld> {
+    let place = Place::of(fd, handle);
+    let mut now = *inode;
+    uncover(&mut now, &place)?;
+    let (kind, device) = node.unwrap_or((now.kind, now.rdev));
+    let mode = if kind == Kind::Symlink { 0o777 } else { wanted.mode.unwrap_or(now.mode) };
+    let (uid, gid) = (wanted.uid.unwrap_or(now.uid), wanted.gid.unwrap_or(now.gid));
+    let stored = Stored { kind, mode, device, uid, gid };
+    if stored.inode_mode() != inode.mode {
+        chmod(fd, handle, stored.inode_mode())?;
+    }
+    let mut withheld = match &wanted.extended {
+        None => Withheld::default(),
+        Some(extended) => {
+            let mut changes = Reconciling::begin(&place, extended, Keeping::FakeSuper { mode })?;
+            changes.xattrs()?;
+            changes.set_acls(mode)?;
+            changes.finish()?
+        }
+    };
+    withheld.0 |= store(&place, inode, &now, &stored)?.0;
+    set_times(fd, handle, wanted)?;
+    Ok(withheld)
+}
+
+/// Writes or removes the attribute, where it is not as it should be already.
+fn store(place: &Place<'_>, inode: &Metadata, now: &Metadata, stored: &Stored) -> io::Result<Withheld> {
+    let result = if stored.is_of(inode) {
+        if now.origin == Origin::Inode { Ok(()) } else { place.remove(STAT) }
+    } else {
+        let is = Stored { kind: now.kind, mode: now.mode, device: now.rdev, uid: now.uid, gid: now.gid };
+        let same = now.origin == Origin::Stored && is == *stored;
+        if same { Ok(()) } else { place.set(STAT, stored.to_text().as_bytes()) }
+    };
+    match result {
+        // Without its type an entry would be another one.
+        Err(error) if stored.kind == inode.kind && extended::WITHHELD.contains(&error) => Ok(Withheld(true)),
+        result => Ok(result.map(|()| Withheld::default())?),
+    }
+}
+
+const STAT: &CStr = c"user.rsync.%stat";
+/// Longer than the longest text: seven digits of mode, four numbers of ten digits, four characters between.
+const MAX_TEXT: usize = 64;
+/// To the kernel no number at all.
+const NOBODY: u32 = u32::MAX;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn text_of_rsync_is_read_and_written() {
+        for text in [
+            "100644 0,0 0:0",
+            "104750 0,0 1234:2345",
+            "20644 5,7 0:0",
+            "60644 8,300 0:0",
+            "10644 0,0 0:0",
+            "140755 0,0 0:0",
+            "120777 0,0 77:88",
+            "41777 0,0 5:6",
+            "100000 0,0 4294967294:1",
+        ] {
+            assert_eq!(Stored::parse(text.as_bytes()).unwrap().to_text(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_such_text_is_damaged() {
+        for text in [
+            "",
+            "100644",
+            "100644 0,0",
+            "100644 0,0 1:2 extra",
+            "100644 0,0 1:2\n",
+            "100644  0,0 1:2",
+            "777777777777 0,0 0:0",
+            "300644 0,0 0:0",
+            "-1 0,0 0:0",
+            "+100644 0,0 0:0",
+            "644 0,0 0:0",
+            "170644 0,0 1:1",
+            "100648 0,0 1:1",
+            "100644 0,0 -1:-1",
+            "100644 0,0 4294967295:1",
+            "100644 0,0 4294967296:1",
+            "100644 0 1:1",
+            "100644 0,0 1",
+        ] {
+            assert_eq!(Stored::parse(text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(Stored::parse(&[0xff; 5]), None);
+    }
+
+    #[test]
+    fn longest_text_has_room() {
+        let max = DeviceNumber { major: u32::MAX, minor: u32::MAX };
+        let stored = Stored { kind: Kind::Socket, mode: 0o7777, device: max, uid: NOBODY, gid: NOBODY };
+        assert!(stored.to_text().len() <= MAX_TEXT);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        /// Law: no value panics, and what is read is written as it was but for leading zeros.
+        #[test]
+        fn any_value_is_read_or_refused(value in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..80),
+            "[0-7]{1,7} [0-9]{1,11},[0-9]{1,11} [0-9]{1,11}:[0-9]{1,11}".prop_map(String::into_bytes),
+        ]) {
+            if let Some(stored) = Stored::parse(&value) {
+                prop_assert_eq!(Stored::parse(stored.to_text().as_bytes()), Some(stored));
+            }
+        }
+    }
+}
