@@ -141,7 +141,7 @@ impl Content {
                 continue;
             }
             let len = usize::try_from((self.len - at).min(piece as u64)).expect("a small length");
-            let mut bytes = noise(self.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15), len);
+            let mut bytes = noise(mixed(self.seed.wrapping_add(mixed(index as u64 + 1))), len);
             if self.style == Style::Text {
                 bytes.iter_mut().for_each(|byte| *byte = b"etaoin shrdlu\n  "[usize::from(*byte & 15)]);
             }
@@ -454,12 +454,18 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bytes.extend_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+        bytes.extend_from_slice(&mixed(state).to_le_bytes());
     }
     bytes.truncate(len);
     bytes
+}
+
+/// A number that tells nothing of the ones for numbers close to this one. Where the seeds of two pieces are a few steps
+/// of [`noise`] apart, one has the other's bytes a few places later: a delta finds them there.
+fn mixed(number: u64) -> u64 {
+    let mut mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// Sets a modification time, of a link itself when it is one.
