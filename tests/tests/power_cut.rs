@@ -269,6 +269,13 @@ fn update_by_way_of_another_directory_is_cut() {
 }
 
 #[test]
+fn update_with_names_at_the_end_is_cut() {
+    needs_dsync!();
+    sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--delay-updates"], 1);
+    sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--delay-updates", "--durability=file"], 0);
+}
+
+#[test]
 fn update_after_deletions_is_cut() {
     needs_dsync!();
     sweep(Format::Ext4, &old_tree(), &["-a", "--delete-before"], 3);

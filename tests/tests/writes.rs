@@ -131,6 +131,28 @@ fn files_that_were_written_elsewhere_are_those_of_rsync() {
 }
 
 #[test]
+fn files_that_get_their_names_at_the_end_are_those_of_rsync() {
+    for options in [
+        &["--delay-updates"][..],
+        &["--delay-updates", "--delete", "--force"],
+        &["--delay-updates", "-b", "--suffix=.old"],
+        &["--delay-updates", "--backup-dir=../kept", "--delete-before"],
+        &["--delay-updates", "--partial-dir=parts", "--delete-during"],
+        &["--delay-updates", "--remove-source-files"],
+        &["--delay-updates", "-T", "/dev/shm"],
+        &["--delay-updates", "--existing"],
+    ] {
+        as_rsync(plant_replacements, options);
+    }
+    for option in ["link", "copy", "compare"] {
+        let options = [format!("--{option}-dest=../first"), format!("--{option}-dest=../second")];
+        let options: Vec<&str> = options.iter().map(String::as_str).chain(["--delay-updates"]).collect();
+        let scratch = as_rsync(plant_alternates, &options);
+        assert_same(&scratch.at("theirs/dst"), &scratch.at("ours/dst"), Scope::full());
+    }
+}
+
+#[test]
 fn removed_entries_are_kept_beside_the_others() {
     // rsync lists as well what it then does not remove, so only what is left is compared.
     let scratch = Scratch::new();
@@ -290,6 +312,7 @@ fn options_that_exclude_each_other_are_refused_as_by_rsync() {
         &["-b", "--suffix="],
         &["--link-dest=../first", "--copy-dest=../first"],
         &["--inplace", "--partial-dir=parts"],
+        &["--inplace", "--delay-updates"],
         &["-T", "none"],
         &["--temp-dir=../src/same"],
     ] {

@@ -321,7 +321,10 @@ fn partial_dir(
         return Err(UsageError::Conflict { one: "--inplace", other: "--partial-dir" });
     }
     // As rsync's: what is in the environment says where, not whether.
-    let wished = || environment("RSYNC_PARTIAL_DIR").filter(|_| writing.partial && !writing.inplace);
+    let wished = || {
+        environment("RSYNC_PARTIAL_DIR")
+            .filter(|_| writing.partial && !writing.inplace && !writing.delay_updates)
+    };
     let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
     let dir = dir.as_bytes();
     if dir.starts_with(b"/") {
@@ -362,12 +365,24 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     if writing.inplace && alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link) {
         return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
     }
-    let Writing { inplace, preallocate, sparse, .. } = *writing;
+    if writing.inplace && writing.delay_updates {
+        return Err(UsageError::Conflict { one: "--inplace", other: "--delay-updates" });
+    }
+    let Writing { inplace, delay_updates, preallocate, sparse, .. } = *writing;
     let temp_dir = writing.temp_dir.as_ref().map(bytes);
     if temp_dir.as_ref().is_some_and(Vec::is_empty) {
         return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
     }
-    Ok(WritePolicy { inplace, preallocate, sparse, temp_dir, partial_dir: None, backup, alternates })
+    Ok(WritePolicy {
+        inplace,
+        delay_updates,
+        preallocate,
+        sparse,
+        temp_dir,
+        partial_dir: None,
+        backup,
+        alternates,
+    })
 }
 
 fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {

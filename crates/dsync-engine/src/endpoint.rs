@@ -484,6 +484,9 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     if options.writing.inplace && options.writing.partial_dir.is_some() {
         return invalid("partial_dir", "has no use where files are written in place");
     }
+    if options.writing.inplace && options.writing.delay_updates {
+        return invalid("delay_updates", "does not work where files are written in place");
+    }
     match options.compression {
         Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {
             invalid("compression", "the zstd level must be from 1 to 19")

@@ -349,6 +349,31 @@ impl PreparedFile {
         self.withheld
     }
 
+    /// Leaves the file under its temporary name, for [`waiting`](Self::waiting) or for the next run to remove; tells the
+    /// name, and the state that its target must have. `None` for a file written in place, which is dropped.
+    pub fn wait(self) -> Option<(Component, Option<Stamp>)> {
+        match self.last_step {
+            LastStep::Rename(mut temp) => {
+                temp.disarm();
+                Some((temp.name.clone(), self.basis))
+            }
+            LastStep::Retag(_) => None,
+        }
+    }
+
+    /// Takes up a file that waits in `dir` under the name `temp`: dropped, it vanishes again.
+    pub fn waiting(dir: &Arc<Dir>, temp: Component, target: Component) -> Self {
+        Self {
+            dir: Arc::clone(dir),
+            target,
+            last_step: LastStep::Rename(TempName::new(dir, temp)),
+            basis: None,
+            backup: None,
+            displaces: false,
+            withheld: Withheld::default(),
+        }
+    }
+
     /// Renames the file over its target. Makes nothing durable: see
     /// [`CommitGroup`](crate::CommitGroup).
     ///

@@ -154,8 +154,9 @@ impl SyncOptions {
     /// then keeps what it listed to the end of the run.
     pub fn needs_whole_listing(&self) -> bool {
         let deletes_first = self.delete && self.delete_timing == DeleteTiming::Before;
-        // Further names are made at the end.
-        deletes_first || self.remove_source_files && self.hard_links
+        // Further names are made at the end, and so are late ones.
+        let late = self.hard_links || self.writing.delay_updates;
+        deletes_first || self.remove_source_files && late
     }
 }
 
@@ -222,6 +223,8 @@ pub enum DeleteTiming {
 pub struct WritePolicy {
     /// Write into the old file itself instead of beside it (`--inplace`).
     pub inplace: bool,
+    /// Give new content its name when all of it has arrived (`--delay-updates`); not with `inplace`.
+    pub delay_updates: bool,
     /// Reserve the space of a new file before it is written (`--preallocate`).
     pub preallocate: bool,
     /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source

@@ -116,7 +116,6 @@ static TABLE: &[Foreign] = &[
     option("cvs-exclude").letter('C').advice("use --exclude-from"),
     option("daemon").advice(NO_DAEMON),
     option("debug").advice("set DSYNC_LOG=debug in the environment instead"),
-    option("delay-updates").negatable(),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dirs").letter('d').negatable().advice("use -r, with --exclude='/*/*' for the top level only"),
     option("dparam").advice(NO_DAEMON),

@@ -32,6 +32,15 @@ pub(crate) struct Writing {
     /// partly new until the next run; readers see it change. Not with --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
+    /// Give new content its name when all of it has arrived
+    ///
+    /// Files, links and special files wait beside their targets under temporary names (.dsync-tmp-*); in the end all of
+    /// them are written to the disk, then get their names in one go, before hard links and deletions. So the disk must
+    /// have room for all that is new besides all that is old. Directories, attributes of what is otherwise unchanged, and
+    /// what takes a file's place as a directory are there at once. A run that ends early removes what waits. Not with
+    /// --inplace.
+    #[arg(long)]
+    pub(crate) delay_updates: bool,
     /// Make holes of zeros that fill blocks, wherever they are in new content
     ///
     /// Without it a file has holes where the source's has them, and only there. With --inplace the space of the old file
@@ -132,6 +141,7 @@ impl Group for Writing {
             ("partial", &mut self.partial),
             ("keep_dirlinks", &mut self.keep_dirlinks),
             ("inplace", &mut self.inplace),
+            ("delay_updates", &mut self.delay_updates),
             ("preallocate", &mut self.preallocate),
             ("sparse", &mut self.sparse),
             ("backup", &mut self.backup),

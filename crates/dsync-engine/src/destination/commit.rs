@@ -11,7 +11,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, select};
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, RelPath, StagedFile};
 use dsync_wire::{
     link::LinkError,
     message::{Cause, Landed, Operation, Timestamp},
@@ -79,6 +79,7 @@ fn prepare(
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     let backup = match file.directory.dir.as_ref().filter(|_| file.circumstances.replaces) {
+        Some(_) if site.delayed.get().is_some() => Ok(None),
         Some(dir) => site.backup_of(dir, &file.directory.path, &file.name),
         None => Ok(None),
     };
@@ -92,6 +93,10 @@ fn prepare(
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             file.arrived(site);
+            if let Some(delayed) = site.delayed.get() {
+                delayed.note_file(site, file, prepared)?;
+                return file.finished(site).map(|()| None);
+            }
             Ok(Some(Commit::File(prepared, Arc::clone(file))))
         }
         Err(error) => file.broke(site, Operation::SetAttributes, error).map(|()| None),
@@ -183,7 +188,14 @@ fn flush(
 /// Records a file that did not get its name.
 fn failed(site: &Site<'_>, file: &Pending, error: CommitError) -> Result<(), SyncError> {
     let path = file.directory.path.join(&file.name);
-    let cause = match error {
+    let cause = commit_cause(site, &path, error)?;
+    file.lost(site);
+    site.problem(Operation::Commit, &path, cause)
+}
+
+/// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.
+pub(super) fn commit_cause(site: &Site<'_>, path: &RelPath, error: CommitError) -> Result<Cause, SyncError> {
+    Ok(match error {
         CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
         CommitError::BasisChanged => Cause::Changed,
         CommitError::Sync { source } => {
@@ -191,7 +203,7 @@ fn failed(site: &Site<'_>, file: &Pending, error: CommitError) -> Result<(), Syn
             let source = io::Error::new(source.kind(), source);
             return Err(SyncError::Filesystem {
                 operation: Operation::Commit,
-                path: site.display_path(&path),
+                path: site.display_path(path),
                 source,
             });
         }
@@ -202,12 +214,10 @@ fn failed(site: &Site<'_>, file: &Pending, error: CommitError) -> Result<(), Syn
             let error = source
                 .raw_os_error()
                 .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
-            site.cause_or_fatal(Operation::Commit, &path, error)?
+            site.cause_or_fatal(Operation::Commit, path, error)?
         }
         _ => Cause::Unrepresentable,
-    };
-    file.lost(site);
-    site.problem(Operation::Commit, &path, cause)
+    })
 }
 
 /// Files that go to the committer together: its waking costs each of them little.

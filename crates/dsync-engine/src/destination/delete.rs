@@ -95,6 +95,11 @@ impl Deletions {
         Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0, compared: 0, protection })
     }
 
+    /// What stays.
+    pub(super) fn protection(&self) -> &Protection {
+        &self.protection
+    }
+
     /// Counts entries of the destination that are compared with the source's.
     pub(super) fn compare(&mut self, entries: usize) {
         self.compared += entries as u64;

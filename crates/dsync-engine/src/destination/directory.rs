@@ -32,6 +32,8 @@ pub(super) struct Directory {
     dirty: AtomicBool,
     /// True when deletions or hard links in it are still to come.
     deferred: AtomicBool,
+    /// True when what has arrived in it gets its name at the end of the run.
+    delayed: AtomicBool,
     /// True when there is a directory of unfinished files in it.
     has_parts: AtomicBool,
 }
@@ -46,6 +48,7 @@ impl Directory {
             pending: AtomicU64::new(1),
             dirty: AtomicBool::new(dirty),
             deferred: AtomicBool::new(false),
+            delayed: AtomicBool::new(false),
             has_parts: AtomicBool::new(false),
         }
     }
@@ -65,6 +68,11 @@ impl Directory {
         self.has_parts.store(true, Ordering::Release);
     }
 
+    /// Something in it waits for its name; then it gets its attributes after that.
+    pub(super) fn delay(&self) {
+        self.delayed.store(true, Ordering::Release);
+    }
+
     fn defer(&self) {
         self.deferred.store(true, Ordering::Release);
     }
@@ -77,6 +85,9 @@ impl Directory {
         site.open_directories.release();
         if self.has_parts.load(Ordering::Acquire) && site.homes.tidy(self) {
             self.touch();
+        }
+        if self.delayed.load(Ordering::Acquire) {
+            return site.delayed.get().map_or(Ok(()), |delayed| delayed.note_directory(self));
         }
         if self.deferred.load(Ordering::Acquire) || !self.dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -103,9 +114,7 @@ impl Deferred {
 
     /// Path and attributes; integers in this machine's byte order, because the record never leaves the process.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let path = self.path.as_bytes();
-        bytes.extend((path.len() as u64).to_ne_bytes());
-        bytes.extend(path);
+        push_counted(bytes, self.path.as_bytes());
         let wanted = self.wanted.clone().unwrap_or_default();
         let mtime = wanted.mtime.map(|time| (time.seconds, time.nanoseconds));
         for field in [wanted.mode.map(u32::from), wanted.uid, wanted.gid, mtime.map(|(_, n)| n)] {
@@ -114,8 +123,7 @@ impl Deferred {
         }
         bytes.extend(mtime.map_or(0, |(seconds, _)| seconds).to_ne_bytes());
         let extended = wanted.extended.map_or_else(Vec::new, |extended| extended.to_bytes());
-        bytes.extend((extended.len() as u64).to_ne_bytes());
-        bytes.extend(extended);
+        push_counted(bytes, &extended);
     }
 
     /// Takes what [`encode`](Self::encode) wrote from the front of `rest`.
@@ -151,7 +159,14 @@ pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*head)
 }
 
-fn take_counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+/// Appends bytes for [`take_counted`].
+pub(super) fn push_counted(bytes: &mut Vec<u8>, counted: &[u8]) {
+    bytes.extend((counted.len() as u64).to_ne_bytes());
+    bytes.extend(counted);
+}
+
+/// Takes bytes from the front of a record, which begins with their number.
+pub(super) fn take_counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(u64::from_ne_bytes(take(rest)?)).ok()?;
     let (counted, tail) = rest.split_at_checked(len)?;
     *rest = tail;

@@ -146,6 +146,16 @@ impl Pending {
         let _ = self.displaced.set(Displaced { protection, now: OnceLock::new() });
     }
 
+    /// True when it may.
+    pub(super) fn displaces(&self) -> bool {
+        self.displaced.get().is_some()
+    }
+
+    /// Its number, where other names will be linked to it.
+    pub(super) fn first_name(&self) -> Option<u64> {
+        self.first_name.get().copied()
+    }
+
     /// Tells a finished file whether it may take a directory's name.
     pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
         if let Some(displaced) = self.displaced.get()

@@ -8,6 +8,7 @@ mod alternate;
 mod backup;
 mod commit;
 mod credit;
+mod delayed;
 mod delete;
 mod directory;
 mod files;
@@ -51,6 +52,7 @@ use self::{
     backup::Backups,
     commit::Commit,
     credit::Credit,
+    delayed::Delayed,
     files::{Files, Pending},
     homes::Homes,
     local::Local,
@@ -78,6 +80,8 @@ pub(super) struct Site<'a> {
     local: Option<Local>,
     /// Present when what is replaced or removed is kept, once the root is open.
     backups: OnceLock<Backups>,
+    /// Present when names are given at the end, once the root is open.
+    delayed: OnceLock<Delayed>,
     /// Where unfinished files are.
     homes: Homes,
     /// Which filesystems share extents.
@@ -176,6 +180,9 @@ pub(crate) fn run(
         if report.is_none() && site.keeps_unfinished() {
             site.files.keep_unfinished();
         }
+        if let Some(delayed) = site.delayed.get().filter(|_| report.is_none()) {
+            delayed.abandon();
+        }
     }
     session.conclude(report)
 }
@@ -232,6 +239,7 @@ impl<'a> Site<'a> {
             commits,
             local,
             backups: OnceLock::new(),
+            delayed: OnceLock::new(),
             sharing: Sharing::default(),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
@@ -328,15 +336,20 @@ impl<'a> Site<'a> {
         self.finish(leftover, group).map_err(|error| self.session.halt.fail(error)).ok()
     }
 
-    /// Everything has its first name: gives further ones, deletes, makes durable, reports.
+    /// Everything has arrived: gives the names that were put off, and further ones, deletes, makes durable, reports.
     fn finish(&self, leftover: Leftover, mut group: CommitGroup<Arc<Pending>>) -> Result<Report, SyncError> {
         let Leftover { target, links, deletions } = leftover;
-        let linked = links.carry_out(self, target.root.as_ref())?;
+        let mut landed = match self.delayed.get() {
+            Some(delayed) => delayed.carry_out(self, deletions.protection(), &mut group)?,
+            None => Vec::new(),
+        };
+        landed.append(&mut links.carry_out(self, target.root.as_ref())?);
         deletions.carry_out(self, target.root.as_ref())?;
+        self.delayed.get().map_or(Ok(()), |delayed| delayed.settle(self))?;
         if !self.policy.options.dry_run {
             self.sync_names(&mut group)?;
         }
-        self.tell_landed(&mut group, &linked)?;
+        self.tell_landed(&mut group, &landed)?;
         if !self.unremoved.drained(&self.session.halt) {
             return Err(SyncError::Link(LinkError::Closed));
         }

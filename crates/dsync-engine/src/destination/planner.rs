@@ -39,6 +39,7 @@ use super::{
     alternate::{Alternate, Alternates},
     backup::Backups,
     credit::{Credit, PartTicket},
+    delayed::Delayed,
     delete::{Deletions, Protection},
     directory::Directory,
     files::Pending,
@@ -236,6 +237,9 @@ impl Planner<'_> {
             self.alternates = Some(Alternates::open(options, root)?);
         }
         self.site.homes.open(root, self.site)?;
+        if policy.delay_updates && !self.site.policy.options.dry_run {
+            let _ = self.site.delayed.set(Delayed::new(root)?);
+        }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
             let _ = self.site.backups.set(Backups::new(root, backup));
         }

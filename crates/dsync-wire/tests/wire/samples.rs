@@ -237,6 +237,7 @@ fn start_source() -> Start {
             events: EventLevel::All,
             writing: WritePolicy {
                 inplace: true,
+                delay_updates: true,
                 preallocate: true,
                 sparse: true,
                 temp_dir: Some(b"../scratch".to_vec()),

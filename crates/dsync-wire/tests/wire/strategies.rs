@@ -299,15 +299,18 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
     let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
     let partial_dir = option::of("/?[.a-z]{3,20}".prop_map(String::into_bytes));
     let homes = (option::of(operand()), partial_dir);
-    (any::<[bool; 3]>(), homes, option::of(backup), option::of(alternates)).prop_map(
-        |([inplace, preallocate, sparse], (temp_dir, partial_dir), backup, alternates)| WritePolicy {
-            inplace,
-            preallocate,
-            sparse,
-            temp_dir,
-            partial_dir,
-            backup,
-            alternates,
+    (any::<[bool; 4]>(), homes, option::of(backup), option::of(alternates)).prop_map(
+        |([inplace, delay_updates, preallocate, sparse], (temp_dir, partial_dir), backup, alternates)| {
+            WritePolicy {
+                inplace,
+                delay_updates,
+                preallocate,
+                sparse,
+                temp_dir,
+                partial_dir,
+                backup,
+                alternates,
+            }
         },
     )
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
-    event::{Action, Changes, Planned},
+    event::{Action, Changes, FileType, Planned},
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
 };
 
@@ -14,6 +14,7 @@ use crate::{
     destination::{
         alternate::{Alternate, Twin},
         credit::PartTicket,
+        delayed::Late,
         delete::{self, Doomed},
         directory::Directory,
         files::{Circumstances, Pending},
@@ -195,7 +196,7 @@ impl Planner<'_> {
                 self.directory(id, place, verdict, old.existing.is_some()).map(|()| Placed::Open)
             }
             EntryKind::File { size, .. } => self.file(id, part, place, verdict, *size, old),
-            kind => self.other(place, kind, verdict, &old),
+            kind => self.other(id, place, kind, verdict, &old),
         }
     }
 
@@ -276,7 +277,7 @@ impl Planner<'_> {
         match verdict.action {
             Action::Retag => return self.retag(place, Kind::File, verdict),
             Action::Create | Action::Update | Action::Reuse => {}
-            Action::Link if self.link(place, old.alternate.as_ref())? => return Ok(Placed::Here),
+            Action::Link if self.link(id, place, old.alternate.as_ref())? => return Ok(self.placed()),
             // Other filesystems, too many links: a copy instead.
             Action::Link => {}
             // Found where it is compared with: the destination needs none of its own.
@@ -343,10 +344,14 @@ impl Planner<'_> {
     }
 
     /// Gives a file of an alternate directory another name here; false when there can be none.
-    fn link(&self, place: &Place<'_>, alternate: Option<&Alternate>) -> Result<bool, SyncError> {
+    fn link(&self, id: EntryId, place: &Place<'_>, alternate: Option<&Alternate>) -> Result<bool, SyncError> {
         let (Some(dir), Some(found)) = (&place.directory.dir, alternate) else { return Ok(true) };
         if self.site.policy.options.dry_run {
             return Ok(true);
+        }
+        if self.site.delayed.get().is_some() {
+            let link = |name: &Component| dir.make_hard_link(name, &found.dir, place.name);
+            return self.make_late(id, place, FileType::File, link).map(|made| made.is_ok());
         }
         let kept = self.site.keep(place.directory, place.name);
         if kept.and_then(|()| dir.make_hard_link(place.name, &found.dir, place.name)).is_err() {
@@ -368,6 +373,7 @@ impl Planner<'_> {
     /// Makes, replaces or retags a link, device, fifo or socket. True when it is there.
     fn other(
         &self,
+        id: EntryId,
         place: &Place<'_>,
         kind: &EntryKind,
         verdict: &Verdict,
@@ -378,29 +384,69 @@ impl Planner<'_> {
         };
         match verdict.action {
             Action::Retag => return self.retag(place, kind_of(kind), verdict),
-            Action::Link if self.link(place, old.alternate.as_ref())? => return Ok(Placed::Here),
+            Action::Link if self.link(id, place, old.alternate.as_ref())? => return Ok(self.placed()),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
             _ => return Ok(old.kept(verdict)),
         }
+        let delayed = self.site.delayed.get().is_some();
         if place.displaced.is_none()
+            && !delayed
             && let Err(error) = self.site.keep(place.directory, place.name)
         {
             self.report(Operation::Commit, place, Err(error))?;
             return Ok(Placed::Failed);
         }
-        let made = match kind {
-            EntryKind::Symlink { target } => self.make(Operation::CreateLink, place, dir, |name| {
-                dir.make_symlink(name, target, &verdict.wanted).map(|withheld| self.site.withheld(withheld))
-            }),
-            other => match special(other) {
-                Some(special) => self.make(Operation::CreateSpecial, place, dir, |name| {
-                    dir.make_special(name, special, &verdict.wanted)
-                        .map(|withheld| self.site.withheld(withheld))
-                }),
-                None => Ok(false),
-            },
+        let operation = match kind {
+            EntryKind::Symlink { .. } => Operation::CreateLink,
+            _ => Operation::CreateSpecial,
         };
-        made.map(|made| if made { Placed::Here } else { Placed::Failed })
+        let make = |name: &Component| match (kind, special(kind)) {
+            (EntryKind::Symlink { target }, _) => dir.make_symlink(name, target, &verdict.wanted),
+            (_, Some(special)) => dir.make_special(name, special, &verdict.wanted),
+            _ => Err(std::io::ErrorKind::Unsupported.into()),
+        };
+        let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
+        let made = match file_type(kind).filter(|_| delayed) {
+            Some(kind) => {
+                let made = self.make_late(id, place, kind, make)?;
+                self.done(operation, place, made)?
+            }
+            None => self.make(operation, place, dir, make)?,
+        };
+        Ok(if made { self.placed() } else { Placed::Failed })
+    }
+
+    /// Where an entry is that was just made.
+    fn placed(&self) -> Placed {
+        if self.site.delayed.get().is_some() { Placed::Open } else { Placed::Here }
+    }
+
+    /// Makes an entry that gets its name at the end of the run.
+    fn make_late(
+        &self,
+        id: EntryId,
+        place: &Place<'_>,
+        kind: FileType,
+        make: impl Fn(&Component) -> std::io::Result<()>,
+    ) -> Result<std::io::Result<()>, SyncError> {
+        let Some(delayed) = self.site.delayed.get() else { return Ok(Ok(())) };
+        let temp = match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
+            Ok(temp) => temp,
+            Err(error) => return Ok(Err(error)),
+        };
+        let late = Late {
+            directory: place.directory.path.clone(),
+            name: place.name.clone(),
+            temp,
+            entry: id,
+            action: Action::Update,
+            kind,
+            size: 0,
+            displaces: place.displaced == Some(Kind::Dir),
+            first_name: place.first_name,
+            basis: None,
+        };
+        delayed.note(self.site, place.directory, &late).map(Ok)
     }
 
     fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<Placed, SyncError> {

@@ -1,0 +1,361 @@
+//! `--delay-updates`: what has arrived waits under a temporary name beside its target until everything has.
+//!
+//! The names are noted, out of memory, and no directory is held open for them. At the end one sync writes all content
+//! to the disk; then all of it gets its names in one go, before hard links and deletions, and the directories get their
+//! attributes last. The law: no name shows new content before all content is on the disk. A run that ends early removes
+//! what waits; what a killed one leaves is removed by the next like every temporary.
+//!
+//! Directories are made and attributes set as always, and so is what takes another type's place in a directory's favour.
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use dsync_fs::{
+    CommitGroup, Component, Dir, Kind, PreparedFile, RelPath, SealedSpool, Spool, SpoolError, Stamp,
+    Timestamp,
+};
+use dsync_wire::{
+    event::{Action, FileType},
+    message::{Cause, EntryId, Landed, Operation},
+};
+
+use super::{
+    Site,
+    commit::commit_cause,
+    delete::{self, Doomed, KINDS, Protection},
+    directory::{Deferred, Directory, push_counted, push_name, settle, take, take_counted, take_name},
+    files::Pending,
+};
+use crate::{SyncError, halt::lock, plan::file_type_of};
+
+/// What waits for its name.
+pub(super) struct Delayed {
+    root: Arc<Dir>,
+    waiting: Mutex<Waiting>,
+}
+
+struct Waiting {
+    entries: Spool,
+    /// Directories that get their attributes afterwards.
+    directories: Spool,
+}
+
+/// An entry that is complete but for its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Late {
+    /// The directory's path from the destination's root.
+    pub(super) directory: RelPath,
+    pub(super) name: Component,
+    /// The name that it has until then.
+    pub(super) temp: Component,
+    pub(super) entry: EntryId,
+    pub(super) action: Action,
+    pub(super) kind: FileType,
+    /// Size as listed.
+    pub(super) size: u64,
+    /// A directory gives way to it.
+    pub(super) displaces: bool,
+    /// Its number as the first of several names.
+    pub(super) first_name: Option<u64>,
+    /// The old file that it was made from.
+    pub(super) basis: Option<Stamp>,
+}
+
+impl Delayed {
+    pub(super) fn new(root: &Arc<Dir>) -> Result<Self, SyncError> {
+        let spool = || Spool::new(Some(root)).map_err(spool_error);
+        let waiting = Waiting { entries: spool()?, directories: spool()? };
+        Ok(Self { root: Arc::clone(root), waiting: Mutex::new(waiting) })
+    }
+
+    /// Has an entry wait that is in its directory under a temporary name.
+    pub(super) fn note(&self, site: &Site<'_>, directory: &Directory, late: &Late) -> Result<(), SyncError> {
+        directory.delay();
+        if let Some(dir) = &directory.dir {
+            site.touched(dir);
+        }
+        lock(&self.waiting).entries.push(&late.encode()).map(|_| ()).map_err(spool_error)
+    }
+
+    /// Has a finished file wait.
+    pub(super) fn note_file(
+        &self,
+        site: &Site<'_>,
+        file: &Pending,
+        prepared: PreparedFile,
+    ) -> Result<(), SyncError> {
+        let Some((temp, basis)) = prepared.wait() else { return Ok(()) };
+        let late = Late {
+            directory: file.directory.path.clone(),
+            name: file.name.clone(),
+            temp,
+            entry: file.entry,
+            action: file.action,
+            kind: FileType::File,
+            size: file.size,
+            displaces: file.displaces(),
+            first_name: file.first_name(),
+            basis,
+        };
+        self.note(site, &file.directory, &late)
+    }
+
+    /// Notes a directory whose entries have all come.
+    pub(super) fn note_directory(&self, directory: &Directory) -> Result<(), SyncError> {
+        let mut record = Vec::new();
+        Deferred::new(directory).encode(&mut record);
+        lock(&self.waiting).directories.push(&record).map(|_| ()).map_err(spool_error)
+    }
+
+    /// Writes all content to the disk, then gives everything its name. Gives the entries that the source may remove then.
+    pub(super) fn carry_out(
+        &self,
+        site: &Site<'_>,
+        protection: &Protection,
+        group: &mut CommitGroup<Arc<Pending>>,
+    ) -> Result<Vec<Landed>, SyncError> {
+        let entries = self.take(|waiting| &mut waiting.entries)?;
+        let placed = site.sync_names(group).and_then(|()| self.place_all(site, protection, &entries));
+        if placed.is_err() {
+            self.remove(&entries);
+        }
+        placed
+    }
+
+    /// Sets the attributes of the directories.
+    pub(super) fn settle(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        let directories = self.take(|waiting| &mut waiting.directories)?;
+        for record in directories.iter() {
+            let mut rest = record.map_err(spool_error)?;
+            let Deferred { path, wanted } = Deferred::decode(&mut rest).ok_or_else(damaged)?;
+            match self.root.open_beneath(&path) {
+                Ok(dir) => settle(site, &path, Some(&dir), wanted.as_ref())?,
+                // Deleted since, or moved away by somebody.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    site.problem(Operation::SetAttributes, &path, super::directory::cause(&error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what waits: the run came to nothing.
+    pub(super) fn abandon(&self) {
+        if let Ok(entries) = self.take(|waiting| &mut waiting.entries) {
+            self.remove(&entries);
+        }
+    }
+
+    fn take(&self, which: impl Fn(&mut Waiting) -> &mut Spool) -> Result<SealedSpool, SyncError> {
+        let empty = Spool::new(None).map_err(spool_error)?;
+        std::mem::replace(which(&mut lock(&self.waiting)), empty).seal().map_err(spool_error)
+    }
+
+    fn remove(&self, entries: &SealedSpool) {
+        let mut parent = Parent::default();
+        for late in entries.iter().flatten().filter_map(Late::decode) {
+            if let Ok(dir) = parent.open(&self.root, &late.directory) {
+                // One that has its name is not there any more.
+                let _ = dir.remove_file(&late.temp);
+            }
+        }
+    }
+
+    /// Once it has begun nothing stops it: that would leave the tree half old and half new.
+    fn place_all(
+        &self,
+        site: &Site<'_>,
+        protection: &Protection,
+        entries: &SealedSpool,
+    ) -> Result<Vec<Landed>, SyncError> {
+        let (mut parent, mut landed) = (Parent::default(), Vec::new());
+        for record in entries.iter() {
+            let late = Late::decode(record.map_err(spool_error)?).ok_or_else(damaged)?;
+            let path = late.directory.join(&late.name);
+            let cause = match parent.open(&self.root, &late.directory) {
+                Ok(dir) => late.place(site, &dir, &path, protection)?,
+                Err(error) => Some(site.cause_or_fatal(Operation::Commit, &path, error)?),
+            };
+            match cause {
+                Some(cause) => late.failed(site, &path, cause)?,
+                None if site.removes_source() => landed.push(Landed { entry: late.entry, stood: None }),
+                None => {}
+            }
+        }
+        Ok(landed)
+    }
+}
+
+/// The directory that was opened last: what waits in one often does so in a row.
+#[derive(Default)]
+struct Parent(Option<(RelPath, Arc<Dir>)>);
+
+impl Parent {
+    fn open(&mut self, root: &Dir, path: &RelPath) -> io::Result<Arc<Dir>> {
+        if let Some((last, dir)) = &self.0
+            && last == path
+        {
+            return Ok(Arc::clone(dir));
+        }
+        let dir = Arc::new(root.open_beneath(path)?);
+        self.0 = Some((path.clone(), Arc::clone(&dir)));
+        Ok(dir)
+    }
+}
+
+impl Late {
+    /// Gives the entry its name; tells why that could not be.
+    fn place(
+        &self,
+        site: &Site<'_>,
+        dir: &Arc<Dir>,
+        path: &RelPath,
+        protection: &Protection,
+    ) -> Result<Option<Cause>, SyncError> {
+        let mut prepared = PreparedFile::waiting(dir, self.temp.clone(), self.name.clone());
+        if self.basis.is_some_and(|basis| !is_still(dir, &self.name, &basis)) {
+            return Ok(Some(Cause::Changed));
+        }
+        let replaces = !self.displaces && site.backups.get().is_some() && dir.stat(&self.name).is_ok();
+        let backup = match replaces {
+            true => site.backup_of(dir, &self.directory, &self.name),
+            false => Ok(None),
+        };
+        let backup = match backup {
+            Ok(backup) => backup,
+            Err(error) => return site.cause_or_fatal(Operation::Commit, path, error).map(Some),
+        };
+        prepared = prepared.with_backup(backup);
+        let now = if self.displaces { prepared.displace() } else { None };
+        if let Err(error) = prepared.commit() {
+            return commit_cause(site, path, error).map(Some);
+        }
+        if let Some(now) = now {
+            let doomed = Doomed { parent: &self.directory, name: &self.name, now: &now, kind: Kind::Dir };
+            delete::remove(site, dir, doomed, protection)?;
+        }
+        Ok(None)
+    }
+
+    fn failed(&self, site: &Site<'_>, path: &RelPath, cause: Cause) -> Result<(), SyncError> {
+        match self.kind {
+            FileType::File => site.account.transfer_failed(self.action, self.size),
+            kind => site.account.link_failed(self.action, kind),
+        }
+        if let Some(number) = self.first_name {
+            lock(&site.lost_names).insert(number);
+        }
+        site.problem(Operation::Commit, path, cause)
+    }
+
+    /// Integers in this machine's byte order, because the record never leaves the process.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push_counted(&mut bytes, self.directory.as_bytes());
+        push_name(&mut bytes, &self.name);
+        push_name(&mut bytes, &self.temp);
+        bytes.extend(self.entry.0.to_ne_bytes());
+        let flags =
+            [self.action == Action::Create, self.displaces, self.first_name.is_some(), self.basis.is_some()];
+        bytes.extend(flags.map(u8::from));
+        bytes.push(self.kind as u8);
+        bytes.extend(self.size.to_ne_bytes());
+        bytes.extend(self.first_name.unwrap_or_default().to_ne_bytes());
+        if let Some(Stamp { dev, ino, size, mtime, .. }) = self.basis {
+            for field in [dev, ino, size] {
+                bytes.extend(field.to_ne_bytes());
+            }
+            bytes.extend(mtime.seconds.to_ne_bytes());
+            bytes.extend(mtime.nanoseconds.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn decode(mut rest: &[u8]) -> Option<Self> {
+        let rest = &mut rest;
+        let directory = RelPath::parse(take_counted(rest)?).ok()?;
+        let (name, temp) = (take_name(rest)?, take_name(rest)?);
+        let entry = EntryId(u64::from_ne_bytes(take(rest)?));
+        let [creates, displaces, has_others, has_basis] = take(rest)?.map(|flag: u8| flag == 1);
+        let [kind] = take(rest)?;
+        let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
+        let size = u64::from_ne_bytes(take(rest)?);
+        let first_name = Some(u64::from_ne_bytes(take(rest)?)).filter(|_| has_others);
+        let mut number = || take(rest).map(u64::from_ne_bytes);
+        let basis = match has_basis {
+            true => {
+                let (dev, ino, size) = (number()?, number()?, number()?);
+                let (seconds, nanoseconds) =
+                    (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+                let mtime = Timestamp { seconds, nanoseconds };
+                Some(Stamp { dev, ino, size, mtime, ctime: mtime })
+            }
+            false => None,
+        };
+        let action = if creates { Action::Create } else { Action::Update };
+        Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis })
+    }
+}
+
+/// True when the old file is the one that the delta was made from. Its change time is left aside: it also changes when
+/// another of its names goes.
+fn is_still(dir: &Dir, name: &Component, basis: &Stamp) -> bool {
+    let facts = |stamp: &Stamp| (stamp.dev, stamp.ino, stamp.size, stamp.mtime);
+    dir.stat(name).is_ok_and(|now| facts(&now.stamp()) == facts(basis))
+}
+
+fn damaged() -> SyncError {
+    spool_error(SpoolError::Damaged { index: 0 })
+}
+
+fn spool_error(error: SpoolError) -> SyncError {
+    let source = match error {
+        SpoolError::Io { source } => source,
+        other => io::Error::other(other),
+    };
+    SyncError::Filesystem { operation: Operation::Commit, path: "the list of delayed updates".into(), source }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let mtime = Timestamp { seconds: -5, nanoseconds: 7 };
+        let file = Late {
+            directory: RelPath::parse(b"a/b").unwrap(),
+            name: Component::new(&[b'n'; 255]).unwrap(),
+            temp: Component::new(b"t").unwrap(),
+            entry: EntryId(u64::MAX),
+            action: Action::Update,
+            kind: FileType::File,
+            size: 1 << 40,
+            displaces: true,
+            first_name: Some(3),
+            basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
+        };
+        let link = Late {
+            directory: RelPath::root(),
+            action: Action::Create,
+            kind: FileType::Symlink,
+            displaces: false,
+            first_name: None,
+            basis: None,
+            name: file.name.clone(),
+            temp: file.temp.clone(),
+            ..file
+        };
+        for late in [file, link] {
+            let bytes = late.encode();
+            assert_eq!(Late::decode(&bytes).unwrap(), late);
+            for cut in 0..bytes.len() {
+                assert_eq!(Late::decode(&bytes[..cut]), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `--delay-updates`: every name is old until all content has arrived, then all of them are new.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+use dsync_tests::{
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, needs_dsync,
+    program::program, run::wait_for, scratch::slash, strace, survey,
+};
+use rustix::process::Signal;
+
+/// Files of several directories, links and what else there is; `state` is in all of it.
+fn tree(state: u64) -> Tree {
+    let mtime = (1_300_000_000 + i64::try_from(state).unwrap(), 0);
+    let dirs = (0..3).map(move |dir| Node { mtime, ..Node::dir(format!("d{dir}")) });
+    let small = (0..30_u64).map(move |index| Node {
+        mtime,
+        ..Node::file(format!("d{}/f{index}", index % 3), state * 100 + index, 3000 + index)
+    });
+    let large = Node { mtime, ..Node::file("large", state, 9 << 20) };
+    let link = Node::symlink("link", if state == 1 { "large" } else { "d0" });
+    let only = Node::file(format!("only {state}"), state, 50);
+    Tree::of(dirs.chain(small).chain([large, link, only]))
+}
+
+/// The old tree at the destination, the new one at the source.
+fn plant() -> Scratch {
+    let scratch = Scratch::new();
+    tree(1).plant(&scratch.dst());
+    tree(2).plant(&scratch.src());
+    // Two names at both ends, of which each is new.
+    for (dir, state) in [(scratch.dst(), "old"), (scratch.src(), "new, and longer")] {
+        fs::write(dir.join("d0/first"), state).unwrap();
+        fs::hard_link(dir.join("d0/first"), dir.join("d1/second")).unwrap();
+    }
+    scratch
+}
+
+fn local(run: Run, scratch: &Scratch, options: &[&str]) -> Run {
+    run.args(["-aH", "--delay-updates"]).args(options).arg(slash(&scratch.src())).arg(scratch.dst())
+}
+
+/// What each name holds, temporaries and directories' times aside.
+fn contents(root: &Path) -> Vec<(String, String)> {
+    let shown = survey(root).into_iter().map(|(path, facts)| {
+        (String::from_utf8_lossy(&path).into_owned(), format!("{:?} {}", facts.content, facts.kind))
+    });
+    shown.filter(|(path, _)| !path.contains(".dsync-")).collect()
+}
+
+#[test]
+fn no_name_is_new_before_all_content_is_on_the_disk() {
+    needs_dsync!();
+    let scratch = plant();
+    let calls = "renameat,renameat2,linkat,unlinkat,pwrite64,copy_file_range,ioctl,syncfs";
+    let log = scratch.at("trace");
+    let (outcome, calls) = strace::watch(calls, &log, |run| local(run, &scratch, &["--delete"]));
+    let _ = outcome.expect_code(0);
+    let writes =
+        |call: &String| ["pwrite64(", "copy_file_range(", "ioctl("].iter().any(|name| call.starts_with(name));
+    // The last name of a call is the one that is made or removed.
+    let visible = |call: &String| {
+        let name = call.split('"').filter(|part| !part.is_empty()).nth_back(1).unwrap_or_default();
+        let changes = ["rename", "link", "unlink"].iter().any(|name| call.starts_with(name));
+        changes && !name.starts_with(".dsync-")
+    };
+    let last_write = calls.iter().rposition(writes).expect("a write");
+    let first_name = calls.iter().position(visible).expect("a new name");
+    assert!(last_write < first_name, "{} comes before {}", calls[first_name], calls[last_write]);
+    let synced = calls[last_write..first_name].iter().any(|call| call.starts_with("syncfs("));
+    assert!(synced, "{:#?}", &calls[last_write..=first_name]);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn run_killed_before_the_first_name_leaves_all_old_and_the_next_one_nothing() {
+    needs_dsync!();
+    for options in [&["--delete"][..], &["--remove-source-files"], &["-b", "--backup-dir=../kept"]] {
+        let scratch = plant();
+        let old = contents(&scratch.dst());
+        let outcome = local(strace::inject("syncfs", "signal=KILL:when=1"), &scratch, options).run();
+        assert_ne!(outcome.code(), Some(0), "{}", outcome.account());
+        assert!(temporaries(&scratch.dst()).len() > 30, "the files were not there yet");
+        assert_eq!(contents(&scratch.dst()), old);
+        let _ = local(Run::dsync(), &scratch, &["--delete"]).run().expect_quiet_success();
+        assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
+}
+
+#[test]
+fn updates_are_delayed_in_both_directions_and_moved_files_leave_the_source() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for (push, moves) in [(true, false), (false, false), (true, true), (false, true)] {
+        let scratch = plant();
+        let wanted = scratch.at("wanted");
+        let _ = Run::of("cp").arg("-a").arg(scratch.src()).arg(&wanted).run().expect_code(0);
+        let option = if moves { "--remove-source-files" } else { "--delete" };
+        let run = sshd.run(Via::Auto).args(["-aH", "--delay-updates", option]);
+        let run = match push {
+            true => run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
+            false => run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()),
+        };
+        let _ = run.run().expect_code(0);
+        if moves {
+            fs::remove_file(scratch.dst().join("only 1")).unwrap();
+            let left = survey(&scratch.src());
+            assert!(left.values().all(|facts| facts.kind == "dir"), "{:?}", left.keys());
+        }
+        assert_same(&wanted, &scratch.dst(), Scope { dir_times: !moves, root: !moves, ..Scope::full() });
+        let inode = |name: &str| fs::metadata(scratch.dst().join(name)).unwrap().ino();
+        assert_eq!(inode("d0/first"), inode("d1/second"));
+    }
+}
+
+#[test]
+fn interrupted_run_changes_no_name_and_leaves_nothing() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    let scratch = plant();
+    Tree::of([Node::file("z huge", 3, 64 << 20)]).plant(&scratch.src());
+    let old = contents(&scratch.dst());
+    let run = sshd.run(Via::Ssh).args(["-aH", "--delay-updates", "--bwlimit=32m"]);
+    let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
+    wait_for(|| temporaries(&scratch.dst()).len() > 30);
+    running.signal(Signal::INT);
+    let _ = running.wait().expect_code(20);
+    assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
+    assert_eq!(contents(&scratch.dst()), old);
+}
+
+#[test]
+fn no_directory_is_held_open_for_what_waits() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let dirs = (0..400)
+        .flat_map(|index| [Node::dir(format!("d{index}")), Node::file(format!("d{index}/f"), index, 100)]);
+    Tree::of(dirs).plant(&scratch.src());
+    let _ = local(Run::of("prlimit").arg("--nofile=200").arg(program()), &scratch, &[]).run().expect_code(0);
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
