@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_root, oracle, scratch::slash, tree,
+    Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_root, oracle, scratch::slash, survey, tree,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -34,6 +34,25 @@ fn dressed() -> Tree {
 
 fn set(path: &Path, name: &str, value: &[u8]) {
     rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()).expect("an attribute");
+}
+
+#[test]
+fn backups_are_kept_from_whom_their_directory_is() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let list = tree::acl(0, &[(0, 7)], &[(71_235, 4)]);
+    let tree = |seed| {
+        let dir = Node { mode: 0o770, ..Node::dir("private") }.with("system.posix_acl_access", &list);
+        Tree::of([dir, Node::file("private/file", seed, 100 + seed)])
+    };
+    tree(1).plant(&scratch.dst());
+    tree(2).plant(&scratch.src());
+    let run = Run::dsync().args(["-a", "--backup-dir=../kept"]).arg(slash(&scratch.src()));
+    let _ = run.arg(scratch.dst()).run().expect_quiet_success();
+    let [original, backup] = ["dst", "kept"].map(|root| survey(&scratch.at(root)));
+    let (original, backup) = (&original[&b"private"[..]], &backup[&b"private"[..]]);
+    assert!(original.xattrs.contains_key("system.posix_acl_access"));
+    assert_eq!((backup.mode, &backup.xattrs), (original.mode, &original.xattrs));
 }
 
 #[test]

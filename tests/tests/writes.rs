@@ -223,6 +223,26 @@ fn alternate_directories_are_used_as_by_rsync() {
 }
 
 #[test]
+fn what_a_run_leaves_alone_is_not_linked_to_an_alternate() {
+    let scratch = as_rsync(plant_alternates, &["--link-dest=../first", "--min-size=100"]);
+    for who in ["ours", "theirs"] {
+        assert_eq!(fs::metadata(scratch.at(who).join("dst/up to date")).unwrap().nlink(), 1, "{who}");
+    }
+}
+
+#[test]
+fn a_link_to_an_equal_file_leaves_no_backup() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant_alternates(scratch.path());
+    let run = Run::dsync().args(["-ab", "--link-dest=../first", "src/", "dst/"]).cwd(scratch.path());
+    let _ = run.run().expect_quiet_success();
+    assert_eq!(fs::metadata(scratch.at("dst/up to date")).unwrap().nlink(), 2);
+    assert!(!scratch.at("dst/up to date~").exists());
+    assert_eq!(fs::metadata(scratch.at("dst/standing~")).unwrap().len(), 51, "another file is kept");
+}
+
+#[test]
 fn absent_alternate_directory_has_nothing() {
     as_rsync(plant_replacements, &["--link-dest=../none"]);
 }

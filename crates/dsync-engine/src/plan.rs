@@ -154,16 +154,10 @@ impl Policy {
         {
             return Verdict::skip();
         }
-        let Some(existing) = existing else {
-            if self.options.existing {
-                return Verdict::skip();
-            }
-            return self.create(subject, mapped, None);
-        };
-        let is_directory = matches!(entry.kind, EntryKind::Directory);
-        if self.options.ignore_existing && !(is_directory && existing.kind == Kind::Dir) {
+        if self.leaves_alone(&entry.kind, existing) {
             return Verdict::skip();
         }
+        let Some(existing) = existing else { return self.create(subject, mapped, None) };
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
             return self.create(subject, mapped, Some(existing.kind));
         }
@@ -172,6 +166,17 @@ impl Policy {
             return Verdict::skip();
         }
         self.compare(entry, mapped, existing, standing)
+    }
+
+    /// True when an entry is left alone for being there, or for not being there, whatever else differs.
+    pub(crate) fn leaves_alone(&self, kind: &EntryKind, existing: Option<&Metadata>) -> bool {
+        match existing {
+            None => self.options.existing,
+            Some(existing) => {
+                let is_directory = matches!(kind, EntryKind::Directory) && existing.kind == Kind::Dir;
+                self.options.ignore_existing && !is_directory
+            }
+        }
     }
 
     /// Compares an entry with one of the same type; `Keep` when nothing differs.

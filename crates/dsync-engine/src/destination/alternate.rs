@@ -35,6 +35,8 @@ pub(super) struct Alternate {
     pub(super) metadata: Metadata,
     /// What differs.
     pub(super) verdict: Verdict,
+    /// True when the destination itself has the same content.
+    pub(super) adds_nothing: bool,
 }
 
 /// What a file is made from besides what the source sends.
@@ -119,7 +121,7 @@ impl Level {
                 best.verdict.action == Action::Update && matches!(action, Action::Keep | Action::Retag)
             };
             if action == Action::Keep || best.as_ref().is_none_or(better) {
-                best = Some(Alternate { dir: Arc::clone(dir), metadata, verdict });
+                best = Some(Alternate { dir: Arc::clone(dir), metadata, verdict, adds_nothing: false });
             }
             if action == Action::Keep {
                 break;

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{BackupPlace, Component, Dir, Kind, RelPath, Wanted};
+use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, RelPath, Wanted};
 use dsync_wire::options::{Backup, WritePolicy};
 
 use super::directory::Directory;
@@ -77,9 +77,8 @@ impl Backups {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     twin.make_dir(&name, 0o700)?;
                     let made = twin.open_child(&name)?;
-                    if let Some(now) = original.as_ref().and_then(|dir| dir.metadata().ok()) {
-                        let (mode, uid, gid) = (Some(now.mode), Some(now.uid), Some(now.gid));
-                        made.set_own_attributes(&Wanted { mode, uid, gid, ..Wanted::default() })?;
+                    if let Some(access) = original.as_ref().and_then(|dir| access_to(dir).ok()) {
+                        made.set_own_attributes(&access)?;
                     }
                     made
                 }
@@ -99,6 +98,15 @@ impl Backups {
         }
         Ok(Arc::new(opened))
     }
+}
+
+/// Who may do what in a directory.
+fn access_to(dir: &Dir) -> io::Result<Wanted> {
+    let now = dir.metadata()?;
+    // Without its list a directory's mode admits more than the list does.
+    let lists = dir.own_extended(ExtendedScope { acls: true, xattrs: false }).ok();
+    let (mode, uid, gid) = (Some(now.mode), Some(now.uid), Some(now.gid));
+    Ok(Wanted { mode, uid, gid, extended: lists.map(Arc::new), ..Wanted::default() })
 }
 
 /// What a run never removes of its own.

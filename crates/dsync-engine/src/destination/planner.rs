@@ -345,7 +345,7 @@ impl Planner<'_> {
         let existing = self.meet(merge, directory, &name)?;
         let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
-        if self.is_passed_over(directory, entry, id, &path)? {
+        if self.is_passed_over(directory, entry, id, (&path, existing.as_ref()))? {
             return Ok(());
         }
         let mut place =
@@ -375,13 +375,15 @@ impl Planner<'_> {
                 return self.follow(id, &place, entry, &verdict, &first);
             }
             (Some(group), _) if verdict.placed => {
-                let stays =
-                    existing.as_ref().filter(|_| matches!(verdict.action, Action::Keep | Action::Retag));
+                let stays = existing.as_ref().filter(|existing| self.keeps_inode(&verdict, existing));
                 place.first_name = self.links.place(group, &path, stays)?;
             }
             _ => {}
         }
-        self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
+        // What is left alone is not up to date, and may not even be there.
+        if verdict.placed || alternate.is_some() {
+            self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
+        }
         if let EntryKind::File { size, .. } = entry.kind {
             place.has_part = self.claim_part(merge, &place, &verdict, size);
         }
@@ -400,6 +402,19 @@ impl Planner<'_> {
             self.landed(id, part, &place, existing.as_ref())?;
         }
         Ok(())
+    }
+
+    /// True when what has the name goes on having it.
+    fn keeps_inode(&self, verdict: &Verdict, existing: &Metadata) -> bool {
+        match verdict.action {
+            Action::Keep | Action::Retag => true,
+            // The source removes a name only when its content is here as well.
+            Action::Update => {
+                let in_place = self.site.policy.options.writing.inplace && existing.kind == Kind::File;
+                in_place && !self.site.removes_source()
+            }
+            _ => false,
+        }
     }
 
     /// Has the source hear of an entry that needed no content.
@@ -428,13 +443,13 @@ impl Planner<'_> {
         }
     }
 
-    /// True when the run does not copy the entry, which is told.
+    /// True when the run does not copy the entry, which is told of what it would not leave alone anyway.
     fn is_passed_over(
         &mut self,
         directory: &Directory,
         entry: &Entry,
         id: EntryId,
-        path: &RelPath,
+        (path, existing): (&RelPath, Option<&Metadata>),
     ) -> Result<bool, SyncError> {
         let safe_links = self.site.policy.options.safe_links;
         let operation = match &entry.kind {
@@ -444,8 +459,10 @@ impl Planner<'_> {
             _ => Operation::Stat,
         };
         self.announce_ignored(entry, id);
-        let path = listed_path(directory, entry);
-        self.site.account.problem(Problem { operation, path, cause: Cause::Skipped })?;
+        if !self.site.policy.leaves_alone(&entry.kind, existing) {
+            let path = listed_path(directory, entry);
+            self.site.account.problem(Problem { operation, path, cause: Cause::Skipped })?;
+        }
         Ok(true)
     }
 
@@ -501,15 +518,11 @@ impl Planner<'_> {
         existing: Option<&Metadata>,
         verdict: &mut Verdict,
     ) -> Option<Alternate> {
-        self.alternates.as_ref()?;
-        let skipped = existing.is_none() && verdict.action == Action::Keep;
-        let skipped = skipped || existing.is_some() && self.site.policy.options.ignore_existing;
-        if skipped {
-            return None;
-        }
+        let alternates = self.alternates.as_ref().filter(|_| verdict.placed)?;
         let mapped = self.owners.of(&entry.attributes);
-        let found = merge.alternates.find(&self.site.policy, entry, &mapped, place.name)?;
-        let better = self.alternates.as_ref()?.verdict(&found, existing)?;
+        let mut found = merge.alternates.find(&self.site.policy, entry, &mapped, place.name)?;
+        let better = alternates.verdict(&found, existing)?;
+        found.adds_nothing = matches!(verdict.action, Action::Keep | Action::Retag);
         *verdict = Verdict { in_the_way: verdict.in_the_way, ..better };
         Some(found)
     }

@@ -281,10 +281,13 @@ impl Planner<'_> {
             // Other filesystems, too many links: a copy instead.
             Action::Link => {}
             // Found where it is compared with: the destination needs none of its own.
-            Action::Keep if old.alternate.is_some() && old.existing.is_some() => {
-                return self.drop_old(place).map(|()| Placed::Open);
+            Action::Keep => {
+                return match (&old.alternate, old.existing) {
+                    (Some(found), Some(_)) => self.drop_old(place, found).map(|()| Placed::Open),
+                    _ => Ok(old.kept(verdict)),
+                };
             }
-            _ => return Ok(old.kept(verdict)),
+            _ => return Ok(Placed::Open),
         }
         let site = self.site;
         site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
@@ -353,19 +356,24 @@ impl Planner<'_> {
             let link = |name: &Component| dir.make_hard_link(name, &found.dir, place.name);
             return self.make_late(id, place, FileType::File, link).map(|made| made.is_ok());
         }
-        let kept = self.site.keep(place.directory, place.name);
+        let kept = self.keep_other(place, found);
         if kept.and_then(|()| dir.make_hard_link(place.name, &found.dir, place.name)).is_err() {
             return Ok(false);
         }
         self.done(Operation::WriteFile, place, Ok(()))
     }
 
+    /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
+    fn keep_other(&self, place: &Place<'_>, found: &Alternate) -> std::io::Result<()> {
+        if found.adds_nothing { Ok(()) } else { self.site.keep(place.directory, place.name) }
+    }
+
     /// Removes an old file that an alternate directory makes needless.
-    fn drop_old(&self, place: &Place<'_>) -> Result<(), SyncError> {
+    fn drop_old(&self, place: &Place<'_>, found: &Alternate) -> Result<(), SyncError> {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return Ok(());
         };
-        let kept = self.site.keep(place.directory, place.name);
+        let kept = self.keep_other(place, found);
         let removed = kept.and_then(|()| dir.remove_file(place.name));
         self.done(Operation::Delete, place, removed).map(|_| ())
     }

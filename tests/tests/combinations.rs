@@ -1,0 +1,232 @@
+//! Options in any combination: the trees, the list of changes and the exit code are those of rsync.
+//!
+//! Where rsync does something odd, which dsync does not imitate, the case is left out by [`Case::is_odd`] or the
+//! difference by [`lines`] and [`differences`]; each says what it is.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use dsync_tests::{
+    Edit, Facts, Kind, Outcome, Run, Scope, Scratch, Tree,
+    compare::compare,
+    needs_dsync, needs_root,
+    scratch::slash,
+    survey,
+    tree::{self, Change},
+};
+use proptest::{
+    prelude::{Just, Strategy, prop_oneof},
+    sample::subsequence,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
+};
+
+const COMPARISON: &[&str] =
+    &["-c", "-I", "--size-only", "-u", "--existing", "--ignore-existing", "-W", "--modify-window=1"];
+const DELETION: &[&str] =
+    &["--delete", "--delete-before", "--delete-during", "--delete-after", "--delete-delay"];
+const SELECTION: &[&str] =
+    &["--exclude=*a*", "--include=*b*", "--exclude=*/", "--max-size=20K", "--min-size=10", "--safe-links"];
+const OTHERS: &[&str] = &["--delete-excluded", "--force"];
+const WRITING: &[&str] = &[
+    "-O",
+    "-J",
+    "-E",
+    "-S",
+    "-H",
+    "-K",
+    "-n",
+    "-b",
+    "--suffix=.old",
+    "--backup-dir=../kept",
+    "--inplace",
+    "--preallocate",
+    "--chmod=D755,F640",
+    "--chown=1:2",
+    "--numeric-ids",
+];
+const ALTERNATES: &[&str] = &["--link-dest=../other", "--copy-dest=../other", "--compare-dest=../other"];
+
+/// What a run is asked for besides `-r`.
+fn options() -> impl Strategy<Value = Vec<&'static str>> {
+    let few = |options: &[&'static str], most: usize| subsequence(options.to_vec(), 0..=most);
+    let kept = prop_oneof![
+        5 => Just(vec!["-a"]),
+        2 => few(&["-l", "-p", "-t", "-g", "-o", "-D"], 6),
+        2 => Just(vec!["-aHAX"]),
+    ];
+    let alternates = prop_oneof![2 => Just(Vec::new()), 1 => few(ALTERNATES, 1)];
+    let deletion = (few(DELETION, 1), prop_oneof![3 => Just(Vec::new()), 1 => few(OTHERS, 2)]);
+    (kept, few(COMPARISON, 2), deletion, few(SELECTION, 2), few(WRITING, 3), alternates)
+        .prop_map(|(a, b, (c, d), e, f, g)| [a, b, c, d, e, f, g].concat())
+}
+
+/// A run and what it finds.
+#[derive(Debug)]
+struct Case {
+    options: Vec<&'static str>,
+    tree: Tree,
+    /// What has happened to the source since the destination was made of it.
+    edits: Vec<Edit>,
+    /// What only the destination has.
+    old: Tree,
+    /// What has happened to the source since the alternate directory was made of it.
+    other: Vec<Edit>,
+}
+
+impl Case {
+    fn any() -> impl Strategy<Value = Self> {
+        let trees = (tree::rich_trees(14, 60_000), tree::edits(5), tree::trees(4, 1000), tree::edits(4));
+        (options(), trees).prop_map(|(options, (tree, edits, old, other))| {
+            let mut tree = plain(tree);
+            if !options.iter().any(|option| ["-H", "-aHAX"].contains(option)) {
+                // What is set on one of the names is listed for as many as were looked at before.
+                tree.nodes.retain(|node| !matches!(node.kind, Kind::HardLink(_)));
+            }
+            Self { options, tree, edits, old: plain(old), other }
+        })
+    }
+
+    fn has(&self, options: &[&str]) -> bool {
+        self.options.iter().any(|option| options.contains(option))
+    }
+
+    fn is_odd(&self) -> bool {
+        let becomes_directory = |edit: &Edit| matches!(edit.change, Change::BecomeDirectory);
+        // rsync's backup of a file that is written in place has neither its time nor its attributes; dsync
+        // does not write into a file that it has linked elsewhere.
+        self.has(&["--inplace"]) && self.has(&["-b", "--suffix=.old", "--backup-dir=../kept", ALTERNATES[0]])
+            // rsync sets a directory's time on the file that it left in its place.
+            || self.has(&["--ignore-existing"]) && self.edits.iter().any(becomes_directory)
+            // rsync gives a list two entries for one user.
+            || self.has(&["--chown=1:2"]) && self.has(&["-aHAX"])
+            // rsync takes equal times for newer ones then.
+            || self.has(&["-u"]) && self.has(&["--modify-window=1"])
+            // rsync replaces a file by a link without keeping a backup.
+            || self.has(&["-b", "--suffix=.old", "--backup-dir=../kept"]) && self.has(&[ALTERNATES[0]])
+    }
+
+    fn plant(&self, scratch: &Scratch) {
+        self.tree.plant(&scratch.dst());
+        self.old.plant(&scratch.dst().join("old"));
+        self.tree.plant(&scratch.at("other"));
+        self.tree.plant(&scratch.src());
+        self.other.iter().for_each(|edit| edit.apply(&scratch.at("other")));
+        self.edits.iter().for_each(|edit| edit.apply(&scratch.src()));
+        ["src", "dst", "other"].iter().for_each(|name| settle(&scratch.at(name)));
+    }
+
+    /// Runs a program on copies of the destination and the alternate directory; gives what is there then.
+    fn run(&self, scratch: &Scratch, program: &Path, own: &[&str]) -> (Outcome, BTreeMap<Vec<u8>, Facts>) {
+        let root = scratch.at(program.file_name().and_then(|name| name.to_str()).expect("a program"));
+        fs::create_dir(&root).expect("a directory");
+        let copy = Run::of("cp").arg("-a").arg(scratch.dst()).arg(scratch.at("other")).arg(&root);
+        let _ = copy.run().expect_quiet_success();
+        let run = Run::of(program).args(["-ri", "--modify-window=-1"]).args(&self.options).args(own);
+        let outcome = run.arg(slash(&scratch.src())).arg(root.join("dst")).run();
+        (outcome, timeless(&root))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let scratch = Scratch::new();
+        self.plant(&scratch);
+        let (rsync, theirs) = self.run(&scratch, Path::new("/usr/bin/rsync"), &[]);
+        let own = ["--allow-empty-source", "--durability=none"];
+        let (dsync, ours) = self.run(&scratch, dsync_tests::program(), &own);
+        let mut found = differences(&theirs, &ours);
+        let (listed, expected) = (lines(&dsync), lines(&rsync));
+        let only = |who: &str, a: &[String], b: &[String]| {
+            let lines = a.iter().filter(|line| !b.contains(line));
+            lines.map(|line| format!("only {who} says: {line}")).collect::<Vec<_>>()
+        };
+        found.extend(only("dsync", &listed, &expected));
+        found.extend(only("rsync", &expected, &listed));
+        if found.is_empty() && dsync.code() == rsync.code() {
+            return Ok(());
+        }
+        let found = found[..found.len().min(12)].join("\n");
+        Err(format!("{:?}\n{found}\n{}\n{}", self.options, dsync.account(), rsync.account()))
+    }
+}
+
+/// Names that both programs print as they are, and no special bits: rsync lists their loss by a change of owner as
+/// one of permissions, or not at all.
+fn plain(mut tree: Tree) -> Tree {
+    let mut known: Vec<Vec<u8>> = Vec::new();
+    let mut rename = |path: &mut Vec<u8>| {
+        let parts = path.split(|&byte| byte == b'/').map(|part| {
+            let number = known.iter().position(|known| known == part).unwrap_or(known.len());
+            if number == known.len() {
+                known.push(part.to_vec());
+            }
+            let letter = b'a' + part.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(byte)) % 5;
+            format!("{}{number}", char::from(letter))
+        });
+        *path = parts.collect::<Vec<_>>().join("/").into_bytes();
+    };
+    for node in &mut tree.nodes {
+        node.mode &= 0o777;
+        rename(&mut node.path);
+        if let Kind::HardLink(path) | Kind::Symlink(path) = &mut node.kind {
+            rename(path);
+        }
+    }
+    tree
+}
+
+/// The changes that a run lists, in no order: links without the name that they lead to, which rsync leaves out of a
+/// dry run, and without the attributes that their first name lacked before.
+fn lines(outcome: &Outcome) -> Vec<String> {
+    let text = outcome.stdout_text();
+    // It is no change, and dsync does not say so.
+    let lines = text.lines().filter(|line| !line.starts_with("cannot delete non-empty directory"));
+    let mut lines: Vec<_> = lines
+        .map(|line| match line.strip_prefix('h').and_then(|line| line.split_once(' ')) {
+            Some((_, rest)) => format!("link {}", rest.split_once(" => ").map_or(rest, |(name, _)| name)),
+            None => line.to_owned(),
+        })
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// What differs between the trees: but for the owners of directories of backups, which rsync gives to whom they were
+/// only if the run keeps owners.
+fn differences(theirs: &BTreeMap<Vec<u8>, Facts>, ours: &BTreeMap<Vec<u8>, Facts>) -> Vec<String> {
+    let mut found = compare(theirs, ours, Scope { dir_times: false, ..Scope::EVERYTHING });
+    found.retain(|line| !line.starts_with("'kept/") || !line.contains("owner is"));
+    found
+}
+
+/// All times of generated entries are before this one, all times of the run after it.
+const NOW: i64 = 1_790_000_000;
+
+/// Gives what was made just now a time that is the same for all.
+fn settle(root: &Path) {
+    for (path, facts) in survey(root) {
+        if facts.mtime.0 > NOW {
+            let seconds = 1_500_000_000 + i64::try_from(facts.size).expect("a length");
+            tree::set_mtime(&tree::at(root, &path), (seconds, 5));
+        }
+    }
+}
+
+/// What is there; times of the run are all the same.
+fn timeless(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
+    let mut found = survey(root);
+    for facts in found.values_mut().filter(|facts| facts.mtime.0 > NOW) {
+        facts.mtime = (i64::MAX, 0);
+    }
+    found
+}
+
+#[test]
+fn any_combination_of_options_does_what_it_does_in_rsync() {
+    needs_dsync!();
+    needs_root!();
+    let config = Config { cases: 100, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[21; 32]);
+    TestRunner::new_with_rng(config, rng)
+        .run(&Case::any().prop_filter("not odd", |case| !case.is_odd()), |case| {
+            case.check().map_err(TestCaseError::fail)
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+}
