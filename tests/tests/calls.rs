@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::PermissionsExt};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, program, scratch::slash, strace,
+    Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, program, scratch::slash, strace,
 };
 
 /// Calls on files and on what makes their names, without those of threads and of a connection.
@@ -44,6 +44,36 @@ fn long_file_is_asked_for_holes_once() {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     let asked = calls.iter().filter(|call| call.contains("SEEK_HOLE")).count();
     assert!(asked <= 1, "{calls:?}");
+}
+
+/// The room in bytes that was offered for each list of names and each value; not of calls that other threads' calls
+/// came between.
+fn offered(calls: &[String]) -> Vec<usize> {
+    let room = |call: &String| call.rsplit_once(") = ")?.0.rsplit_once(", ")?.1.parse().ok();
+    calls.iter().filter_map(room).collect()
+}
+
+#[test]
+fn attributes_are_asked_for_with_room_for_small_ones_first() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let long = |number: usize| format!("user.{number:060}");
+    let many = (0..12).fold(Node::file("many", 1, 10), |node, number| node.with(&long(number), b"x"));
+    for (node, most) in [(Node::file("few", 1, 10).with("user.a", b"b"), 512), (many, 64 << 10)] {
+        Tree::of([node]).plant(&scratch.src());
+        let (outcome, calls) =
+            strace::watch("llistxattr,lgetxattr,flistxattr,fgetxattr", &scratch.at("trace"), |run| {
+                run.arg("-aX").arg(slash(&scratch.src())).arg(scratch.dst())
+            });
+        let _ = outcome.expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::EVERYTHING);
+        let offered = offered(&calls);
+        assert_eq!(
+            (offered.first().copied(), offered.iter().copied().max()),
+            (Some(512), Some(most)),
+            "{calls:?}"
+        );
+    }
 }
 
 /// A run whose other end is a child of this one, so that both are watched.

@@ -313,21 +313,19 @@ impl<'a> Place<'a> {
 /// Reads what an entry has.
 fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
-        names.resize(LIST_BYTES, 0);
-        value.resize(VALUE_BYTES, 0);
         let mut found =
             Extended { acls: scope.acls.then(Acls::default), xattrs: scope.xattrs.then(Vec::new) };
-        let listed = match place.list(names) {
+        let listed = match ask(names, LIST_BYTES, |buffer| place.list(buffer)) {
             Ok(listed) => listed,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(found),
             Err(error) => return Err(error.into()),
         };
         let mut total = 0;
-        for name in names.get(..listed).unwrap_or_default().split_inclusive(|&byte| byte == 0) {
+        for name in listed.split_inclusive(|&byte| byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let Some(what) = keeping.find(name).filter(|what| scope.takes(what)) else { continue };
-            let value = match place.get(name, value) {
-                Ok(len) => value.get(..len).unwrap_or_default(),
+            let value = match ask(value, VALUE_BYTES, |buffer| place.get(name, buffer)) {
+                Ok(value) => value,
                 // Removed since it was listed.
                 Err(Errno::NODATA) => continue,
                 Err(error) => return Err(error.into()),
@@ -343,6 +341,21 @@ fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result
         }
         Ok(found)
     })
+}
+
+/// An answer of at most `longest` bytes. With little room first: the kernel clears as much memory as it is offered,
+/// for each question, which takes longer than all the rest.
+fn ask(
+    buffer: &mut Vec<u8>,
+    longest: usize,
+    question: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<&[u8]> {
+    buffer.resize(longest.max(USUAL_BYTES), 0);
+    let len = match question(&mut buffer[..USUAL_BYTES]) {
+        Err(Errno::RANGE) => question(&mut buffer[..longest])?,
+        answer => answer?,
+    };
+    Ok(buffer.get(..len).unwrap_or_default())
 }
 
 impl Extended {
@@ -470,8 +483,8 @@ pub(crate) fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
-/// Memory that each thread keeps for reading: as long as the kernel's longest answers, so that no answer
-/// has to be asked for twice.
+/// Memory that each thread keeps for reading: as long as the kernel's longest answers, so that none has to be asked
+/// for more than twice.
 #[derive(Default)]
 struct Buffers {
     names: Vec<u8>,
@@ -502,6 +515,8 @@ pub(crate) const WITHHELD: &[Errno] = &[
     Errno::DQUOT,
 ];
 
+/// Room that most lists of names and most values find enough, in bytes.
+const USUAL_BYTES: usize = 512;
 /// `XATTR_LIST_MAX` of Linux.
 const LIST_BYTES: usize = 64 << 10;
 /// `XATTR_SIZE_MAX` of Linux.
