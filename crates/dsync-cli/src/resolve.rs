@@ -101,6 +101,11 @@ fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
     if flags.deletion.delete && !flags.attributes.recursive {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
     }
+    if let Some(one) =
+        flags.writing.in_place().filter(|one| *one != "--inplace" && flags.comparison.whole_file)
+    {
+        return Err(UsageError::Conflict { one, other: "--whole-file" });
+    }
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }
@@ -317,13 +322,13 @@ fn partial_dir(
     writing: &Writing,
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Vec<u8>>, UsageError> {
-    if writing.inplace && writing.partial_dir.is_some() {
-        return Err(UsageError::Conflict { one: "--inplace", other: "--partial-dir" });
+    if let (Some(one), Some(_)) = (writing.in_place(), &writing.partial_dir) {
+        return Err(UsageError::Conflict { one, other: "--partial-dir" });
     }
     // As rsync's: what is in the environment says where, not whether.
     let wished = || {
         environment("RSYNC_PARTIAL_DIR")
-            .filter(|_| writing.partial && !writing.inplace && !writing.delay_updates)
+            .filter(|_| writing.partial && writing.in_place().is_none() && !writing.delay_updates)
     };
     let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
     let dir = dir.as_bytes();
@@ -362,19 +367,22 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     }
     let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
     let alternates = alternates(writing)?;
-    if writing.inplace && alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link) {
-        return Err(UsageError::Conflict { one: "--inplace", other: "--link-dest" });
+    let links = alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link);
+    if let Some(one) = writing.in_place().filter(|_| links) {
+        return Err(UsageError::Conflict { one, other: "--link-dest" });
     }
-    if writing.inplace && writing.delay_updates {
-        return Err(UsageError::Conflict { one: "--inplace", other: "--delay-updates" });
+    if let Some(one) = writing.in_place().filter(|_| writing.delay_updates) {
+        return Err(UsageError::Conflict { one, other: "--delay-updates" });
     }
-    let Writing { inplace, delay_updates, preallocate, sparse, .. } = *writing;
+    let Writing { delay_updates, preallocate, sparse, .. } = *writing;
+    let (inplace, append) = (writing.in_place().is_some(), writing.append());
     let temp_dir = writing.temp_dir.as_ref().map(bytes);
     if temp_dir.as_ref().is_some_and(Vec::is_empty) {
         return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
     }
     Ok(WritePolicy {
         inplace,
+        append,
         delay_updates,
         preallocate,
         sparse,

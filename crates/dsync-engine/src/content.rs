@@ -7,6 +7,27 @@ use dsync_delta::{ContentHasher, ReadAt};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::message::FileState;
 
+/// Hashes the first `len` bytes of a file.
+///
+/// # Errors
+/// What the system says; [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when it has fewer.
+pub(crate) fn hash_beginning(file: &SourceFile, len: u64) -> io::Result<[u8; 32]> {
+    let mut hasher = ContentHasher::new();
+    let mut buffer = vec![0; READ_BYTES];
+    let mut offset = 0;
+    while offset < len {
+        let want = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
+        match file.read_at(offset, &mut buffer[..want])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                hasher.update(&buffer[..n]);
+                offset += n as u64;
+            }
+        }
+    }
+    Ok(hasher.finish())
+}
+
 /// Hashes a file from its start to its end.
 pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
     let mut hasher = ContentHasher::new();
@@ -24,13 +45,28 @@ pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
 }
 
 /// A file as the delta core reads it.
-pub(crate) struct Positional<'a>(pub(crate) &'a SourceFile);
+pub(crate) struct Positional<'a> {
+    file: &'a SourceFile,
+    /// Where it begins, to the core.
+    from: u64,
+}
+
+impl<'a> Positional<'a> {
+    pub(crate) fn whole(file: &'a SourceFile) -> Self {
+        Self { file, from: 0 }
+    }
+
+    /// What follows the first `from` bytes.
+    pub(crate) fn tail(file: &'a SourceFile, from: u64) -> Self {
+        Self { file, from }
+    }
+}
 
 impl ReadAt for Positional<'_> {
     type Error = io::Error;
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read_at(offset, buffer)
+        self.file.read_at(self.from + offset, buffer)
     }
 }
 

@@ -21,7 +21,7 @@ use dsync_wire::{
     event::Report,
     link::{CloseReason, Link, Traffic},
     message::{ControlMessage, PeerRole},
-    options::{Compression, Durability, SyncOptions},
+    options::{Append, Compression, Durability, SyncOptions},
     state::{DestinationInbox, SourceInbox},
 };
 
@@ -486,6 +486,9 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     }
     if options.writing.inplace && options.writing.delay_updates {
         return invalid("delay_updates", "does not work where files are written in place");
+    }
+    if options.writing.append != Append::No && (!options.writing.inplace || options.whole_file) {
+        return invalid("append", "needs files that are written in place, and not whole");
     }
     match options.compression {
         Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {

@@ -31,8 +31,9 @@ pub use dsync_wire::{
     link::{Carrier, Traffic},
     message::{Cause, Operation, Problem},
     options::{
-        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
+        AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
+        EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions,
+        WritePolicy,
     },
     version::VERSION as PROTOCOL_VERSION,
 };

@@ -13,7 +13,7 @@ use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
-    options::SyncOptions,
+    options::{Append, SyncOptions},
 };
 
 /// The destination's side of the policy.
@@ -165,7 +165,15 @@ impl Policy {
         if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
             return Verdict::skip();
         }
-        self.compare(entry, mapped, existing, standing)
+        let verdict = self.compare(entry, mapped, existing, standing);
+        match (&entry.kind, verdict.action) {
+            (EntryKind::File { size, .. }, Action::Update)
+                if self.options.writing.append != Append::No && existing.size >= *size =>
+            {
+                Verdict::skip()
+            }
+            _ => verdict,
+        }
     }
 
     /// True when an entry is left alone for being there, or for not being there, whatever else differs.

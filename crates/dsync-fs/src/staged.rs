@@ -185,6 +185,14 @@ impl StagedFile {
         }
     }
 
+    /// Waits until what was written is on the disk.
+    ///
+    /// # Errors
+    /// What the system says. A failed sync is final: a second one that succeeds proves nothing.
+    pub fn sync_data(&self) -> io::Result<()> {
+        retry(|| fdatasync(&self.fd))
+    }
+
     /// The name that the file will get.
     pub fn target(&self) -> &Component {
         &self.target

@@ -72,6 +72,8 @@ kinds! { CONTROL,
     LANDED = 23, "Landed";
     /// [`ControlMessage::Removed`]
     REMOVED = 24, "Removed";
+    /// [`ControlMessage::NeedTail`]
+    NEED_TAIL = 25, "NeedTail";
 }
 
 kinds! { DATA,
@@ -147,6 +149,7 @@ impl ControlMessage {
             Self::Missing(_) => Kind::MISSING,
             Self::Landed(_) => Kind::LANDED,
             Self::Removed { .. } => Kind::REMOVED,
+            Self::NeedTail(_) => Kind::NEED_TAIL,
         }
     }
 

@@ -11,7 +11,7 @@
 //! ```text
 //! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
 //! source                Tops, Missing*, IdName*, Listing*, Problem*, ListingEnd, Refine*, Removed*
-//! destination           (Rest? (Need | NeedDelta Sums*))*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
+//! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
 //! ```
@@ -63,6 +63,8 @@ pub enum ControlMessage {
     },
     /// The destination wants this file as a delta; its sums follow in [`ControlMessage::Sums`].
     NeedDelta(NeedDelta),
+    /// The destination wants what this file has beyond what the destination has of it, as if that were a file.
+    NeedTail(NeedTail),
     /// Of the file that is asked for next by this number and attempt, the destination has some segments: it wants
     /// the rest, unless the source's file is another by now.
     Rest(Rest),
@@ -461,6 +463,22 @@ pub struct NeedDelta {
     pub block_len: BlockLen,
     /// Which sums follow: at first with strong ones, in a further round as asked for.
     pub format: SumsFormat,
+}
+
+/// A request for the end of a file.
+///
+/// The source answers as if the file began there: lengths and places in the segments count from it. A file that is not
+/// longer, or begins otherwise, is not sent: its outcome says why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeedTail {
+    /// The file.
+    pub entry: EntryId,
+    /// How often it was asked for before: 0 at first.
+    pub attempt: u8,
+    /// Bytes that the destination has, at least 1.
+    pub from: u64,
+    /// Their unkeyed BLAKE3 hash, where they are to be compared.
+    pub content: Option<[u8; 32]>,
 }
 
 /// A request for further sums of a basis.

@@ -225,6 +225,8 @@ pub struct WritePolicy {
     pub inplace: bool,
     /// Give new content its name when all of it has arrived (`--delay-updates`); not with `inplace`.
     pub delay_updates: bool,
+    /// Files that are shorter are gone on with, others left alone (`--append`); with `inplace` only.
+    pub append: Append,
     /// Reserve the space of a new file before it is written (`--preallocate`).
     pub preallocate: bool,
     /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source
@@ -241,6 +243,21 @@ pub struct WritePolicy {
     pub backup: Option<Backup>,
     /// Other directories that may hold files already.
     pub alternates: Option<Alternates>,
+}
+
+/// What becomes of files that are there already and need new content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Append {
+    /// They become the source's.
+    #[default]
+    No,
+    /// What is there of a shorter one is believed to be the source's beginning, and never read; what follows is
+    /// added. One that is not shorter stays as it is (`--append`).
+    Believing,
+    /// As `Believing`, but what is there is compared; where it differs the whole file is sent (`--append-verify`).
+    Verifying,
 }
 
 /// Where replaced and removed entries are kept.

@@ -152,7 +152,7 @@ impl SourceInbox {
             (State::Hello, M::Hello(_)) => State::Ready,
             (State::Ready, M::Ready) => State::Needs,
             (state @ (State::Ready | State::Needs | State::Report), M::Progress(_)) => state,
-            (State::Needs, M::Need { .. } | M::Rest(_)) => State::Needs,
+            (State::Needs, M::Need { .. } | M::NeedTail(_) | M::Rest(_)) => State::Needs,
             (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
             (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
             // Credit may trail the last request.

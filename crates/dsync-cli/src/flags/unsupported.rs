@@ -98,8 +98,6 @@ const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows the
 static TABLE: &[Foreign] = &[
     option("8-bit-output").letter('8').negatable().advice("leave it out: valid UTF-8 is always printed as it is"),
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
-    option("append").negatable(),
-    option("append-verify"),
     option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
     option("blocking-io").advice(LEAVE_OUT),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),

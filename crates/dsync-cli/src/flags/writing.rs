@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
+use dsync_engine::Append;
 
 use super::Group;
 
@@ -41,6 +42,18 @@ pub(crate) struct Writing {
     /// --inplace.
     #[arg(long)]
     pub(crate) delay_updates: bool,
+    /// Go on with files that are shorter, believing what is there (implies --inplace)
+    ///
+    /// For files that only grow. What is there is not read, neither here nor at the source, and not compared: only what is
+    /// added is verified. Files that are there and not shorter stay as they are, whatever is in them. After a power cut a file
+    /// may be shorter and end in what the source never had: run --append-verify once then.
+    #[arg(long)]
+    pub(crate) append: bool,
+    /// As --append, but compare what is there, and send the whole file where it differs
+    ///
+    /// Both ends read all of the file. Files that are there and not shorter stay as they are here as well.
+    #[arg(long)]
+    pub(crate) append_verify: bool,
     /// Make holes of zeros that fill blocks, wherever they are in new content
     ///
     /// Without it a file has holes where the source's has them, and only there. With --inplace the space of the old file
@@ -142,9 +155,29 @@ impl Group for Writing {
             ("keep_dirlinks", &mut self.keep_dirlinks),
             ("inplace", &mut self.inplace),
             ("delay_updates", &mut self.delay_updates),
+            ("append", &mut self.append),
+            ("append_verify", &mut self.append_verify),
             ("preallocate", &mut self.preallocate),
             ("sparse", &mut self.sparse),
             ("backup", &mut self.backup),
         ]
+    }
+}
+
+impl Writing {
+    /// What becomes of files that are there already.
+    pub(crate) fn append(&self) -> Append {
+        match (self.append_verify, self.append) {
+            (true, _) => Append::Verifying,
+            (false, true) => Append::Believing,
+            (false, false) => Append::No,
+        }
+    }
+
+    /// The option that has old files written themselves, if one is given.
+    pub(crate) fn in_place(&self) -> Option<&'static str> {
+        let options =
+            [(self.append_verify, "--append-verify"), (self.append, "--append"), (self.inplace, "--inplace")];
+        options.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 }

@@ -13,7 +13,7 @@ use dsync_delta::{Layout, Signature};
 use dsync_fs::{Component, Dir, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
-    message::{Cause, ControlMessage, EntryId, Operation, Segment, Timestamp},
+    message::{Cause, ControlMessage, EntryId, NeedTail, Operation, Segment, Timestamp},
 };
 
 use super::{
@@ -62,8 +62,18 @@ pub(super) struct Circumstances {
     pub(super) replaces: bool,
     /// The old file itself is written.
     pub(super) in_place: bool,
+    /// It is added to.
+    pub(super) tail: Option<Tail>,
     /// A file of an alternate directory.
     pub(super) twin: Option<Twin>,
+}
+
+/// What there is of a file that is added to.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    pub(super) from: u64,
+    /// What the old file was when this was decided.
+    pub(super) stamp: Stamp,
 }
 
 /// The state of a file's transfer.
@@ -82,6 +92,8 @@ struct Transfer {
     early: Option<Timestamp>,
     /// What an earlier run left of it.
     part: Option<Part>,
+    /// What was asked for, when that was the end of the file only.
+    tail: Option<NeedTail>,
 }
 
 /// The old file that a delta refers to.
@@ -220,7 +232,17 @@ impl Pending {
     /// The state of the old file that the delta was made from.
     pub(super) fn basis_stamp(&self) -> Option<Stamp> {
         let transfer = lock(&self.transfer);
+        if let (Some(_), Some(tail)) = (&transfer.tail, &self.circumstances.tail) {
+            return Some(tail.stamp);
+        }
         transfer.basis.as_ref().filter(|_| self.circumstances.twin.is_none()).map(|basis| basis.file.stamp())
+    }
+
+    /// Notes that the end of the file is asked for.
+    pub(super) fn want_tail(&self, from: u64, content: Option<[u8; 32]>) -> NeedTail {
+        let mut transfer = lock(&self.transfer);
+        let need = NeedTail { entry: self.entry, attempt: transfer.attempt, from, content };
+        *transfer.tail.insert(need)
     }
 
     /// Notes what an earlier run left of the file, of which the source is about to be told.
@@ -266,6 +288,7 @@ impl Pending {
             basis: transfer.basis.clone(),
             fine: transfer.fine,
             clone: transfer.clone.take(),
+            tail_from: transfer.tail.map(|tail| tail.from),
             part: transfer.part.take(),
         };
         let stage = Arc::new(Stage::create(site, self, header, sources)?);
@@ -323,7 +346,7 @@ impl Pending {
 
     /// Asks for the file again, whole, if its failure may be one of this attempt only; else records it.
     pub(super) fn give_up_or_retry(self: &Arc<Self>, site: &Site<'_>, cause: Cause) -> Result<(), SyncError> {
-        let (again, attempt, basis) = {
+        let (again, request, basis) = {
             let mut transfer = lock(&self.transfer);
             transfer.stage = None;
             transfer.early = None;
@@ -336,7 +359,17 @@ impl Pending {
             if again {
                 transfer.attempt += 1;
             }
-            (again, transfer.attempt, transfer.basis.take())
+            let (entry, attempt) = (self.entry, transfer.attempt);
+            // A beginning that is another one is of no use; one that changed may be as it was.
+            transfer.tail = transfer.tail.filter(|_| cause == Cause::Changed);
+            let request = match &mut transfer.tail {
+                Some(tail) => {
+                    tail.attempt = attempt;
+                    ControlMessage::NeedTail(*tail)
+                }
+                None => ControlMessage::Need { entry, attempt },
+            };
+            (again, request, transfer.basis.take())
         };
         if let Some(basis) = basis {
             site.signatures.give(basis.signature_bytes);
@@ -344,7 +377,7 @@ impl Pending {
         if again {
             return match &site.local {
                 Some(local) => local.again(self),
-                None => site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt }),
+                None => site.session.control.send(&request),
             };
         }
         self.lost(site);

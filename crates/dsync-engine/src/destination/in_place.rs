@@ -12,7 +12,7 @@
 use std::{io, ops::Range, sync::Arc};
 
 use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
-use dsync_fs::StagedFile;
+use dsync_fs::{Durability, StagedFile};
 
 use super::{Site, files::Pending};
 use crate::content::READ_BYTES;
@@ -117,6 +117,50 @@ impl Rewriting {
         holes.into_iter().try_for_each(|hole| target.punch_hole(hole.start, hole.end - hole.start))?;
         self.zeros.into_iter().try_for_each(|zero| target.clear(zero.start, zero.end - zero.start))
     }
+
+    /// Adds the `len` bytes that were staged to `target`, which is the old file of `from` bytes; `temp` has the literals.
+    ///
+    /// # Errors
+    /// As [`carry_out`](Self::carry_out); what is written is a beginning of what was to be.
+    pub(super) fn add_to(
+        self,
+        temp: &StagedFile,
+        target: &StagedFile,
+        from: u64,
+        len: u64,
+        durability: Durability,
+    ) -> io::Result<()> {
+        // A peer may have made a tail of nothing up.
+        let Some(end) = len.checked_sub(1) else { return Ok(()) };
+        let mut last = [0];
+        temp.read_full_at(end, &mut last)?;
+        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES] };
+        let mut pieces: Vec<_> = self.literals.into_iter().map(|piece| (piece, true)).collect();
+        pieces.extend(self.zeros.into_iter().map(|piece| (piece, false)));
+        // In their order: what a failure leaves is a beginning. Holes are where nothing is written.
+        pieces.sort_unstable_by_key(|(piece, _)| piece.start);
+        for (piece, literal) in pieces {
+            let start = piece.start;
+            let count = piece.end.min(end).saturating_sub(start);
+            match literal {
+                true => mover.copy((mover.temp, start), (mover.target, from + start), count, false)?,
+                false => target.write_zeros(from + start, count)?,
+            }
+        }
+        end_tail(target, from + len, last[0], durability)
+    }
+}
+
+/// Ends a file that was added to, whose last byte is missing. With that alone it has its length, so what was added must
+/// be on the disk before: after a power cut a file that is as long as the source's has its content.
+pub(super) fn end_tail(target: &StagedFile, len: u64, last: u8, durability: Durability) -> io::Result<()> {
+    if durability != Durability::None {
+        target.sync_data()?;
+    }
+    match last {
+        0 => target.set_len(len),
+        last => target.write_all_at(len - 1, &[last]),
+    }
 }
 
 /// Copies between and within the two files.
@@ -203,6 +247,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn tail_of_nothing_adds_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("f"), b"old").unwrap();
+        let dir = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+        let name = Component::new(b"f").unwrap();
+        let temp = StagedFile::create(&dir, name.clone()).unwrap();
+        let target = StagedFile::open_in_place(&dir, name).unwrap();
+        Rewriting::default().add_to(&temp, &target, 3, 0, Durability::Batch).unwrap();
+        assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), b"old");
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]

@@ -10,6 +10,7 @@
 //! is hashed: there is no peer to distrust and no wire to corrupt what the kernel copies.
 
 use std::{
+    io,
     ops::Range,
     sync::{
         Arc, Mutex, RwLock,
@@ -23,11 +24,16 @@ use dsync_fs::{CopyError, SourceFile, StagedFile};
 use dsync_wire::{
     event::Action,
     message::{Cause, Operation},
-    options::WritePolicy,
+    options::{Append, WritePolicy},
 };
 
-use super::{Site, alternate, commit::Outbox, files::Pending, in_place};
-use crate::{SyncError, halt::lock, plan::timestamp, source::ListedFiles};
+use super::{
+    Site, alternate,
+    commit::Outbox,
+    files::{Pending, Tail},
+    in_place,
+};
+use crate::{SyncError, content::READ_BYTES, halt::lock, plan::timestamp, source::ListedFiles};
 
 /// What the workers share.
 pub(super) struct Local {
@@ -147,6 +153,11 @@ impl Worker<'_> {
             Ok(_) => return file.give_up_or_retry(self.site, Cause::Unrepresentable),
             Err(cause) => return file.give_up_or_retry(self.site, cause),
         };
+        if let Some(tail) = file.circumstances.tail
+            && let Some(done) = self.tail(file, &source, tail)?
+        {
+            return Ok(done);
+        }
         let len = source.len();
         let staged = match in_place::create(self.site, file, len) {
             Ok(staged) => staged,
@@ -179,6 +190,77 @@ impl Worker<'_> {
             Ok(()) => self.submit(file, &copy.source, staged),
             Err(failure) => self.failed(file, failure),
         }
+    }
+
+    /// Adds to an old file what the source has beyond; `None` when all of it has to be copied.
+    fn tail(
+        &mut self,
+        file: &Arc<Pending>,
+        source: &SourceFile,
+        Tail { from, stamp }: Tail,
+    ) -> Result<Option<()>, SyncError> {
+        let len = source.len();
+        if len <= from {
+            return file.give_up_or_retry(self.site, Cause::Changed).map(Some);
+        }
+        let old = match in_place::open(self.site, file)
+            .and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        {
+            Ok(old) => old,
+            Err(error) => return file.broke(self.site, Operation::WriteFile, error).map(Some),
+        };
+        // At a further attempt it has what the one before added.
+        let changed = file.attempt() == 0 && !old.stamp().is_ok_and(|now| now == stamp);
+        let verifies = self.site.policy.options.writing.append == Append::Verifying;
+        if changed || verifies && !self.begins_alike(source, &old, from) {
+            return Ok(None);
+        }
+        match self.add(source, &old, from..len) {
+            Ok(()) => self.submit(file, source, old).map(Some),
+            Err(failure) => self.failed(file, failure).map(Some),
+        }
+    }
+
+    /// True when two files have the same first `len` bytes.
+    fn begins_alike(&mut self, source: &SourceFile, old: &StagedFile, len: u64) -> bool {
+        let (ours, theirs) = &mut self.buffers;
+        ours.resize(READ_BYTES, 0);
+        theirs.resize(READ_BYTES, 0);
+        let mut at = 0;
+        while at < len {
+            let want = usize::try_from(len - at).unwrap_or(usize::MAX).min(READ_BYTES);
+            let (ours, theirs) = (&mut ours[..want], &mut theirs[..want]);
+            let read = source.read_full_at(at, ours).is_ok_and(|read| read == want)
+                && old.read_full_at(at, theirs).is_ok_and(|read| read == want);
+            if !read || ours != theirs {
+                return false;
+            }
+            at += want as u64;
+        }
+        true
+    }
+
+    /// Adds a range of the source, which is its end.
+    fn add(&mut self, source: &SourceFile, old: &StagedFile, range: Range<u64>) -> Result<(), Failure> {
+        let sparse = self.site.policy.options.writing.sparse;
+        let failed = |error: io::Error| Failure::Source(ListedFiles::cause(&error));
+        let (mut literal, end) = (0, range.end - 1);
+        for data in source.data_ranges(range.start..end) {
+            let data = data.map_err(failed)?;
+            literal += match sparse {
+                true => old.copy_sparse(source, data, false, &mut self.buffers.0)?,
+                false => old.copy_from(source, data, &mut self.buffers.0)?,
+            };
+        }
+        let mut last = [0];
+        if source.read_full_at(end, &mut last).map_err(failed)? == 0 {
+            return Err(Failure::Source(Cause::Changed));
+        }
+        in_place::end_tail(old, range.end, last[0], self.site.durability).map_err(Failure::Written)?;
+        literal += u64::from(last[0] != 0);
+        let zero = (range.end - range.start).saturating_sub(literal);
+        self.site.account.received(literal, 0, zero);
+        Ok(())
     }
 
     /// Makes the empty copy one of the old file, where that costs nothing. True when it did.

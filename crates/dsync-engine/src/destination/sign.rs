@@ -16,10 +16,14 @@ use dsync_wire::{
 use super::{
     Site, alternate,
     commit::Outbox,
-    files::{Basis, Pending},
+    files::{Basis, Pending, Tail},
     kept::Part,
 };
-use crate::{SyncError, content::Positional, source::MAX_FINE_BLOCKS};
+use crate::{
+    SyncError,
+    content::{self, Positional},
+    source::MAX_FINE_BLOCKS,
+};
 
 /// Signs old files until no more come.
 pub(super) fn run(
@@ -57,6 +61,12 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
     {
         return Ok(());
     }
+    if let Some(tail) = file.circumstances.tail
+        && let Some(content) = beginning(file, tail)
+    {
+        let need = file.want_tail(tail.from, Some(content));
+        return site.session.control.send(&ControlMessage::NeedTail(need));
+    }
     if let Some(part) = Part::find(site, file) {
         site.account.progress.bytes_done.fetch_add(part.done_bytes(), Ordering::Relaxed);
         let rest = part.rest(file);
@@ -68,6 +78,12 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
         return Ok(());
     }
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt: file.attempt() })
+}
+
+/// The hash of an old file that is added to; `None` when it is not what it was, or cannot be read.
+fn beginning(file: &Pending, tail: Tail) -> Option<[u8; 32]> {
+    let old = file.directory.dir.as_ref()?.open_source(&file.name).ok()?;
+    content::hash_beginning(&old, tail.from).ok().filter(|_| old.stamp() == tail.stamp)
 }
 
 /// Answers with further sums; an old file that cannot be read any more is sent whole.
@@ -92,7 +108,7 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
     if !file.refine(request.layout()) {
         return Err(too_late());
     }
-    match refine_parallel(&site.session.key, &request, &Positional(&basis.file)) {
+    match refine_parallel(&site.session.key, &request, &Positional::whole(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
         Err(_) => file.give_up_or_retry(site, Cause::ContentMismatch),
     }
@@ -115,7 +131,8 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     }
     basis.advise_sequential();
     let both = SumsFormat::StrongAndWeak;
-    let Ok(signature) = signature_parallel(&site.session.key, layout, both, &Positional(&basis)) else {
+    let Ok(signature) = signature_parallel(&site.session.key, layout, both, &Positional::whole(&basis))
+    else {
         site.signatures.give(bytes);
         return Ok(false);
     };

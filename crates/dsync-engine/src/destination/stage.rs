@@ -45,6 +45,8 @@ pub(super) struct Stage {
     punches: bool,
     /// What becomes of the old file, when it is written itself.
     rewriting: Option<Mutex<Rewriting>>,
+    /// Where the segments go in an old file that is added to.
+    tail_from: Option<u64>,
     /// What copies count in.
     layout: Option<Layout>,
     /// Set when a segment was not what the source had read.
@@ -62,6 +64,8 @@ pub(super) struct Sources {
     pub(super) fine: Option<Layout>,
     /// A clone of the basis.
     pub(super) clone: Option<StagedFile>,
+    /// Where the segments go in an old file that is added to.
+    pub(super) tail_from: Option<u64>,
     /// What an earlier run left of the file.
     pub(super) part: Option<Part>,
 }
@@ -118,7 +122,7 @@ impl Stage {
         sources: Sources,
     ) -> Result<Self, SyncError> {
         let head = kept::head(header)?;
-        let Sources { basis, fine, clone, part } = sources;
+        let Sources { basis, fine, clone, tail_from, part } = sources;
         let part = part.filter(|part| part.head == head);
         let cloned = part.is_none() && clone.is_some();
         let writing = &site.policy.options.writing;
@@ -150,6 +154,7 @@ impl Stage {
             cloned,
             punches: cloned || writing.sparse && writing.preallocate,
             rewriting: file.circumstances.in_place.then(Mutex::default),
+            tail_from,
             differs: AtomicBool::new(false),
             complete: Mutex::new(None),
             judged: AtomicBool::new(false),
@@ -231,7 +236,11 @@ impl Stage {
             if pending.basis_stamp().is_some_and(|signed| signed != now) {
                 return Ok(Taken::Stale);
             }
-            std::mem::take(&mut *lock(rewriting)).carry_out(&file, &old, self.head.segments.file_len())?;
+            let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
+            match self.tail_from {
+                Some(from) => rewriting.add_to(&file, &old, from, len, site.durability)?,
+                None => rewriting.carry_out(&file, &old, len)?,
+            }
             return Ok(Taken::File(old, mtime));
         }
         Ok(Taken::File(file, mtime))

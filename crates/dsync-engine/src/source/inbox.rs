@@ -6,10 +6,14 @@ use dsync_delta::{IndexedSignature, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     event::Report,
     limits::MAX_OPEN_RESTS,
-    message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, Operation, Problem, Rest, Sums},
+    message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, Sums},
 };
 
-use super::{Refining, Shared, queue::Request, read};
+use super::{
+    Refining, Shared,
+    queue::{Request, Tail},
+    read,
+};
 use crate::{
     SyncError, content,
     destination::MAX_SIGNATURE_BLOCKS,
@@ -37,7 +41,15 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             ControlMessage::Need { entry, attempt } => {
                 // Asked for again: a round that is under way is void.
                 lock(&shared.refining).remove(&entry);
-                push(shared, rests.remove(&entry), entry, attempt, None)?;
+                let rest = rests.remove(&entry);
+                push(shared, Wanted { entry, attempt, rest, ..Wanted::default() })?;
+            }
+            ControlMessage::NeedTail(NeedTail { entry, attempt, from, content }) => {
+                lock(&shared.refining).remove(&entry);
+                push(
+                    shared,
+                    Wanted { entry, attempt, tail: Some(Tail { from, content }), ..Wanted::default() },
+                )?;
             }
             ControlMessage::NeedDelta(need) => begin_signature(shared, &mut arriving, need)?,
             ControlMessage::Sums(sums) => {
@@ -109,18 +121,23 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     shared.session.control.send(&ControlMessage::Removed { entries: landed.len() as u64 })
 }
 
-fn push(
-    shared: &Shared<'_>,
-    rest: Option<Rest>,
+/// What is asked for of a file.
+#[derive(Default)]
+struct Wanted {
     entry: EntryId,
     attempt: u8,
+    rest: Option<Rest>,
+    tail: Option<Tail>,
     signature: Option<Arc<IndexedSignature>>,
-) -> Result<(), SyncError> {
+}
+
+fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
+    let Wanted { entry, attempt, rest, tail, signature } = wanted;
     let Some(listed) = shared.catalogue.find(entry) else {
         return Err(protocol(format!("request for entry {}, which is not listed", entry.0)));
     };
     let rest = rest.filter(|rest| rest.attempt == attempt);
-    if shared.queue.push(Request { entry, attempt, listed, signature, rest }) {
+    if shared.queue.push(Request { entry, attempt, listed, signature, rest, tail }) {
         return Ok(());
     }
     Err(protocol("more requests than there are entries".to_owned()))
@@ -170,7 +187,9 @@ fn use_signature(
     let index = |signature: Signature| IndexedSignature::new(signature, &shared.session.key);
     let Some(Refining { file, request }) = refining else {
         let rest = rests.remove(&need.entry);
-        return push(shared, rest, need.entry, need.attempt, Some(Arc::new(index(signature))));
+        let signature = Some(Arc::new(index(signature)));
+        let NeedDelta { entry, attempt, .. } = need;
+        return push(shared, Wanted { entry, attempt, rest, signature, tail: None });
     };
     if request.format().has_strong() {
         file.refined(index(signature));

@@ -19,7 +19,7 @@ use super::{
     queue::{Request, Work},
     read,
 };
-use crate::{SyncError, content::Positional};
+use crate::SyncError;
 
 /// The state of one lane's worker.
 pub(super) struct Lane<'a> {
@@ -135,7 +135,7 @@ impl Lane<'_> {
         earlier: Option<&SegmentPlan>,
     ) -> Result<(), SyncError> {
         let Some(signature) = &file.request.signature else { return Ok(()) };
-        let new = Positional(&opened.file);
+        let new = opened.content();
         let plan = match earlier {
             Some(earlier) => earlier.search_again(signature, &new),
             None => dsync_delta::plan_segment(signature, &new, &opened.segments, index),
@@ -174,12 +174,12 @@ impl Out<'_> {
             entry: request.entry,
             attempt: request.attempt,
             state: opened.state,
-            file_len: opened.stamp.size,
+            file_len: opened.segments.file_len(),
             length_log2: opened.segments.length_log2(),
             index,
             lead: 0,
         };
-        let new = Positional(&opened.file);
+        let new = opened.content();
         let key = &self.shared.session.key;
         let holes = match self.shared.session.options.writing.sparse {
             true => Vec::new(),

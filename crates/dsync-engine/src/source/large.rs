@@ -22,8 +22,15 @@ use dsync_wire::{
     message::{Cause, FileState, Timestamp},
 };
 
-use super::{queue::Request, read};
-use crate::{content, halt::lock, plan::timestamp};
+use super::{
+    queue::{Request, Tail},
+    read,
+};
+use crate::{
+    content::{self, Positional},
+    halt::lock,
+    plan::timestamp,
+};
 
 /// A large file in transfer.
 pub(super) struct LargeFile {
@@ -37,6 +44,8 @@ pub(super) struct Opened {
     pub(super) file: SourceFile,
     pub(super) stamp: Stamp,
     pub(super) segments: Segments,
+    /// Where what is sent begins.
+    from: u64,
     pub(super) state: FileState,
     /// The segments to send; all of them when `None`.
     wanted: Option<Vec<Range<u64>>>,
@@ -229,15 +238,29 @@ impl LargeFile {
             return Err(Cause::Unrepresentable);
         }
         let state = content::state(&stamp);
+        let from = self.begin_tail(&file)?;
         let rest = self.request.rest.as_ref().filter(|rest| rest.state == state);
         let segments = match rest {
             Some(rest) => Segments::new(stamp.size, rest.length_log2),
-            None => Segments::for_file(stamp.size),
+            None => Segments::for_file(stamp.size - from),
         };
         let segments = segments.map_err(|_| Cause::Unrepresentable)?;
         let wanted = rest.map(|rest| rest.runs.clone());
         file.advise_sequential();
-        Ok(Opened { file, stamp, segments, state, wanted })
+        Ok(Opened { file, stamp, segments, from, state, wanted })
+    }
+
+    /// Where the part begins that is wanted of the file.
+    fn begin_tail(&self, file: &SourceFile) -> Result<u64, Cause> {
+        let Some(Tail { from, content }) = self.request.tail else { return Ok(0) };
+        if file.len() <= from {
+            return Err(Cause::Changed);
+        }
+        match content.map(|content| Ok((content, content::hash_beginning(file, from)?))).transpose() {
+            Ok(Some((theirs, ours))) if theirs != ours => Err(Cause::ContentMismatch),
+            Ok(_) => Ok(from),
+            Err(error) => Err(read::cause(&error)),
+        }
     }
 }
 
@@ -303,9 +326,15 @@ impl Opened {
         self.wanted.as_ref().is_none_or(|runs| runs.iter().any(|run| run.contains(&index)))
     }
 
+    /// What is sent of it.
+    pub(super) fn content(&self) -> Positional<'_> {
+        Positional::tail(&self.file, self.from)
+    }
+
     /// The holes of a segment, from its start on. Where the filesystem cannot tell there are none.
     pub(super) fn holes(&self, index: u64) -> Vec<Range<u32>> {
-        let segment = self.segments.range(index);
+        let Range { start, end } = self.segments.range(index);
+        let segment = start + self.from..end + self.from;
         let within = |at: u64| u32::try_from(at - segment.start).ok();
         let holes = self.file.holes(segment.clone()).unwrap_or_default().into_iter();
         holes.map_while(|hole| Some(within(hole.start)?..within(hole.end)?)).take(MAX_HOLES).collect()

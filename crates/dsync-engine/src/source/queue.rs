@@ -27,6 +27,17 @@ pub(super) struct Request {
     pub(super) signature: Option<Arc<IndexedSignature>>,
     /// What is wanted of the file, when the destination has a part of it.
     pub(super) rest: Option<Rest>,
+    /// What is wanted of the file, when the destination has its beginning.
+    pub(super) tail: Option<Tail>,
+}
+
+/// What follows the beginning of a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tail {
+    /// Length of the beginning.
+    pub(super) from: u64,
+    /// Its hash, where it is to be compared.
+    pub(super) content: Option<[u8; 32]>,
 }
 
 impl Request {
@@ -97,6 +108,7 @@ impl Queue {
     pub(super) fn push(&self, request: Request) -> bool {
         let small = request.signature.is_none()
             && request.rest.is_none()
+            && request.tail.is_none()
             && request.listed.size() <= SMALL_FILE_BYTES;
         let item = if small { Item::Small(request) } else { Item::Large(Arc::new(LargeFile::new(request))) };
         let mut state = lock(&self.state);

@@ -12,8 +12,8 @@ use crate::{
         MIN_SEGMENT_LOG2,
     },
     message::{
-        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, Refine,
-        Rest, Sums, Tops,
+        ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, NeedTail,
+        Refine, Rest, Sums, Tops,
     },
     name::Name,
 };
@@ -57,6 +57,7 @@ pub(super) fn encode(
             w.u32(need.block_len.get());
             encode_format(need.format, w);
         }
+        ControlMessage::NeedTail(need) => encode_need_tail(need, w)?,
         ControlMessage::Sums(sums) => {
             w.entry(sums.entry);
             w.bool(sums.last);
@@ -108,6 +109,7 @@ pub(super) fn decode(
         Kind::PROBLEM => ControlMessage::Problem(account::decode_problem(r)?),
         Kind::NEED => ControlMessage::Need { entry: r.entry()?, attempt: r.byte("attempt")? },
         Kind::NEED_DELTA => ControlMessage::NeedDelta(decode_need_delta(r)?),
+        Kind::NEED_TAIL => ControlMessage::NeedTail(decode_need_tail(r)?),
         Kind::SUMS => ControlMessage::Sums(decode_sums(r)?),
         Kind::LISTING_DONE => ControlMessage::ListingDone { part: r.u64("listing number")? },
         Kind::NEEDS_END => ControlMessage::NeedsEnd,
@@ -206,6 +208,26 @@ fn decode_refine(r: &mut Reader<'_>) -> Result<Refine, DecodeError> {
     let format = decode_format(r)?;
     let runs = take_sums(r, Kind::REFINE, "size of runs")?.to_vec();
     Ok(Refine { entry, attempt, block_len, format, runs })
+}
+
+fn encode_need_tail(need: &NeedTail, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.entry(need.entry);
+    w.byte(need.attempt);
+    w.file_len(need.from, "length")?;
+    w.bool(need.content.is_some());
+    w.raw(need.content.as_ref().map_or(&[][..], |content| &content[..]));
+    Ok(())
+}
+
+fn decode_need_tail(r: &mut Reader<'_>) -> Result<NeedTail, DecodeError> {
+    let (entry, attempt) = (r.entry()?, r.byte("attempt")?);
+    let offset = r.offset();
+    let from = r.file_len("length")?;
+    if from == 0 {
+        return Err(r.value(0, offset, "length"));
+    }
+    let content = if r.bool("flag")? { Some(r.array("content hash")?) } else { None };
+    Ok(NeedTail { entry, attempt, from, content })
 }
 
 fn encode_rest(rest: &Rest, w: &mut Writer<'_>) -> Result<(), EncodeError> {

@@ -14,7 +14,8 @@ use crate::{
     },
     name::Name,
     options::{
-        Alternates, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, SyncOptions, WritePolicy,
+        Alternates, Append, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, SyncOptions,
+        WritePolicy,
     },
 };
 
@@ -102,6 +103,7 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
 }
 
 fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
+    has_meaning(writing.inplace || writing.append == Append::No, 0, "appending")?;
     let WritePolicy { temp_dir, partial_dir, backup, alternates, .. } = writing;
     if let Some(dir) = temp_dir {
         check_operand(dir)?;

@@ -41,12 +41,27 @@ fn a_source_hears_requests_then_the_report() {
             matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::PROGRESS], ALWAYS], check);
             inbox.check(&ControlMessage::Ready).unwrap();
         }
-        let requests =
-            [Kind::NEED, Kind::NEED_DELTA, Kind::REST, Kind::LISTING_DONE, Kind::LANDED, Kind::PROGRESS];
+        let requests = [
+            Kind::NEED,
+            Kind::NEED_DELTA,
+            Kind::NEED_TAIL,
+            Kind::REST,
+            Kind::LISTING_DONE,
+            Kind::LANDED,
+            Kind::PROGRESS,
+        ];
         matrix(&inbox, State::Needs, &[&requests, &[Kind::NEEDS_END], events, ALWAYS], check);
         // While sums are due, the requests cannot end.
         inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
-        let requests = [Kind::NEED, Kind::REST, Kind::SUMS, Kind::LISTING_DONE, Kind::LANDED, Kind::PROGRESS];
+        let requests = [
+            Kind::NEED,
+            Kind::NEED_TAIL,
+            Kind::REST,
+            Kind::SUMS,
+            Kind::LISTING_DONE,
+            Kind::LANDED,
+            Kind::PROGRESS,
+        ];
         matrix(&inbox, State::Needs, &[&requests, events, ALWAYS], check);
         inbox.check(&sums(128, true)).unwrap();
         inbox.check(&ControlMessage::NeedsEnd).unwrap();

@@ -17,13 +17,13 @@ use dsync_wire::{
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
-        ListingEnd, NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
-        Timestamp, Tops, Xattr,
+        ListingEnd, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start,
+        Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
-        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, SyncOptions, WritePolicy,
+        AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
+        EventLevel, FilterRule, SyncOptions, WritePolicy,
     },
 };
 
@@ -51,6 +51,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("problem", M::Problem(problem(Cause::Os(13)))),
         ("need", M::Need { entry: EntryId(127), attempt: 1 }),
         ("need-delta", M::NeedDelta(need_delta())),
+        ("need-tail", M::NeedTail(need_tail(None))),
+        ("need-tail-compared", M::NeedTail(need_tail(Some([7; 32])))),
         ("rest", M::Rest(rest())),
         ("sums", M::Sums(Sums { entry: EntryId(128), bytes: (0..24).collect(), last: false })),
         ("sums-last", M::Sums(Sums { entry: EntryId(128), bytes: vec![], last: true })),
@@ -238,6 +240,7 @@ fn start_source() -> Start {
             writing: WritePolicy {
                 inplace: true,
                 delay_updates: true,
+                append: Append::Verifying,
                 preallocate: true,
                 sparse: true,
                 temp_dir: Some(b"../scratch".to_vec()),
@@ -277,6 +280,10 @@ pub(crate) fn need_delta() -> NeedDelta {
 fn refine(format: SumsFormat, block_len: u32, runs: Vec<u8>) -> Refine {
     let attempt = u8::from(runs.is_empty());
     Refine { entry: EntryId(128), attempt, block_len: BlockLen::new(block_len).unwrap(), format, runs }
+}
+
+fn need_tail(content: Option<[u8; 32]>) -> NeedTail {
+    NeedTail { entry: EntryId(130), attempt: 2, from: 1 << 33, content }
 }
 
 fn rest() -> Rest {

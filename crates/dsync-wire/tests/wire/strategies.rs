@@ -11,13 +11,13 @@ use dsync_wire::{
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
-        ListingEnd, NeedDelta, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
-        Timestamp, Tops, Xattr,
+        ListingEnd, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start,
+        Sums, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
-        AlternateUse, Alternates, Backup, Compression, DeleteLimit, DeleteTiming, Durability, EventLevel,
-        FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
+        AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
+        EventLevel, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
 };
 use proptest::{
@@ -57,6 +57,9 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
                 let block_len = BlockLen::new(1 << log2).unwrap();
                 M::Refine(Refine { entry, attempt, block_len, format, runs })
             }
+        ),
+        (entry_id(), any::<u8>(), 1..=MAX_FILE_LEN, option::of(any::<[u8; 32]>())).prop_map(
+            |(entry, attempt, from, content)| M::NeedTail(NeedTail { entry, attempt, from, content })
         ),
         rest().prop_map(M::Rest),
         "[^/\\x00.]{1,60}".prop_map(|name| M::Missing(Name::new(name.as_bytes()).unwrap())),
@@ -299,9 +302,16 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
     let alternates = (way, vec(operand(), 1..=20)).prop_map(|(way, dirs)| Alternates { way, dirs });
     let partial_dir = option::of("/?[.a-z]{3,20}".prop_map(String::into_bytes));
     let homes = (option::of(operand()), partial_dir);
-    (any::<[bool; 4]>(), homes, option::of(backup), option::of(alternates)).prop_map(
-        |([inplace, delay_updates, preallocate, sparse], (temp_dir, partial_dir), backup, alternates)| {
+    let append = select(vec![Append::No, Append::Believing, Append::Verifying]);
+    ((any::<[bool; 4]>(), append), homes, option::of(backup), option::of(alternates)).prop_map(
+        |(
+            ([inplace, delay_updates, preallocate, sparse], append),
+            (temp_dir, partial_dir),
+            backup,
+            alternates,
+        )| {
             WritePolicy {
+                append: if inplace { append } else { Append::No },
                 inplace,
                 delay_updates,
                 preallocate,

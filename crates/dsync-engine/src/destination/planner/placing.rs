@@ -6,6 +6,7 @@ use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
+    options::Append,
 };
 
 use super::{Announced, Planner, Presence, listed_path, merge::Merge};
@@ -17,7 +18,7 @@ use crate::{
         delayed::Late,
         delete::{self, Doomed},
         directory::Directory,
-        files::{Circumstances, Pending},
+        files::{Circumstances, Pending, Tail},
         kept,
         links::{FirstName, Further},
     },
@@ -291,20 +292,28 @@ impl Planner<'_> {
         }
         let site = self.site;
         site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
-        site.account.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);
+        let file = self.pending(id, part, place, verdict, size, old);
+        let there = file.circumstances.tail.map_or(0, |tail| tail.from);
+        site.account.progress.bytes_needed.fetch_add(size - there, Ordering::Relaxed);
         if site.policy.options.dry_run {
             return Ok(Placed::Open);
         }
         place.directory.hold();
         part.hold();
-        let file = Arc::new(self.pending(id, part, place, verdict, size, old));
+        let file = Arc::new(file);
         // What bounds the files under way: a source that lists more meanwhile gets ahead of its credit.
         self.take_one(&site.awaited)?;
         // In a local run nothing comes by number.
         if site.local.is_none() {
             site.files.insert(&file);
         }
-        if file.has_basis || place.has_part || site.local.is_some() {
+        let append = site.policy.options.writing.append;
+        let believed =
+            file.circumstances.tail.filter(|_| append == Append::Believing && site.local.is_none());
+        if let Some(tail) = believed {
+            let need = file.want_tail(tail.from, None);
+            site.session.control.queue(&ControlMessage::NeedTail(need))?;
+        } else if file.has_basis || place.has_part || site.local.is_some() {
             self.handover.add(file)?;
         } else {
             site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })?;
@@ -325,7 +334,12 @@ impl Planner<'_> {
         let options = &self.site.policy.options;
         let old_file = existing.filter(|old| old.kind == Kind::File);
         let is_basis = |old: &Metadata| !options.whole_file && dsync_delta::worthwhile(old.size, size);
-        let has_basis = old_file.is_some_and(is_basis) || alternate.is_some();
+        let goes_on = |old: &&Metadata| {
+            let appends = options.writing.append != Append::No && verdict.action == Action::Update;
+            appends && alternate.is_none() && (1..size).contains(&old.size)
+        };
+        let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
+        let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
         let twin =
             alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
         let (directory, part, name) = (Arc::clone(place.directory), Arc::clone(part), place.name.clone());
@@ -334,6 +348,7 @@ impl Planner<'_> {
             Pending::new(id, directory, part, name, verdict.action, wanted, size).onto(Circumstances {
                 replaces: existing.is_some(),
                 in_place: options.writing.inplace && old_file.is_some(),
+                tail,
                 twin,
             });
         file.has_basis = has_basis;
