@@ -8,12 +8,15 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Runs the race with the given arguments; `$DSYNC_BIN` takes part, else dsync is built for release.
+/// Runs the race with the given arguments; `$DSYNC_BIN` takes part, else dsync is built for release, unless the rivals
+/// are only to be installed.
 ///
 /// # Errors
 /// Those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
-    run_command(prepare()?.args(args))
+    // Who only installs the rivals needs no dsync.
+    let mut race = if args.iter().any(|arg| arg == "--install") { race_alone()? } else { prepare()? };
+    run_command(race.args(args))
 }
 
 /// Measures the rows of the lab that have a bar; `$LAB_PUMP` sends from memory to memory, else the example is built
@@ -38,11 +41,16 @@ pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
     run_command(race.arg("--bars").args(args))
 }
 
-/// The race with what it measures.
-fn prepare() -> Result<Command, TaskError> {
+/// The race without what it measures.
+fn race_alone() -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
     run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "rivals"]))?;
-    let mut race = command(&root().join("target/debug/rivals").display().to_string(), &[]);
+    Ok(command(&root().join("target/debug/rivals").display().to_string(), &[]))
+}
+
+/// The race with what it measures.
+fn prepare() -> Result<Command, TaskError> {
+    let mut race = race_alone()?;
     if std::env::var_os("DSYNC_BIN").is_none() {
         run_command(&mut cargo(&["build", "--locked", "--release", "-p", "dsync-cli"]))?;
         race.env("DSYNC_BIN", root().join("target/release/dsync"));

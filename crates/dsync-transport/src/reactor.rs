@@ -3,7 +3,7 @@
 //!
 //! The runtime's thread does all input and output and all packet crypto of its link. Engine threads
 //! poll a stream's future themselves and park until it is ready ([`block_on`]), so data does not pass
-//! through another queue or thread on its way to the carrier.
+//! through another queue or thread on its way to the carrier; on its way from it only where a thread waits for much.
 
 use std::{
     cell::RefCell,
@@ -51,6 +51,11 @@ impl Reactor {
         block_on(self.handle.spawn(future)).ok()
     }
 
+    /// Where lanes start futures of their own.
+    pub(crate) fn handle(&self) -> runtime::Handle {
+        self.handle.clone()
+    }
+
     /// Starts `future` on the runtime's thread and leaves it there.
     pub(crate) fn spawn<F>(&self, future: F)
     where
@@ -87,6 +92,8 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break output;
         }
+        #[cfg(test)]
+        PARKED.set(PARKED.get() + 1);
         while !parker.woken.swap(false, Ordering::Acquire) {
             thread::park();
         }
@@ -94,6 +101,12 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     // Fails while the thread ends, when there is nobody to keep it for.
     let _ = PARKER.try_with(|slot| slot.replace(Some(parker)));
     output
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has waited in [`block_on`].
+    pub(crate) static PARKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 struct Parker {

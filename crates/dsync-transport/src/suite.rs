@@ -38,6 +38,8 @@ macro_rules! suite {
                 later_calls_report_the_first_cause,
                 a_lane_outlives_the_peer_as_an_error,
                 traffic_counts_payload,
+                fill_gives_all_that_was_asked_for_and_less_at_the_end_only,
+                fill_ends_with_the_link,
             );
         }
     };
@@ -117,6 +119,43 @@ pub(crate) fn bytes_arrive_in_order_and_once(pair: Pair) {
         assert!(read_to_end(&mut *far.rx).unwrap() == writer(1).concat());
         assert!(read_to_end(&mut *near.rx).unwrap() == writer(50).concat());
     });
+}
+
+pub(crate) fn fill_gives_all_that_was_asked_for_and_less_at_the_end_only(pair: Pair) {
+    let (mut near, mut far) = lane(&pair);
+    let sizes = [1, 16_383, 16_384, 300_000, 5, 2_500_000, 70_000];
+    let all = pattern(9, sizes.iter().sum());
+    let before = pair.1.traffic().received_bytes;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // In pieces that fit no question.
+            for piece in all.chunks(9_973) {
+                near.tx.write(Bytes::copy_from_slice(piece)).unwrap();
+            }
+            near.tx.finish().unwrap();
+        });
+        let mut got = Vec::new();
+        for size in sizes {
+            let mut buf = vec![0; size + usize::from(size == 70_000)];
+            assert_eq!(far.rx.fill(&mut buf).unwrap(), size);
+            got.extend_from_slice(&buf[..size]);
+        }
+        assert!(got == all);
+        assert_eq!(far.rx.fill(&mut [0; 20_000]).unwrap(), 0);
+    });
+    assert_eq!(pair.1.traffic().received_bytes - before, all.len() as u64);
+}
+
+pub(crate) fn fill_ends_with_the_link(pair: Pair) {
+    let (mut near, mut far) = lane(&pair);
+    near.tx.write(Bytes::from_static(&[1; 20_000])).unwrap();
+    thread::scope(|scope| {
+        let filling = scope.spawn(|| far.rx.fill(&mut vec![0; 1 << 20]));
+        thread::sleep(std::time::Duration::from_millis(50));
+        pair.0.close(CloseReason::Done);
+        assert!(filling.join().unwrap().is_err());
+    });
+    assert!(far.rx.fill(&mut vec![0; 1 << 20]).is_err());
 }
 
 pub(crate) fn two_parts_written_at_once_arrive_in_order(pair: Pair) {

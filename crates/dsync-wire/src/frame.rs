@@ -303,15 +303,11 @@ impl FrameReader {
                 self.consume(ready);
                 filled = ready;
             }
-            while filled < goal {
-                match self.rx.read(&mut payload[filled..])? {
-                    0 => return Err(cut_short(filled, len).into()),
-                    got => {
-                        let got = got.min(goal - filled);
-                        self.offset = self.offset.saturating_add(got as u64);
-                        filled += got;
-                    }
-                }
+            let got = self.rx.fill(&mut payload[filled..])?.min(goal - filled);
+            self.offset = self.offset.saturating_add(got as u64);
+            filled += got;
+            if filled < goal {
+                return Err(cut_short(filled, len).into());
             }
             goal = len.min(2 * goal);
         }

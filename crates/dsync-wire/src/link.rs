@@ -117,6 +117,23 @@ pub trait LaneRead: Send {
     /// # Errors
     /// [`LinkError`] when the lane or the link is gone.
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError>;
+
+    /// Reads until `buf` is full or the clean end has come; how much came, less than asked at the end only.
+    /// To be overridden where it costs something to be woken for every piece that arrives.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read); what came before is lost.
+    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.read(&mut buf[filled..])? {
+                0 => break,
+                // A lane that claims more than it was given room for breaks its law, not our memory.
+                count => filled += count.min(buf.len() - filled),
+            }
+        }
+        Ok(filled)
+    }
 }
 
 /// Byte counts of one end of a link: payload given to the carrier, before encryption.

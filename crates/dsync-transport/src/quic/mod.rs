@@ -2,17 +2,19 @@
 //! ssh, each lane one bidirectional stream of it (RFC 9000).
 //!
 //! [`crate::identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
-//! find each other, [`congestion`] how much may be on its way; here is the link.
+//! find each other, [`congestion`] how much may be on its way, [`reader`] how
+//! what came reaches the thread that waits for it; here is the link.
 
 mod congestion;
 pub(crate) mod handshake;
+mod reader;
 mod settings;
 
 use std::{num::NonZero, sync::Arc, thread::available_parallelism, time::Duration};
 
 use bytes::Bytes;
-use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
-use quinn::{Connection, ConnectionError, Endpoint, ReadError, RecvStream, SendStream, VarInt, WriteError};
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneWrite, Link, LinkError, Traffic};
+use quinn::{Connection, ConnectionError, Endpoint, RecvStream, SendStream, VarInt, WriteError};
 use tokio::time::timeout;
 
 use crate::{
@@ -20,6 +22,7 @@ use crate::{
     pipe::PipeReader,
     reactor::{Reactor, block_on},
 };
+use reader::Reader;
 
 /// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it
 /// was closed before, and gives the last packet a moment to leave.
@@ -60,7 +63,7 @@ impl QuicLink {
     fn lane(&self, (send, receive): (SendStream, RecvStream)) -> Lane {
         Lane {
             tx: Box::new(Writer { stream: send, finished: false, shared: Arc::clone(&self.shared) }),
-            rx: Box::new(Reader { stream: receive, shared: Arc::clone(&self.shared) }),
+            rx: Box::new(Reader::new(receive, self.reactor.handle(), Arc::clone(&self.shared))),
         }
     }
 }
@@ -178,26 +181,6 @@ impl Drop for Writer {
             // Fails when it is closed already.
             let _ = self.stream.reset(VarInt::from_u32(CloseReason::Failed.code()));
         }
-    }
-}
-
-struct Reader {
-    stream: RecvStream,
-    shared: Arc<Shared>,
-}
-
-impl LaneRead for Reader {
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
-        let read = block_on(self.stream.read(buf)).map_err(|error| match error {
-            ReadError::Reset(_) => ABANDONED,
-            ReadError::ConnectionLost(error) => self.shared.lost(error),
-            ReadError::ClosedStream | ReadError::IllegalOrderedRead | ReadError::ZeroRttRejected => {
-                LinkError::Closed
-            }
-        })?;
-        let count = read.unwrap_or(0);
-        self.shared.counters.add_received(count);
-        Ok(count)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
     identity::Identity,
     pipe::PipeReader,
     race::{Addresses, DialError},
-    reactor::Reactor,
+    reactor::{PARKED, Reactor},
     suite::{Pair, suite},
 };
 
@@ -264,6 +264,28 @@ fn the_port_is_reached_over_both_families() {
     stage.address.set_ip(IpAddr::V6(Ipv6Addr::LOCALHOST));
     let winner = stage.dial(identity, TOKEN).unwrap();
     stage.links(winner);
+}
+
+#[test]
+fn a_thread_that_waits_for_much_is_woken_once() {
+    let ((a, b), _ssh) = connected();
+    let mut near = a.open_lane().unwrap();
+    near.tx.write(Bytes::from_static(b"!")).unwrap();
+    let mut far = b.accept_lane().unwrap();
+    far.rx.read(&mut [0]).unwrap();
+    std::thread::scope(|scope| {
+        let filling = scope.spawn(|| {
+            let mut buf = vec![0; 200 * 1000];
+            assert_eq!(far.rx.fill(&mut buf).unwrap(), buf.len());
+            PARKED.get()
+        });
+        for _ in 0..200 {
+            // Each in a packet of its own, most of the time.
+            near.tx.write(Bytes::from(vec![7; 1000])).unwrap();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        assert!(filling.join().unwrap() <= 1);
+    });
 }
 
 #[test]
