@@ -3,9 +3,12 @@
 //! On a path whose packets come one by one, a thread that waits for a frame would be woken for each of them: 180 times
 //! for a frame of 256 KiB, each time through the kernel. So a thread that wants much ([`LaneRead::fill`])
 //! has it gathered where the packets are taken anyway, on the runtime's thread, and is woken once. Nothing is gathered but
-//! what a thread waits for, and flow control sees no difference.
+//! what a thread waits for, and flow control sees no difference. Where a wake-up brings many packets at once, as on
+//! fast paths, the thread is woken: the runtime's thread has enough to do there.
 
 use std::{
+    future::{Future, poll_fn},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
 };
@@ -21,16 +24,24 @@ use crate::reactor::block_on;
 pub(super) struct Reader {
     /// Lent to the runtime's thread while it gathers; gone when that has ended.
     stream: Option<RecvStream>,
+    /// A wake-up brings less than [`MUCH`].
+    sparse: bool,
     runtime: Handle,
     shared: Arc<Shared>,
 }
 
 /// What came until enough had come, or the end.
-type Gathered = (RecvStream, Vec<Bytes>, Result<(), ReadError>);
+struct Gathered {
+    stream: RecvStream,
+    pieces: Vec<Bytes>,
+    /// How often it was woken for them.
+    wakes: usize,
+    outcome: Result<(), ReadError>,
+}
 
 impl Reader {
     pub(super) fn new(stream: RecvStream, runtime: Handle, shared: Arc<Shared>) -> Self {
-        Self { stream: Some(stream), runtime, shared }
+        Self { stream: Some(stream), sparse: false, runtime, shared }
     }
 
     /// Reads without waiting; pending when nothing is there.
@@ -41,31 +52,58 @@ impl Reader {
         polled.map(|read| read.map_err(|error| self.shared.unread(error)))
     }
 
-    /// Waits for `wanted` bytes, or the end; what came, in pieces.
-    fn gather(&mut self, wanted: usize) -> Result<Vec<Bytes>, LinkError> {
+    /// Waits for more of `buf`: all of it where packets come one by one, else what comes first.
+    fn read_much(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        if !self.sparse {
+            let count = self.read(buf)?;
+            self.sparse = count < MUCH;
+            return Ok(count);
+        }
+        let (pieces, wakes) = self.gather(buf.len())?;
+        let mut count = 0;
+        for piece in pieces {
+            buf[count..count + piece.len()].copy_from_slice(&piece);
+            count += piece.len();
+        }
+        self.sparse = count / wakes.max(1) < MUCH;
+        self.shared.counters.add_received(count);
+        Ok(count)
+    }
+
+    /// Waits for `wanted` bytes, or the end; what came, and after how many wake-ups.
+    fn gather(&mut self, wanted: usize) -> Result<(Vec<Bytes>, usize), LinkError> {
         let stream = self.stream.take().ok_or(LinkError::Closed)?;
         // Fails only when the runtime has ended, and the link with it.
         let gathered = block_on(self.runtime.spawn(gather(stream, wanted)));
-        let (stream, pieces, outcome) = gathered.map_err(|_| self.shared.gone())?;
+        let Gathered { stream, pieces, wakes, outcome } = gathered.map_err(|_| self.shared.gone())?;
         self.stream = Some(stream);
         outcome.map_err(|error| self.shared.unread(error))?;
-        Ok(pieces)
+        Ok((pieces, wakes))
     }
 }
 
 async fn gather(mut stream: RecvStream, wanted: usize) -> Gathered {
-    let (mut pieces, mut count) = (Vec::new(), 0);
-    while count < wanted {
-        match stream.read_chunk(wanted - count, true).await {
+    let (mut pieces, mut count, mut wakes) = (Vec::new(), 0, 0);
+    let outcome = loop {
+        if count >= wanted {
+            break Ok(());
+        }
+        let mut chunk = pin!(stream.read_chunk(wanted - count, true));
+        let chunk = poll_fn(|context| {
+            let polled = chunk.as_mut().poll(context);
+            wakes += usize::from(polled.is_pending());
+            polled
+        });
+        match chunk.await {
             Ok(Some(chunk)) => {
                 count += chunk.bytes.len();
                 pieces.push(chunk.bytes);
             }
-            Ok(None) => break,
-            Err(error) => return (stream, pieces, Err(error)),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
         }
-    }
-    (stream, pieces, Ok(()))
+    };
+    Gathered { stream, pieces, wakes, outcome }
 }
 
 impl LaneRead for Reader {
@@ -88,15 +126,7 @@ impl LaneRead for Reader {
                     count
                 }
                 Poll::Pending if rest.len() < GATHERED => self.read(rest)?,
-                Poll::Pending => {
-                    let mut count = 0;
-                    for piece in self.gather(rest.len())? {
-                        rest[count..count + piece.len()].copy_from_slice(&piece);
-                        count += piece.len();
-                    }
-                    self.shared.counters.add_received(count);
-                    count
-                }
+                Poll::Pending => self.read_much(rest)?,
             };
             if count == 0 {
                 break;
@@ -127,3 +157,5 @@ impl Shared {
 
 /// From here on handing a read to the runtime's thread costs less than to be woken for the packets, in bytes.
 const GATHERED: usize = 16 << 10;
+/// A wake-up that brings as much is worth it, in bytes: some packets of an Ethernet.
+const MUCH: usize = 6 << 10;

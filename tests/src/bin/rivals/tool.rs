@@ -224,7 +224,9 @@ pub(crate) const ALL: &[Tool] = &[
         "qcp",
         &[("qcp", "cargo:qcp")],
         Can::OneFile,
-        r#"qcp -q --ssh-config "$CONFIG" "$SRC/large" "$HOST:$DST/large""#,
+        // It takes a program for ssh, not a command line, and reads no aliases out of that.
+        r#"printf '#!/bin/sh\nexec %s "$@"\n' "$SSH" >"$WORK/ssh" && chmod +x "$WORK/ssh" &&
+            qcp -q --ssh "$WORK/ssh" "$SRC/large" "$ADDRESS:$DST/large""#,
     ),
 ];
 
