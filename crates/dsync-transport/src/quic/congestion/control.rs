@@ -569,9 +569,10 @@ impl Control {
         full.saturating_mul(5) / 4 + self.slack(full)
     }
 
-    /// For acknowledgements that come in pairs and packets that leave in tens.
+    /// For acknowledgements that come in pairs, packets that leave in tens, and hosts that do not run for a moment.
     fn slack(&self, full: u64) -> u64 {
-        (full / 4).clamp(4 * self.mss, 12 * self.mss)
+        let pause = volume(self.bandwidth.get(), HOST_PAUSE);
+        (full / 4).clamp(4 * self.mss, pause.max(12 * self.mss))
     }
 
     /// What the path holds at `rate`.
@@ -645,6 +646,9 @@ fn time_of(bytes: u64, rate: u64) -> Duration {
 /// The shortest round trip that the window is computed for. Below it the scheduling of the two processes
 /// and not the path decides how long a round trip takes: without it loopback fell from 8 to 1.6 Gbit/s.
 const RTT_FLOOR: Duration = Duration::from_millis(2);
+/// What the queue bridges when a host does not run for a moment: at 1 Gbit/s and 17 ms a twentieth of the window
+/// is less than a millisecond of it, and each pause beyond that was lost. CoDel (RFC 8289) aims at 5 ms of standing queue.
+const HOST_PAUSE: Duration = Duration::from_millis(2);
 /// The least window, in packets: enough for acknowledgements of pairs to keep coming.
 const MIN_PACKETS: u64 = 4;
 /// Loss above the usual that ends a probe, in parts per million of a window (BBRv3: 2 %).
