@@ -9,7 +9,7 @@ use std::{
 
 use dsync_tests::{
     Kind, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, mount::Mount, needs_dsync, needs_root,
-    program, scratch::slash, survey, tree,
+    program, scratch::slash, strace, survey, tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -177,6 +177,27 @@ fn links_and_devices_that_are_real_ones_are_replaced() {
     // And back.
     let _ = run(&[]);
     assert_same(&scratch.src(), &scratch.dst(), Scope { xattrs: false, ..Scope::EVERYTHING });
+}
+
+#[test]
+fn text_of_a_link_is_on_the_disk_before_it_replaces_another() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let copy = |text: &str, log: &str| {
+        let _ = fs::remove_file(scratch.src().join("link"));
+        Tree::of([Node::symlink("link", text)]).plant(&scratch.src());
+        let (outcome, calls) = strace::watch("fdatasync,renameat", &scratch.at(log), |run| {
+            run.args(["-a", "-M--fake-super"]).arg(slash(&scratch.src())).arg(scratch.dst())
+        });
+        let _ = outcome.expect_code(0);
+        assert_eq!(fs::read_to_string(scratch.dst().join("link")).unwrap(), text);
+        // strace may tell of calls that it has no name for.
+        let wanted = ["fdatasync", "renameat"];
+        let names = calls.iter().map(|call| call.split('(').next().unwrap_or_default().to_owned());
+        names.filter(|name| wanted.contains(&name.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(copy("old", "first"), ["renameat"]);
+    assert_eq!(copy("new", "second"), ["fdatasync", "renameat"]);
 }
 
 /// Values that say nothing, or what the file cannot be.

@@ -20,8 +20,8 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, flock,
-        fsync, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx,
+        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, fdatasync,
+        flock, fsync, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx,
         symlinkat, syncfs, unlinkat,
     },
     io::Errno,
@@ -440,7 +440,9 @@ impl Dir {
     pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
         let node = (Kind::Symlink, DeviceNumber::default());
         if self.fake_super {
-            return self.replace(name, node, wanted, |temp| self.create_file(temp, target));
+            // What is replaced must not give way to a file without its text; a new one without it is made anew.
+            let replaces = self.stat(name).is_ok();
+            return self.replace(name, node, wanted, |temp| self.create_file(temp, target, replaces));
         }
         self.replace(name, node, wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
     }
@@ -457,7 +459,7 @@ impl Dir {
             Special::BlockDevice(number) => (Kind::BlockDevice, FileType::BlockDevice, number),
         };
         if self.fake_super {
-            return self.replace(name, (kind, number), wanted, |temp| self.create_file(temp, &[]));
+            return self.replace(name, (kind, number), wanted, |temp| self.create_file(temp, &[], false));
         }
         let device = rustix::fs::makedev(number.major, number.minor);
         self.replace(name, (kind, number), wanted, |temp| {
@@ -465,11 +467,12 @@ impl Dir {
         })
     }
 
-    /// Creates a file that stands for something else.
-    fn create_file(&self, name: &Component, content: &[u8]) -> io::Result<()> {
+    /// Creates a file that stands for something else, on the disk if `sync`.
+    fn create_file(&self, name: &Component, content: &[u8], sync: bool) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        write_all_at(fd.as_fd(), 0, content)
+        write_all_at(fd.as_fd(), 0, content)?;
+        if sync { retry(|| fdatasync(&fd)) } else { Ok(()) }
     }
 
     /// Gives the entry `first` of `from` another name in this directory, in place of what has the name, in one
