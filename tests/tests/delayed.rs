@@ -3,8 +3,14 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, needs_dsync,
-    program::program, run::wait_for, scratch::slash, strace, survey,
+    Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    compare::temporaries,
+    needs_dsync,
+    program::program,
+    run::{send, wait_for},
+    scratch::slash,
+    strace, survey,
+    unfinished::finished_segments,
 };
 use rustix::process::Signal;
 
@@ -136,6 +142,47 @@ fn no_directory_is_held_open_for_what_waits() {
     let dirs = (0..400)
         .flat_map(|index| [Node::dir(format!("d{index}")), Node::file(format!("d{index}/f"), index, 100)]);
     Tree::of(dirs).plant(&scratch.src());
-    let _ = local(Run::of("prlimit").arg("--nofile=200").arg(program()), &scratch, &[]).run().expect_code(0);
+    let _ = local(Run::of("prlimit").arg("--nofile=512").arg(program()), &scratch, &[]).run().expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+/// A slow pull that loses its connection while a large file arrives, when all others wait.
+fn broken_off(scratch: &Scratch) {
+    let sshd = Sshd::shared();
+    Tree::of([Node::file("z huge", 3, HUGE)]).plant(&scratch.src());
+    let remote = sshd.remote();
+    let run = sshd.run_serving(Via::Ssh, &remote.script).args(["-aH", "--delay-updates"]);
+    let run = run.args(["--bwlimit=32m", "--no-compress", "--retries=0", "--timeout=4"]);
+    let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
+    wait_for(|| temporaries(&scratch.dst()).len() > 32 && finished_segments(&scratch.dst()) > 0);
+    send(remote.wait_for_id(), Signal::KILL);
+    assert!(matches!(running.wait().code(), Some(10 | 12 | 30)));
+}
+
+const HUGE: u64 = 64 << 20;
+
+#[test]
+fn what_waited_when_the_connection_was_lost_is_not_sent_again() {
+    needs_dsync!();
+    for options in
+        [&["--delay-updates", "--delete"][..], &["--delete"], &["--delay-updates", "-I", "--delete"]]
+    {
+        let scratch = plant();
+        let old = contents(&scratch.dst());
+        broken_off(&scratch);
+        assert_eq!(contents(&scratch.dst()), old);
+        let left = temporaries(&scratch.dst());
+        let done = left.iter().filter(|name| name.contains(".dsync-done-")).count();
+        assert!(done >= 30 && left.iter().all(|name| !name.contains("-tmp-")), "{left:?}");
+        // One of them is not the source's any more.
+        fs::write(scratch.src().join("d0/f0"), "changed since").unwrap();
+        let sshd = Sshd::shared();
+        let run = sshd.run(Via::Ssh).args(["-aH", "--stats", "--no-W"]).args(options);
+        let outcome = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).run().expect_code(0);
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
+        // Where times count for nothing all of it comes again.
+        let taken_up = outcome.stat("Matched data");
+        assert_eq!(taken_up > 80_000, !options.contains(&"-I"), "{taken_up}\n{}", outcome.account());
+    }
 }

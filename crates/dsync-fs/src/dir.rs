@@ -524,6 +524,14 @@ impl Dir {
         placed
     }
 
+    /// Gives an entry another name, in place of what has it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn rename(&self, from: &Component, to: &Component) -> io::Result<()> {
+        retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
+    }
+
     /// Exchanges what stands under two names, whatever their types are.
     ///
     /// One step where the filesystem can do it (ext4, XFS, btrfs and tmpfs can), so that `name` stands for

@@ -29,6 +29,8 @@ pub struct KeptNames {
     pub content: Component,
     /// What is known about it.
     pub notes: Component,
+    /// The file, if it was complete but for its name.
+    pub finished: Component,
 }
 
 impl KeptNames {
@@ -37,7 +39,12 @@ impl KeptNames {
     /// # Errors
     /// None in practice: the names are well-formed.
     pub fn new(sum: [u8; 16]) -> io::Result<Self> {
-        Ok(Self { content: hex_name(CONTENT_PREFIX, sum)?, notes: hex_name(NOTES_PREFIX, sum)? })
+        let name = |prefix| hex_name(prefix, sum);
+        Ok(Self {
+            content: name(CONTENT_PREFIX)?,
+            notes: name(NOTES_PREFIX)?,
+            finished: name(FINISHED_PREFIX)?,
+        })
     }
 
     /// Removes both files; that one or both are missing is no error.
@@ -49,7 +56,12 @@ impl KeptNames {
 
 /// True for the names that [`KeptNames`] makes. Such entries are never copied.
 pub fn is_kept_name(name: &[u8]) -> bool {
-    is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name)
+    is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name) || is_finished_name(name)
+}
+
+/// True for those of them that are of complete files.
+pub fn is_finished_name(name: &[u8]) -> bool {
+    is_hex_name(FINISHED_PREFIX, name)
 }
 
 /// True for every name that this crate gives to files of its own.
@@ -193,3 +205,4 @@ fn lock(fd: &OwnedFd) -> io::Result<()> {
 
 const CONTENT_PREFIX: &[u8] = b".dsync-part-";
 const NOTES_PREFIX: &[u8] = b".dsync-note-";
+const FINISHED_PREFIX: &[u8] = b".dsync-done-";

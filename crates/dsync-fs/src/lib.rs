@@ -55,7 +55,7 @@ pub use crate::{
     fake_super::{Origin, is_damaged},
     filter::{FilterError, FilterReason, FilterSet},
     ids::Names,
-    kept::{KeptNames, Notes, is_kept_name},
+    kept::{KeptNames, Notes, is_finished_name, is_kept_name},
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,

@@ -38,8 +38,9 @@ pub(crate) struct Writing {
     /// Files, links and special files wait beside their targets under temporary names (.dsync-tmp-*); in the end all of
     /// them are written to the disk, then get their names in one go, before hard links and deletions. So the disk must
     /// have room for all that is new besides all that is old. Directories, attributes of what is otherwise unchanged, and
-    /// what takes a file's place as a directory are there at once. A run that ends early removes what waits. Not with
-    /// --inplace.
+    /// what takes a file's place as a directory are there at once. A run that ends early removes what waits, unless it lost
+    /// its connection or --partial is given: then the files stay under other hidden names (.dsync-done-*), and the next
+    /// run takes those up that are the source's still. Not with --inplace.
     #[arg(long)]
     pub(crate) delay_updates: bool,
     /// Go on with files that are shorter, believing what is there (implies --inplace)

@@ -3,7 +3,8 @@
 //! The names are noted, out of memory, and no directory is held open for them. At the end one sync writes all content
 //! to the disk; then all of it gets its names in one go, before hard links and deletions, and the directories get their
 //! attributes last. The law: no name shows new content before all content is on the disk. A run that ends early removes
-//! what waits; what a killed one leaves is removed by the next like every temporary.
+//! what waits, or keeps the files for the next like unfinished ones: under names that the next finds, which they only
+//! get when their content is on the disk. What a killed one leaves is removed by the next like every temporary.
 //!
 //! Directories are made and attributes set as always, and so is what takes another type's place in a directory's favour.
 
@@ -14,7 +15,7 @@ use std::{
 
 use dsync_fs::{
     CommitGroup, Component, Dir, Kind, PreparedFile, RelPath, SealedSpool, Spool, SpoolError, Stamp,
-    Timestamp,
+    Timestamp, is_finished_name,
 };
 use dsync_wire::{
     event::{Action, FileType},
@@ -27,6 +28,7 @@ use super::{
     delete::{self, Doomed, KINDS, Protection},
     directory::{Deferred, Directory, push_counted, push_name, settle, take, take_counted, take_name},
     files::Pending,
+    homes::Homes,
 };
 use crate::{SyncError, halt::lock, plan::file_type_of};
 
@@ -142,11 +144,20 @@ impl Delayed {
         Ok(())
     }
 
-    /// Removes what waits: the run came to nothing.
-    pub(super) fn abandon(&self) {
-        if let Ok(entries) = self.take(|waiting| &mut waiting.entries) {
-            self.remove(&entries);
+    /// Removes what waits, as the run came to nothing, or keeps the files for the next one.
+    pub(super) fn abandon(&self, site: &Site<'_>) {
+        let Ok(entries) = self.take(|waiting| &mut waiting.entries) else { return };
+        let sync = || lock(&site.touched).values().try_for_each(|dir| dir.sync_filesystem());
+        if site.keeps_unfinished() && sync().is_ok() {
+            self.each(&entries, |dir, late| {
+                if late.kind == FileType::File
+                    && let Ok(kept) = Homes::finished_name(&late.name)
+                {
+                    let _ = dir.rename(&late.temp, &kept);
+                }
+            });
         }
+        self.remove(&entries);
     }
 
     fn take(&self, which: impl Fn(&mut Waiting) -> &mut Spool) -> Result<SealedSpool, SyncError> {
@@ -155,11 +166,19 @@ impl Delayed {
     }
 
     fn remove(&self, entries: &SealedSpool) {
+        self.each(entries, |dir, late| {
+            // One that has another name is not there any more.
+            if !is_finished_name(late.temp.as_bytes()) {
+                let _ = dir.remove_file(&late.temp);
+            }
+        });
+    }
+
+    fn each(&self, entries: &SealedSpool, mut act: impl FnMut(&Dir, &Late)) {
         let mut parent = Parent::default();
         for late in entries.iter().flatten().filter_map(Late::decode) {
             if let Ok(dir) = parent.open(&self.root, &late.directory) {
-                // One that has its name is not there any more.
-                let _ = dir.remove_file(&late.temp);
+                act(&dir, &late);
             }
         }
     }

@@ -121,6 +121,11 @@ impl Homes {
         }
     }
 
+    /// The name under which a complete file waits beside its target for a later run.
+    pub(super) fn finished_name(target: &Component) -> io::Result<Component> {
+        kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.finished)
+    }
+
     /// The names under which a part of a file is kept there.
     pub(super) fn part_names(&self, dir: &Dir, target: &Component) -> io::Result<KeptNames> {
         let mut hasher = ContentHasher::new();
@@ -132,10 +137,7 @@ impl Homes {
         if shared {
             hasher.update(dir.real_path()?.as_os_str().as_bytes()).update(b"/");
         }
-        let sum = hasher.update(target.as_bytes()).finish();
-        let mut name = [0; 16];
-        name.copy_from_slice(&sum[..16]);
-        KeptNames::new(name)
+        kept_names(hasher.update(target.as_bytes()))
     }
 
     /// Removes the directory of unfinished files beside this one if it is empty. True when it did.
@@ -143,4 +145,10 @@ impl Homes {
         let (PartHome::Within(name), Some(dir)) = (&self.parts, &beside.dir) else { return false };
         dir.remove_empty_dir(name).is_ok()
     }
+}
+
+fn kept_names(hasher: &ContentHasher) -> io::Result<KeptNames> {
+    let mut name = [0; 16];
+    name.copy_from_slice(&hasher.finish()[..16]);
+    KeptNames::new(name)
 }

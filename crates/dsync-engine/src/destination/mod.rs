@@ -181,7 +181,7 @@ pub(crate) fn run(
             site.files.keep_unfinished();
         }
         if let Some(delayed) = site.delayed.get().filter(|_| report.is_none()) {
-            delayed.abandon();
+            delayed.abandon(site);
         }
     }
     session.conclude(report)

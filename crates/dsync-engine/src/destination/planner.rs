@@ -348,8 +348,7 @@ impl Planner<'_> {
         if self.is_passed_over(directory, entry, id, (&path, existing.as_ref()))? {
             return Ok(());
         }
-        let mut place =
-            Place { directory, name: &name, path: &path, displaced: None, has_part: false, first_name: None };
+        let mut place = Place::of(directory, &name, &path);
         let group = self.links.group_of(entry, id);
         let first = group.and_then(|group| self.links.first_name(self.site, group));
         if first.is_some_and(|first| first.is_of(existing.as_ref())) {
@@ -384,9 +383,7 @@ impl Planner<'_> {
         if verdict.placed || alternate.is_some() {
             self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
         }
-        if let EntryKind::File { size, .. } = entry.kind {
-            place.has_part = self.claim_part(merge, &place, &verdict, size);
-        }
+        self.claim(merge, &mut place, entry, &verdict, first.is_none() && alternate.is_none());
         let placed = self.carry_out(
             id,
             part,

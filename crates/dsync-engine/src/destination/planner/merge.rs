@@ -4,7 +4,7 @@ use std::{collections::HashSet, iter::Peekable, sync::Arc, vec};
 
 use dsync_fs::{
     Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, apart, is_apart_name,
-    is_kept_name, is_temp_name,
+    is_finished_name, is_kept_name, is_temp_name,
 };
 use dsync_wire::{
     message::{Cause, Entry, EntryId, Listing, Operation},
@@ -37,6 +37,8 @@ pub(super) struct Merge {
     pub(super) extraneous: Vec<(Component, Kind)>,
     /// What goes because the source was asked for it and does not have it.
     pub(super) missing: Vec<(Component, Kind)>,
+    /// An earlier run may have left complete files here.
+    pub(super) has_finished: bool,
     /// Parts that earlier runs left here, and the names of those that this run takes up.
     pub(super) parts: (Vec<Component>, HashSet<Component>),
 }
@@ -80,6 +82,7 @@ impl Planner<'_> {
             alternates: Level::default(),
             extraneous: Vec::new(),
             missing: Vec::new(),
+            has_finished: false,
             parts: Default::default(),
         };
         let Announced { path, wanted, state, .. } = announced;
@@ -227,6 +230,7 @@ impl Planner<'_> {
         if self.site.homes.is_for_parts(&name, found.kind) && !options.dry_run {
             directory.note_parts();
         }
+        merge.has_finished |= is_finished_name(name.as_bytes());
         let foreign = || directory.dir.as_ref().is_some_and(|dir| self.site.homes.holds(dir));
         if is_apart_name(name.as_bytes()) || is_kept_name(name.as_bytes()) && foreign() {
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)

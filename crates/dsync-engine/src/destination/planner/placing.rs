@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
+use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
     options::Append,
 };
 
-use super::{Announced, Planner, Presence, listed_path, merge::Merge};
+use super::{Announced, Here, Planner, Presence, listed_path, merge::Merge};
 use crate::{
     SyncError,
     destination::{
@@ -19,6 +19,7 @@ use crate::{
         delete::{self, Doomed},
         directory::Directory,
         files::{Circumstances, Pending, Tail},
+        homes::Homes,
         kept,
         links::{FirstName, Further},
     },
@@ -48,6 +49,8 @@ pub(super) struct Place<'a> {
     pub(super) displaced: Option<Kind>,
     /// An earlier run may have left a part of the file.
     pub(super) has_part: bool,
+    /// What an earlier run left of the file, if that was complete, and the attributes that it gets.
+    pub(super) finished: Option<(Component, Wanted)>,
     /// Its number, where other names will be linked to it.
     pub(super) first_name: Option<u64>,
 }
@@ -119,14 +122,25 @@ impl Planner<'_> {
         self.links.note(place.directory, further, first)
     }
 
-    /// True when an earlier run may have left a part of a file that is about to be asked for.
-    pub(super) fn claim_part(
-        &self,
+    /// Looks for what an earlier run may have left of a file that is about to be asked for; complete ones are taken up
+    /// only for what is made from nothing else.
+    pub(super) fn claim(
+        &mut self,
         merge: &mut Merge,
-        place: &Place<'_>,
+        place: &mut Place<'_>,
+        entry: &Entry,
         verdict: &Verdict,
-        size: u64,
-    ) -> bool {
+        alone: bool,
+    ) {
+        let EntryKind::File { size, .. } = entry.kind else { return };
+        place.has_part = self.claim_part(merge, place, verdict, size);
+        if alone {
+            place.finished = self.claim_finished(merge, place, entry, verdict);
+        }
+    }
+
+    /// True when an earlier run may have left a part of a file that is about to be asked for.
+    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, verdict: &Verdict, size: u64) -> bool {
         let asks = matches!(verdict.action, Action::Create | Action::Update);
         if !asks || self.site.local.is_some() {
             return false;
@@ -134,6 +148,58 @@ impl Planner<'_> {
         let Some(names) = kept::existing(self.site, place.directory, place.name, size) else { return false };
         merge.parts.1.extend([names.content, names.notes]);
         true
+    }
+
+    /// What an earlier run left of a file that is about to be asked for, if it was complete and is the source's still;
+    /// what is not is removed.
+    fn claim_finished(
+        &mut self,
+        merge: &mut Merge,
+        place: &Place<'_>,
+        entry: &Entry,
+        verdict: &Verdict,
+    ) -> Option<(Component, Wanted)> {
+        let asks = matches!(verdict.action, Action::Create | Action::Update);
+        // A name that comes before those is met before they are.
+        let may = merge.has_finished || place.name.as_bytes() < OWN_NAMES;
+        let dir = place.directory.dir.as_ref().filter(|_| asks && may && place.displaced.is_none())?;
+        let name = Homes::finished_name(place.name).ok()?;
+        let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
+        merge.parts.1.insert(name.clone());
+        if self.site.policy.options.dry_run {
+            return None;
+        }
+        let mapped = self.owners.of(&entry.attributes);
+        let again =
+            self.site.policy.compare(entry, &mapped, &found, &Here { dir: Some(dir), name: Some(&name) });
+        if matches!(again.action, Action::Keep | Action::Retag) {
+            return Some((name, again.wanted));
+        }
+        let _ = dir.remove_file(&name);
+        None
+    }
+
+    /// Gives what an earlier run left of a file its attributes, and its name now or at the end of the run.
+    fn take_up(
+        &self,
+        id: EntryId,
+        place: &Place<'_>,
+        size: u64,
+        (kept, wanted): &(Component, Wanted),
+    ) -> Result<Placed, SyncError> {
+        let Some(dir) = &place.directory.dir else { return Ok(Placed::Open) };
+        let set = dir.set_attributes(kept, Kind::File, wanted).map(|withheld| self.site.withheld(withheld));
+        if !self.report(Operation::SetAttributes, place, set)? {
+            return Ok(Placed::Failed);
+        }
+        self.site.account.received(0, size, 0);
+        if self.site.delayed.get().is_some() {
+            self.note_late(id, place, FileType::File, kept.clone())?;
+            return Ok(Placed::Open);
+        }
+        let backup = self.site.keep(place.directory, place.name);
+        let named = backup.and_then(|()| dir.rename(kept, place.name));
+        Ok(if self.done(Operation::Commit, place, named)? { Placed::Here } else { Placed::Failed })
     }
 
     /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
@@ -196,7 +262,10 @@ impl Planner<'_> {
             EntryKind::Directory => {
                 self.directory(id, place, verdict, old.existing.is_some()).map(|()| Placed::Open)
             }
-            EntryKind::File { size, .. } => self.file(id, part, place, verdict, *size, old),
+            EntryKind::File { size, .. } => match &place.finished {
+                Some(finished) => self.take_up(id, place, *size, finished),
+                None => self.file(id, part, place, verdict, *size, old),
+            },
             kind => self.other(id, place, kind, verdict, &old),
         }
     }
@@ -452,11 +521,20 @@ impl Planner<'_> {
         kind: FileType,
         make: impl Fn(&Component) -> std::io::Result<()>,
     ) -> Result<std::io::Result<()>, SyncError> {
-        let Some(delayed) = self.site.delayed.get() else { return Ok(Ok(())) };
-        let temp = match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
-            Ok(temp) => temp,
-            Err(error) => return Ok(Err(error)),
-        };
+        match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
+            Ok(temp) => self.note_late(id, place, kind, temp).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn note_late(
+        &self,
+        id: EntryId,
+        place: &Place<'_>,
+        kind: FileType,
+        temp: Component,
+    ) -> Result<(), SyncError> {
+        let Some(delayed) = self.site.delayed.get() else { return Ok(()) };
         let late = Late {
             directory: place.directory.path.clone(),
             name: place.name.clone(),
@@ -469,7 +547,7 @@ impl Planner<'_> {
             first_name: place.first_name,
             basis: None,
         };
-        delayed.note(self.site, place.directory, &late).map(Ok)
+        delayed.note(self.site, place.directory, &late)
     }
 
     fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<Placed, SyncError> {
@@ -519,6 +597,11 @@ impl Planner<'_> {
 }
 
 impl<'a> Place<'a> {
+    /// A free name.
+    pub(super) fn of(directory: &'a Arc<Directory>, name: &'a Component, path: &'a RelPath) -> Self {
+        Self { directory, name, path, displaced: None, has_part: false, finished: None, first_name: None }
+    }
+
     /// What has the entry's name, or had it and is called `now`.
     fn doomed(&self, now: &'a Component, kind: Kind) -> Doomed<'a> {
         Doomed { parent: &self.directory.path, name: self.name, now, kind }
@@ -555,3 +638,6 @@ fn kind_of(kind: &EntryKind) -> Kind {
         _ => Kind::File,
     }
 }
+
+/// What dsync's own names begin with.
+const OWN_NAMES: &[u8] = b".dsync-";
