@@ -73,17 +73,17 @@ impl Alternates {
     /// The verdict for an entry that an alternate directory has, given what the destination has; `None` when the
     /// alternate does not matter.
     ///
-    /// An old file of the destination gives way to an equal one of an alternate, as with rsync, unless that would
-    /// only be copied.
+    /// An old entry of the destination gives way to an equal file of an alternate, as with rsync, unless that would
+    /// only be copied over another file.
     pub(super) fn verdict(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Verdict> {
         let mut verdict = found.verdict.clone();
         let equal = verdict.action == Action::Keep;
         let is_file = found.metadata.kind == Kind::File;
-        if let Some(existing) = existing
-            && existing.kind == found.metadata.kind
-        {
+        if let Some(existing) = existing {
             let same_inode = (existing.dev, existing.ino) == (found.metadata.dev, found.metadata.ino);
-            if !equal || !is_file || self.way == AlternateUse::Copy || same_inode {
+            let stands =
+                existing.kind == Kind::File && (!equal || self.way == AlternateUse::Copy || same_inode);
+            if !is_file || stands {
                 return None;
             }
         }
