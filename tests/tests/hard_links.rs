@@ -237,6 +237,28 @@ fn without_the_option_every_name_is_a_file() {
     assert!(!same_inode(&scratch.dst().join("a"), &scratch.dst().join("b")));
 }
 
+#[test]
+fn old_names_of_one_file_become_files_of_their_own_without_the_option() {
+    let scratch = Scratch::new();
+    let old = |name: &str| Node { mtime: (1_200_000_000, 0), ..Node::file(name, 9, 3_000_000) };
+    let further = ["b", "c"].map(|name| Node::hard_link(name, "a"));
+    Tree::of(["a", "b", "c"].map(old)).plant(&scratch.src());
+    for (name, at) in [("a", 1000), ("b", 1_500_000), ("c", 2_900_000)] {
+        let path = scratch.src().join(name);
+        let mut content = fs::read(&path).unwrap();
+        content[at..at + 500].fill(at as u8);
+        fs::write(path, content).unwrap();
+    }
+    every_way(&scratch, &["-a", "--stats"], |copy, to| {
+        Tree::of([old("a")].into_iter().chain(further.clone())).plant(to);
+        // Each is made from what it was, though the others have just left that behind.
+        let outcome = copy().run().expect_code(0);
+        assert_eq!(outcome.stderr_text(), "");
+        assert_same(&scratch.src(), to, Scope::full());
+        assert_eq!(outcome.stat("Number of regular files transferred"), 3);
+    });
+}
+
 /// What a run says that had to copy what should have been one file.
 fn expect_copies(run: Run, told: &str) {
     let outcome = run.run().expect_code(23);

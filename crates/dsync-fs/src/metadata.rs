@@ -154,3 +154,12 @@ pub struct Stamp {
     /// Time of the last change of content or attributes; a process cannot set it.
     pub ctime: Timestamp,
 }
+
+impl Stamp {
+    /// True when it is the same file with the same content, as far as its modification time tells. Its change time is
+    /// left aside: it also changes with attributes, and when the file gets or loses another name.
+    pub fn is_same_content(&self, other: &Self) -> bool {
+        let facts = |stamp: &Self| (stamp.dev, stamp.ino, stamp.size, stamp.mtime);
+        facts(self) == facts(other)
+    }
+}

@@ -291,7 +291,8 @@ impl StagedFile {
     }
 
     /// Brings the file beside its target, sets its attributes and closes it, under [`Durability::File`] after its
-    /// data is on the disk. With `basis`, the commit will refuse when the target is no longer the file of this stamp.
+    /// data is on the disk. With `basis`, the commit will refuse when the target is no longer the file of this
+    /// stamp or has other content; other attributes, or fewer names, do not count.
     ///
     /// # Errors
     /// What the system says; the temporary file is removed.
@@ -400,7 +401,7 @@ impl PreparedFile {
         };
         if let Some(basis) = basis {
             match dir.stat(&target) {
-                Ok(now) if now.stamp() == basis => {}
+                Ok(now) if now.stamp().is_same_content(&basis) => {}
                 Ok(now) if now.kind == Kind::Dir => return Err(CommitError::TargetIsDirectory),
                 Ok(_) => return Err(CommitError::BasisChanged),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {

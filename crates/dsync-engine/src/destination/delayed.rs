@@ -235,7 +235,9 @@ impl Late {
         protection: &Protection,
     ) -> Result<Option<Cause>, SyncError> {
         let mut prepared = PreparedFile::waiting(dir, self.temp.clone(), self.name.clone());
-        if self.basis.is_some_and(|basis| !is_still(dir, &self.name, &basis)) {
+        let is_still =
+            |basis: &Stamp| dir.stat(&self.name).is_ok_and(|now| now.stamp().is_same_content(basis));
+        if self.basis.is_some_and(|basis| !is_still(&basis)) {
             return Ok(Some(Cause::Changed));
         }
         let replaces = !self.displaces && site.backups.get().is_some() && dir.stat(&self.name).is_ok();
@@ -317,13 +319,6 @@ impl Late {
         let action = if creates { Action::Create } else { Action::Update };
         Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis })
     }
-}
-
-/// True when the old file is the one that the delta was made from. Its change time is left aside: it also changes when
-/// another of its names goes.
-fn is_still(dir: &Dir, name: &Component, basis: &Stamp) -> bool {
-    let facts = |stamp: &Stamp| (stamp.dev, stamp.ino, stamp.size, stamp.mtime);
-    dir.stat(name).is_ok_and(|now| facts(&now.stamp()) == facts(basis))
 }
 
 fn damaged() -> SyncError {
