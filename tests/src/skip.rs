@@ -15,6 +15,8 @@ pub enum Reason {
     NeedsIpv6,
     /// It mounts an image file.
     NeedsLoop,
+    /// It serves a filesystem of its own.
+    NeedsFuse,
     /// It makes a file immutable.
     NeedsImmutable,
     /// It checks what only dsync promises, and rsync stands in.
@@ -29,6 +31,7 @@ impl Reason {
             Self::NeedsTun => "needs-tun",
             Self::NeedsIpv6 => "needs-ipv6",
             Self::NeedsLoop => "needs-loop",
+            Self::NeedsFuse => "needs-fuse",
             Self::NeedsImmutable => "needs-immutable",
             Self::StandIn => "stand-in",
         }

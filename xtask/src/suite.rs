@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    env, fs,
+    env,
+    fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
     process::Stdio,
@@ -96,11 +97,8 @@ fn holds_here(reason: &str) -> bool {
         "needs-namespace" => !succeeds("unshare", &["--net", "true"]),
         "needs-tun" => !succeeds("unshare", &["--net", "ip", "tuntap", "add", "lab", "mode", "tun"]),
         "needs-ipv6" => TcpListener::bind("[::1]:0").is_err(),
-        "needs-loop" => {
-            !(is_root()
-                && succeeds("unshare", &["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
-                && succeeds("losetup", &["-f"]))
-        }
+        "needs-loop" => !(may_mount() && succeeds("losetup", &["-f"])),
+        "needs-fuse" => !(may_mount() && File::options().read(true).write(true).open("/dev/fuse").is_ok()),
         "needs-immutable" => {
             let probe = env::temp_dir().join(format!("dsync-immutable-{}", std::process::id()));
             let path = probe.to_string_lossy().into_owned();
@@ -111,6 +109,10 @@ fn holds_here(reason: &str) -> bool {
         }
         _ => false,
     }
+}
+
+fn may_mount() -> bool {
+    is_root() && succeeds("unshare", &["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
 }
 
 #[cfg(test)]

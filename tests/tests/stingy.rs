@@ -1,0 +1,162 @@
+//! Reads that give less than was asked for and writes that take less than they were given: the content is right
+//! all the same. Reads that fail in the middle of a file: the file is left out, or made without what was there.
+
+use std::{fs, os::unix::fs::FileExt, path::Path};
+
+use dsync_tests::{
+    Node, Scope, Scratch, Stingy, Tree, assert_same, compare, every_way, needs_dsync,
+    tree::{noise, set_mtime},
+};
+
+/// Where the middle of the large file begins that cannot be read.
+const READABLE: u64 = 2_000_000;
+
+fn plant(root: &Path) {
+    Tree::of([
+        Node::dir("dir"),
+        Node::file("dir/byte", 1, 1),
+        Node::file("dir/empty", 2, 0),
+        Node::file("dir/page", 3, 4096),
+        Node::file("dir/small", 4, 70_001),
+        Node::file("large", 5, 9_000_003),
+    ])
+    .plant(root);
+    // Zeros between data, which --sparse leaves out.
+    let file = fs::OpenOptions::new().write(true).open(root.join("dir/small")).unwrap();
+    file.write_all_at(&[0; 30_000], 20_000).unwrap();
+    set_mtime(&root.join("dir/small"), (1_300_000_000, 0));
+}
+
+/// Mounts on a directory that may not be there yet.
+fn mount_readable_to(readable: u64, behind: &Path, at: &Path) -> Option<Stingy> {
+    let _ = fs::create_dir(at);
+    Stingy::mount_readable_to(readable, behind, at)
+}
+
+fn mount(behind: &Path, at: &Path) -> Option<Stingy> {
+    mount_readable_to(u64::MAX, behind, at)
+}
+
+/// Makes older versions of files out of copies of them: the end is missing, of the large one a few bytes differ.
+fn age(root: &Path) {
+    for (name, len, damaged) in
+        [("dir/small", 60_000, &[][..]), ("large", 8_900_001, &[0, 3_000_000, 8_500_000])]
+    {
+        let path = root.join(name);
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(len).unwrap();
+        for &at in damaged {
+            file.write_all_at(&noise(at + 9, 100), at).unwrap();
+        }
+        set_mtime(&path, (1_000_000_000, 0));
+    }
+}
+
+#[test]
+fn source_that_reads_short_is_copied_whole() {
+    let scratch = Scratch::new();
+    let behind = scratch.at("behind");
+    plant(&behind);
+    let Some(source) = Stingy::mount(&behind, &scratch.src()) else { return };
+    every_way(&scratch, &["-a"], |run, destination| {
+        for options in [&[][..], &[], &["--inplace"], &["--append-verify"]] {
+            let seen = source.short_reads();
+            let outcome = run().args(options).run().expect_quiet_success();
+            assert_same(&behind, destination, Scope::full());
+            assert!(source.short_reads() > seen, "no read was short\n{}", outcome.account());
+            age(destination);
+        }
+    });
+}
+
+#[test]
+fn destination_that_writes_short_holds_what_was_sent() {
+    for options in [&["-a"][..], &["-a", "--sparse"]] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        every_way(&scratch, options, |run, at| {
+            let behind = at.with_extension("behind");
+            fs::create_dir(&behind).unwrap();
+            let Some(destination) = mount(&behind, at) else { return };
+            let outcome = run().run().expect_quiet_success();
+            assert_same(&scratch.src(), &behind, Scope::full());
+            let written = destination.short_writes();
+            assert!(written > 0, "no write was short\n{}", outcome.account());
+            // Equal content is seen to be equal.
+            let outcome = run().arg("--checksum").run().expect_quiet_success();
+            assert!(destination.short_reads() > 0, "no read was short\n{}", outcome.account());
+            assert_eq!(destination.short_writes(), written, "{}", outcome.account());
+        });
+    }
+}
+
+#[test]
+fn old_copies_that_read_and_write_short_are_made_new() {
+    for options in [&["-a"][..], &["-a", "--inplace"], &["-a", "--append-verify"]] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        every_way(&scratch, options, |run, at| {
+            let behind = at.with_extension("behind");
+            plant(&behind);
+            age(&behind);
+            let Some(destination) = mount(&behind, at) else { return };
+            let outcome = run().arg("--no-whole-file").run().expect_quiet_success();
+            assert_same(&scratch.src(), &behind, Scope::full());
+            // dsync does not read an old copy on the same machine that it replaces.
+            let reads = options.len() > 1 || !at.ends_with("local");
+            assert!(!reads || destination.short_reads() > 0, "no read was short\n{}", outcome.account());
+            assert!(destination.short_writes() > 0, "no write was short\n{}", outcome.account());
+            assert_eq!(compare::temporaries(&behind), Vec::<String>::new());
+        });
+    }
+}
+
+#[test]
+fn source_file_unreadable_from_its_middle_ends_with_23_and_the_old_copy_stays() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let behind = scratch.at("behind");
+    plant(&behind);
+    let Some(_source) = Stingy::mount_readable_to(READABLE, &behind, &scratch.src()) else { return };
+    every_way(&scratch, &["-a"], |run, destination| {
+        for old in [None, Some(b"the old copy")] {
+            if let Some(old) = old {
+                fs::write(destination.join("large"), old).unwrap();
+            }
+            let outcome = run().run().expect_code(23);
+            let told = "cannot read 'large': Input/output error";
+            assert!(outcome.stderr_text().contains(told), "{}", outcome.account());
+            assert_eq!(fs::read(destination.join("large")).ok().as_deref(), old.map(|old| &old[..]));
+            assert_same(&behind.join("dir"), &destination.join("dir"), Scope::full());
+            assert_eq!(compare::temporaries(destination), Vec::<String>::new());
+        }
+    });
+}
+
+#[test]
+fn old_copy_unreadable_from_its_middle_is_replaced_or_ends_with_11_where_it_is_rewritten() {
+    needs_dsync!();
+    for (options, code) in [(&["-a"][..], 0), (&["-a", "--inplace"], 11)] {
+        let scratch = Scratch::new();
+        plant(&scratch.src());
+        every_way(&scratch, options, |run, at| {
+            let behind = at.with_extension("behind");
+            plant(&behind);
+            age(&behind);
+            let Some(destination) = mount_readable_to(READABLE, &behind, at) else { return };
+            let outcome = run().run().expect_code(code);
+            if code == 0 {
+                assert_same(&scratch.src(), &behind, Scope::full());
+            } else {
+                assert!(
+                    outcome.stderr_text().contains("/large': Input/output error"),
+                    "{}",
+                    outcome.account()
+                );
+            }
+            let reads = options.len() > 1 || !at.ends_with("local");
+            assert_eq!(destination.failed_reads() > 0, reads, "{}", outcome.account());
+            assert_eq!(compare::temporaries(&behind), Vec::<String>::new());
+        });
+    }
+}
