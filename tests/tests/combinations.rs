@@ -230,7 +230,7 @@ fn timeless(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
 fn any_combination_of_options_does_what_it_does_in_rsync() {
     needs_dsync!();
     needs_root!();
-    let config = Config { cases: 100, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 60, max_shrink_iters: 60, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[21; 32]);
     TestRunner::new_with_rng(config, rng)
         .run(&Case::any().prop_filter("not odd", |case| !case.is_odd()), |case| {

@@ -4,7 +4,7 @@
 //! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root; the rest of `system.*`
 //! belongs to filesystems and is left alone, as is `user.rsync.%*`, where `--fake-super` keeps what is no
 //! attribute. Under that option the lists are kept there and root's attributes in `user.rsync.NAME`, so that
-//! a user may do so: see [`Keeping`]. One call lists the names, so an entry that has nothing costs one call.
+//! a user may do so: see `Keeping`. One call lists the names, so an entry that has nothing costs one call.
 //!
 //! Entries are reached through `/proc/self/fd`: one component below an open directory, never following
 //! a link, or the inode behind an `O_PATH` descriptor, which the descriptor's own calls refuse.
