@@ -3,16 +3,17 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt, symlink},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, every_way,
     mount::Mount,
-    oracle,
+    needs_dsync, oracle,
     power::{Disk, Format},
+    program,
     scratch::slash,
-    strace,
+    strace, tree,
 };
 
 /// Groups in one directory, across directories and of every type that a user may make.
@@ -327,4 +328,97 @@ fn disk_without_hard_links_gets_copies() {
         expect_copies(run.arg("-aH").arg(slash(&scratch.src())).arg(&to), "6 hard links became copies");
         assert_same(&scratch.src(), &to, Scope::full());
     }
+}
+
+/// The program, which finds no file of the names `a` and `b` when it comes to read them.
+fn without_first_names(scratch: &Scratch) -> PathBuf {
+    let script = scratch.at("without");
+    let vanished = "-P a -P b -e trace=openat -e inject=openat:error=ENOENT";
+    let program = program().display();
+    fs::write(&script, format!("#!/bin/sh\nexec strace -f -qq -o /dev/null {vanished} {program} \"$@\"\n"))
+        .unwrap();
+    tree::set_mode(&script, 0o755);
+    script
+}
+
+/// Copies in every direction from a source whose first names vanish after they were listed: `each` gets such a run,
+/// one from the same source as it is, and where they go.
+fn vanishing(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &dyn Fn() -> Run, &Path)) {
+    let (sshd, without, from) = (Sshd::shared(), without_first_names(scratch), slash(&scratch.src()));
+    let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
+    let here = |run: Run| run.args(options).arg(&from).arg(&local);
+    each(&|| here(Run::of(&without)), &|| here(Run::dsync()), &local);
+    let away = |run: Run| {
+        let run = run.args(options).arg("-e").arg(sshd.shell()).arg("--dsync-path").arg(program());
+        run.arg("--transport=quic").arg(&from).arg(sshd.operand(&push))
+    };
+    each(&|| away(Run::of(&without)), &|| away(Run::dsync()), &push);
+    let back = |run: Run| run.args(options).arg(sshd.operand(&from)).arg(&pull);
+    each(&|| back(sshd.run_serving(Via::Ssh, &without)), &|| back(sshd.run(Via::Ssh)), &pull);
+}
+
+#[test]
+fn names_get_the_content_though_the_first_ones_vanish() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    linked().plant(&scratch.src());
+    fs::hard_link(scratch.src().join("a"), scratch.src().join("z")).unwrap();
+    for options in [&["-aH"][..], &["-aH", "--delay-updates"], &["-aH", "--delete-before"]] {
+        vanishing(&scratch, options, |copy, again, to| {
+            let outcome = copy().arg("--stats").run().expect_code(24);
+            let problems: Vec<_> =
+                outcome.stderr_text().lines().filter(|line| line.contains('\'')).map(str::to_owned).collect();
+            for name in ["'a'", "'b'"] {
+                let told = problems.iter().filter(|line| line.contains(name) && line.contains("vanished"));
+                assert_eq!(told.count(), 1, "{name}\n{}", outcome.account());
+            }
+            assert_eq!(problems.len(), 2, "{}", outcome.account());
+            assert!(!to.join("a").exists() && !to.join("b").exists(), "{}", outcome.account());
+            assert!(same_inode(&to.join("z"), &to.join("dir/c")), "{}", outcome.account());
+            assert_eq!(fs::metadata(to.join("z")).unwrap().nlink(), 2);
+            assert_eq!(fs::read(to.join("z")).unwrap(), fs::read(scratch.src().join("a")).unwrap());
+            assert_eq!(outcome.stat("Number of regular files transferred"), 4, "one for each inode");
+            assert_eq!(outcome.stat("Total transferred file size"), 305_007);
+            let _ = again().run().expect_code(0);
+            assert_same(&scratch.src(), to, with_links());
+            fs::remove_dir_all(to).unwrap();
+        });
+    }
+}
+
+#[test]
+fn new_content_gets_to_the_names_that_are_left() {
+    needs_dsync!();
+    for options in [&["-aH"][..], &["-aH", "--inplace"], &["-aH", "--append-verify"]] {
+        let scratch = Scratch::new();
+        linked().plant(&scratch.src());
+        vanishing(&scratch, options, |copy, again, to| {
+            let _ = again().run().expect_code(0);
+            let new = vec![7; 200_000 + fs::metadata(scratch.src().join("a")).unwrap().len() as usize];
+            fs::write(scratch.src().join("a"), &new).unwrap();
+            let outcome = copy().run().expect_code(24);
+            assert!(fs::read(to.join("dir/c")).unwrap() == new, "{options:?}\n{}", outcome.account());
+            let _ = again().run().expect_code(0);
+            assert_same(&scratch.src(), to, with_links());
+        });
+    }
+}
+
+#[test]
+fn what_took_over_leaves_the_source_and_what_failed_does_not() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    vanishing(&scratch, &["-aH", "--remove-source-files"], |copy, _, to| {
+        let from = scratch.src();
+        if from.exists() {
+            fs::remove_dir_all(&from).unwrap();
+        }
+        linked().plant(&from);
+        fs::hard_link(from.join("a"), from.join("z")).unwrap();
+        let outcome = copy().run().expect_code(24);
+        assert!(same_inode(&to.join("z"), &to.join("dir/c")), "{}", outcome.account());
+        let stays = ["a", "b", "z", "dir/c", "dir/d", "fifo2"].map(|name| from.join(name).exists());
+        assert_eq!(stays, [true, true, false, false, false, false], "{}", outcome.account());
+        assert_eq!(fs::read(to.join("z")).unwrap(), fs::read(from.join("a")).unwrap());
+    });
 }

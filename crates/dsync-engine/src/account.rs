@@ -127,6 +127,15 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// Counts a transfer that takes the place of one that failed; what it makes was counted as a link.
+    pub(crate) fn transfer_added(&self, size: u64) {
+        self.progress.files_needed.fetch_add(1, Ordering::Relaxed);
+        self.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);
+        let mut report = lock(&self.report);
+        report.files_transferred += 1;
+        report.transferred_bytes = report.transferred_bytes.saturating_add(size);
+    }
+
     /// Takes back the count of a planned transfer that failed.
     pub(crate) fn transfer_failed(&self, action: Action, size: u64) {
         let mut report = lock(&self.report);

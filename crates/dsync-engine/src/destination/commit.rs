@@ -92,7 +92,7 @@ fn prepare(
             let mut prepared = prepared.with_backup(backup);
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
-            file.arrived(site);
+            file.arrived(site)?;
             if let Some(delayed) = site.delayed.get() {
                 delayed.note_file(site, file, prepared)?;
                 return file.finished(site).map(|()| None);
@@ -186,11 +186,11 @@ fn flush(
 }
 
 /// Records a file that did not get its name.
-fn failed(site: &Site<'_>, file: &Pending, error: CommitError) -> Result<(), SyncError> {
+fn failed(site: &Site<'_>, file: &Arc<Pending>, error: CommitError) -> Result<(), SyncError> {
     let path = file.directory.path.join(&file.name);
     let cause = commit_cause(site, &path, error)?;
-    file.lost(site);
-    site.problem(Operation::Commit, &path, cause)
+    site.problem(Operation::Commit, &path, cause)?;
+    file.lost(site)
 }
 
 /// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.

@@ -267,7 +267,8 @@ impl Late {
             kind => site.account.link_failed(self.action, kind),
         }
         if let Some(number) = self.first_name {
-            lock(&site.lost_names).insert(number);
+            // Everything has arrived: no other name waits to be asked for.
+            let _ = site.succession.lost(number);
         }
         site.problem(Operation::Commit, path, cause)
     }

@@ -145,12 +145,30 @@ impl Pending {
         let _ = self.first_name.set(number);
     }
 
-    /// The file will not have its name.
-    pub(super) fn lost(&self, site: &Site<'_>) {
+    /// The file will not have its name; another one may take over.
+    pub(super) fn lost(&self, site: &Site<'_>) -> Result<(), SyncError> {
         site.account.transfer_failed(self.action, self.size);
-        if let Some(number) = self.first_name.get() {
-            lock(&site.lost_names).insert(*number);
+        let next = self.first_name().and_then(|number| site.succession.lost(number));
+        next.map_or(Ok(()), |next| next.take_over(site))
+    }
+
+    /// Asks for the file in the place of one that had the same content.
+    pub(super) fn take_over(self: &Arc<Self>, site: &Site<'_>) -> Result<(), SyncError> {
+        site.account.transfer_added(self.size);
+        match &site.local {
+            Some(local) => local.again(self),
+            None => {
+                site.files.insert(self);
+                site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt: 0 })
+            }
         }
+    }
+
+    /// The file need not be asked for.
+    pub(super) fn let_go(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        site.awaited.release();
+        self.directory.release(site)?;
+        self.part.release(&site.session.control)
     }
 
     /// Lets the file take the name of a directory, which is removed then.
@@ -380,13 +398,11 @@ impl Pending {
                 None => site.session.control.send(&request),
             };
         }
-        self.lost(site);
         let operation = match cause {
             Cause::ContentMismatch => Operation::WriteFile,
             _ => Operation::ReadFile,
         };
-        site.problem(operation, &self.directory.path.join(&self.name), cause)?;
-        self.done(site)
+        self.give_up(site, operation, cause)
     }
 
     /// Records what the system said at the destination; what every other file would meet ends the run.
@@ -413,13 +429,25 @@ impl Pending {
             // What still arrives for it is void.
             transfer.attempt = u8::MAX;
         }
-        self.lost(site);
+        self.give_up(site, operation, cause)
+    }
+
+    /// Records why the file will not have its name, and ends it.
+    fn give_up(&self, site: &Site<'_>, operation: Operation, cause: Cause) -> Result<(), SyncError> {
         site.problem(operation, &self.directory.path.join(&self.name), cause)?;
+        self.lost(site)?;
         self.done(site)
     }
 
+    /// The file's content is here: no other name need carry it.
+    pub(super) fn arrived(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        self.owed_no_more(site);
+        let waited = self.first_name().map(|number| site.succession.arrived(number));
+        waited.into_iter().flatten().try_for_each(|other| other.let_go(site))
+    }
+
     /// The source owes nothing more for this file.
-    pub(super) fn arrived(&self, site: &Site<'_>) {
+    fn owed_no_more(&self, site: &Site<'_>) {
         if let Some(basis) = lock(&self.transfer).basis.take() {
             site.signatures.give(basis.signature_bytes);
         }
@@ -432,7 +460,7 @@ impl Pending {
 
     /// Ends a file that arrived or failed: releases its listing and its directory.
     fn done(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        self.arrived(site);
+        self.owed_no_more(site);
         self.finished(site)
     }
 

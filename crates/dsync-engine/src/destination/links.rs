@@ -5,10 +5,11 @@
 //! everything that was asked for has its name, before deletions and before its directory gets its attributes.
 //! So a link is only made to what is complete and, by the order of syncs, on the disk.
 //!
-//! If the first name is skipped or has failed, the next one takes its place and its content is asked for; what
-//! was noted before that fails. Where the filesystem has no further name (`EMLINK`, `EXDEV`), a file is copied.
+//! If the first name is skipped or comes to nothing, the next one takes its place and its content is asked for, also
+//! if it was noted before that ([`succession`](super::succession)). Where the filesystem has no further name
+//! (`EMLINK`, `EXDEV`), a file is copied.
 //!
-//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names.
+//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once it has arrived.
 
 use std::{io, sync::Arc};
 
@@ -28,7 +29,6 @@ use super::{
 };
 use crate::{
     SyncError,
-    halt::lock,
     plan::{file_type, file_type_of},
 };
 
@@ -98,9 +98,14 @@ struct Maker<'a> {
 }
 
 impl FirstName {
+    /// Its number.
+    pub(super) fn number(&self) -> u64 {
+        self.path.index()
+    }
+
     /// True when what is there is a name of the same inode already.
-    pub(super) fn is_of(&self, existing: Option<&Metadata>) -> bool {
-        existing.is_some_and(|existing| self.inode == Some((existing.dev, existing.ino)))
+    pub(super) fn is_of(&self, existing: &Metadata) -> bool {
+        self.inode == Some((existing.dev, existing.ino))
     }
 }
 
@@ -155,10 +160,13 @@ impl Links {
     /// The name that further ones of the group are linked to; `None` when there is none yet.
     pub(super) fn first_name(&self, site: &Site<'_>, group: usize) -> Option<FirstName> {
         let group = self.groups.get(group)?;
-        if !group.placed || lock(&site.lost_names).contains(&group.path.index()) {
+        if !group.placed || site.succession.is_lost(group.path.index()) {
             return None;
         }
-        let device = usize::from(group.device).checked_sub(1).and_then(|number| self.devices.get(number));
+        // Another name that took over is of another inode, unless it is written in place.
+        let moved = site.succession.successor(group.path.index()).is_some_and(|name| !name.same_inode);
+        let device = usize::from(group.device).checked_sub(1).filter(|_| !moved);
+        let device = device.and_then(|number| self.devices.get(number));
         Some(FirstName { path: group.path, inode: device.map(|&device| (device, group.ino)) })
     }
 
@@ -195,9 +203,12 @@ impl Links {
         number
     }
 
-    /// The path of a first name.
-    pub(super) fn path(&self, first: &FirstName) -> Result<Vec<u8>, SyncError> {
-        self.first_names.get(&first.path).map_err(spool_error)
+    /// The path of a first name, or of the one that took over.
+    pub(super) fn path(&self, site: &Site<'_>, first: &FirstName) -> Result<Vec<u8>, SyncError> {
+        match site.succession.successor(first.number()) {
+            Some(successor) => Ok(successor.path),
+            None => self.first_names.get(&first.path).map_err(spool_error),
+        }
     }
 
     /// Notes a name that is to be linked in the directory that is being planned.
@@ -275,7 +286,11 @@ impl Maker<'_> {
     ) -> Result<(), SyncError> {
         let site = self.site;
         let path = parent.join(&further.name);
-        if lock(&site.lost_names).contains(&first.index()) {
+        // It came as a file, or failed as one.
+        if site.succession.took_over(further.entry) {
+            return Ok(());
+        }
+        if site.succession.is_lost(first.index()) {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
         }
@@ -310,7 +325,11 @@ impl Maker<'_> {
 
     /// Makes one link, or a copy; gives the name of the directory that had its name.
     fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
-        let path = self.first_names.get(first).map_err(io::Error::other)?;
+        let successor = self.site.succession.successor(first.index());
+        let path = match &successor {
+            Some(successor) => successor.path.as_slice(),
+            None => self.first_names.get(first).map_err(io::Error::other)?,
+        };
         let path = RelPath::parse(path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
@@ -519,7 +538,7 @@ mod tests {
         let path = RelPath::parse(b"a/b").unwrap();
         assert_eq!(links.place(group, &path, None).unwrap(), Some(0));
         let at = links.groups[group].path;
-        assert_eq!(links.path(&FirstName { path: at, inode: None }).unwrap(), b"a/b");
+        assert_eq!(links.first_names.get(&at).unwrap(), b"a/b");
         links.displace(group);
         assert!(!links.groups[group].placed);
     }

@@ -26,10 +26,11 @@ mod planner;
 mod receive;
 mod sign;
 mod stage;
+mod succession;
 mod target;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io,
     path::PathBuf,
     sync::{
@@ -57,6 +58,7 @@ use self::{
     homes::Homes,
     local::Local,
     planner::Leftover,
+    succession::Succession,
     target::Target,
 };
 use crate::{
@@ -86,7 +88,7 @@ pub(super) struct Site<'a> {
     homes: Homes,
     /// Which filesystems share extents.
     sharing: Sharing,
-    /// Files asked for that have neither arrived nor failed.
+    /// Files asked for that have neither arrived nor failed, and names that wait for one of them.
     awaited: Credit,
     /// Entries that the source may remove and has not seen to.
     unremoved: Credit,
@@ -104,8 +106,8 @@ pub(super) struct Site<'a> {
     reporting: AtomicBool,
     /// One directory of each filesystem that was changed other than by a commit.
     touched: Mutex<HashMap<u64, Arc<Dir>>>,
-    /// First names, by their numbers, that came to nothing: no other name can be linked to them.
-    lost_names: Mutex<HashSet<u64>>,
+    /// What becomes of the first names of files that have several.
+    succession: Succession,
 }
 
 /// What a destination is started with.
@@ -251,7 +253,7 @@ impl<'a> Site<'a> {
             needs_ended: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
             touched: Mutex::default(),
-            lost_names: Mutex::default(),
+            succession: Succession::default(),
         }
     }
 

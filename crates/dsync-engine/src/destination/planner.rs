@@ -24,7 +24,7 @@ use dsync_fs::{
     walk::default_readers,
 };
 use dsync_wire::{
-    event::{Action, Changes, FileType, Planned},
+    event::{Action, FileType, Planned},
     limits::MAX_OPERANDS,
     message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
 };
@@ -351,9 +351,10 @@ impl Planner<'_> {
         let mut place = Place::of(directory, &name, &path);
         let group = self.links.group_of(entry, id);
         let first = group.and_then(|group| self.links.first_name(self.site, group));
-        if first.is_some_and(|first| first.is_of(existing.as_ref())) {
-            self.landed(id, part, &place, existing.as_ref())?;
-            return self.tell(directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry));
+        if let (Some(first), Some(existing)) = (&first, &existing)
+            && first.is_of(existing)
+        {
+            return self.stay(id, part, &place, entry, existing, first);
         }
         let mut verdict = self.decide(&place, entry, existing.as_ref());
         // A further name becomes one of the first, whatever alternate directories have.
@@ -371,7 +372,8 @@ impl Planner<'_> {
         }
         match (group, first) {
             (Some(_), Some(first)) if verdict.placed => {
-                return self.follow(id, &place, entry, &verdict, &first);
+                self.follow(id, &place, entry, &verdict, &first)?;
+                return self.stand_by(id, part, &place, entry, (&verdict, existing.as_ref()), &first);
             }
             (Some(group), _) if verdict.placed => {
                 let stays = existing.as_ref().filter(|existing| self.keeps_inode(&verdict, existing));

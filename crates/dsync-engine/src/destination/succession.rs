@@ -1,0 +1,219 @@
+//! Hard links: which name takes over when the first one of a file comes to nothing.
+//!
+//! The first name carries the content. While it is under way, every other name that is planned waits here as one that
+//! the source can still be asked for: its listing is not released, its directory stays open. Once the content has
+//! arrived they are let go. If the file vanishes at the source instead, or fails here before its content is whole, the
+//! next name is asked for in its place, and what is linked to the first name is linked to that one.
+//!
+//! The law: what waits counts as awaited, so requests do not end while one may still follow, and there is a bound on
+//! how many wait. Memory: what a file under way takes for each name that waits; a path for each name that took over.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+};
+
+use dsync_wire::message::EntryId;
+
+use super::files::Pending;
+use crate::halt::lock;
+
+/// First names, by their numbers, that are under way or came to nothing.
+#[derive(Default)]
+pub(super) struct Succession {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    first_names: HashMap<u64, FirstName>,
+    /// Names that were asked for in the place of others.
+    successors: HashSet<EntryId>,
+}
+
+/// What has become of a first name. Of one that was there from the beginning, or arrived, there is none.
+struct FirstName {
+    fate: Fate,
+    /// The name that took over.
+    successor: Option<Successor>,
+}
+
+enum Fate {
+    /// Its content is awaited, and these wait for that.
+    UnderWay(Vec<Heir>),
+    /// It has arrived under the name that took over.
+    Arrived,
+    /// It came to nothing, and so has every name that waited.
+    Lost,
+}
+
+/// A name that waits for the content of the first one.
+pub(super) struct Heir {
+    pub(super) file: Arc<Pending>,
+    /// It is a name of the old file that is written in place: so it is not linked, and goes first.
+    pub(super) same_inode: bool,
+}
+
+/// A name that took over.
+#[derive(Clone)]
+pub(super) struct Successor {
+    pub(super) path: Vec<u8>,
+    pub(super) same_inode: bool,
+}
+
+/// What is to be done with a name that was to wait.
+pub(super) enum Turn {
+    /// Nothing.
+    Waits,
+    /// The first one has failed meanwhile: it is to be asked for.
+    Now(Arc<Pending>),
+    /// The first one has arrived meanwhile: it is to be let go.
+    Needless(Arc<Pending>),
+}
+
+impl Succession {
+    /// A first name is about to be asked for.
+    pub(super) fn begin(&self, number: u64) {
+        let under_way = FirstName { fate: Fate::UnderWay(Vec::new()), successor: None };
+        lock(&self.state).first_names.insert(number, under_way);
+    }
+
+    /// False when the first name needs no other one to wait.
+    pub(super) fn is_open(&self, number: u64) -> bool {
+        let state = lock(&self.state);
+        state.first_names.get(&number).is_some_and(|first| !matches!(first.fate, Fate::Arrived))
+    }
+
+    /// Has a name wait for the first one.
+    pub(super) fn wait(&self, number: u64, heir: Heir) -> Turn {
+        let mut state = lock(&self.state);
+        let State { first_names, successors } = &mut *state;
+        let Some(first) = first_names.get_mut(&number) else { return Turn::Needless(heir.file) };
+        match &mut first.fate {
+            Fate::UnderWay(heirs) => {
+                heirs.push(heir);
+                Turn::Waits
+            }
+            Fate::Arrived => Turn::Needless(heir.file),
+            Fate::Lost => {
+                first.fate = Fate::UnderWay(Vec::new());
+                Turn::Now(first.take_over(heir, successors))
+            }
+        }
+    }
+
+    /// A first name has arrived: gives those that waited for it, which are to be let go.
+    pub(super) fn arrived(&self, number: u64) -> Vec<Arc<Pending>> {
+        let mut state = lock(&self.state);
+        let Some(mut first) = state.first_names.remove(&number) else { return Vec::new() };
+        let heirs = match std::mem::replace(&mut first.fate, Fate::Arrived) {
+            Fate::UnderWay(heirs) => heirs,
+            Fate::Arrived | Fate::Lost => Vec::new(),
+        };
+        if first.successor.is_some() {
+            state.first_names.insert(number, first);
+        }
+        heirs.into_iter().map(|heir| heir.file).collect()
+    }
+
+    /// A first name has come to nothing: gives the next one, which is to be asked for.
+    pub(super) fn lost(&self, number: u64) -> Option<Arc<Pending>> {
+        let mut state = lock(&self.state);
+        let State { first_names, successors } = &mut *state;
+        let first = first_names.entry(number).or_insert(FirstName { fate: Fate::Lost, successor: None });
+        let next = match &mut first.fate {
+            Fate::UnderWay(heirs) if !heirs.is_empty() => {
+                let kept = heirs.iter().position(|heir| heir.same_inode);
+                Some(heirs.remove(kept.unwrap_or(0)))
+            }
+            _ => None,
+        };
+        if next.is_none() {
+            first.fate = Fate::Lost;
+        }
+        next.map(|heir| first.take_over(heir, successors))
+    }
+
+    /// True when nothing can be linked to a first name.
+    pub(super) fn is_lost(&self, number: u64) -> bool {
+        let state = lock(&self.state);
+        state.first_names.get(&number).is_some_and(|first| matches!(first.fate, Fate::Lost))
+    }
+
+    /// The name that took over from a first name.
+    pub(super) fn successor(&self, number: u64) -> Option<Successor> {
+        lock(&self.state).first_names.get(&number).and_then(|first| first.successor.clone())
+    }
+
+    /// True when an entry was asked for in the place of another: it is not linked.
+    pub(super) fn took_over(&self, entry: EntryId) -> bool {
+        lock(&self.state).successors.contains(&entry)
+    }
+}
+
+impl FirstName {
+    fn take_over(&mut self, heir: Heir, successors: &mut HashSet<EntryId>) -> Arc<Pending> {
+        let Heir { file, same_inode } = heir;
+        let path = file.directory.path.join(&file.name).as_bytes().to_vec();
+        self.successor = Some(Successor { path, same_inode });
+        successors.insert(file.entry);
+        file
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_fs::{Component, RelPath, Wanted};
+    use dsync_wire::event::Action;
+
+    use super::*;
+    use crate::destination::{credit::PartTicket, directory::Directory};
+
+    fn heir(entry: u64, same_inode: bool) -> Heir {
+        let directory = Arc::new(Directory::new(RelPath::parse(b"d").unwrap(), None, None, false));
+        let (part, name) = (Arc::new(PartTicket::new(None)), Component::new(&[b'a'; 3]).unwrap());
+        let (entry, wanted) = (EntryId(entry), Wanted::default());
+        let file = Pending::new(entry, directory, part, name, Action::Create, wanted, 0);
+        Heir { file: Arc::new(file), same_inode }
+    }
+
+    fn entries(files: impl IntoIterator<Item = Arc<Pending>>) -> Vec<u64> {
+        files.into_iter().map(|file| file.entry.0).collect()
+    }
+
+    #[test]
+    fn names_take_over_in_turn_those_of_the_old_inode_first() {
+        let names = Succession::default();
+        names.begin(5);
+        for (entry, same_inode) in [(1, false), (2, true), (3, false), (4, false)] {
+            assert!(matches!(names.wait(5, heir(entry, same_inode)), Turn::Waits));
+        }
+        assert_eq!(entries(names.lost(5)), [2]);
+        assert!(names.successor(5).unwrap().same_inode);
+        assert_eq!(entries(names.lost(5)), [1]);
+        assert!(!names.successor(5).unwrap().same_inode);
+        assert_eq!(entries(names.arrived(5)), [3, 4]);
+        let took_over = (1..5).map(|entry| names.took_over(EntryId(entry)));
+        assert!(took_over.eq([true, true, false, false]));
+        assert_eq!(names.successor(5).unwrap().path, b"d/aaa");
+        assert!(!names.is_open(5) && !names.is_lost(5));
+        assert!(matches!(names.wait(5, heir(6, false)), Turn::Needless(_)));
+    }
+
+    #[test]
+    fn a_name_that_comes_after_the_loss_is_asked_for_and_one_after_the_arrival_is_not() {
+        let names = Succession::default();
+        names.begin(5);
+        assert!(names.lost(5).is_none() && names.is_lost(5) && names.is_open(5));
+        assert!(matches!(names.wait(5, heir(1, false)), Turn::Now(_)));
+        assert!(matches!(names.wait(5, heir(2, false)), Turn::Waits));
+        assert_eq!(entries(names.arrived(5)), [2]);
+        names.begin(7);
+        assert!(names.arrived(7).is_empty() && !names.is_open(7));
+        assert!(matches!(names.wait(7, heir(3, false)), Turn::Needless(_)));
+        // It could not get its name: nothing is kept of those that did.
+        assert!(names.lost(7).is_none() && names.is_lost(7));
+        assert_eq!(lock(&names.state).first_names.len(), 2);
+    }
+}
