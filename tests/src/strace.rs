@@ -1,6 +1,6 @@
 //! Runs whose system calls are watched, or made to fail.
 
-use std::{fs, path::Path};
+use std::{collections::HashMap, fs, path::Path};
 
 use crate::{
     program::program,
@@ -14,7 +14,8 @@ pub fn inject(calls: &str, what: &str) -> Run {
     run.arg("-e").arg(format!("inject={calls}:{what}")).arg(program())
 }
 
-/// Runs the program under test with `args` and gives what it did, one call with its arguments each.
+/// Runs the program under test with `args` and gives what it did, one call with its arguments and its result each, in
+/// the order in which they began.
 ///
 /// # Panics
 /// When the trace cannot be read.
@@ -23,6 +24,37 @@ pub fn watch(calls: &str, log: &Path, args: impl FnOnce(Run) -> Run) -> (Outcome
     let outcome = args(run.arg("-o").arg(log).arg(program())).run();
     let text = fs::read(log).expect("the trace");
     let text = String::from_utf8_lossy(&text);
-    let calls = text.lines().filter_map(|line| line.split_once(' ').map(|(_, call)| call.trim().to_owned()));
-    (outcome, calls.filter(|call| !call.starts_with("<...") && !call.starts_with("+++")).collect())
+    (outcome, whole_calls(&text))
+}
+
+/// The calls of a trace; strace writes one in two lines when another thread's came between.
+fn whole_calls(trace: &str) -> Vec<String> {
+    let mut calls: Vec<String> = Vec::new();
+    let mut begun = HashMap::new();
+    for (thread, call) in trace.lines().filter_map(|line| line.split_once(' ')) {
+        let call = call.trim();
+        if let Some(head) = call.strip_suffix(" <unfinished ...>") {
+            begun.insert(thread, calls.len());
+            calls.push(head.to_owned());
+        } else if call.starts_with("<... ") {
+            let rest = call.split_once(" resumed>").map(|(_, rest)| rest);
+            if let (Some(at), Some(rest)) = (begun.remove(thread), rest) {
+                calls[at].push_str(rest);
+            }
+        } else if !call.starts_with("+++") {
+            calls.push(call.to_owned());
+        }
+    }
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_others_came_between_is_one() {
+        let trace = "1 fsync(3 <unfinished ...>\n2 rename(\"a\", \"b\") = 0\n1 <... fsync resumed>) = 0\n1 +++ exited with 0 +++\n";
+        assert_eq!(whole_calls(trace), ["fsync(3) = 0", "rename(\"a\", \"b\") = 0"]);
+    }
 }

@@ -46,10 +46,12 @@ fn long_file_is_asked_for_holes_once() {
     assert!(asked <= 1, "{calls:?}");
 }
 
-/// The room in bytes that was offered for each list of names and each value; not of calls that other threads' calls
-/// came between.
+/// The room in bytes that was offered for each list of names and each value.
 fn offered(calls: &[String]) -> Vec<usize> {
-    let room = |call: &String| call.rsplit_once(") = ")?.0.rsplit_once(", ")?.1.parse().ok();
+    let room = |call: &String| {
+        let (call, _) = call.rsplit_once(" = ")?;
+        call.trim_end().strip_suffix(')')?.rsplit_once(", ")?.1.parse().ok()
+    };
     calls.iter().filter_map(room).collect()
 }
 
