@@ -33,6 +33,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     };
     provide(FOR_FUZZING)?;
     provide_subcommand("fuzz", FUZZ_VERSION)?;
+    // cargo-fuzz itself would bring the lock file up to date without a word.
+    run_command(&mut cargo(&["fetch", "--locked", "--manifest-path", "fuzz/Cargo.toml"]))?;
     // Sanitizers are unstable; the variable lets the one installed toolchain use its own.
     run_command(cargo(&["fuzz", "build"]).env("RUSTC_BOOTSTRAP", "1"))?;
     let targets = targets()?;
