@@ -2,7 +2,14 @@
 
 use std::{collections::BTreeMap, fs};
 
-use dsync_wire::{bootstrap, kind::Kind, limits, version};
+use dsync_wire::{bootstrap, kind::Kind, limits, options::SyncOptions, version};
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::TestRunner,
+};
+use serde_json::Value;
+
+use crate::strategies;
 
 #[test]
 fn the_table_of_messages_is_that_of_the_code() {
@@ -28,6 +35,27 @@ fn the_table_of_limits_is_that_of_the_code() {
         .collect();
     let code: BTreeMap<_, _> = limits().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     assert_eq!(documented, code);
+}
+
+#[test]
+fn options_that_are_no_switches_and_their_choices_are_named() {
+    let document = document();
+    let (_, section) = document.split_once("### 6.1 Start").unwrap();
+    let (section, _) = section.split_once("### 6.2").unwrap();
+    let defaults = serde_json::to_value(SyncOptions::default()).unwrap();
+    let mut runner = TestRunner::deterministic();
+    for _ in 0..400 {
+        let options = strategies::options().new_tree(&mut runner).unwrap().current();
+        let options = serde_json::to_value(options).unwrap();
+        for (options, defaults) in [(&options, &defaults), (&options["writing"], &defaults["writing"])] {
+            for (name, value) in options.as_object().unwrap() {
+                assert!(value.is_boolean() || section.contains(&format!("`{name}`")), "{name} is not there");
+                if let (Value::String(_), Value::String(choice)) = (&defaults[name], value) {
+                    assert!(section.contains(&format!("`{choice}`")), "{name}: {choice} is not there");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -223,7 +223,7 @@ fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
     prop_oneof![number().prop_map(DeleteLimit::Entries), (0..=100u8).prop_map(DeleteLimit::Percent)]
 }
 
-fn options() -> impl Strategy<Value = SyncOptions> {
+pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
     let filter = (any::<bool>(), text()).prop_map(|(include, pattern)| FilterRule { include, pattern });
     let compression = prop_oneof![
         select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
