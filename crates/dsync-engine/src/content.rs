@@ -12,36 +12,31 @@ use dsync_wire::message::FileState;
 /// # Errors
 /// What the system says; [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when it has fewer.
 pub(crate) fn hash_beginning(file: &SourceFile, len: u64) -> io::Result<[u8; 32]> {
+    let (hash, count) = hash_up_to(file, len)?;
+    if count == len { Ok(hash) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Hashes a file from its start to its end.
+pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
+    hash_up_to(file, u64::MAX).map(|(hash, _)| hash)
+}
+
+/// Hashes at most `len` bytes from the start of a file, and counts them.
+fn hash_up_to(file: &SourceFile, len: u64) -> io::Result<([u8; 32], u64)> {
     let mut hasher = ContentHasher::new();
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     while offset < len {
         let want = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
         match file.read_at(offset, &mut buffer[..want])? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            0 => break,
             n => {
                 hasher.update(&buffer[..n]);
                 offset += n as u64;
             }
         }
     }
-    Ok(hasher.finish())
-}
-
-/// Hashes a file from its start to its end.
-pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
-    let mut hasher = ContentHasher::new();
-    let mut buffer = vec![0; READ_BYTES];
-    let mut offset = 0;
-    loop {
-        match file.read_at(offset, &mut buffer)? {
-            0 => return Ok(hasher.finish()),
-            n => {
-                hasher.update(&buffer[..n]);
-                offset += n as u64;
-            }
-        }
-    }
+    Ok((hasher.finish(), offset))
 }
 
 /// A file as the delta core reads it.

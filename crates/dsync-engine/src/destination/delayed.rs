@@ -26,9 +26,10 @@ use super::{
     Site,
     commit::commit_cause,
     delete::{self, Doomed, KINDS, Protection},
-    directory::{Deferred, Directory, push_counted, push_name, settle, take, take_counted, take_name},
+    directory::{Deferred, Directory, LastOpened, settle},
     files::Pending,
     homes::Homes,
+    records::{self, push_counted, push_name, take, take_counted, take_name},
 };
 use crate::{SyncError, halt::lock, plan::file_type_of};
 
@@ -175,7 +176,7 @@ impl Delayed {
     }
 
     fn each(&self, entries: &SealedSpool, mut act: impl FnMut(&Dir, &Late)) {
-        let mut parent = Parent::default();
+        let mut parent = LastOpened::default();
         for late in entries.iter().flatten().filter_map(Late::decode) {
             if let Ok(dir) = parent.open(&self.root, &late.directory) {
                 act(&dir, &late);
@@ -190,7 +191,7 @@ impl Delayed {
         protection: &Protection,
         entries: &SealedSpool,
     ) -> Result<Vec<Landed>, SyncError> {
-        let (mut parent, mut landed) = (Parent::default(), Vec::new());
+        let (mut parent, mut landed) = (LastOpened::default(), Vec::new());
         for record in entries.iter() {
             let late = Late::decode(record.map_err(spool_error)?).ok_or_else(damaged)?;
             let path = late.directory.join(&late.name);
@@ -205,23 +206,6 @@ impl Delayed {
             }
         }
         Ok(landed)
-    }
-}
-
-/// The directory that was opened last: what waits in one often does so in a row.
-#[derive(Default)]
-struct Parent(Option<(RelPath, Arc<Dir>)>);
-
-impl Parent {
-    fn open(&mut self, root: &Dir, path: &RelPath) -> io::Result<Arc<Dir>> {
-        if let Some((last, dir)) = &self.0
-            && last == path
-        {
-            return Ok(Arc::clone(dir));
-        }
-        let dir = Arc::new(root.open_beneath(path)?);
-        self.0 = Some((path.clone(), Arc::clone(&dir)));
-        Ok(dir)
     }
 }
 
@@ -327,11 +311,7 @@ fn damaged() -> SyncError {
 }
 
 fn spool_error(error: SpoolError) -> SyncError {
-    let source = match error {
-        SpoolError::Io { source } => source,
-        other => io::Error::other(other),
-    };
-    SyncError::Filesystem { operation: Operation::Commit, path: "the list of delayed updates".into(), source }
+    records::failed(Operation::Commit, "the list of delayed updates", error)
 }
 
 #[cfg(test)]

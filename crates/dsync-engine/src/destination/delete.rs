@@ -18,7 +18,8 @@ use dsync_wire::{
 use super::{
     Site,
     backup::Kept,
-    directory::{Deferred, Directory, push_name, settle, take, take_name},
+    directory::{Deferred, Directory, settle},
+    records::{self, push_name, take, take_name},
 };
 use crate::{SyncError, plan::file_type_of};
 
@@ -356,11 +357,7 @@ fn deleted(path: &RelPath, kind: Kind) -> Planned {
 }
 
 fn spool_error(error: SpoolError) -> SyncError {
-    let source = match error {
-        SpoolError::Io { source } => source,
-        other => std::io::Error::other(other),
-    };
-    SyncError::Filesystem { operation: Operation::Delete, path: "the list of deletions".into(), source }
+    records::failed(Operation::Delete, "the list of deletions", error)
 }
 
 impl Record {

@@ -12,10 +12,13 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, Dir, Extended, RelPath, Timestamp, Wanted};
+use dsync_fs::{Dir, Extended, RelPath, Timestamp, Wanted};
 use dsync_wire::message::{Cause, Operation};
 
-use super::Site;
+use super::{
+    Site,
+    records::{push_counted, take, take_counted},
+};
 use crate::SyncError;
 
 /// One directory in work.
@@ -152,40 +155,25 @@ impl Deferred {
     }
 }
 
-/// Takes bytes from the front of a record.
-pub(super) fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (head, tail) = rest.split_first_chunk::<N>()?;
-    *rest = tail;
-    Some(*head)
-}
+/// The directory that was opened last: what is put off in one often comes in a row.
+#[derive(Default)]
+pub(super) struct LastOpened(Option<(RelPath, Arc<Dir>)>);
 
-/// Appends bytes for [`take_counted`].
-pub(super) fn push_counted(bytes: &mut Vec<u8>, counted: &[u8]) {
-    bytes.extend((counted.len() as u64).to_ne_bytes());
-    bytes.extend(counted);
-}
-
-/// Takes bytes from the front of a record, which begins with their number.
-pub(super) fn take_counted<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(u64::from_ne_bytes(take(rest)?)).ok()?;
-    let (counted, tail) = rest.split_at_checked(len)?;
-    *rest = tail;
-    Some(counted)
-}
-
-/// Takes a name from the front of a record, which begins with its length in one byte.
-pub(super) fn take_name(rest: &mut &[u8]) -> Option<Component> {
-    let [len] = take(rest)?;
-    let (name, tail) = rest.split_at_checked(usize::from(len))?;
-    *rest = tail;
-    Component::new(name).ok()
-}
-
-/// Appends a name for [`take_name`].
-pub(super) fn push_name(bytes: &mut Vec<u8>, name: &Component) {
-    let name = name.as_bytes();
-    bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
-    bytes.extend(name);
+impl LastOpened {
+    /// Opens a directory of the destination by its path.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn open(&mut self, root: &Dir, path: &RelPath) -> io::Result<Arc<Dir>> {
+        if let Some((last, dir)) = &self.0
+            && last == path
+        {
+            return Ok(Arc::clone(dir));
+        }
+        let dir = Arc::new(root.open_beneath(path)?);
+        self.0 = Some((path.clone(), Arc::clone(&dir)));
+        Ok(dir)
+    }
 }
 
 /// Sets a directory's final attributes, except in a dry run.

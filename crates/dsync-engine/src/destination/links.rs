@@ -25,7 +25,8 @@ use dsync_wire::{
 use super::{
     Site,
     delete::{self, Doomed, Protection},
-    directory::{Deferred, Directory, push_name, settle, take, take_name},
+    directory::{Deferred, Directory, LastOpened, settle},
+    records::{self, push_name, take, take_name},
 };
 use crate::{
     SyncError,
@@ -91,8 +92,8 @@ struct Maker<'a> {
     root: &'a Dir,
     protection: &'a Protection,
     first_names: SealedSpool,
-    /// The directory that the last first name was in.
-    last: Option<(RelPath, Arc<Dir>)>,
+    /// The directories of first names.
+    parent: LastOpened,
     /// Names that were made, where the source removes what it copied.
     landed: Vec<Landed>,
 }
@@ -243,8 +244,14 @@ impl Links {
         let Self { first_names, noted, protection, .. } = self;
         let noted = noted.seal().map_err(spool_error)?;
         let first_names = first_names.seal().map_err(spool_error)?;
-        let mut maker =
-            Maker { site, root, protection: &protection, first_names, last: None, landed: Vec::new() };
+        let mut maker = Maker {
+            site,
+            root,
+            protection: &protection,
+            first_names,
+            parent: LastOpened::default(),
+            landed: Vec::new(),
+        };
         for record in noted.iter() {
             if site.session.halt.stopped() {
                 break;
@@ -334,7 +341,7 @@ impl Maker<'_> {
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        let from = self.open(parent)?;
+        let from = self.parent.open(self.root, &parent)?;
         match place(dir, further, &from, &first) {
             Err(error) if cannot_link(&error) => {
                 let displaced = match further.kind {
@@ -372,18 +379,6 @@ impl Maker<'_> {
         // As everywhere, size and time stand for content unless the run is told not to believe them.
         let believed = !options.checksum && !options.ignore_times;
         believed && facts(&old) == facts(&new) && same_text() && same_extended()
-    }
-
-    /// The directory of a first name: mostly that of the one before.
-    fn open(&mut self, path: RelPath) -> io::Result<Arc<Dir>> {
-        if let Some((last, dir)) = &self.last
-            && *last == path
-        {
-            return Ok(Arc::clone(dir));
-        }
-        let dir = Arc::new(self.root.open_beneath(&path)?);
-        self.last = Some((path, Arc::clone(&dir)));
-        Ok(dir)
     }
 
     /// Copies the file that cannot have a further name.
@@ -476,11 +471,7 @@ impl Record {
 }
 
 fn spool_error(error: SpoolError) -> SyncError {
-    let source = match error {
-        SpoolError::Io { source } => source,
-        other => io::Error::other(other),
-    };
-    SyncError::Filesystem { operation: Operation::HardLink, path: "the list of hard links".into(), source }
+    records::failed(Operation::HardLink, "the list of hard links", error)
 }
 
 /// Links that are noted in one record, so that a wide directory's do not stay in memory.

@@ -24,6 +24,7 @@ mod local;
 mod owners;
 mod planner;
 mod receive;
+mod records;
 mod sign;
 mod stage;
 mod succession;

@@ -4,7 +4,7 @@
 //! complete the deletions are made, and only then the same listing is planned. The source counts each message as
 //! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
 
-use std::{io, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 use dsync_fs::{Kind, RelPath, Spool, SpoolError};
 use dsync_wire::{
@@ -20,7 +20,10 @@ use super::{
     Announced, Planner, Presence,
     merge::{Merge, check_order},
 };
-use crate::{SyncError, destination::delete::Deletions};
+use crate::{
+    SyncError,
+    destination::{delete::Deletions, records},
+};
 
 /// What the first pass keeps for the second.
 pub(super) struct Sweep {
@@ -125,9 +128,5 @@ impl Planner<'_> {
 }
 
 fn spool_error(error: SpoolError) -> SyncError {
-    let source = match error {
-        SpoolError::Io { source } => source,
-        other => io::Error::other(other),
-    };
-    SyncError::Filesystem { operation: Operation::Delete, path: "the listing of the source".into(), source }
+    records::failed(Operation::Delete, "the listing of the source", error)
 }
