@@ -224,6 +224,11 @@ pub(crate) fn signature(basis: &[u8], block_len: u32, format: SumsFormat) -> Sig
     builder.finish().unwrap()
 }
 
+/// A signature with both sums, indexed.
+pub(crate) fn indexed(basis: &[u8], block_len: u32) -> IndexedSignature {
+    IndexedSignature::new(signature(basis, block_len, SumsFormat::StrongAndWeak), &key())
+}
+
 /// A sink that encodes.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
@@ -321,6 +326,19 @@ pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> 
     assert!(rebuilt == new, "the new file comes out");
     assert_eq!(root.finish().unwrap(), whole_root(new));
     outcomes
+}
+
+/// Literal bytes of a search in both sums.
+pub(crate) fn literal_bytes(basis: &[u8], new: &[u8], block_len: u32) -> u64 {
+    literal_bytes_and_slack(basis, new, block_len).0
+}
+
+/// Literal bytes, and how many of them look-ahead may have cost.
+pub(crate) fn literal_bytes_and_slack(basis: &[u8], new: &[u8], block_len: u32) -> (u64, u64) {
+    let outcomes = round_trip(&indexed(basis, block_len), basis, new);
+    let literal = outcomes.iter().map(|outcome| outcome.literal_bytes).sum();
+    let look_aheads: u64 = outcomes.iter().map(|outcome| outcome.counters.look_aheads).sum();
+    (literal, look_aheads * u64::from(block_len))
 }
 
 pub(crate) fn whole_root(file: &[u8]) -> FileRoot {
