@@ -2,41 +2,33 @@
 //!
 //! The law: below an operator's own path every step takes one [`Component`] and follows no symbolic
 //! link, so nothing outside the directory can be reached whatever its entries are or become while the
-//! call runs. `openat2` does several steps in one call where the kernel has it; the component-wise way
-//! is the reference and the fallback.
+//! call runs. [`open`] has how directories are reached, [`entries`] how entries are made and removed.
 
 use std::{
     fmt, io,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::Path,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::OnceLock,
 };
 
 use rustix::{
-    fs::{
-        AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, fdatasync,
-        flock, fsync, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, renameat_with, statx,
-        symlinkat, syncfs, unlinkat,
-    },
+    fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fsync, openat, readlinkat, statx, syncfs},
     io::Errno,
 };
 
+pub use entries::{Special, cannot_link};
+
 use crate::{
     attributes::{self, Handle, Wanted},
-    component::{Component, RelPath},
+    component::Component,
     extended::{Place, Withheld, handle_path},
     fake_super,
-    metadata::{DeviceNumber, Kind, Metadata},
+    metadata::{Kind, Metadata},
     names::{Name, stat_in_disk_order},
     source_file::{SourceFile, stat_fd},
-    staged::{temp_name, write_all_at},
 };
+
+mod entries;
+mod open;
 
 /// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
 #[derive(Debug)]
@@ -63,26 +55,6 @@ pub struct Listing {
     pub error: Option<io::Error>,
 }
 
-/// An entry that is neither file, directory nor link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Special {
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-    /// Character device; for root only.
-    CharDevice(DeviceNumber),
-    /// Block device; for root only.
-    BlockDevice(DeviceNumber),
-}
-
-/// True for the errors of [`Dir::make_hard_link`] that say that the entry cannot have a further name there: it has
-/// as many as its filesystem allows, is on another one, or is on one without hard links.
-pub fn cannot_link(error: &io::Error) -> bool {
-    let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS];
-    Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
-}
-
 /// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
 pub struct DirLock {
     _fd: OwnedFd,
@@ -95,71 +67,6 @@ impl fmt::Debug for DirLock {
 }
 
 impl Dir {
-    /// Opens a directory by the operator's own path; symbolic links in it are followed.
-    ///
-    /// # Errors
-    /// What the system says, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
-    pub fn open_operand(path: &Path) -> io::Result<Self> {
-        open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
-    }
-
-    /// Opens a directory by the operator's own path and creates it, when missing, with the process's
-    /// default permissions; with `mkpath` its missing parents as well.
-    ///
-    /// # Errors
-    /// What the system says; `ENOENT` without `mkpath` means that the parent is missing.
-    pub fn create_operand(path: &Path, mkpath: bool) -> io::Result<Self> {
-        create_step(CWD, path, mkpath)
-    }
-
-    /// As [`Dir::open_operand`], with a path that is relative to this directory unless it is absolute.
-    ///
-    /// # Errors
-    /// As [`Dir::open_operand`].
-    pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty()))
-    }
-
-    /// As [`Dir::create_operand`] with `mkpath`, with a path that is relative to this directory unless it is
-    /// absolute.
-    ///
-    /// # Errors
-    /// As [`Dir::create_operand`].
-    pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(create_step(self.fd.as_fd(), path, true))
-    }
-
-    /// Opens a directory in this one.
-    ///
-    /// # Errors
-    /// What the system says; `ENOTDIR` (or `ELOOP`) when the entry is no directory, e.g. a link.
-    pub fn open_child(&self, name: &Component) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
-    }
-
-    /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
-    /// root or to this process's user; what it leads to may be anywhere.
-    ///
-    /// # Errors
-    /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
-    /// meets.
-    pub fn open_child_or_own_link(&self, name: &Component) -> io::Result<Self> {
-        let refusal = match self.open_child(name) {
-            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => error,
-            result => return result,
-        };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
-        let metadata = stat_fd(link.as_fd())?;
-        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid);
-        if metadata.kind != Kind::Symlink || !trusted {
-            return Err(refusal);
-        }
-        // Read from the link that was looked at, not from what has its name by now.
-        let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
-        self.inherit(open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty()))
-    }
-
     /// Lets [`open_beneath`](Self::open_beneath) go through links as
     /// [`open_child_or_own_link`](Self::open_child_or_own_link) does. Directories that are opened by it do not
     /// have this property themselves, so that nothing else follows a link.
@@ -185,92 +92,6 @@ impl Dir {
 
     fn inherit(&self, opened: io::Result<Self>) -> io::Result<Self> {
         opened.map(|dir| dir.with_fake_super(self.fake_super))
-    }
-
-    fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
-        let mut reached = self.reopen()?;
-        for name in path.components() {
-            let name =
-                Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            reached = reached.open_child_or_own_link(&name)?;
-        }
-        Ok(reached)
-    }
-
-    /// Opens a directory any number of levels below this one.
-    ///
-    /// Cost: one call per 4 KiB of path where `openat2` works, else one per component.
-    ///
-    /// # Errors
-    /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
-    pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
-        if self.own_links {
-            return self.open_through_own_links(path);
-        }
-        self.open_beneath_by(path, Self::open_accelerated)
-    }
-
-    fn open_beneath_by(
-        &self,
-        path: &RelPath,
-        accelerated: impl Fn(&Self, &[u8]) -> Option<io::Result<(Self, usize)>>,
-    ) -> io::Result<Self> {
-        let mut rest = path.as_bytes();
-        let mut reached: Option<Self> = None;
-        while !rest.is_empty() {
-            let here = reached.as_ref().unwrap_or(self);
-            let (next, taken) = match accelerated(here, rest) {
-                Some(result) => result?,
-                None => here.open_first(rest)?,
-            };
-            reached = Some(next);
-            rest = rest.get(taken..).unwrap_or_default();
-            rest = rest.strip_prefix(b"/").unwrap_or(rest);
-        }
-        match reached {
-            Some(dir) => Ok(dir),
-            None => self.reopen(),
-        }
-    }
-
-    /// Opens this directory once more: a handle of its own, e.g. for a lock of its own.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn reopen(&self) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))
-    }
-
-    /// Several components at once by `openat2`; `None` when that does not work here.
-    fn open_accelerated(&self, path: &[u8]) -> Option<io::Result<(Self, usize)>> {
-        if !OPENAT2_WORKS.load(Ordering::Relaxed) {
-            return None;
-        }
-        let taken = prefix_within(path, MAX_RESOLVED_LEN);
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..OPENAT2_TRIES {
-            let opened = open_with(|flags| {
-                openat2(&self.fd, &path[..taken], flags | OFlags::NOFOLLOW, Mode::empty(), resolve)
-            });
-            match opened {
-                // A rename somewhere raced with the resolution; try again, but not for ever.
-                Err(Errno::AGAIN) => {}
-                Err(Errno::INTR) => {}
-                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG) => {
-                    OPENAT2_WORKS.store(false, Ordering::Relaxed);
-                    return None;
-                }
-                Err(error) => return Some(Err(error.into())),
-                Ok(dir) => return Some(self.inherit(Ok(dir)).map(|dir| (dir, taken))),
-            }
-        }
-        None
-    }
-
-    fn open_first(&self, path: &[u8]) -> io::Result<(Self, usize)> {
-        let taken = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-        let dir = self.inherit(open_step(self.fd.as_fd(), &path[..taken], OFlags::NOFOLLOW))?;
-        Ok((dir, taken))
     }
 
     /// Attributes of the directory itself.
@@ -423,155 +244,6 @@ impl Dir {
         Ok(SourceFile::new(fd, metadata))
     }
 
-    /// Creates a directory with these permission bits, less the process's file creation mask.
-    ///
-    /// # Errors
-    /// What the system says; `EEXIST` when the name is taken.
-    pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
-        Ok(mkdirat(&self.fd, name.as_c_str(), Mode::from_raw_mode(u32::from(mode & 0o7777)))?)
-    }
-
-    /// Creates a symbolic link with its attributes, in place of what is there, in one step: readers
-    /// see the old entry or the finished new one.
-    ///
-    /// # Errors
-    /// What the system says; `EISDIR` (or `ENOTEMPTY`) when a directory is there. `target` must have
-    /// 1 to 4095 bytes and no NUL.
-    pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
-        let node = (Kind::Symlink, DeviceNumber::default());
-        if self.fake_super {
-            // What is replaced must not give way to a file without its text; a new one without it is made anew.
-            let replaces = self.stat(name).is_ok();
-            return self.replace(name, node, wanted, |temp| self.create_file(temp, target, replaces));
-        }
-        self.replace(name, node, wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
-    }
-
-    /// Creates a fifo, socket or device with its attributes, in place of what is there, in one step.
-    ///
-    /// # Errors
-    /// As [`Dir::make_symlink`]; `EPERM` for a device without privileges.
-    pub fn make_special(&self, name: &Component, special: Special, wanted: &Wanted) -> io::Result<Withheld> {
-        let (kind, file_type, number) = match special {
-            Special::Fifo => (Kind::Fifo, FileType::Fifo, DeviceNumber::default()),
-            Special::Socket => (Kind::Socket, FileType::Socket, DeviceNumber::default()),
-            Special::CharDevice(number) => (Kind::CharDevice, FileType::CharacterDevice, number),
-            Special::BlockDevice(number) => (Kind::BlockDevice, FileType::BlockDevice, number),
-        };
-        if self.fake_super {
-            return self.replace(name, (kind, number), wanted, |temp| self.create_file(temp, &[], false));
-        }
-        let device = rustix::fs::makedev(number.major, number.minor);
-        self.replace(name, (kind, number), wanted, |temp| {
-            Ok(mknodat(&self.fd, temp.as_c_str(), file_type, Mode::from_raw_mode(0o600), device)?)
-        })
-    }
-
-    /// Creates a file that stands for something else, on the disk if `sync`.
-    fn create_file(&self, name: &Component, content: &[u8], sync: bool) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
-        write_all_at(fd.as_fd(), 0, content)?;
-        if sync { retry(|| fdatasync(&fd)) } else { Ok(()) }
-    }
-
-    /// Gives the entry `first` of `from` another name in this directory, in place of what has the name, in one
-    /// step. A symbolic link is not followed but gets a name itself. Nothing happens where both are names of
-    /// one entry already.
-    ///
-    /// # Errors
-    /// What the system says; `EISDIR` when a directory has the name. See [`cannot_link`] for those of a
-    /// filesystem that has no further name for the entry.
-    pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
-        let link =
-            |to: &Component| linkat(&from.fd, first.as_c_str(), &self.fd, to.as_c_str(), AtFlags::empty());
-        match link(name) {
-            Err(Errno::EXIST) => {}
-            result => return Ok(result?),
-        }
-        let (here, there) = (self.stat(name)?, from.stat(first)?);
-        // A rename of one name over another of the same entry does nothing, and leaves both.
-        if (here.dev, here.ino) == (there.dev, there.ino) {
-            return Ok(());
-        }
-        let temp = temp_name()?;
-        link(&temp)?;
-        let placed = renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str());
-        if placed.is_err() {
-            // Nothing more can be done for the leftover than the next run's cleaning does.
-            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
-        }
-        Ok(placed?)
-    }
-
-    fn replace(
-        &self,
-        name: &Component,
-        node: (Kind, DeviceNumber),
-        wanted: &Wanted,
-        create: impl Fn(&Component) -> io::Result<()>,
-    ) -> io::Result<Withheld> {
-        let temp = temp_name()?;
-        let created = create(&temp);
-        let placed = created.and_then(|()| self.finish_node(&temp, node, wanted)).and_then(|withheld| {
-            renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?;
-            Ok(withheld)
-        });
-        if placed.is_err() {
-            // Nothing more can be done for the leftover than the next run's cleaning does.
-            let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
-        }
-        placed
-    }
-
-    /// Gives an entry another name, in place of what has it.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn rename(&self, from: &Component, to: &Component) -> io::Result<()> {
-        retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
-    }
-
-    /// Exchanges what stands under two names, whatever their types are.
-    ///
-    /// One step where the filesystem can do it (ext4, XFS, btrfs and tmpfs can), so that `name` stands for
-    /// the one or the other at any moment; elsewhere it is missing between two renames.
-    ///
-    /// # Errors
-    /// What the system says; then both names are what they were.
-    pub fn exchange(&self, temp: &Component, name: &Component) -> io::Result<()> {
-        let rename = |from: &Component, to: &Component| {
-            retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
-        };
-        match renameat_with(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str(), RenameFlags::EXCHANGE) {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
-            result => return Ok(result?),
-        }
-        let aside = temp_name()?;
-        rename(name, &aside)?;
-        if let Err(error) = rename(temp, name) {
-            rename(&aside, name)?;
-            return Err(error);
-        }
-        rename(&aside, temp)
-    }
-
-    /// Removes an entry that is no directory.
-    ///
-    /// # Errors
-    /// What the system says; `EISDIR` for a directory.
-    pub fn remove_file(&self, name: &Component) -> io::Result<()> {
-        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::empty())?)
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// What the system says; `ENOTEMPTY` when it is not empty.
-    pub fn remove_empty_dir(&self, name: &Component) -> io::Result<()> {
-        Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::REMOVEDIR)?)
-    }
-
     /// Sets attributes of an entry that must be of type `kind`; links are not followed.
     ///
     /// # Errors
@@ -587,23 +259,6 @@ impl Dir {
             return Err(wrong_type());
         }
         self.apply(fd.as_fd(), Handle::PathOnly, &now, wanted)
-    }
-
-    /// Sets the attributes of what was just made to be `node`.
-    fn finish_node(
-        &self,
-        name: &Component,
-        node: (Kind, DeviceNumber),
-        wanted: &Wanted,
-    ) -> io::Result<Withheld> {
-        if !self.fake_super {
-            return self.set_attributes(name, node.0, wanted);
-        }
-        let (fd, now) = self.open_path(name)?;
-        if now.kind != Kind::File {
-            return Err(wrong_type());
-        }
-        fake_super::apply(fd.as_fd(), Handle::PathOnly, &now, Some(node), wanted)
     }
 
     /// A handle of an entry that does not touch it, and what its inode says.
@@ -741,50 +396,6 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::R
     }
 }
 
-fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
-    loop {
-        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
-}
-
-/// Opens an operator's own path, created when it is missing.
-fn create_step(at: BorrowedFd<'_>, path: &Path, mkpath: bool) -> io::Result<Dir> {
-    let open = || open_step(at, path.as_os_str().as_bytes(), OFlags::empty());
-    match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        result => return result,
-    }
-    if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_step(at, parent, true)?;
-    }
-    match mkdirat(at, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
-        Ok(()) | Err(Errno::EXIST) => open(),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
-/// other users' home directories often are.
-fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let (fd, path_only) = match open(flags | OFlags::RDONLY) {
-        Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
-        result => (result?, false),
-    };
-    Ok(Dir { fd, path_only, own_links: false, fake_super: false, device: OnceLock::new() })
-}
-
-/// Length of the longest prefix of whole components within `limit` bytes.
-fn prefix_within(path: &[u8], limit: usize) -> usize {
-    match path.get(..=limit) {
-        None => path.len(),
-        Some(head) => head.iter().rposition(|&byte| byte == b'/').unwrap_or(limit),
-    }
-}
-
 const NO_FOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
 
 const LIST_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -792,74 +403,16 @@ const LIST_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags:
 /// Bytes of names per `getdents64` call: about 1,500 names of 16 bytes.
 const LIST_BUFFER: usize = 64 * 1024;
 
-/// Longest path given to `openat2`, below `PATH_MAX` (4096 with its NUL).
-const MAX_RESOLVED_LEN: usize = 4000;
-
 /// Bytes of a symbolic link's text, as Linux has it.
 const MAX_LINK_TEXT: usize = 4095;
-
-/// How often `openat2` may report a race before the component-wise way is taken, which never does.
-const OPENAT2_TRIES: usize = 8;
-
-/// Cleared when the kernel or a sandbox refuses `openat2`.
-static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::attributes::Wanted;
 
     fn name(text: &[u8]) -> Component {
         Component::new(text).unwrap()
-    }
-
-    #[test]
-    fn a_hard_link_takes_a_name_whatever_file_has_it_and_leaves_nothing_else() {
-        let scratch = tempfile::tempdir().unwrap();
-        let dir = Dir::open_operand(scratch.path()).unwrap();
-        let (link, other) = (name(b"link"), name(b"other"));
-        let _ = dir.make_symlink(&link, b"nowhere", &Wanted::default()).unwrap();
-        let _ = dir.make_special(&other, Special::Fifo, &Wanted::default()).unwrap();
-        dir.make_dir(&name(b"dir"), 0o755).unwrap();
-        for taken in [&other, &name(b"free"), &other] {
-            dir.make_hard_link(taken, &dir, &link).unwrap();
-            let (first, further) = (dir.stat(&link).unwrap(), dir.stat(taken).unwrap());
-            assert_eq!((further.kind, further.ino), (Kind::Symlink, first.ino));
-        }
-        let error = dir.make_hard_link(&name(b"dir"), &dir, &link).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
-        assert!(!cannot_link(&error) && cannot_link(&Errno::MLINK.into()));
-        assert_eq!(dir.list().entries.len(), 4, "a temporary name was left");
-    }
-
-    /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.
-    #[test]
-    fn both_ways_beneath_agree() {
-        let scratch = tempfile::tempdir().unwrap();
-        let root = Dir::open_operand(scratch.path()).unwrap();
-        root.make_dir(&name(b"a"), 0o755).unwrap();
-        let a = root.open_child(&name(b"a")).unwrap();
-        a.make_dir(&name(b"b"), 0o755).unwrap();
-        let _ = a.make_symlink(&name(b"link"), b"b", &Wanted::default()).unwrap();
-        let _ = a.make_special(&name(b"fifo"), Special::Fifo, &Wanted::default()).unwrap();
-        let _ = root.make_symlink(&name(b"up"), b"..", &Wanted::default()).unwrap();
-        for path in ["", "a", "a/b", "a/link", "a/link/x", "a/fifo", "a/none", "up", "up/etc", "a/b/c"] {
-            let path = RelPath::parse(path.as_bytes()).unwrap();
-            let plain = root.open_beneath_by(&path, |_, _| None);
-            match (root.open_beneath(&path), plain) {
-                (Ok(fast), Ok(plain)) => {
-                    assert_eq!(fast.metadata().unwrap().stamp(), plain.metadata().unwrap().stamp());
-                }
-                (Err(fast), Err(plain)) => {
-                    let missing = io::ErrorKind::NotFound;
-                    assert_eq!(fast.kind() == missing, plain.kind() == missing, "{path:?}");
-                }
-                other => panic!("{path:?}: {other:?}"),
-            }
-        }
     }
 
     #[test]
@@ -874,22 +427,6 @@ mod tests {
             let names: Vec<_> = listing.entries.iter().map(|(name, _)| name.as_bytes()).collect();
             assert_eq!(names, [b"a", b"b", b"c"]);
             assert!(listing.complete && listing.error.is_none());
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
-
-        /// Law: a prefix is whole components, within the limit, and not empty.
-        #[test]
-        fn prefixes_end_at_component_borders(
-            names in prop::collection::vec("[a-z]{1,9}", 1..9),
-            limit in 9usize..40,
-        ) {
-            let path = names.join("/").into_bytes();
-            let taken = prefix_within(&path, limit);
-            prop_assert!(taken > 0 && taken <= limit.max(path.len().min(limit)));
-            prop_assert!(taken == path.len() || path[taken] == b'/');
         }
     }
 }

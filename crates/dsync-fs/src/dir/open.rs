@@ -1,0 +1,291 @@
+//! How an open directory is reached: by the operator's own path, or below another one.
+//!
+//! The law is that of [`Dir`]: an operator's own path may go through links, below it no step does. `openat2` does several
+//! steps in one call where the kernel has it; the component-wise way is the reference and the fallback.
+
+use std::{
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, readlinkat},
+    io::Errno,
+};
+
+use super::{Dir, retry};
+use crate::{
+    component::{Component, RelPath},
+    metadata::Kind,
+    source_file::stat_fd,
+};
+
+impl Dir {
+    /// Opens a directory by the operator's own path; symbolic links in it are followed.
+    ///
+    /// # Errors
+    /// What the system says, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
+    pub fn open_operand(path: &Path) -> io::Result<Self> {
+        open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
+    }
+
+    /// Opens a directory by the operator's own path and creates it, when missing, with the process's
+    /// default permissions; with `mkpath` its missing parents as well.
+    ///
+    /// # Errors
+    /// What the system says; `ENOENT` without `mkpath` means that the parent is missing.
+    pub fn create_operand(path: &Path, mkpath: bool) -> io::Result<Self> {
+        create_step(CWD, path, mkpath)
+    }
+
+    /// As [`Dir::open_operand`], with a path that is relative to this directory unless it is absolute.
+    ///
+    /// # Errors
+    /// As [`Dir::open_operand`].
+    pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
+        self.inherit(open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty()))
+    }
+
+    /// As [`Dir::create_operand`] with `mkpath`, with a path that is relative to this directory unless it is
+    /// absolute.
+    ///
+    /// # Errors
+    /// As [`Dir::create_operand`].
+    pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
+        self.inherit(create_step(self.fd.as_fd(), path, true))
+    }
+
+    /// Opens a directory in this one.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTDIR` (or `ELOOP`) when the entry is no directory, e.g. a link.
+    pub fn open_child(&self, name: &Component) -> io::Result<Self> {
+        self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
+    }
+
+    /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
+    /// root or to this process's user; what it leads to may be anywhere.
+    ///
+    /// # Errors
+    /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
+    /// meets.
+    pub fn open_child_or_own_link(&self, name: &Component) -> io::Result<Self> {
+        let refusal = match self.open_child(name) {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => error,
+            result => return result,
+        };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
+        let metadata = stat_fd(link.as_fd())?;
+        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid);
+        if metadata.kind != Kind::Symlink || !trusted {
+            return Err(refusal);
+        }
+        // Read from the link that was looked at, not from what has its name by now.
+        let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
+        self.inherit(open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty()))
+    }
+
+    fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
+        let mut reached = self.reopen()?;
+        for name in path.components() {
+            let name =
+                Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            reached = reached.open_child_or_own_link(&name)?;
+        }
+        Ok(reached)
+    }
+
+    /// Opens a directory any number of levels below this one.
+    ///
+    /// Cost: one call per 4 KiB of path where `openat2` works, else one per component.
+    ///
+    /// # Errors
+    /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
+    pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
+        if self.own_links {
+            return self.open_through_own_links(path);
+        }
+        self.open_beneath_by(path, Self::open_accelerated)
+    }
+
+    fn open_beneath_by(
+        &self,
+        path: &RelPath,
+        accelerated: impl Fn(&Self, &[u8]) -> Option<io::Result<(Self, usize)>>,
+    ) -> io::Result<Self> {
+        let mut rest = path.as_bytes();
+        let mut reached: Option<Self> = None;
+        while !rest.is_empty() {
+            let here = reached.as_ref().unwrap_or(self);
+            let (next, taken) = match accelerated(here, rest) {
+                Some(result) => result?,
+                None => here.open_first(rest)?,
+            };
+            reached = Some(next);
+            rest = rest.get(taken..).unwrap_or_default();
+            rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        }
+        match reached {
+            Some(dir) => Ok(dir),
+            None => self.reopen(),
+        }
+    }
+
+    /// Opens this directory once more: a handle of its own, e.g. for a lock of its own.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn reopen(&self) -> io::Result<Self> {
+        self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))
+    }
+
+    /// Several components at once by `openat2`; `None` when that does not work here.
+    fn open_accelerated(&self, path: &[u8]) -> Option<io::Result<(Self, usize)>> {
+        if !OPENAT2_WORKS.load(Ordering::Relaxed) {
+            return None;
+        }
+        let taken = prefix_within(path, MAX_RESOLVED_LEN);
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..OPENAT2_TRIES {
+            let opened = open_with(|flags| {
+                openat2(&self.fd, &path[..taken], flags | OFlags::NOFOLLOW, Mode::empty(), resolve)
+            });
+            match opened {
+                // A rename somewhere raced with the resolution; try again, but not for ever.
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG) => {
+                    OPENAT2_WORKS.store(false, Ordering::Relaxed);
+                    return None;
+                }
+                Err(error) => return Some(Err(error.into())),
+                Ok(dir) => return Some(self.inherit(Ok(dir)).map(|dir| (dir, taken))),
+            }
+        }
+        None
+    }
+
+    fn open_first(&self, path: &[u8]) -> io::Result<(Self, usize)> {
+        let taken = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        let dir = self.inherit(open_step(self.fd.as_fd(), &path[..taken], OFlags::NOFOLLOW))?;
+        Ok((dir, taken))
+    }
+}
+
+fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
+    loop {
+        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Opens an operator's own path, created when it is missing.
+fn create_step(at: BorrowedFd<'_>, path: &Path, mkpath: bool) -> io::Result<Dir> {
+    let open = || open_step(at, path.as_os_str().as_bytes(), OFlags::empty());
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        result => return result,
+    }
+    if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_step(at, parent, true)?;
+    }
+    match mkdirat(at, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => open(),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
+/// other users' home directories often are.
+fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (fd, path_only) = match open(flags | OFlags::RDONLY) {
+        Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
+        result => (result?, false),
+    };
+    Ok(Dir { fd, path_only, own_links: false, fake_super: false, device: OnceLock::new() })
+}
+
+/// Length of the longest prefix of whole components within `limit` bytes.
+fn prefix_within(path: &[u8], limit: usize) -> usize {
+    match path.get(..=limit) {
+        None => path.len(),
+        Some(head) => head.iter().rposition(|&byte| byte == b'/').unwrap_or(limit),
+    }
+}
+
+/// Longest path given to `openat2`, below `PATH_MAX` (4096 with its NUL).
+const MAX_RESOLVED_LEN: usize = 4000;
+
+/// How often `openat2` may report a race before the component-wise way is taken, which never does.
+const OPENAT2_TRIES: usize = 8;
+
+/// Cleared when the kernel or a sandbox refuses `openat2`.
+static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{attributes::Wanted, dir::Special};
+
+    fn name(text: &[u8]) -> Component {
+        Component::new(text).unwrap()
+    }
+
+    /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.
+    #[test]
+    fn both_ways_beneath_agree() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = Dir::open_operand(scratch.path()).unwrap();
+        root.make_dir(&name(b"a"), 0o755).unwrap();
+        let a = root.open_child(&name(b"a")).unwrap();
+        a.make_dir(&name(b"b"), 0o755).unwrap();
+        let _ = a.make_symlink(&name(b"link"), b"b", &Wanted::default()).unwrap();
+        let _ = a.make_special(&name(b"fifo"), Special::Fifo, &Wanted::default()).unwrap();
+        let _ = root.make_symlink(&name(b"up"), b"..", &Wanted::default()).unwrap();
+        for path in ["", "a", "a/b", "a/link", "a/link/x", "a/fifo", "a/none", "up", "up/etc", "a/b/c"] {
+            let path = RelPath::parse(path.as_bytes()).unwrap();
+            let plain = root.open_beneath_by(&path, |_, _| None);
+            match (root.open_beneath(&path), plain) {
+                (Ok(fast), Ok(plain)) => {
+                    assert_eq!(fast.metadata().unwrap().stamp(), plain.metadata().unwrap().stamp());
+                }
+                (Err(fast), Err(plain)) => {
+                    let missing = io::ErrorKind::NotFound;
+                    assert_eq!(fast.kind() == missing, plain.kind() == missing, "{path:?}");
+                }
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        /// Law: a prefix is whole components, within the limit, and not empty.
+        #[test]
+        fn prefixes_end_at_component_borders(
+            names in prop::collection::vec("[a-z]{1,9}", 1..9),
+            limit in 9usize..40,
+        ) {
+            let path = names.join("/").into_bytes();
+            let taken = prefix_within(&path, limit);
+            prop_assert!(taken > 0 && taken <= limit.max(path.len().min(limit)));
+            prop_assert!(taken == path.len() || path[taken] == b'/');
+        }
+    }
+}
