@@ -1,7 +1,11 @@
 //! Reads that give less than was asked for and writes that take less than they were given: the content is right
 //! all the same. Reads that fail in the middle of a file: the file is left out, or made without what was there.
 
-use std::{fs, os::unix::fs::FileExt, path::Path};
+use std::{
+    fs,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
 
 use dsync_tests::{
     Node, Scope, Scratch, Stingy, Tree, assert_same, compare, every_way, needs_dsync,
@@ -52,6 +56,14 @@ fn age(root: &Path) {
     }
 }
 
+/// Plants older versions of the files where they are behind a mount.
+fn plant_old(at: &Path) -> PathBuf {
+    let behind = at.with_extension("behind");
+    plant(&behind);
+    age(&behind);
+    behind
+}
+
 #[test]
 fn source_that_reads_short_is_copied_whole() {
     let scratch = Scratch::new();
@@ -96,9 +108,7 @@ fn old_copies_that_read_and_write_short_are_made_new() {
         let scratch = Scratch::new();
         plant(&scratch.src());
         every_way(&scratch, options, |run, at| {
-            let behind = at.with_extension("behind");
-            plant(&behind);
-            age(&behind);
+            let behind = plant_old(at);
             let Some(destination) = mount(&behind, at) else { return };
             let outcome = run().arg("--no-whole-file").run().expect_quiet_success();
             assert_same(&scratch.src(), &behind, Scope::full());
@@ -140,9 +150,7 @@ fn old_copy_unreadable_from_its_middle_is_replaced_or_ends_with_11_where_it_is_r
         let scratch = Scratch::new();
         plant(&scratch.src());
         every_way(&scratch, options, |run, at| {
-            let behind = at.with_extension("behind");
-            plant(&behind);
-            age(&behind);
+            let behind = plant_old(at);
             let Some(destination) = mount_readable_to(READABLE, &behind, at) else { return };
             let outcome = run().run().expect_code(code);
             if code == 0 {

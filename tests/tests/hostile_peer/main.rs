@@ -21,12 +21,15 @@ use std::{
     thread,
 };
 
-use dsync_tests::hostile::{
-    Arena, Item, Message, Session,
-    arena::{KEPT, assert_ends},
-    bytes::put_int,
-    listing,
-    session::ARCHIVE_DELETE,
+use dsync_tests::{
+    hostile::{
+        Arena, Item, Message, Session,
+        arena::{KEPT, assert_ends},
+        bytes::put_int,
+        listing,
+        session::ARCHIVE_DELETE,
+    },
+    run::Running,
 };
 
 /// The program that the client starts as its remote shell.
@@ -67,6 +70,17 @@ fn server_gives_up(server: dsync_tests::hostile::arena::Server, session: Session
     assert!(!fatal.text.contains("panicked"), "{}", fatal.text);
 }
 
+/// Asserts that a client gives up for the stated reason and tells the peer.
+fn client_gives_up(client: Running, session: Session, text: &str) {
+    let fatal = session.fatal();
+    assert_eq!(i32::from(fatal.code), STREAM, "{}", fatal.text);
+    drop(session);
+    assert_ends(client.wait(), STREAM, text);
+}
+
+/// The one entry that a deed lists rightly before it breaks a rule.
+const LISTED_RIGHTLY: &[&str] = &["zz"];
+
 /// A hostile source, against a server that is the destination and against a client that pulls.
 fn source_breaks(cases: &[Case]) {
     each(cases, |text, deed| {
@@ -74,20 +88,15 @@ fn source_breaks(cases: &[Case]) {
         let (server, mut session) = arena.destination(ARCHIVE_DELETE);
         deed(&mut session);
         server_gives_up(server, session, text);
-        // The one entry that a deed lists rightly before it breaks a rule.
-        arena.assert_unharmed(&["zz"]);
+        arena.assert_unharmed(LISTED_RIGHTLY);
     });
     each(cases, |text, deed| {
         let arena = Arena::new();
         let (client, pipe) = arena.pull(RELAY, &[]);
         let mut session = Session::serve(pipe).answer();
         deed(&mut session);
-        let fatal = session.fatal();
-        assert_eq!(i32::from(fatal.code), STREAM, "{}", fatal.text);
-        drop(session);
-        assert_ends(client.wait(), STREAM, text);
-        // The one entry that a deed lists rightly before it breaks a rule.
-        arena.assert_unharmed(&["zz"]);
+        client_gives_up(client, session, text);
+        arena.assert_unharmed(LISTED_RIGHTLY);
     });
 }
 
@@ -105,10 +114,7 @@ fn destination_breaks(cases: &[Case]) {
         let (client, pipe) = arena.push(RELAY, &[]);
         let mut session = Session::serve(pipe).answer();
         deed(&mut session);
-        let fatal = session.fatal();
-        assert_eq!(i32::from(fatal.code), STREAM, "{}", fatal.text);
-        drop(session);
-        assert_ends(client.wait(), STREAM, text);
+        client_gives_up(client, session, text);
         arena.assert_unharmed(&[]);
     });
 }

@@ -6,6 +6,7 @@
 //! pair means is decided by [`crate::plan`]; [`placing`] carries the decision out, except for file
 //! content, which it asks the source for.
 
+mod following;
 mod handover;
 mod merge;
 mod placing;

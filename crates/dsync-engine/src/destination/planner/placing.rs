@@ -1,15 +1,21 @@
 //! Carries out the plan for one entry: makes it, sets its attributes, asks for its content, or clears its way.
 
+mod claims;
+mod special;
+mod way;
+
 use std::sync::{Arc, atomic::Ordering};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
-    message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Operation},
+    message::{ControlMessage, Entry, EntryId, EntryKind, Operation},
     options::Append,
 };
 
-use super::{Announced, Here, Planner, Presence, listed_path, merge::Merge};
+pub(super) use way::Way;
+
+use super::{Announced, Planner, Presence, listed_path};
 use crate::{
     SyncError,
     destination::{
@@ -19,10 +25,6 @@ use crate::{
         delete::{self, Doomed},
         directory::Directory,
         files::{Circumstances, Pending, Tail},
-        homes::Homes,
-        kept,
-        links::{FirstName, Further},
-        succession::{Heir, Turn},
     },
     plan::{Verdict, file_type},
 };
@@ -67,16 +69,6 @@ pub(super) enum Placed {
     Failed,
 }
 
-/// Whether an entry can have its name.
-pub(super) enum Way {
-    /// The name is free, or what has it is replaced by a rename.
-    Free,
-    /// It is taken by what must go once the entry is there.
-    Taken,
-    /// What has it must stay, which was reported.
-    Blocked,
-}
-
 impl Planner<'_> {
     /// Tells of the plan for an entry.
     pub(super) fn tell(
@@ -99,204 +91,6 @@ impl Planner<'_> {
             let announced = Announced { id, path: RelPath::root(), wanted: None, state: Presence::Ignored };
             self.children.push(announced);
         }
-    }
-
-    /// Has an entry linked to the first of its names.
-    pub(super) fn follow(
-        &mut self,
-        id: EntryId,
-        place: &Place<'_>,
-        entry: &Entry,
-        verdict: &Verdict,
-        first: &FirstName,
-    ) -> Result<(), SyncError> {
-        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
-        let action = if verdict.action == Action::Create { Action::Create } else { Action::Update };
-        let mut changes = verdict.changes;
-        changes.insert(Changes::HARD_LINK);
-        self.tell(place.directory, entry, action, changes, self.links.path(self.site, first)?)?;
-        if self.site.policy.options.dry_run {
-            return Ok(());
-        }
-        let displaces = place.displaced == Some(Kind::Dir);
-        let further = Further { entry: id, name: place.name.clone(), action, kind, displaces };
-        self.links.note(place.directory, further, first)
-    }
-
-    /// Leaves a name alone that is one of the first name's inode.
-    pub(super) fn stay(
-        &mut self,
-        id: EntryId,
-        part: &Arc<PartTicket>,
-        place: &Place<'_>,
-        entry: &Entry,
-        existing: &Metadata,
-        first: &FirstName,
-    ) -> Result<(), SyncError> {
-        self.landed(id, part, place, Some(existing))?;
-        self.tell(place.directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry))?;
-        if !self.site.succession.is_open(first.number()) {
-            return Ok(());
-        }
-        let verdict = self.decide(place, entry, Some(existing));
-        self.stand_by(id, part, place, entry, (&verdict, Some(existing)), first)
-    }
-
-    /// Has a name wait for the content of the first one, to be asked for in its place if that comes to nothing.
-    pub(super) fn stand_by(
-        &mut self,
-        id: EntryId,
-        part: &Arc<PartTicket>,
-        place: &Place<'_>,
-        entry: &Entry,
-        (verdict, existing): (&Verdict, Option<&Metadata>),
-        first: &FirstName,
-    ) -> Result<(), SyncError> {
-        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
-        let number = first.number();
-        if !self.site.succession.is_open(number) {
-            return Ok(());
-        }
-        let mut file = self.pending(id, part, place, verdict, size, Old { existing, alternate: None });
-        if file.action != Action::Create {
-            file.action = Action::Update;
-        }
-        file.set_first_name(number);
-        place.directory.hold();
-        part.hold();
-        self.take_one(&self.site.awaited)?;
-        let same_inode = existing.is_some_and(|existing| first.is_of(existing));
-        match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode }) {
-            Turn::Waits => Ok(()),
-            Turn::Now(file) => file.take_over(self.site),
-            Turn::Needless(file) => file.let_go(self.site),
-        }
-    }
-
-    /// Looks for what an earlier run may have left of a file that is about to be asked for; complete ones are taken up
-    /// only for what is made from nothing else.
-    pub(super) fn claim(
-        &mut self,
-        merge: &mut Merge,
-        place: &mut Place<'_>,
-        entry: &Entry,
-        verdict: &Verdict,
-        alone: bool,
-    ) {
-        let EntryKind::File { size, .. } = entry.kind else { return };
-        place.has_part = self.claim_part(merge, place, verdict, size);
-        if alone {
-            place.finished = self.claim_finished(merge, place, entry, verdict);
-        }
-    }
-
-    /// True when an earlier run may have left a part of a file that is about to be asked for.
-    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, verdict: &Verdict, size: u64) -> bool {
-        let asks = matches!(verdict.action, Action::Create | Action::Update);
-        if !asks || self.site.local.is_some() {
-            return false;
-        }
-        let Some(names) = kept::existing(self.site, place.directory, place.name, size) else { return false };
-        merge.parts.1.extend([names.content, names.notes]);
-        true
-    }
-
-    /// What an earlier run left of a file that is about to be asked for, if it was complete and is the source's still;
-    /// what is not is removed.
-    fn claim_finished(
-        &mut self,
-        merge: &mut Merge,
-        place: &Place<'_>,
-        entry: &Entry,
-        verdict: &Verdict,
-    ) -> Option<(Component, Wanted)> {
-        let asks = matches!(verdict.action, Action::Create | Action::Update);
-        // A name that comes before those is met before they are.
-        let may = merge.has_finished || place.name.as_bytes() < OWN_NAMES;
-        let dir = place.directory.dir.as_ref().filter(|_| asks && may && place.displaced.is_none())?;
-        let name = Homes::finished_name(place.name).ok()?;
-        let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
-        merge.parts.1.insert(name.clone());
-        if self.site.policy.options.dry_run {
-            return None;
-        }
-        let mapped = self.owners.of(&entry.attributes);
-        let again =
-            self.site.policy.compare(entry, &mapped, &found, &Here { dir: Some(dir), name: Some(&name) });
-        if matches!(again.action, Action::Keep | Action::Retag) {
-            return Some((name, again.wanted));
-        }
-        let _ = dir.remove_file(&name);
-        None
-    }
-
-    /// Gives what an earlier run left of a file its attributes, and its name now or at the end of the run.
-    fn take_up(
-        &self,
-        id: EntryId,
-        place: &Place<'_>,
-        size: u64,
-        (kept, wanted): &(Component, Wanted),
-    ) -> Result<Placed, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(Placed::Open) };
-        let set = dir.set_attributes(kept, Kind::File, wanted).map(|withheld| self.site.withheld(withheld));
-        if !self.report(Operation::SetAttributes, place, set)? {
-            return Ok(Placed::Failed);
-        }
-        self.site.account.received(0, size, 0);
-        if self.site.delayed.get().is_some() {
-            self.note_late(id, place, FileType::File, kept.clone())?;
-            return Ok(Placed::Open);
-        }
-        let backup = self.site.keep(place.directory, place.name);
-        let named = backup.and_then(|()| dir.rename(kept, place.name));
-        Ok(if self.done(Operation::Commit, place, named)? { Placed::Here } else { Placed::Failed })
-    }
-
-    /// Looks at what has the wrong type for the entry: it stays until the new entry can take its name.
-    pub(super) fn clear_way(&self, place: &Place<'_>, entry: &Entry, kind: Kind) -> Result<Way, SyncError> {
-        let Some(dir) = &place.directory.dir else { return Ok(Way::Free) };
-        let options = &self.site.policy.options;
-        if kind != Kind::Dir {
-            // Over anything but a directory the rename of a new entry is atomic.
-            let is_directory = matches!(entry.kind, EntryKind::Directory);
-            return Ok(if is_directory && !options.dry_run { Way::Taken } else { Way::Free });
-        }
-        // Backups beside what they are of would stay in the directory.
-        let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
-        if !options.delete && !options.force || kept_within {
-            return self.clear_empty_directory(place, dir);
-        }
-        let doomed = place.doomed(place.name, Kind::Dir);
-        match delete::goes_whole(dir, doomed, &self.protection) {
-            Ok(true) if options.dry_run => {
-                delete::remove(self.site, dir, doomed, &self.protection)?;
-                Ok(Way::Free)
-            }
-            Ok(true) => Ok(Way::Taken),
-            Ok(false) => {
-                self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-                Ok(Way::Blocked)
-            }
-            Err(error) => {
-                self.report(Operation::Delete, place, Err(error))?;
-                Ok(Way::Blocked)
-            }
-        }
-    }
-
-    /// Without leave to delete only an empty directory gives way, and at once: nothing is lost with it.
-    fn clear_empty_directory(&self, place: &Place<'_>, dir: &Dir) -> Result<Way, SyncError> {
-        let empty = dir.open_child(place.name).is_ok_and(|child| child.list().entries.is_empty());
-        if !empty {
-            self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-            return Ok(Way::Blocked);
-        }
-        if self.site.policy.options.dry_run {
-            return Ok(Way::Free);
-        }
-        let removed = self.done(Operation::Delete, place, dir.remove_empty_dir(place.name))?;
-        Ok(if removed { Way::Free } else { Way::Blocked })
     }
 
     /// Carries the plan for an entry out.
@@ -445,7 +239,7 @@ impl Planner<'_> {
     }
 
     /// A file that is about to be asked for.
-    fn pending(
+    pub(super) fn pending(
         &self,
         id: EntryId,
         part: &Arc<PartTicket>,
@@ -514,52 +308,6 @@ impl Planner<'_> {
         let kept = self.keep_other(place, found);
         let removed = kept.and_then(|()| dir.remove_file(place.name));
         self.done(Operation::Delete, place, removed).map(|_| ())
-    }
-
-    /// Makes, replaces or retags a link, device, fifo or socket. True when it is there.
-    fn other(
-        &self,
-        id: EntryId,
-        place: &Place<'_>,
-        kind: &EntryKind,
-        verdict: &Verdict,
-        old: &Old<'_>,
-    ) -> Result<Placed, SyncError> {
-        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
-            return Ok(Placed::Open);
-        };
-        match verdict.action {
-            Action::Retag => return self.retag(place, kind_of(kind), verdict),
-            Action::Link if self.link(id, place, old.alternate.as_ref())? => return Ok(self.placed()),
-            Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(old.kept(verdict)),
-        }
-        let delayed = self.site.delayed.get().is_some();
-        if place.displaced.is_none()
-            && !delayed
-            && let Err(error) = self.site.keep(place.directory, place.name)
-        {
-            self.report(Operation::Commit, place, Err(error))?;
-            return Ok(Placed::Failed);
-        }
-        let operation = match kind {
-            EntryKind::Symlink { .. } => Operation::CreateLink,
-            _ => Operation::CreateSpecial,
-        };
-        let make = |name: &Component| match (kind, special(kind)) {
-            (EntryKind::Symlink { target }, _) => dir.make_symlink(name, target, &verdict.wanted),
-            (_, Some(special)) => dir.make_special(name, special, &verdict.wanted),
-            _ => Err(std::io::ErrorKind::Unsupported.into()),
-        };
-        let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
-        let made = match file_type(kind).filter(|_| delayed) {
-            Some(kind) => {
-                let made = self.make_late(id, place, kind, make)?;
-                self.done(operation, place, made)?
-            }
-            None => self.make(operation, place, dir, make)?,
-        };
-        Ok(if made { self.placed() } else { Placed::Failed })
     }
 
     /// Where an entry is that was just made.
@@ -666,32 +414,3 @@ impl<'a> Place<'a> {
 pub(super) fn link_text(entry: &Entry) -> Vec<u8> {
     if let EntryKind::Symlink { target } = &entry.kind { target.clone() } else { Vec::new() }
 }
-
-fn special(kind: &EntryKind) -> Option<dsync_fs::Special> {
-    let number = |device: &dsync_wire::message::DeviceNumber| dsync_fs::DeviceNumber {
-        major: device.major,
-        minor: device.minor,
-    };
-    Some(match kind {
-        EntryKind::Fifo => dsync_fs::Special::Fifo,
-        EntryKind::Socket => dsync_fs::Special::Socket,
-        EntryKind::CharDevice { device } => dsync_fs::Special::CharDevice(number(device)),
-        EntryKind::BlockDevice { device } => dsync_fs::Special::BlockDevice(number(device)),
-        _ => return None,
-    })
-}
-
-fn kind_of(kind: &EntryKind) -> Kind {
-    match kind {
-        EntryKind::Symlink { .. } => Kind::Symlink,
-        EntryKind::Fifo => Kind::Fifo,
-        EntryKind::Socket => Kind::Socket,
-        EntryKind::CharDevice { .. } => Kind::CharDevice,
-        EntryKind::BlockDevice { .. } => Kind::BlockDevice,
-        EntryKind::Directory => Kind::Dir,
-        _ => Kind::File,
-    }
-}
-
-/// What dsync's own names begin with.
-const OWN_NAMES: &[u8] = b".dsync-";

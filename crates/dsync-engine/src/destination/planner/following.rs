@@ -1,0 +1,97 @@
+//! Names of one inode: what is linked to the first of them, and what waits to take its place.
+
+use std::sync::Arc;
+
+use dsync_fs::{Kind, Metadata};
+use dsync_wire::{
+    event::{Action, Changes},
+    message::{Entry, EntryId, EntryKind},
+};
+
+use super::{
+    Planner,
+    placing::{Old, Place, link_text},
+};
+use crate::{
+    SyncError,
+    destination::{
+        credit::PartTicket,
+        links::{FirstName, Further},
+        succession::{Heir, Turn},
+    },
+    plan::{Verdict, file_type},
+};
+
+impl Planner<'_> {
+    /// Has an entry linked to the first of its names.
+    pub(super) fn follow(
+        &mut self,
+        id: EntryId,
+        place: &Place<'_>,
+        entry: &Entry,
+        verdict: &Verdict,
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
+        let action = if verdict.action == Action::Create { Action::Create } else { Action::Update };
+        let mut changes = verdict.changes;
+        changes.insert(Changes::HARD_LINK);
+        self.tell(place.directory, entry, action, changes, self.links.path(self.site, first)?)?;
+        if self.site.policy.options.dry_run {
+            return Ok(());
+        }
+        let displaces = place.displaced == Some(Kind::Dir);
+        let further = Further { entry: id, name: place.name.clone(), action, kind, displaces };
+        self.links.note(place.directory, further, first)
+    }
+
+    /// Leaves a name alone that is one of the first name's inode.
+    pub(super) fn stay(
+        &mut self,
+        id: EntryId,
+        part: &Arc<PartTicket>,
+        place: &Place<'_>,
+        entry: &Entry,
+        existing: &Metadata,
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        self.landed(id, part, place, Some(existing))?;
+        self.tell(place.directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry))?;
+        if !self.site.succession.is_open(first.number()) {
+            return Ok(());
+        }
+        let verdict = self.decide(place, entry, Some(existing));
+        self.stand_by(id, part, place, entry, (&verdict, Some(existing)), first)
+    }
+
+    /// Has a name wait for the content of the first one, to be asked for in its place if that comes to nothing.
+    pub(super) fn stand_by(
+        &mut self,
+        id: EntryId,
+        part: &Arc<PartTicket>,
+        place: &Place<'_>,
+        entry: &Entry,
+        (verdict, existing): (&Verdict, Option<&Metadata>),
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
+        let number = first.number();
+        if !self.site.succession.is_open(number) {
+            return Ok(());
+        }
+        let mut file = self.pending(id, part, place, verdict, size, Old { existing, alternate: None });
+        if file.action != Action::Create {
+            file.action = Action::Update;
+        }
+        file.set_first_name(number);
+        place.directory.hold();
+        part.hold();
+        self.take_one(&self.site.awaited)?;
+        let same_inode = existing.is_some_and(|existing| first.is_of(existing));
+        match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode }) {
+            Turn::Waits => Ok(()),
+            Turn::Now(file) => file.take_over(self.site),
+            Turn::Needless(file) => file.let_go(self.site),
+        }
+    }
+}
