@@ -1,6 +1,9 @@
 //! From the command line to a run: operands read, values made into the engine's options, files of
 //! patterns and the environment looked at.
 
+mod combinations;
+mod writing;
+
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -8,13 +11,12 @@ use std::{
 };
 
 use dsync_engine::{
-    AddressFamily, AlternateUse, Alternates, Backup, Compression, ConnectOptions, DeleteLimit, DeleteTiming,
-    Destination, Durability, EventLevel, FakeSuper, IdRule, Job, KeepPartial, Operand, RemoteHost, Source,
-    SyncOptions, TransportChoice, WritePolicy,
+    AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
+    EventLevel, FakeSuper, IdRule, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
 };
 
 use crate::{
-    flags::{Attributes, Carrier, Choice, Deletion, Flags, IdRules, Owner, When, Writing},
+    flags::{Attributes, Carrier, Choice, Deletion, Flags, IdRules, Owner, When},
     listing::Listing,
     numbers::Style,
     rules::Rules,
@@ -58,7 +60,7 @@ pub(crate) fn order(
     flags: &Flags,
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Order, UsageError> {
-    check_combinations(flags)?;
+    combinations::check(flags)?;
     let (source, destination) = ends(&flags.operands)?;
     let rules = Rules::collect(&flags.selection)?;
     let sends = matches!(destination, Destination::Remote { .. });
@@ -68,66 +70,6 @@ pub(crate) fn order(
     let connect = connect_options(flags, environment)?;
     Ok(Order { job: Job::new(source, destination).options(options).connect(connect), rules, report })
 }
-
-fn check_combinations(flags: &Flags) -> Result<(), UsageError> {
-    let times = [
-        (flags.deletion.delete_before, "--delete-before"),
-        (flags.deletion.delete_during, "--delete-during"),
-        (flags.deletion.delete_delay, "--delete-delay"),
-        (flags.deletion.delete_after, "--delete-after"),
-    ];
-    let mut chosen = times.iter().filter(|(on, _)| *on).map(|&(_, option)| option);
-    if let (Some(one), Some(other)) = (chosen.next(), chosen.next()) {
-        return Err(UsageError::Conflict { one, other });
-    }
-    if let Some(owner) = &flags.attributes.chown {
-        let maps = [
-            (owner.user.is_some() && flags.attributes.usermap.is_some(), "--usermap"),
-            (owner.group.is_some() && flags.attributes.groupmap.is_some(), "--groupmap"),
-        ];
-        if let Some((_, other)) = maps.into_iter().find(|(both, _)| *both) {
-            return Err(UsageError::Conflict { one: "--chown", other });
-        }
-    }
-    let Deletion { remove_source_files, delete, delete_missing_args, .. } = flags.deletion;
-    let contrary = [
-        (delete, "--delete"),
-        (delete_missing_args, "--delete-missing-args"),
-        (flags.writing.durability == When::None, "--durability=none"),
-    ];
-    if let Some((_, other)) = contrary.into_iter().find(|(given, _)| *given && remove_source_files) {
-        return Err(UsageError::Conflict { one: "--remove-source-files", other });
-    }
-    if flags.deletion.delete && !flags.attributes.recursive {
-        return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
-    }
-    if let Some(one) =
-        flags.writing.in_place().filter(|one| *one != "--inplace" && flags.comparison.whole_file)
-    {
-        return Err(UsageError::Conflict { one, other: "--whole-file" });
-    }
-    if flags.selection.one_file_system > 1 {
-        return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
-    }
-    let wrong = flags.output.info.iter().find(|flag| !["progress", "progress2"].contains(&flag.as_str()));
-    if let Some(flag) = wrong {
-        let (option, value) = ("--info".to_owned(), flag.clone());
-        let known = "progress, progress2".to_owned();
-        let name = flag.trim_end_matches(|letter: char| letter.is_ascii_digit()).to_ascii_lowercase();
-        return Err(if RSYNC_INFO_FLAGS.contains(&name.as_str()) {
-            UsageError::UnsupportedValue { option, value, known }
-        } else {
-            UsageError::ValueUnknown { option, value, known }
-        });
-    }
-    Ok(())
-}
-
-/// Flags that rsync's `--info` knows.
-const RSYNC_INFO_FLAGS: &[&str] = &[
-    "backup", "copy", "del", "flist", "misc", "mount", "name", "nonreg", "owner", "progress", "remove",
-    "skip", "stats", "symsafe", "all", "none", "help",
-];
 
 /// Reads the operands: the last is the destination.
 fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
@@ -215,7 +157,7 @@ fn sync_options(
     preserve(&mut options, flags);
     select(&mut options, flags);
     delete(&mut options, &flags.deletion);
-    write(&mut options, &flags.writing, environment)?;
+    writing::write(&mut options, &flags.writing, environment)?;
     Ok(options)
 }
 
@@ -296,120 +238,6 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
     options.force = deletion.force;
     options.allow_empty_source = deletion.allow_empty_source;
     options.force_root = deletion.force_root;
-}
-
-/// How the destination is written.
-fn write(
-    options: &mut SyncOptions,
-    writing: &Writing,
-    environment: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<(), UsageError> {
-    options.dry_run = writing.dry_run;
-    options.mkpath = writing.mkpath;
-    options.keep_dirlinks = writing.keep_dirlinks;
-    options.keep_partial = match (writing.partial || writing.partial_dir.is_some(), writing.no_partial) {
-        (true, _) => KeepPartial::Always,
-        (false, true) => KeepPartial::Never,
-        (false, false) => KeepPartial::OnLostConnection,
-    };
-    options.writing = write_policy(writing)?;
-    options.writing.partial_dir = partial_dir(writing, environment)?;
-    Ok(())
-}
-
-/// Where unfinished files are kept.
-fn partial_dir(
-    writing: &Writing,
-    environment: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<Option<Vec<u8>>, UsageError> {
-    if let (Some(one), Some(_)) = (writing.in_place(), &writing.partial_dir) {
-        return Err(UsageError::Conflict { one, other: "--partial-dir" });
-    }
-    // As rsync's: what is in the environment says where, not whether.
-    let wished = || {
-        environment("RSYNC_PARTIAL_DIR")
-            .filter(|_| writing.partial && writing.in_place().is_none() && !writing.delay_updates)
-    };
-    let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
-    let dir = dir.as_bytes();
-    if dir.starts_with(b"/") {
-        return Ok(Some(dir.to_vec()));
-    }
-    let mut steps = dir.split(|&byte| byte == b'/').filter(|step| ![&b""[..], b"."].contains(step));
-    match (steps.next(), steps.next()) {
-        (None, _) => Ok(None),
-        (Some([b'.', b'.']), _) | (_, Some(_)) => {
-            Err(UsageError::UnsupportedUse { text: "--partial-dir with a relative path of several names" })
-        }
-        (Some(name), None) => Ok(Some(name.to_vec())),
-    }
-}
-
-/// rsync's rules of what goes together.
-fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
-    let bytes = |word: &OsString| word.as_bytes().to_vec();
-    let dir = writing.backup_dir.as_ref().map(bytes);
-    let suffix = match &writing.suffix {
-        Some(suffix) => bytes(suffix),
-        None if dir.is_some() => Vec::new(),
-        None => b"~".to_vec(),
-    };
-    if suffix.contains(&b'/') {
-        let value = writing.suffix.clone().unwrap_or_default().to_string_lossy().into_owned();
-        return Err(UsageError::ValueUnknown {
-            option: "--suffix".to_owned(),
-            value,
-            known: "a text without /".to_owned(),
-        });
-    }
-    if suffix.is_empty() && dir.is_none() {
-        return Err(UsageError::Needs { option: "--suffix without a text", needed: "--backup-dir" });
-    }
-    let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
-    let alternates = alternates(writing)?;
-    let links = alternates.as_ref().is_some_and(|alternates| alternates.way == AlternateUse::Link);
-    if let Some(one) = writing.in_place().filter(|_| links) {
-        return Err(UsageError::Conflict { one, other: "--link-dest" });
-    }
-    if let Some(one) = writing.in_place().filter(|_| writing.delay_updates) {
-        return Err(UsageError::Conflict { one, other: "--delay-updates" });
-    }
-    let Writing { delay_updates, preallocate, sparse, .. } = *writing;
-    let (inplace, append) = (writing.in_place().is_some(), writing.append());
-    let temp_dir = writing.temp_dir.as_ref().map(bytes);
-    if temp_dir.as_ref().is_some_and(Vec::is_empty) {
-        return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
-    }
-    Ok(WritePolicy {
-        inplace,
-        append,
-        delay_updates,
-        preallocate,
-        sparse,
-        temp_dir,
-        partial_dir: None,
-        backup,
-        alternates,
-    })
-}
-
-fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
-    let kinds = [
-        ("--compare-dest", AlternateUse::Compare, &writing.compare_dest),
-        ("--copy-dest", AlternateUse::Copy, &writing.copy_dest),
-        ("--link-dest", AlternateUse::Link, &writing.link_dest),
-    ];
-    let mut given = kinds.into_iter().filter(|(_, _, dirs)| !dirs.is_empty());
-    let Some((one, way, dirs)) = given.next() else { return Ok(None) };
-    if let Some((other, ..)) = given.next() {
-        return Err(UsageError::Conflict { one, other });
-    }
-    if dirs.len() > dsync_engine::MAX_ALTERNATES {
-        return Err(UsageError::UnsupportedUse {
-            text: "one of --compare-dest, --copy-dest and --link-dest more than 20 times",
-        });
-    }
-    Ok(Some(Alternates { way, dirs: dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect() }))
 }
 
 fn id_rules(attributes: &Attributes) -> Vec<IdRule> {
@@ -511,15 +339,15 @@ mod tests {
         line.split_whitespace().map(OsString::from).collect()
     }
 
-    fn parsed(line: &str) -> Flags {
+    pub(super) fn parsed(line: &str) -> Flags {
         flags::parse(words(line)).unwrap()
     }
 
-    fn ordered(line: &str) -> Result<Order, UsageError> {
+    pub(super) fn ordered(line: &str) -> Result<Order, UsageError> {
         order(&parsed(line), &|_| None)
     }
 
-    fn refusal(line: &str) -> (u8, String) {
+    pub(super) fn refusal(line: &str) -> (u8, String) {
         let error = ordered(line).unwrap_err();
         (error.exit_code(), error.to_string())
     }
@@ -598,28 +426,6 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_files_go_where_the_option_or_else_the_environment_says() {
-        let of = |line: &str| {
-            let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("env"));
-            let flags = parsed(line);
-            let rules = Rules::collect(&flags.selection).unwrap();
-            let options = sync_options(&flags, &environment, &rules, &reporting(&flags, false)).unwrap();
-            (options.keep_partial, options.writing.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
-        };
-        let named = |name: &str| Some(name.to_owned());
-        assert_eq!(of("-a"), (KeepPartial::OnLostConnection, None));
-        assert_eq!(of("--partial"), (KeepPartial::Always, named("env")));
-        assert_eq!(of("-P --inplace"), (KeepPartial::Always, None));
-        assert_eq!(of("--no-partial --partial-dir=./p/"), (KeepPartial::Always, named("p")));
-        assert_eq!(of("--partial-dir=p --no-partial"), (KeepPartial::Always, named("p")));
-        assert_eq!(of("--partial-dir=/a/b"), (KeepPartial::Always, named("/a/b")));
-        assert_eq!(of("--partial-dir=. -P"), (KeepPartial::Always, None));
-        assert_eq!(refusal("--partial-dir=p --inplace a b").0, 1);
-        assert_eq!(refusal("--partial-dir=p/q a b").0, 4);
-        assert_eq!(refusal("--partial-dir=.. a b").0, 4);
-    }
-
-    #[test]
     fn compression_is_automatic_until_something_is_said() {
         let of = |line: &str| compression(&parsed(line)).unwrap();
         assert_eq!(of(""), Compression::Auto);
@@ -631,19 +437,6 @@ mod tests {
         assert_eq!(of("--zc=zstd --zl=19"), Compression::Zstd(19));
         let conflict = compression(&parsed("--zc=lz4 --zl=1")).unwrap_err().to_string();
         assert_eq!(conflict, "'--compress-level' cannot be combined with '--compress-choice=lz4'");
-    }
-
-    #[test]
-    fn options_that_need_others_or_are_half_known_are_refused() {
-        assert_eq!(refusal("--delete a b"), (1, "--delete does not work without --recursive (-r)".into()));
-        assert_eq!(refusal("-a --no-r --delete a b").0, 1);
-        assert_eq!(
-            refusal("-axx a b"),
-            (4, "--one-file-system given twice (-xx) is not supported by dsync".into())
-        );
-        let info = "--info=stats2 is not supported by dsync; use progress, progress2";
-        assert_eq!(refusal("--info=progress2,stats2 a b"), (4, info.into()));
-        assert_eq!(refusal("--info=nonsense a b").0, 1);
     }
 
     #[test]

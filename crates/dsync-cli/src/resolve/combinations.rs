@@ -1,0 +1,149 @@
+//! Options that do not go together, do not work without another, or are not dsync's in this use.
+
+use crate::{
+    flags::{Flags, Owner, When},
+    usage::UsageError,
+};
+
+/// Whether an option was given, and its name.
+type Given = (bool, &'static str);
+
+/// Refuses what makes no run.
+///
+/// # Errors
+/// [`UsageError`] that names the options.
+pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
+    let (deletion, writing) = (&flags.deletion, &flags.writing);
+    one_of(&[
+        (deletion.delete_before, "--delete-before"),
+        (deletion.delete_during, "--delete-during"),
+        (deletion.delete_delay, "--delete-delay"),
+        (deletion.delete_after, "--delete-after"),
+    ])?;
+    one_of(&[
+        (!writing.compare_dest.is_empty(), "--compare-dest"),
+        (!writing.copy_dest.is_empty(), "--copy-dest"),
+        (!writing.link_dest.is_empty(), "--link-dest"),
+    ])?;
+    check_contraries(flags)?;
+    if deletion.delete && !flags.attributes.recursive {
+        return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
+    }
+    if flags.selection.one_file_system > 1 {
+        return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
+    }
+    check_info(&flags.output.info)
+}
+
+/// Options that each exclude others.
+fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
+    let Flags { attributes, deletion, writing, .. } = flags;
+    let chowned = |part: fn(&Owner) -> bool| attributes.chown.as_ref().is_some_and(part);
+    none_with(
+        (chowned(|owner| owner.user.is_some()), "--chown"),
+        &[(attributes.usermap.is_some(), "--usermap")],
+    )?;
+    none_with(
+        (chowned(|owner| owner.group.is_some()), "--chown"),
+        &[(attributes.groupmap.is_some(), "--groupmap")],
+    )?;
+    none_with(
+        (deletion.remove_source_files, "--remove-source-files"),
+        &[
+            (deletion.delete, "--delete"),
+            (deletion.delete_missing_args, "--delete-missing-args"),
+            (writing.durability == When::None, "--durability=none"),
+        ],
+    )?;
+    let in_place = writing.in_place();
+    none_with(
+        (in_place.is_some(), in_place.unwrap_or_default()),
+        &[
+            // With --inplace all of the new file takes the place of the old one's bytes; --append has a beginning to keep.
+            (flags.comparison.whole_file && in_place != Some("--inplace"), "--whole-file"),
+            (!writing.link_dest.is_empty(), "--link-dest"),
+            (writing.delay_updates, "--delay-updates"),
+            (writing.partial_dir.is_some(), "--partial-dir"),
+        ],
+    )
+}
+
+/// At most one of these may be given.
+fn one_of(options: &[Given]) -> Result<(), UsageError> {
+    match options.split_first() {
+        Some((first, others)) => none_with(*first, others).and_then(|()| one_of(others)),
+        None => Ok(()),
+    }
+}
+
+/// With the first none of the others may be given.
+fn none_with((given, one): Given, others: &[Given]) -> Result<(), UsageError> {
+    match others.iter().find(|(other, _)| given && *other) {
+        Some(&(_, other)) => Err(UsageError::Conflict { one, other }),
+        None => Ok(()),
+    }
+}
+
+/// `--info` is known for progress only.
+fn check_info(wanted: &[String]) -> Result<(), UsageError> {
+    let Some(flag) = wanted.iter().find(|flag| !["progress", "progress2"].contains(&flag.as_str())) else {
+        return Ok(());
+    };
+    let (option, value) = ("--info".to_owned(), flag.clone());
+    let known = "progress, progress2".to_owned();
+    let name = flag.trim_end_matches(|letter: char| letter.is_ascii_digit()).to_ascii_lowercase();
+    Err(if RSYNC_INFO_FLAGS.contains(&name.as_str()) {
+        UsageError::UnsupportedValue { option, value, known }
+    } else {
+        UsageError::ValueUnknown { option, value, known }
+    })
+}
+
+/// Flags that rsync's `--info` knows.
+const RSYNC_INFO_FLAGS: &[&str] = &[
+    "backup", "copy", "del", "flist", "misc", "mount", "name", "nonreg", "owner", "progress", "remove",
+    "skip", "stats", "symsafe", "all", "none", "help",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::refusal;
+
+    #[test]
+    fn options_that_need_others_or_are_half_known_are_refused() {
+        assert_eq!(refusal("--delete a b"), (1, "--delete does not work without --recursive (-r)".into()));
+        assert_eq!(refusal("-a --no-r --delete a b").0, 1);
+        assert_eq!(
+            refusal("-axx a b"),
+            (4, "--one-file-system given twice (-xx) is not supported by dsync".into())
+        );
+        let info = "--info=stats2 is not supported by dsync; use progress, progress2";
+        assert_eq!(refusal("--info=progress2,stats2 a b"), (4, info.into()));
+        assert_eq!(refusal("--info=nonsense a b").0, 1);
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_both_named() {
+        for (one, other, more) in [
+            ("--delete-before", "--delete-after", "-r"),
+            ("--delete-during", "--delete-delay", "-r"),
+            ("--copy-dest", "--link-dest", "--copy-dest=a --link-dest=b"),
+            ("--compare-dest", "--link-dest", "--compare-dest=a --link-dest=b"),
+            ("--chown", "--usermap", "--chown=1 --usermap=1:2"),
+            ("--chown", "--groupmap", "--chown=:1 --groupmap=1:2"),
+            ("--remove-source-files", "--delete", "-r"),
+            ("--remove-source-files", "--delete-missing-args", ""),
+            ("--remove-source-files", "--durability=none", ""),
+            ("--append", "--whole-file", ""),
+            ("--inplace", "--link-dest", "--link-dest=a"),
+            ("--append-verify", "--delay-updates", ""),
+            ("--inplace", "--partial-dir", "--partial-dir=p"),
+        ] {
+            let given = |option: &str| if more.contains(option) { String::new() } else { option.to_owned() };
+            let line = format!("{} {} {more} a b", given(one), given(other));
+            let expected = format!("'{one}' cannot be combined with '{other}'");
+            assert_eq!(refusal(&line), (1, expected), "{line}");
+        }
+        assert!(super::super::tests::ordered("--inplace -W --chown=1 --groupmap=1:2 a b").is_ok());
+    }
+}

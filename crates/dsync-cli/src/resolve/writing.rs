@@ -1,0 +1,145 @@
+//! How the destination is written, as the command line and the environment say it.
+
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
+
+use dsync_engine::{AlternateUse, Alternates, Backup, KeepPartial, SyncOptions, WritePolicy};
+
+use crate::{flags::Writing, usage::UsageError};
+
+/// Sets how the destination is written.
+///
+/// # Errors
+/// [`UsageError`].
+pub(super) fn write(
+    options: &mut SyncOptions,
+    writing: &Writing,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<(), UsageError> {
+    options.dry_run = writing.dry_run;
+    options.mkpath = writing.mkpath;
+    options.keep_dirlinks = writing.keep_dirlinks;
+    options.keep_partial = match (writing.partial || writing.partial_dir.is_some(), writing.no_partial) {
+        (true, _) => KeepPartial::Always,
+        (false, true) => KeepPartial::Never,
+        (false, false) => KeepPartial::OnLostConnection,
+    };
+    options.writing = write_policy(writing)?;
+    options.writing.partial_dir = partial_dir(writing, environment)?;
+    Ok(())
+}
+
+/// Where unfinished files are kept.
+fn partial_dir(
+    writing: &Writing,
+    environment: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<Vec<u8>>, UsageError> {
+    // As rsync's: what is in the environment says where, not whether.
+    let wished = || {
+        environment("RSYNC_PARTIAL_DIR")
+            .filter(|_| writing.partial && writing.in_place().is_none() && !writing.delay_updates)
+    };
+    let Some(dir) = writing.partial_dir.clone().or_else(wished) else { return Ok(None) };
+    let dir = dir.as_bytes();
+    if dir.starts_with(b"/") {
+        return Ok(Some(dir.to_vec()));
+    }
+    let mut steps = dir.split(|&byte| byte == b'/').filter(|step| ![&b""[..], b"."].contains(step));
+    match (steps.next(), steps.next()) {
+        (None, _) => Ok(None),
+        (Some([b'.', b'.']), _) | (_, Some(_)) => {
+            Err(UsageError::UnsupportedUse { text: "--partial-dir with a relative path of several names" })
+        }
+        (Some(name), None) => Ok(Some(name.to_vec())),
+    }
+}
+
+/// rsync's rules of what goes together.
+fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
+    let bytes = |word: &OsString| word.as_bytes().to_vec();
+    let dir = writing.backup_dir.as_ref().map(bytes);
+    let suffix = match &writing.suffix {
+        Some(suffix) => bytes(suffix),
+        None if dir.is_some() => Vec::new(),
+        None => b"~".to_vec(),
+    };
+    if suffix.contains(&b'/') {
+        let value = writing.suffix.clone().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(UsageError::ValueUnknown {
+            option: "--suffix".to_owned(),
+            value,
+            known: "a text without /".to_owned(),
+        });
+    }
+    if suffix.is_empty() && dir.is_none() {
+        return Err(UsageError::Needs { option: "--suffix without a text", needed: "--backup-dir" });
+    }
+    let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
+    let alternates = alternates(writing)?;
+    let Writing { delay_updates, preallocate, sparse, .. } = *writing;
+    let (inplace, append) = (writing.in_place().is_some(), writing.append());
+    let temp_dir = writing.temp_dir.as_ref().map(bytes);
+    if temp_dir.as_ref().is_some_and(Vec::is_empty) {
+        return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
+    }
+    Ok(WritePolicy {
+        inplace,
+        append,
+        delay_updates,
+        preallocate,
+        sparse,
+        temp_dir,
+        partial_dir: None,
+        backup,
+        alternates,
+    })
+}
+
+fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
+    let kinds = [
+        (AlternateUse::Compare, &writing.compare_dest),
+        (AlternateUse::Copy, &writing.copy_dest),
+        (AlternateUse::Link, &writing.link_dest),
+    ];
+    let Some((way, dirs)) = kinds.into_iter().find(|(_, dirs)| !dirs.is_empty()) else { return Ok(None) };
+    if dirs.len() > dsync_engine::MAX_ALTERNATES {
+        return Err(UsageError::UnsupportedUse {
+            text: "one of --compare-dest, --copy-dest and --link-dest more than 20 times",
+        });
+    }
+    Ok(Some(Alternates { way, dirs: dirs.iter().map(|dir| dir.as_bytes().to_vec()).collect() }))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{
+        super::{
+            reporting, sync_options,
+            tests::{parsed, refusal},
+        },
+        *,
+    };
+    use crate::rules::Rules;
+
+    #[test]
+    fn unfinished_files_go_where_the_option_or_else_the_environment_says() {
+        let of = |line: &str| {
+            let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("env"));
+            let flags = parsed(line);
+            let rules = Rules::collect(&flags.selection).unwrap();
+            let options = sync_options(&flags, &environment, &rules, &reporting(&flags, false)).unwrap();
+            (options.keep_partial, options.writing.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
+        };
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(of("-a"), (KeepPartial::OnLostConnection, None));
+        assert_eq!(of("--partial"), (KeepPartial::Always, named("env")));
+        assert_eq!(of("-P --inplace"), (KeepPartial::Always, None));
+        assert_eq!(of("--no-partial --partial-dir=./p/"), (KeepPartial::Always, named("p")));
+        assert_eq!(of("--partial-dir=p --no-partial"), (KeepPartial::Always, named("p")));
+        assert_eq!(of("--partial-dir=/a/b"), (KeepPartial::Always, named("/a/b")));
+        assert_eq!(of("--partial-dir=. -P"), (KeepPartial::Always, None));
+        assert_eq!(refusal("--partial-dir=p --inplace a b").0, 1);
+        assert_eq!(refusal("--partial-dir=p/q a b").0, 4);
+        assert_eq!(refusal("--partial-dir=.. a b").0, 4);
+    }
+}
