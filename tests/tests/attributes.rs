@@ -216,6 +216,32 @@ fn permissions_are_changed_on_the_way_as_rsync_changes_them() {
     assert!(refused.stderr_text().contains("--chmod: 'u~x' in 'u~x' is no change"), "{}", refused.account());
 }
 
+/// The kernel's rule, which a mask would only tighten: `acl(5)`, "object creation and default ACLs".
+#[test]
+fn without_perms_a_default_list_takes_the_place_of_the_mask_as_with_rsync() {
+    let scratch = Scratch::new();
+    let made = [
+        Node { mode: 0o666, ..Node::file("old/file", 1, 10) },
+        Node { mode: 0o777, ..Node::dir("old/dir") },
+        Node { mode: 0o773, ..Node::file("old/dir/below", 2, 10) },
+    ];
+    let old = || Node::dir("old");
+    Tree::of([old()].into_iter().chain(made)).plant(&scratch.src());
+    let begin = |root: &Path| {
+        Tree::of([old().with("system.posix_acl_default", tree::acl(7, &[(71_234, 7)], &[]))]).plant(root);
+    };
+    begin(&scratch.at("r"));
+    let copied = Run::of("/usr/bin/rsync").arg("-rt").arg(slash(&scratch.src())).arg(scratch.at("r"));
+    let _ = copied.run().expect_code(0);
+    every_way(&scratch, &["-rt"], |copy, to| {
+        begin(to);
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.at("r"), to, Scope::full());
+        let below = fs::metadata(to.join("old/dir/below")).expect("the file").mode();
+        assert_eq!(below & 0o022, 0o020, "the list allows more than the mask");
+    });
+}
+
 #[test]
 fn owners_are_mapped_as_rsync_maps_them() {
     needs_root!();

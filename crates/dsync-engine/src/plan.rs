@@ -43,6 +43,8 @@ pub(crate) trait Standing {
     fn content_equals(&self, content: &[u8; 32]) -> bool;
     /// Its lists and attributes; `None` when they cannot be read.
     fn extended(&self, scope: ExtendedScope) -> Option<Extended>;
+    /// The permissions that its directory's default list leaves to new entries; `None` without such a list.
+    fn allowed_mode(&self) -> Option<u16>;
 }
 
 /// What is compared: an entry's type and attributes.
@@ -157,9 +159,9 @@ impl Policy {
         if self.leaves_alone(&entry.kind, existing) {
             return Verdict::skip();
         }
-        let Some(existing) = existing else { return self.create(subject, mapped, None) };
+        let Some(existing) = existing else { return self.create(subject, mapped, None, standing) };
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
-            return self.create(subject, mapped, Some(existing.kind));
+            return self.create(subject, mapped, Some(existing.kind), standing);
         }
         let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
         if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
@@ -213,7 +215,7 @@ impl Policy {
         } else {
             Action::Retag
         };
-        let wanted = self.wanted(subject, mapped, Some(existing.mode));
+        let wanted = self.wanted(subject, mapped, self.mode(subject, existing.mode));
         Verdict { action, changes, wanted, in_the_way: None, placed: true }
     }
 
@@ -248,19 +250,31 @@ impl Policy {
     ) -> Verdict {
         let subject = Subject { kind, attributes };
         match existing {
-            None => self.create(subject, mapped, None),
+            None => self.create(subject, mapped, None, standing),
             Some(existing) => {
                 let changes = self.attribute_changes(subject, mapped, existing, standing);
                 let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
-                let wanted = self.wanted(subject, mapped, Some(existing.mode));
+                let wanted = self.wanted(subject, mapped, self.mode(subject, existing.mode));
                 Verdict { action, changes, wanted, in_the_way: None, placed: true }
             }
         }
     }
 
     /// The verdict for an entry that is made anew.
-    fn create(&self, entry: Subject<'_>, mapped: &Mapped, in_the_way: Option<Kind>) -> Verdict {
-        let wanted = self.wanted(entry, mapped, None);
+    fn create(
+        &self,
+        entry: Subject<'_>,
+        mapped: &Mapped,
+        in_the_way: Option<Kind>,
+        standing: &dyn Standing,
+    ) -> Verdict {
+        let mode = if self.options.perms {
+            entry.attributes.mode
+        } else {
+            // As the kernel has it: a default list takes the place of the mask.
+            entry.attributes.mode & 0o777 & standing.allowed_mode().unwrap_or(!self.umask)
+        };
+        let wanted = self.wanted(entry, mapped, mode);
         Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
     }
 
@@ -340,14 +354,9 @@ impl Policy {
         changes
     }
 
-    /// The attributes that the entry gets; `existing_mode` is that of a file that is replaced.
-    fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, existing_mode: Option<u16>) -> Wanted {
-        let mode = match (&entry.kind, existing_mode) {
-            (EntryKind::Symlink { .. }, _) => None,
-            (_, Some(mode)) => Some(self.mode(entry, mode)),
-            _ if self.options.perms => Some(entry.attributes.mode),
-            (_, None) => Some(entry.attributes.mode & 0o777 & !self.umask),
-        };
+    /// The attributes that the entry gets.
+    fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, mode: u16) -> Wanted {
+        let mode = (!matches!(entry.kind, EntryKind::Symlink { .. })).then_some(mode);
         let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
         let atime = self.atime(entry).map(fs_timestamp);
         Wanted { mode, mtime, atime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
@@ -480,6 +489,10 @@ mod tests {
         }
 
         fn extended(&self, _: ExtendedScope) -> Option<Extended> {
+            None
+        }
+
+        fn allowed_mode(&self) -> Option<u16> {
             None
         }
     }

@@ -52,6 +52,13 @@ impl Acl {
         acl
     }
 
+    /// The permission bits of an entry that has the list.
+    pub fn mode(&self) -> u16 {
+        [self.user, self.mask.unwrap_or(self.group), self.other]
+            .into_iter()
+            .fold(0, |mode, perm| mode << 3 | u16::from(perm & 7))
+    }
+
     /// True when permission bits alone say the same.
     pub fn is_mode_only(&self) -> bool {
         self.mask.is_none() && self.users.is_empty() && self.groups.is_empty()

@@ -114,7 +114,7 @@ impl Level {
             if Some(file_type_of(metadata.kind)) != file_type(&entry.kind) {
                 continue;
             }
-            let here = Here { dir: Some(dir), name: Some(name) };
+            let here = Here { dir: Some(dir), name: Some(name), within: None };
             let verdict = policy.compare(entry, mapped, &metadata, &here);
             let action = verdict.action;
             let better = |best: &Alternate| {

@@ -7,12 +7,12 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use dsync_fs::{Dir, Extended, RelPath, Timestamp, Wanted};
+use dsync_fs::{Dir, Extended, ExtendedScope, RelPath, Timestamp, Wanted};
 use dsync_wire::message::{Cause, Operation};
 
 use super::{
@@ -39,6 +39,8 @@ pub(super) struct Directory {
     delayed: AtomicBool,
     /// True when there is a directory of unfinished files in it.
     has_parts: AtomicBool,
+    /// What its default list leaves to new entries, once that was asked for.
+    allowed_mode: OnceLock<Option<u16>>,
 }
 
 impl Directory {
@@ -53,6 +55,7 @@ impl Directory {
             deferred: AtomicBool::new(false),
             delayed: AtomicBool::new(false),
             has_parts: AtomicBool::new(false),
+            allowed_mode: OnceLock::new(),
         }
     }
 
@@ -64,6 +67,16 @@ impl Directory {
     /// Something in it was made, replaced or removed.
     pub(super) fn touch(&self) {
         self.dirty.store(true, Ordering::Release);
+    }
+
+    /// The permissions that its default list leaves to new entries; `None` when it has no such list, or it cannot
+    /// be read.
+    pub(super) fn allowed_mode(&self) -> Option<u16> {
+        *self.allowed_mode.get_or_init(|| {
+            let lists = ExtendedScope { acls: true, xattrs: false };
+            let lists = self.dir.as_ref()?.own_extended(lists).ok()?;
+            lists.acls?.default.map(|list| list.mode())
+        })
     }
 
     /// There is a directory of unfinished files in it, which is removed in the end if it is empty.

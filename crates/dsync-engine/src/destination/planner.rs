@@ -261,7 +261,7 @@ impl Planner<'_> {
             attributes,
             &mapped,
             existing.as_ref(),
-            &Here { dir: root, name: None },
+            &Here { dir: root, name: None, within: None },
         );
         self.site.account.amend(|report| report.listed.directories += 1);
         self.site.account.planned(Planned {
@@ -501,7 +501,8 @@ impl Planner<'_> {
 
     fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
         let mapped = self.owners.of(&entry.attributes);
-        let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name) };
+        let within = Some(&**place.directory);
+        let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name), within };
         let verdict = self.site.policy.decide(entry, &mapped, existing, &here);
         if existing.is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict)) {
             self.site.account.amend(|report| report.rounded_times += 1);
@@ -551,6 +552,8 @@ impl Planner<'_> {
 pub(super) struct Here<'a> {
     pub(super) dir: Option<&'a Dir>,
     pub(super) name: Option<&'a Component>,
+    /// The directory where it is planned, if it may be made there.
+    pub(super) within: Option<&'a Directory>,
 }
 
 impl Standing for Here<'_> {
@@ -570,6 +573,10 @@ impl Standing for Here<'_> {
             Some(name) => self.dir?.extended(name, scope).ok(),
             None => self.dir?.own_extended(scope).ok(),
         }
+    }
+
+    fn allowed_mode(&self) -> Option<u16> {
+        self.within?.allowed_mode()
     }
 }
 

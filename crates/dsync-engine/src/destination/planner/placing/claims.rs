@@ -68,8 +68,8 @@ impl Planner<'_> {
             return None;
         }
         let mapped = self.owners.of(&entry.attributes);
-        let again =
-            self.site.policy.compare(entry, &mapped, &found, &Here { dir: Some(dir), name: Some(&name) });
+        let here = Here { dir: Some(dir), name: Some(&name), within: None };
+        let again = self.site.policy.compare(entry, &mapped, &found, &here);
         if matches!(again.action, Action::Keep | Action::Retag) {
             return Some((name, again.wanted));
         }
