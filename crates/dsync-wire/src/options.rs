@@ -18,7 +18,7 @@ pub struct SyncOptions {
     /// Copy symbolic links as links (`-l`). Without it they are skipped.
     pub links: bool,
     /// Make permission bits equal (`-p`). Without it new files get the source's bits less the
-    /// destination's umask and existing files keep theirs.
+    /// destination's umask, or as far as the default list of their directory lets them, and existing files keep theirs.
     pub perms: bool,
     /// Make modification times equal (`-t`), to the nanosecond.
     pub times: bool,

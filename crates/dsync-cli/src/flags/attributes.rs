@@ -31,8 +31,8 @@ pub(crate) struct Attributes {
     pub(crate) links: bool,
     /// Make permissions equal
     ///
-    /// Without it new files get the source's permissions less the destination's umask and existing files
-    /// keep theirs.
+    /// Without it new files get the source's permissions less the destination's umask, or as far as the default access
+    /// control list of their directory lets them, and existing files keep theirs.
     #[arg(short = 'p', long)]
     pub(crate) perms: bool,
     /// Make modification times equal, to the nanosecond
