@@ -20,7 +20,7 @@ pub use entries::{Special, cannot_link};
 use crate::{
     attributes::{self, Handle, Wanted},
     component::Component,
-    extended::{Place, Withheld, handle_path},
+    extended::{Place, Withheld},
     fake_super,
     metadata::{Kind, Metadata},
     names::{Name, stat_in_disk_order},
@@ -101,7 +101,7 @@ impl Dir {
     pub fn metadata(&self) -> io::Result<Metadata> {
         let mut metadata = stat_fd(self.fd.as_fd())?;
         if self.fake_super {
-            fake_super::uncover(&mut metadata, &Place::Behind(handle_path(self.fd.as_fd())))?;
+            fake_super::uncover(&mut metadata, &self.own_place())?;
         }
         Ok(metadata)
     }
@@ -120,11 +120,17 @@ impl Dir {
     }
 
     /// How an entry's extended attributes are read.
-    pub(crate) fn place_of(&self, name: &Component) -> Place<'static> {
-        let mut path = handle_path(self.fd.as_fd());
-        path.push(b'/');
-        path.extend_from_slice(name.as_bytes());
-        Place::Link(path)
+    pub(crate) fn place_of<'a>(&'a self, name: &'a Component) -> Place<'a> {
+        Place::Entry(self.fd.as_fd(), name)
+    }
+
+    /// How the directory's own extended attributes are read.
+    pub(crate) fn own_place(&self) -> Place<'_> {
+        Place::of(self.fd.as_fd(), self.handle())
+    }
+
+    fn handle(&self) -> Handle {
+        if self.path_only { Handle::PathOnly } else { Handle::Open }
     }
 
     /// Lists all entries with their attributes, sorted by the bytes of their names.
@@ -289,8 +295,7 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<Withheld> {
-        let handle = if self.path_only { Handle::PathOnly } else { Handle::Open };
-        self.apply(self.fd.as_fd(), handle, &stat_fd(self.fd.as_fd())?, wanted)
+        self.apply(self.fd.as_fd(), self.handle(), &stat_fd(self.fd.as_fd())?, wanted)
     }
 
     /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are

@@ -6,15 +6,16 @@
 //! attribute. Under that option the lists are kept there and root's attributes in `user.rsync.NAME`, so that
 //! a user may do so: see `Keeping`. One call lists the names, so an entry that has nothing costs one call.
 //!
-//! Entries are reached through `/proc/self/fd`: one component below an open directory, never following
-//! a link, or the inode behind an `O_PATH` descriptor, which the descriptor's own calls refuse.
+//! Entries are reached by one component below an open directory, never following a link, or as the inode behind an
+//! `O_PATH` descriptor, which the descriptor's own calls refuse: the latter through `/proc/self/fd`, the former on
+//! kernels older than 6.13 too, where an attribute costs two and a half times as much.
 
 use std::{
     borrow::Cow,
     cell::RefCell,
     ffi::{CStr, CString},
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd},
 };
 
 use rustix::{
@@ -31,6 +32,7 @@ use crate::{
     component::Component,
     dir::Dir,
     metadata::Metadata,
+    sys,
 };
 
 /// What is read and made equal.
@@ -154,7 +156,7 @@ impl Dir {
     /// As [`Dir::extended`].
     pub fn own_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
         let keeping = self.keeping(scope, || self.metadata())?;
-        read(&Place::Behind(handle_path(self.as_fd())), scope, keeping)
+        read(&self.own_place(), scope, keeping)
     }
 
     /// How an entry's lists and attributes are kept here.
@@ -265,8 +267,8 @@ pub(crate) enum Place<'a> {
     Open(BorrowedFd<'a>),
     /// By the `/proc` link of a descriptor, which leads to the inode itself.
     Behind(Vec<u8>),
-    /// By a path whose last component is not followed.
-    Link(Vec<u8>),
+    /// As an entry of an open directory, for reading only; a link is not followed.
+    Entry(BorrowedFd<'a>, &'a Component),
 }
 
 impl<'a> Place<'a> {
@@ -281,7 +283,10 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => flistxattr(fd, buffer),
             Self::Behind(path) => listxattr(path.as_slice(), buffer),
-            Self::Link(path) => llistxattr(path.as_slice(), buffer),
+            Self::Entry(dir, name) => match sys::list_xattrs_at(*dir, name.as_c_str(), buffer) {
+                None => llistxattr(entry_path(*dir, name), buffer),
+                Some(answer) => answer,
+            },
         }
     }
 
@@ -289,7 +294,10 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => fgetxattr(fd, name, buffer),
             Self::Behind(path) => getxattr(path.as_slice(), name, buffer),
-            Self::Link(path) => lgetxattr(path.as_slice(), name, buffer),
+            Self::Entry(dir, entry) => match sys::get_xattr_at(*dir, entry.as_c_str(), name, buffer) {
+                None => lgetxattr(entry_path(*dir, entry), name, buffer),
+                Some(answer) => answer,
+            },
         }
     }
 
@@ -297,7 +305,7 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => fsetxattr(fd, name, value, XattrFlags::empty()),
             Self::Behind(path) => setxattr(path.as_slice(), name, value, XattrFlags::empty()),
-            Self::Link(_) => Err(Errno::OPNOTSUPP),
+            Self::Entry(..) => Err(Errno::OPNOTSUPP),
         }
     }
 
@@ -305,7 +313,7 @@ impl<'a> Place<'a> {
         match self {
             Self::Open(fd) => fremovexattr(fd, name),
             Self::Behind(path) => removexattr(path.as_slice(), name),
-            Self::Link(_) => Err(Errno::OPNOTSUPP),
+            Self::Entry(..) => Err(Errno::OPNOTSUPP),
         }
     }
 }
@@ -478,8 +486,16 @@ fn is_roots(name: &[u8]) -> bool {
     name.starts_with(b"security.") || name.starts_with(b"trusted.")
 }
 
+/// Leads to an entry of an open directory.
+fn entry_path(dir: BorrowedFd<'_>, name: &Component) -> Vec<u8> {
+    let mut path = handle_path(dir);
+    path.push(b'/');
+    path.extend_from_slice(name.as_bytes());
+    path
+}
+
 /// Leads to the inode behind a descriptor of this process.
-pub(crate) fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
+fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
@@ -527,7 +543,10 @@ pub const MAX_EXTENDED_BYTES: usize = 512 << 10;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::attributes::Wanted;
 
     #[test]
     fn own_form_comes_back() {
@@ -541,6 +560,33 @@ mod tests {
             for cut in 0..bytes.len() {
                 // Damage is no panic.
                 let _ = Extended::from_bytes(&bytes[..cut]);
+            }
+        }
+    }
+
+    /// Law: an entry says the same by its name in an open directory, where the kernel has that, and by its path.
+    #[test]
+    fn both_ways_to_an_entry_agree() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let name = |text: &[u8]| Component::new(text).unwrap();
+        dir.make_dir(&name(b"entry"), 0o755).unwrap();
+        let entry = dir.open_child(&name(b"entry")).unwrap();
+        let set = entry.own_place().set(c"user.a", b"some value");
+        let _ = dir.make_symlink(&name(b"link"), b"entry", &Wanted::default()).unwrap();
+        assert!(matches!(set, Ok(()) | Err(Errno::OPNOTSUPP)));
+        for entry in [&b"entry"[..], b"link", b"gone"].map(name) {
+            let path = entry_path(dir.as_fd(), &entry);
+            let (mut at, mut by_path) = ([0; 64], [0; 64]);
+            if let Some(listed) = sys::list_xattrs_at(dir.as_fd(), entry.as_c_str(), &mut at) {
+                assert_eq!((listed, at), (llistxattr(path.as_slice(), &mut by_path), by_path), "{entry:?}");
+            }
+            for room in [64, 4] {
+                let (at, by_path) = (&mut at[..room], &mut by_path[..room]);
+                if let Some(read) = sys::get_xattr_at(dir.as_fd(), entry.as_c_str(), c"user.a", at) {
+                    assert_eq!(read, lgetxattr(path.as_slice(), c"user.a", &mut *by_path), "{entry:?}");
+                    assert_eq!(at, by_path);
+                }
             }
         }
     }

@@ -2,13 +2,18 @@
 #![allow(unsafe_code)]
 
 use std::{
+    ffi::CStr,
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
 use memmap2::Mmap;
+use nix::libc::{c_long, syscall};
 use rustix::{
     fs::{AtFlags, CWD, Mode},
+    io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
@@ -79,6 +84,78 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
         _ => Err(error),
     }
 }
+
+/// Reads an extended attribute of an entry of an open directory; a link's own. `None` where the kernel is older than
+/// Linux 6.13 or a sandbox knows no such call.
+pub(crate) fn get_xattr_at(
+    dir: BorrowedFd<'_>,
+    entry: &CStr,
+    name: &CStr,
+    buffer: &mut [u8],
+) -> Option<rustix::io::Result<usize>> {
+    let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+    let args = xattr_args { value: buffer.as_mut_ptr().expose_provenance() as u64, size, flags: 0 };
+    ask_at(|| {
+        // SAFETY: `getxattrat` reads the descriptor, two NUL-terminated strings and `args`, which all live for the
+        // call, and writes at most `size` bytes to `value`: the buffer, which is borrowed for as long.
+        unsafe {
+            syscall(
+                c_long::from(__NR_getxattrat),
+                dir.as_raw_fd(),
+                entry.as_ptr(),
+                AtFlags::SYMLINK_NOFOLLOW.bits(),
+                name.as_ptr(),
+                &raw const args,
+                size_of_val(&args),
+            )
+        }
+    })
+}
+
+/// Lists the names of the extended attributes of an entry of an open directory; a link's own. `None` as for
+/// [`get_xattr_at`].
+pub(crate) fn list_xattrs_at(
+    dir: BorrowedFd<'_>,
+    entry: &CStr,
+    buffer: &mut [u8],
+) -> Option<rustix::io::Result<usize>> {
+    ask_at(|| {
+        // SAFETY: `listxattrat` reads the descriptor and a NUL-terminated string that lives for the call, and writes at
+        // most as many bytes as it is told to the buffer, which is borrowed for as long.
+        unsafe {
+            syscall(
+                c_long::from(__NR_listxattrat),
+                dir.as_raw_fd(),
+                entry.as_ptr(),
+                AtFlags::SYMLINK_NOFOLLOW.bits(),
+                buffer.as_mut_ptr(),
+                buffer.len(),
+            )
+        }
+    })
+}
+
+/// What a call of the `xattrat` family says; `None` where there is none.
+fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
+    if !XATTRAT_WORKS.load(Ordering::Relaxed) {
+        return None;
+    }
+    if let Ok(len) = usize::try_from(call()) {
+        return Some(Ok(len));
+    }
+    match Errno::from_io_error(&io::Error::last_os_error())? {
+        Errno::NOSYS => {
+            XATTRAT_WORKS.store(false, Ordering::Relaxed);
+            None
+        }
+        // The answer of some sandboxes to calls that they do not know; the other way tells whether it is one.
+        Errno::PERM => None,
+        error => Some(Err(error)),
+    }
+}
+
+/// Cleared when the kernel has no such calls.
+static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 
 /// Maps a spool file for reading.
 ///
