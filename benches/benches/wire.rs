@@ -12,15 +12,12 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use dsync_delta::FileRoot;
 use dsync_wire::{
     codec::{FRAME_HEADER, decode_control, decode_records, encode_control, encode_records},
     compress::{Effort, Packer, Unpacker},
     kind::Kind,
     limits::MAX_RAW_FRAME,
-    message::{
-        Attributes, ControlMessage, Entry, EntryId, EntryKind, FileOutcome, Listing, Record, Timestamp,
-    },
+    message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, Listing, Record, Timestamp},
     name::Name,
 };
 
@@ -52,7 +49,7 @@ fn records(criterion: &mut Criterion) {
         .map(|number| Record {
             entry: EntryId(number),
             attempt: 0,
-            outcome: FileOutcome::Complete { mtime: time(number), root: FileRoot::from_bytes([7; 32]) },
+            outcome: Ok(time(number)),
             content: Bytes::from(noise(4096)),
         })
         .collect();

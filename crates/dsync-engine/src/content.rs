@@ -3,7 +3,7 @@
 
 use std::io;
 
-use dsync_delta::{ContentHasher, ReadAt};
+use dsync_delta::{ContentHasher, Key, ReadAt};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::message::FileState;
 
@@ -37,6 +37,11 @@ fn hash_up_to(file: &SourceFile, len: u64) -> io::Result<([u8; 32], u64)> {
         }
     }
     Ok((hasher.finish(), offset))
+}
+
+/// The value of a batch of small files: the keyed hash of its raw content.
+pub(crate) fn batch_value(key: &Key, raw: &[u8]) -> [u8; 32] {
+    *dsync_delta::file_root(key, raw).as_bytes()
 }
 
 /// A file as the delta core reads it.

@@ -164,7 +164,7 @@ impl DataMessage {
     pub fn kind(&self) -> Kind {
         match self {
             Self::LaneStart { .. } => Kind::LANE_START,
-            Self::Batch(_) => Kind::BATCH,
+            Self::Batch { .. } => Kind::BATCH,
             Self::Segment(_) => Kind::SEGMENT,
             Self::Tokens(_) => Kind::TOKENS,
             Self::SegmentEnd { .. } => Kind::SEGMENT_END,

@@ -19,7 +19,7 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot, SumsFormat};
+use dsync_delta::{BlockLen, SumsFormat};
 
 use crate::{
     compress::Packed,
@@ -109,8 +109,14 @@ pub enum DataMessage {
         /// Number of this lane, 0-based.
         lane: u8,
     },
-    /// Several small files, each whole. Raw content: [`crate::codec::encode_records`].
-    Batch(Packed),
+    /// Several small files, each whole.
+    Batch {
+        /// Keyed BLAKE3 hash of the raw content: one for all of it, because a small file of its own fills no
+        /// vector, and its hash may be longer than the file.
+        value: [u8; 32],
+        /// Raw content: [`crate::codec::RecordsEncoder`].
+        files: Packed,
+    },
     /// Start of one segment of a file; tokens follow on this lane.
     Segment(Segment),
     /// Where the source's file has holes in the segment that began; at most once, before its tokens. Where the
@@ -577,23 +583,6 @@ pub struct FileEnd {
     pub outcome: Result<Timestamp, Cause>,
 }
 
-/// What became of reading one small file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileOutcome {
-    /// Read without a change.
-    Complete {
-        /// Modification time when it was read.
-        mtime: Timestamp,
-        /// Keyed root of its content.
-        root: FileRoot,
-    },
-    /// It could not be read as one consistent state.
-    Failed {
-        /// Why.
-        cause: Cause,
-    },
-}
-
 /// One file of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -601,8 +590,8 @@ pub struct Record {
     pub entry: EntryId,
     /// As in [`Segment::attempt`].
     pub attempt: u8,
-    /// What became of it.
-    pub outcome: FileOutcome,
+    /// As in [`FileEnd::outcome`].
+    pub outcome: Result<Timestamp, Cause>,
     /// Its content; empty when it failed.
     pub content: Bytes,
 }

@@ -406,7 +406,7 @@ impl LaneInbox {
                 }
                 State::Lane
             }
-            (State::Lane, M::Batch(_) | M::FileEnd(_)) => State::Lane,
+            (State::Lane, M::Batch { .. } | M::FileEnd(_)) => State::Lane,
             (State::Lane, M::Segment(_)) => State::SegmentStart,
             (State::SegmentStart, M::Holes(_)) | (State::SegmentStart | State::Segment, M::Tokens(_)) => {
                 State::Segment

@@ -179,23 +179,27 @@ impl Session {
         }
     }
 
-    /// The keyed root of a content under the session's key.
-    pub fn root(&self, content: &[u8]) -> [u8; 32] {
-        *blake3::keyed_hash(&self.key, content).as_bytes()
+    /// The keyed hash of a batch's content under the session's key.
+    pub fn value(&self, records: &[u8]) -> [u8; 32] {
+        *blake3::keyed_hash(&self.key, records).as_bytes()
     }
 
-    /// A `Batch` of one record with the given root.
-    pub fn batch(entry: u64, attempt: u8, root: &[u8; 32], content: &[u8]) -> Vec<u8> {
+    /// The only record of a batch.
+    pub fn record(entry: u64, attempt: u8, content: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
         put_int(&mut record, entry);
         record.extend_from_slice(&[attempt, 0]);
         // Time: 1,000,000,000 s.
         put_int(&mut record, 2_000_000_000);
         put_int(&mut record, 0);
-        record.extend_from_slice(root);
         put_int(&mut record, content.len() as u64);
         record.extend_from_slice(content);
-        Message::new(65).raw(&record).frame()
+        record
+    }
+
+    /// A `Batch` of these records with the given value.
+    pub fn batch(value: &[u8; 32], records: &[u8]) -> Vec<u8> {
+        Message::new(65).bytes(value).raw(records).frame()
     }
 
     /// A `FileEnd` of a file that was read.

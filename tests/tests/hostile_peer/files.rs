@@ -22,7 +22,7 @@ fn content_that_does_not_fit_ends_the_run() {
         ("entry id 7 out of range", |s| {
             list_new(s);
             let lane = s.lane(0);
-            s.lanes.send(lane, &Session::batch(7, 0, &[0; 32], b"hello"));
+            s.lanes.send(lane, &Session::batch(&[0; 32], &Session::record(7, 0, b"hello")));
         }),
         ("entry id 18446744073709551615 out of range", |s| {
             send_new(s, &[Session::file_end(u64::MAX, 0)]);
@@ -219,14 +219,15 @@ fn compressed_content_is_held_to_its_bounds() {
     ]);
 }
 
-/// Answers every request for `kept` with content under a wrong root, until no more come.
-fn serve_wrong_roots(session: &mut Session, first_lane: u32) -> u8 {
+/// Answers every request for `kept` with content under a wrong value, until no more come.
+fn serve_wrong_values(session: &mut Session, first_lane: u32) -> u8 {
     let mut attempts = 0;
     loop {
         match session.hear() {
             (10, payload) => {
                 assert_eq!(payload, [1, attempts]);
-                let batch = Session::batch(1, attempts, &[0xab; 32], b"not the content");
+                let record = Session::record(1, attempts, b"not the content");
+                let batch = Session::batch(&[0xab; 32], &record);
                 session.lanes.send(first_lane, &batch);
                 attempts += 1;
             }
@@ -238,7 +239,7 @@ fn serve_wrong_roots(session: &mut Session, first_lane: u32) -> u8 {
 }
 
 #[test]
-fn content_with_a_wrong_root_keeps_the_old_file() {
+fn content_with_a_wrong_value_keeps_the_old_file() {
     needs_dsync!();
     let arena = Arena::new();
     let (client, pipe) = arena.pull(RELAY, &["--whole-file"]);
@@ -246,7 +247,7 @@ fn content_with_a_wrong_root_keeps_the_old_file() {
     list(&session, &[Item::file("kept", 5).time(1, 0)]);
     session.control(&Message::new(8).int(1).int(5).frame());
     let lanes: Vec<u32> = (0..4).map(|number| session.lane(number)).collect();
-    assert_eq!(serve_wrong_roots(&mut session, lanes[0]), 3);
+    assert_eq!(serve_wrong_values(&mut session, lanes[0]), 3);
     for lane in lanes {
         session.lanes.send(lane, &Message::new(70).frame());
         session.lanes.finish(lane);

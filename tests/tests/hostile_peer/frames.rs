@@ -76,7 +76,7 @@ fn messages_of_a_source_in_the_wrong_state_end_the_run() {
         }),
         ("while in state 'waiting for LaneStart'", |s| {
             let lane = s.bare_lane();
-            s.lanes.send(lane, &Session::batch(1, 0, &[0; 32], b"x"));
+            s.lanes.send(lane, &Session::batch(&[0; 32], &Session::record(1, 0, b"x")));
         }),
         ("while in state 'between files'", |s| {
             let lane = s.lane(0);

@@ -15,11 +15,12 @@ fn honest_source_written_by_hand_is_understood() {
     list(&session, &[Item::file("new", 5)]);
     session.control(&Message::new(8).int(1).int(5).frame());
     assert_eq!(session.expect(10), [1, 0]);
-    let root = session.root(b"hello");
+    let hello = Session::record(1, 0, b"hello");
+    let value = session.value(&hello);
     for number in 0..4 {
         let lane = session.lane(number);
         if number == 3 {
-            session.lanes.send(lane, &Session::batch(1, 0, &root, b"hello"));
+            session.lanes.send(lane, &Session::batch(&value, &hello));
             session.expect(14);
         }
         session.lanes.send(lane, &Message::new(70).frame());
@@ -58,7 +59,9 @@ fn honest_destination_written_by_hand_is_understood() {
     }
     assert_eq!(contents.len(), 1);
     assert!(contents[0].ends_with(b"\x05inner"), "{contents:?}");
-    assert!(contents[0].windows(32).any(|window| window == session.root(b"inner")));
+    // The value, then a raw piece: its codec and its length of one byte.
+    let (value, piece) = contents[0].split_at(32);
+    assert_eq!(value, session.value(&piece[2..]));
     session.control(&Message::new(17).bytes(&[0; 30]).frame());
     session.expect(19);
     session.finish_control();

@@ -1,7 +1,7 @@
 //! The files that were asked for and have not arrived.
 //!
-//! A file is asked for at most [`MAX_ATTEMPTS`] times: again without a basis when its root did not match,
-//! again when it changed while the source read it.
+//! A file is asked for at most [`MAX_ATTEMPTS`] times: again without a basis when what came is not what the source
+//! sent, again when it changed while the source read it.
 
 use std::{
     collections::HashMap,

@@ -12,7 +12,7 @@ use dsync_wire::{
     compress::{Packed, Unpacker},
     frame::DataReceiver,
     limits::MAX_RAW_FRAME,
-    message::{Cause, DataMessage, EntryId, FileEnd, FileOutcome, Operation, Record, Segment},
+    message::{Cause, DataMessage, EntryId, FileEnd, Operation, Record, Segment},
     options::WritePolicy,
     state::LaneInbox,
 };
@@ -24,7 +24,7 @@ use super::{
     in_place,
     stage::{Incoming, Taken, protocol},
 };
-use crate::SyncError;
+use crate::{SyncError, content};
 
 /// The state of one lane.
 struct Lane<'a> {
@@ -70,7 +70,7 @@ fn lane_over(site: &Site<'_>) -> Result<(), SyncError> {
 impl Lane<'_> {
     fn message(&mut self, message: DataMessage) -> Result<(), SyncError> {
         match message {
-            DataMessage::Batch(packed) => self.batch(&packed),
+            DataMessage::Batch { value, files } => self.batch(&value, &files),
             DataMessage::Segment(header) => self.begin(&header),
             DataMessage::Holes(holes) => {
                 if let Some((_, incoming)) = &mut self.segment {
@@ -89,28 +89,27 @@ impl Lane<'_> {
         self.unpacker.unpack(packed, MAX_RAW_FRAME).map_err(protocol)
     }
 
-    fn batch(&mut self, packed: &Packed) -> Result<(), SyncError> {
-        let raw = self.unpack(packed)?;
+    fn batch(&mut self, value: &[u8; 32], files: &Packed) -> Result<(), SyncError> {
+        let raw = self.unpack(files)?;
+        let intact = content::batch_value(&self.site.session.key, &raw) == *value;
         for record in decode_records(&raw).map_err(protocol)? {
-            self.record(&record)?;
+            self.record(&record, intact)?;
         }
         Ok(())
     }
 
-    /// Stages one small file.
-    fn record(&mut self, record: &Record) -> Result<(), SyncError> {
+    /// Stages one small file of a batch, or asks for it again when the batch is not `intact`.
+    fn record(&mut self, record: &Record, intact: bool) -> Result<(), SyncError> {
         let Some(file) = self.find(record.entry)? else { return Ok(()) };
         if record.attempt != file.attempt() {
             return Ok(());
         }
-        let (mtime, root) = match record.outcome {
-            FileOutcome::Failed { cause } => return file.give_up_or_retry(self.site, cause),
-            FileOutcome::Complete { mtime, root } => (mtime, root),
-        };
         self.site.account.received(record.content.len() as u64, 0, 0);
-        if dsync_delta::file_root(&self.site.session.key, &record.content) != root {
-            return file.give_up_or_retry(self.site, Cause::ContentMismatch);
-        }
+        let mtime = match record.outcome {
+            Ok(mtime) if intact => mtime,
+            Err(cause) if intact => return file.give_up_or_retry(self.site, cause),
+            _ => return file.give_up_or_retry(self.site, Cause::ContentMismatch),
+        };
         let staged = self.whole(&file, &record.content);
         self.outbox.submit(&file, staged, mtime)
     }

@@ -5,11 +5,11 @@ use std::{ops::Range, sync::Arc, time::Instant};
 use bytes::Bytes;
 use dsync_delta::{SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_wire::{
-    codec::encode_records,
+    codec::{MAX_RECORD_HEADER, RecordsEncoder},
     compress::Packer,
     frame::DataSender,
     link::LinkError,
-    message::{Cause, DataMessage, FileEnd, FileOutcome, Record, Segment, Timestamp},
+    message::{Cause, DataMessage, FileEnd, Segment, Timestamp},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
     queue::{Request, Work},
     read,
 };
-use crate::SyncError;
+use crate::{SyncError, content};
 
 /// The state of one lane's worker.
 pub(super) struct Lane<'a> {
@@ -56,31 +56,30 @@ pub(super) fn run(shared: &Shared<'_>, number: u8) -> Result<(), SyncError> {
 impl Lane<'_> {
     /// Sends small files in one frame; those with holes by themselves.
     fn batch(&mut self, requests: Vec<Request>) -> Result<(), SyncError> {
-        let mut records = Vec::with_capacity(requests.len());
-        let mut bytes = 0;
+        let keeps_holes = !self.shared.session.options.writing.sparse;
+        let listed: u64 = requests.iter().map(|request| request.listed.size() + RECORD_HEADER).sum();
+        let expected = usize::try_from(listed).unwrap_or(usize::MAX).min(MAX_BATCH_BYTES);
+        let mut records = RecordsEncoder::with_capacity(expected);
         for request in requests {
-            let keeps_holes = !self.shared.session.options.writing.sparse;
-            let Some(record) = self.record(&request, keeps_holes) else {
+            if !append(&mut records, &request, keeps_holes)? {
                 self.alone(request)?;
                 continue;
-            };
-            bytes += record.content.len();
-            records.push(record);
+            }
             // Files may have grown since they were listed.
-            if bytes >= MAX_BATCH_BYTES {
-                self.send_records(&std::mem::take(&mut records))?;
-                bytes = 0;
+            if records.size() >= MAX_BATCH_BYTES {
+                self.send_records(std::mem::take(&mut records))?;
             }
         }
-        self.send_records(&records)
+        self.send_records(records)
     }
 
-    fn send_records(&mut self, records: &[Record]) -> Result<(), SyncError> {
+    fn send_records(&mut self, records: RecordsEncoder) -> Result<(), SyncError> {
         if records.is_empty() {
             return Ok(());
         }
-        let raw = encode_records(records).map_err(LinkError::from)?;
-        self.out.packed(raw.into(), DataMessage::Batch)
+        let raw = records.finish().map_err(LinkError::from)?;
+        let value = content::batch_value(&self.shared.session.key, &raw);
+        self.out.packed(raw.into(), |files| DataMessage::Batch { value, files })
     }
 
     /// Sends a small file as a large one is: only segments tell of holes.
@@ -92,25 +91,14 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Reads a small file; `None` for one with holes that are to be `kept`.
-    fn record(&self, request: &Request, kept: bool) -> Option<Record> {
-        let (outcome, content) = match read::whole(&request.listed, kept) {
-            Ok(None) => return None,
-            Ok(Some(whole)) => {
-                let root = dsync_delta::file_root(&self.shared.session.key, &whole.content);
-                (FileOutcome::Complete { mtime: whole.mtime, root }, whole.content)
-            }
-            Err(cause) => (FileOutcome::Failed { cause }, Vec::new()),
-        };
-        Some(Record { entry: request.entry, attempt: request.attempt, outcome, content: content.into() })
-    }
-
     /// Sends the next segment of a large file, or its outcome.
     fn large(&mut self, file: &Arc<LargeFile>) -> Result<(), SyncError> {
         match file.claim() {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
-                self.send_records(&Vec::from_iter(self.record(&file.request, false)))?;
+                let mut records = RecordsEncoder::default();
+                append(&mut records, &file.request, false)?;
+                self.send_records(records)?;
             }
             Claim::Failed(cause) => self.end(&file.request, Err(cause))?,
             Claim::Plan(opened, index, earlier) => self.plan(file, opened, index, earlier.as_deref())?,
@@ -158,6 +146,18 @@ impl Lane<'_> {
     fn end(&mut self, request: &Request, outcome: Result<Timestamp, Cause>) -> Result<(), SyncError> {
         let end = FileEnd { entry: request.entry, attempt: request.attempt, outcome };
         Ok(self.out.sender.send(&DataMessage::FileEnd(end))?)
+    }
+}
+
+/// Reads a small file into a batch, or notes why it cannot be read; false for one with holes that are to be `kept`.
+fn append(records: &mut RecordsEncoder, request: &Request, kept: bool) -> Result<bool, SyncError> {
+    let key = (request.entry, request.attempt);
+    match read::whole(&request.listed, kept, key, records) {
+        Ok(taken) => Ok(taken),
+        Err(cause) => {
+            records.failure(key, cause).map_err(LinkError::from)?;
+            Ok(true)
+        }
     }
 }
 
@@ -283,5 +283,7 @@ impl SegmentSink<'_, '_> {
 /// Raw bytes of one frame of tokens: large enough for the compressors, small enough that sixteen lanes
 /// of them stay within the memory bound.
 const TOKEN_FRAME_BYTES: usize = 256 << 10;
-/// Content of one batch frame at the most, before the last file is added.
+/// Bytes of one batch frame at the most, before the last file is added.
 const MAX_BATCH_BYTES: usize = 384 << 10;
+/// What a file needs in a batch beside its content.
+const RECORD_HEADER: u64 = MAX_RECORD_HEADER as u64;

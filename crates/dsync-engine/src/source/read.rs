@@ -6,42 +6,45 @@
 use std::io;
 
 use dsync_fs::SourceFile;
-use dsync_wire::message::{Cause, Timestamp};
+use dsync_wire::{
+    codec::RecordsEncoder,
+    message::{Cause, EntryId},
+};
 
 use super::catalogue::Listed;
 use crate::plan::timestamp;
-
-/// A small file as it was read.
-pub(super) struct Whole {
-    pub(super) content: Vec<u8>,
-    pub(super) mtime: Timestamp,
-}
 
 /// Opens a listed file.
 pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
     listed.dir().open_source(listed.name()).map_err(|error| cause(&error))
 }
 
-/// Reads a small file whole, in one consistent state; `None` for one with holes that are to be `kept`.
-pub(super) fn whole(listed: &Listed, kept: bool) -> Result<Option<Whole>, Cause> {
+/// Reads a small file whole into a batch, in one consistent state; false for one with holes that are to be `kept`.
+pub(super) fn whole(
+    listed: &Listed,
+    kept: bool,
+    key: (EntryId, u8),
+    batch: &mut RecordsEncoder,
+) -> Result<bool, Cause> {
     for _ in 0..READ_ATTEMPTS {
         let file = open(listed)?;
         if kept && file.has_holes() {
-            return Ok(None);
+            return Ok(false);
         }
-        let stamp = file.stamp();
-        if !timestamp(stamp.mtime).is_valid() {
-            return Err(Cause::Unrepresentable);
-        }
-        let Ok(size) = usize::try_from(stamp.size) else { return Err(Cause::Changed) };
+        let Ok(size) = usize::try_from(file.len()) else { return Err(Cause::Changed) };
         if size > MAX_WHOLE_BYTES {
             return Err(Cause::Changed);
         }
-        let mut content = vec![0; size];
-        let read = file.read_full_at(0, &mut content).map_err(|error| cause(&error))?;
-        let after = file.restamp().map_err(|error| cause(&error))?;
-        if read == size && after == stamp {
-            return Ok(Some(Whole { content, mtime: timestamp(stamp.mtime) }));
+        let mtime = timestamp(file.stamp().mtime);
+        let content = batch.file(key, mtime, size).map_err(|_| Cause::Unrepresentable)?;
+        let read = file.read_full_at(0, content);
+        match read.and_then(|read| Ok(read == size && file.is_unchanged()?)) {
+            Ok(true) => return Ok(true),
+            Ok(false) => batch.undo(),
+            Err(error) => {
+                batch.undo();
+                return Err(cause(&error));
+            }
         }
     }
     Err(Cause::Changed)

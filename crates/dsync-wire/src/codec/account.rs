@@ -1,11 +1,11 @@
-//! Problems, events, progress and the report.
+//! Problems, outcomes, events, progress and the report.
 
 use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     limits::MAX_PATH,
-    message::{Cause, Operation, Problem},
+    message::{Cause, EntryId, Operation, Problem, Timestamp},
 };
 
 pub(super) fn encode_problem(problem: &Problem, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -62,6 +62,36 @@ pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         9 => Cause::SameFile,
         10 => Cause::FakeSuperDamaged,
         other => return Err(r.value(u64::from(other), offset, "cause")),
+    })
+}
+
+/// When a file was read, or why it could not be.
+pub(super) fn encode_outcome(
+    outcome: Result<Timestamp, Cause>,
+    w: &mut Writer<'_>,
+) -> Result<(), EncodeError> {
+    match outcome {
+        Ok(mtime) => {
+            w.byte(0);
+            w.timestamp(mtime)?;
+        }
+        Err(cause) => {
+            w.byte(1);
+            encode_cause(cause, w);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn decode_outcome(
+    entry: EntryId,
+    r: &mut Reader<'_>,
+) -> Result<Result<Timestamp, Cause>, DecodeError> {
+    let offset = r.offset();
+    Ok(match r.byte("outcome")? {
+        0 => Ok(r.timestamp(entry)?),
+        1 => Err(decode_cause(r)?),
+        other => return Err(r.value(u64::from(other), offset, "outcome")),
     })
 }
 

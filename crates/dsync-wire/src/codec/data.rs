@@ -24,7 +24,12 @@ pub(super) fn encode<'a>(
             w.valid(usize::from(*lane) < MAX_DATA_LANES, "lane number")?;
             w.byte(*lane);
         }
-        DataMessage::Batch(packed) | DataMessage::Tokens(packed) => {
+        DataMessage::Batch { value, files } => {
+            w.raw(value);
+            packed::encode_header(files, kind, out)?;
+            return Ok(Some(&files.bytes));
+        }
+        DataMessage::Tokens(packed) => {
             packed::encode_header(packed, kind, out)?;
             return Ok(Some(&packed.bytes));
         }
@@ -45,16 +50,7 @@ pub(super) fn encode<'a>(
         DataMessage::FileEnd(end) => {
             w.entry(end.entry);
             w.byte(end.attempt);
-            match &end.outcome {
-                Ok(mtime) => {
-                    w.byte(0);
-                    w.timestamp(*mtime)?;
-                }
-                Err(cause) => {
-                    w.byte(1);
-                    account::encode_cause(*cause, w);
-                }
-            }
+            account::encode_outcome(end.outcome, w)?;
         }
         DataMessage::Holes(holes) => {
             w.valid(!holes.is_empty(), "number of holes")?;
@@ -78,7 +74,10 @@ pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataM
         Kind::LANE_START => DataMessage::LaneStart {
             lane: r.choice("lane number", |lane| (usize::from(lane) < MAX_DATA_LANES).then_some(lane))?,
         },
-        Kind::BATCH => DataMessage::Batch(packed::decode(r, |rest| payload.slice_ref(rest))?),
+        Kind::BATCH => {
+            let value = r.array("value")?;
+            DataMessage::Batch { value, files: packed::decode(r, |rest| payload.slice_ref(rest))? }
+        }
         Kind::TOKENS => DataMessage::Tokens(packed::decode(r, |rest| payload.slice_ref(rest))?),
         Kind::SEGMENT => DataMessage::Segment(decode_segment(r)?),
         Kind::SEGMENT_END => {
@@ -88,13 +87,7 @@ pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataM
         Kind::FILE_END => {
             let entry = r.entry()?;
             let attempt = r.byte("attempt")?;
-            let offset = r.offset();
-            let outcome = match r.byte("outcome")? {
-                0 => Ok(r.timestamp(entry)?),
-                1 => Err(account::decode_cause(r)?),
-                other => return Err(r.value(u64::from(other), offset, "outcome")),
-            };
-            DataMessage::FileEnd(FileEnd { entry, attempt, outcome })
+            DataMessage::FileEnd(FileEnd { entry, attempt, outcome: account::decode_outcome(entry, r)? })
         }
         Kind::LANE_END => DataMessage::LaneEnd,
         Kind::HOLES => DataMessage::Holes(decode_holes(r)?),

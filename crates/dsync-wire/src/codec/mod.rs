@@ -24,7 +24,7 @@ mod writer;
 use bytes::Bytes;
 
 use self::reader::Reader;
-pub use self::records::{MAX_RECORD_HEADER, decode_records, encode_records};
+pub use self::records::{MAX_RECORD_HEADER, RecordsEncoder, decode_records, encode_records};
 use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError},

@@ -3,40 +3,125 @@
 use bytes::Bytes;
 
 use super::{
-    account::{decode_cause, encode_cause},
+    account::{decode_outcome, encode_outcome},
     reader::Reader,
     writer::Writer,
 };
-use dsync_delta::FileRoot;
-
 use crate::{
     error::{DecodeError, EncodeError},
     kind::Kind,
     limits::{MAX_BATCH_RECORDS, MAX_RAW_FRAME},
-    message::{EntryId, FileOutcome, Record},
+    message::{Cause, EntryId, Record, Timestamp},
 };
+
+/// Makes the raw content of a batch file by file. What is read goes straight to its place: there is no other
+/// copy of it.
+#[derive(Debug, Default)]
+pub struct RecordsEncoder {
+    out: Vec<u8>,
+    count: u64,
+    /// Where the last record begins.
+    last: usize,
+}
+
+impl RecordsEncoder {
+    /// Begins a batch that is going to have about `bytes` bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { out: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
+    /// Bytes so far.
+    pub fn size(&self) -> usize {
+        self.out.len()
+    }
+
+    /// True when there is no file in it.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Appends a file with room for `len` bytes of content, zeros until they are written.
+    ///
+    /// # Errors
+    /// [`EncodeError`] when the time is no point in time or the content too long; nothing was appended then.
+    pub fn file(
+        &mut self,
+        (entry, attempt): (EntryId, u8),
+        mtime: Timestamp,
+        len: usize,
+    ) -> Result<&mut [u8], EncodeError> {
+        self.append((entry, attempt), Ok(mtime), |w| w.count(len, MAX_RAW_FRAME as usize, "file content"))?;
+        let start = self.out.len();
+        self.out.resize(start + len, 0);
+        Ok(&mut self.out[start..])
+    }
+
+    /// Appends a file that could not be read.
+    ///
+    /// # Errors
+    /// [`EncodeError`], which an honest cause does not meet.
+    pub fn failure(&mut self, (entry, attempt): (EntryId, u8), cause: Cause) -> Result<(), EncodeError> {
+        self.append((entry, attempt), Err(cause), |_| Ok(()))
+    }
+
+    /// Takes the file that was appended last out again.
+    pub fn undo(&mut self) {
+        if self.last < self.out.len() {
+            self.out.truncate(self.last);
+            self.count -= 1;
+        }
+    }
+
+    /// The raw content.
+    ///
+    /// # Errors
+    /// [`EncodeError`] when there are more than [`MAX_BATCH_RECORDS`] files or [`MAX_RAW_FRAME`] bytes.
+    pub fn finish(self) -> Result<Vec<u8>, EncodeError> {
+        let Self { mut out, count, .. } = self;
+        let w = Writer::new(Kind::BATCH, &mut out);
+        w.check(count, MAX_BATCH_RECORDS as u64, "number of files")?;
+        w.check(w.size(), u64::from(MAX_RAW_FRAME), "size of files")?;
+        Ok(out)
+    }
+
+    fn append(
+        &mut self,
+        (entry, attempt): (EntryId, u8),
+        outcome: Result<Timestamp, Cause>,
+        rest: impl FnOnce(&mut Writer<'_>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        self.last = self.out.len();
+        let mut w = Writer::new(Kind::BATCH, &mut self.out);
+        w.entry(entry);
+        w.byte(attempt);
+        let result = encode_outcome(outcome, &mut w).and_then(|()| rest(&mut w));
+        match result {
+            Ok(()) => self.count += 1,
+            Err(_) => self.out.truncate(self.last),
+        }
+        result
+    }
+}
 
 /// Encodes the raw content of a batch, at most [`MAX_BATCH_RECORDS`] files and [`MAX_RAW_FRAME`] bytes.
 ///
 /// # Errors
 /// [`EncodeError`] when there are too many files or bytes, or a timestamp is no point in time.
 pub fn encode_records(records: &[Record]) -> Result<Vec<u8>, EncodeError> {
-    let size: usize = records.iter().map(|record| record.content.len() + MAX_RECORD_HEADER).sum();
-    let mut out = Vec::with_capacity(size.min(MAX_RAW_FRAME as usize));
-    let mut w = Writer::new(Kind::BATCH, &mut out);
-    w.check(records.len() as u64, MAX_BATCH_RECORDS as u64, "number of files")?;
+    let mut encoder = RecordsEncoder::default();
     for record in records {
-        w.entry(record.entry);
-        w.byte(record.attempt);
-        encode_outcome(&record.outcome, &mut w)?;
-        if let FileOutcome::Complete { .. } = record.outcome {
-            w.bytes(&record.content, MAX_RAW_FRAME as usize, "file content")?;
-        } else {
-            w.valid(record.content.is_empty(), "content of a failed file")?;
+        let key = (record.entry, record.attempt);
+        match record.outcome {
+            Ok(mtime) => {
+                encoder.file(key, mtime, record.content.len())?.copy_from_slice(&record.content);
+            }
+            Err(_) if !record.content.is_empty() => {
+                return Err(EncodeError::Value { kind: Kind::BATCH, field: "content of a failed file" });
+            }
+            Err(cause) => encoder.failure(key, cause)?,
         }
     }
-    w.check(w.size(), u64::from(MAX_RAW_FRAME), "size of files")?;
-    Ok(out)
+    encoder.finish()
 }
 
 /// Decodes the raw content of a batch. The contents of the records share the memory of `raw`.
@@ -67,44 +152,16 @@ fn decode_record(r: &mut Reader<'_>, raw: &Bytes) -> Result<Record, DecodeError>
     let attempt = r.byte("attempt")?;
     let outcome = decode_outcome(entry, r)?;
     let content = match outcome {
-        FileOutcome::Complete { .. } => {
+        Ok(_) => {
             let len = r.len(MAX_RAW_FRAME as usize, "file content")?;
             let start = r.position();
             r.slice(len, "file content")?;
             raw.slice(start..start + len)
         }
-        FileOutcome::Failed { .. } => Bytes::new(),
+        Err(_) => Bytes::new(),
     };
     Ok(Record { entry, attempt, outcome, content })
 }
 
-fn encode_outcome(outcome: &FileOutcome, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    match outcome {
-        FileOutcome::Complete { mtime, root } => {
-            w.byte(0);
-            w.timestamp(*mtime)?;
-            w.raw(root.as_bytes());
-        }
-        FileOutcome::Failed { cause } => {
-            w.byte(1);
-            encode_cause(*cause, w);
-        }
-    }
-    Ok(())
-}
-
-fn decode_outcome(entry: EntryId, r: &mut Reader<'_>) -> Result<FileOutcome, DecodeError> {
-    let offset = r.offset();
-    Ok(match r.byte("outcome")? {
-        0 => FileOutcome::Complete {
-            mtime: r.timestamp(entry)?,
-            root: FileRoot::from_bytes(r.array("file root")?),
-        },
-        1 => FileOutcome::Failed { cause: decode_cause(r)? },
-        other => return Err(r.value(u64::from(other), offset, "outcome")),
-    })
-}
-
-/// Bytes of a record beside its content, at most: entry 10, attempt 1, outcome 1, time 10 + 5, root 32,
-/// length 3.
-pub const MAX_RECORD_HEADER: usize = 62;
+/// Bytes of a record beside its content, at most: entry 10, attempt 1, outcome 1, time 10 + 5, length 3.
+pub const MAX_RECORD_HEADER: usize = 30;

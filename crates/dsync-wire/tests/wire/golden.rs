@@ -100,7 +100,7 @@ fn write_seeds() {
     for (name, message) in samples::data() {
         let frame = encode_data(&message);
         write("wire_data", name, &frame[4..]);
-        if let DataMessage::Batch(packed) | DataMessage::Tokens(packed) = &message {
+        if let DataMessage::Batch { files: packed, .. } | DataMessage::Tokens(packed) = &message {
             let raw_len = (packed.raw_len as u16).to_le_bytes();
             write("wire_packed", name, &[&[packed.codec as u8], &raw_len[..], &packed.bytes].concat());
         }

@@ -3,11 +3,11 @@
 
 use bytes::Bytes;
 use dsync_wire::{
-    codec::{self, FRAME_HEADER, MAX_RECORD_HEADER, decode_records, encode_records},
+    codec::{self, FRAME_HEADER, MAX_RECORD_HEADER, RecordsEncoder, decode_records, encode_records},
     compress::{Effort, Packer, Unpacker},
     kind::Kind,
     limits::{MAX_BLOCK_LEN, MAX_LISTING_ENTRIES, MAX_RAW_FRAME},
-    message::{ControlMessage, DataMessage, EntryId, EntryKind, Listing, Record},
+    message::{Cause, ControlMessage, DataMessage, EntryId, EntryKind, Listing, Record, Timestamp},
 };
 use proptest::prelude::*;
 
@@ -128,13 +128,26 @@ fn contents_of_records_share_the_batch() {
 }
 
 #[test]
+fn a_file_that_is_taken_out_again_leaves_nothing_in_the_batch() {
+    let records = samples::records();
+    let mut encoder = RecordsEncoder::default();
+    encoder.undo();
+    encoder.file((EntryId(1), 0), records[0].outcome.unwrap(), 5).unwrap().copy_from_slice(b"small");
+    encoder.file((EntryId(2), 1), Timestamp { seconds: 5, nanoseconds: 0 }, 70_000).unwrap().fill(7);
+    encoder.undo();
+    encoder.undo();
+    let no_time = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
+    assert!(encoder.file((EntryId(2), 1), no_time, 5).is_err());
+    encoder.failure((EntryId(2), 1), Cause::Os(2)).unwrap();
+    encoder.file((EntryId(300), 0), records[2].outcome.unwrap(), 0).unwrap();
+    assert_eq!(encoder.finish(), encode_records(&records));
+}
+
+#[test]
 fn the_bound_of_a_record_holds_for_the_largest() {
     let mut record = samples::records().remove(0);
     record.entry = EntryId(u64::MAX);
-    if let dsync_wire::message::FileOutcome::Complete { mtime, .. } = &mut record.outcome {
-        mtime.seconds = -(1 << 45);
-        mtime.nanoseconds = 999_999_999;
-    }
+    record.outcome = Ok(Timestamp { seconds: -(1 << 45), nanoseconds: 999_999_999 });
     let len = MAX_RAW_FRAME as usize - MAX_RECORD_HEADER;
     let record = Record { content: vec![1; len].into(), ..record };
     assert!(encode_records(&[record]).unwrap().len() <= MAX_RAW_FRAME as usize);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot, SumsFormat};
+use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     bootstrap::{
         BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, PortRange, Refusal,
@@ -16,9 +16,9 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
-        ListingEnd, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start,
-        Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
+        NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
+        Xattr,
     },
     name::Name,
     options::{
@@ -79,7 +79,7 @@ pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
     let complete = Ok(Timestamp { seconds: 1_700_000_000, nanoseconds: 5 });
     vec![
         ("lane-start", M::LaneStart { lane: 15 }),
-        ("batch-raw", M::Batch(packed(Codec::Raw, 3, b"abc"))),
+        ("batch-raw", M::Batch { value: [5; 32], files: packed(Codec::Raw, 3, b"abc") }),
         ("tokens-zero", M::Tokens(packed(Codec::Zero, 1 << 20, b""))),
         // An LZ4 block and a zstd frame of 32 times the letter a.
         (
@@ -101,17 +101,11 @@ pub(crate) fn data() -> Vec<(&'static str, DataMessage)> {
 }
 
 pub(crate) fn records() -> Vec<Record> {
-    let root = FileRoot::from_bytes([0xee; 32]);
-    let complete = |seconds| FileOutcome::Complete { mtime: Timestamp { seconds, nanoseconds: 1 }, root };
+    let read = |seconds| Ok(Timestamp { seconds, nanoseconds: 1 });
     vec![
-        Record { entry: EntryId(1), attempt: 0, outcome: complete(0), content: Bytes::from_static(b"small") },
-        Record {
-            entry: EntryId(2),
-            attempt: 1,
-            outcome: FileOutcome::Failed { cause: Cause::Os(2) },
-            content: Bytes::new(),
-        },
-        Record { entry: EntryId(300), attempt: 0, outcome: complete(-9), content: Bytes::new() },
+        Record { entry: EntryId(1), attempt: 0, outcome: read(0), content: Bytes::from_static(b"small") },
+        Record { entry: EntryId(2), attempt: 1, outcome: Err(Cause::Os(2)), content: Bytes::new() },
+        Record { entry: EntryId(300), attempt: 0, outcome: read(-9), content: Bytes::new() },
     ]
 }
 

@@ -3,16 +3,16 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, FileRoot, SumsFormat};
+use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileOutcome, FileState, HardLink, Hello, IdName, Landed, Listing,
-        ListingEnd, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start,
-        Sums, Timestamp, Tops, Xattr,
+        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
+        NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
+        Xattr,
     },
     name::Name,
     options::{
@@ -90,7 +90,7 @@ pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
     use DataMessage as M;
     prop_oneof![
         (0..64u8).prop_map(|lane| M::LaneStart { lane }),
-        packed().prop_map(M::Batch),
+        (any::<[u8; 32]>(), packed()).prop_map(|(value, files)| M::Batch { value, files }),
         packed().prop_map(M::Tokens),
         segment().prop_map(M::Segment),
         holes().prop_map(M::Holes),
@@ -106,10 +106,9 @@ pub(crate) fn data_message() -> BoxedStrategy<DataMessage> {
 }
 
 pub(crate) fn records() -> impl Strategy<Value = Vec<Record>> {
-    let record = (entry_id(), any::<u8>(), outcome(), vec(any::<u8>(), 0..200)).prop_map(
+    let record = (entry_id(), any::<u8>(), ending(), vec(any::<u8>(), 0..200)).prop_map(
         |(entry, attempt, outcome, content)| {
-            let failed = matches!(outcome, FileOutcome::Failed { .. });
-            let content = if failed { Bytes::new() } else { content.into() };
+            let content = if outcome.is_err() { Bytes::new() } else { content.into() };
             Record { entry, attempt, outcome, content }
         },
     );
@@ -195,14 +194,6 @@ fn rest() -> impl Strategy<Value = Rest> {
             Rest { entry, attempt, state: FileState(state), length_log2, runs: runs.collect() }
         },
     )
-}
-
-fn outcome() -> impl Strategy<Value = FileOutcome> {
-    prop_oneof![
-        (timestamp(), any::<[u8; 32]>())
-            .prop_map(|(mtime, root)| FileOutcome::Complete { mtime, root: FileRoot::from_bytes(root) }),
-        cause().prop_map(|cause| FileOutcome::Failed { cause }),
-    ]
 }
 
 fn start() -> impl Strategy<Value = Start> {
