@@ -8,7 +8,7 @@ use std::{
     cell::RefCell,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
 };
 
 use rustix::{
@@ -206,6 +206,11 @@ impl StagedFile {
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_at(self.fd.as_fd(), offset, data)
+    }
+
+    /// True while another thread writes: whoever has something else to do need not wait for it.
+    pub fn is_being_written(&self) -> bool {
+        matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Reads back what was written; returns less than `buf.len()` only where the file ends.

@@ -25,7 +25,7 @@ use super::{
     journal::{Head, Journal},
     kept::{self, Part},
 };
-use crate::{SyncError, halt::lock, runs::Runs, session};
+use crate::{SyncError, content::READ_BYTES, halt::lock, runs::Runs, session};
 
 /// A file under construction.
 pub(super) struct Stage {
@@ -305,14 +305,15 @@ impl Stage {
                         _ => Ok(()),
                     })
                 };
-                copy(read, write, (offset, offset), len, hasher, buffer)
+                copy(read, write, || false, (offset, offset), len, hasher, buffer)
             }
             Step::Copy { basis_offset, offset, len } => {
                 let Some(basis) = &self.basis else { return Err(io::ErrorKind::InvalidData.into()) };
                 rewriting.copy(basis_offset, offset, len);
                 let write = |at, bytes: &[u8]| self.write_copy(file, holes, rewriting, at, bytes);
                 let read = |at, buffer: &mut [u8]| basis.file.read_at(at, buffer);
-                copy(read, write, (basis_offset, offset), len, hasher, buffer)
+                let must_wait = || file.is_some_and(StagedFile::is_being_written);
+                copy(read, write, must_wait, (basis_offset, offset), len, hasher, buffer)
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -444,26 +445,37 @@ fn again(entry: EntryId, index: u64) -> SyncError {
 type Beginning = (Runs, StagedFile, Option<Journal>);
 
 /// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
+///
+/// The system lets one lane at a time write a file: one that `must_wait` goes on reading and hashing instead, and
+/// writes more at once when its turn comes.
 fn copy(
     read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
     mut write: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    must_wait: impl Fn() -> bool,
     (mut from, mut to): (u64, u64),
     mut len: u64,
     hasher: &mut SegmentHasher,
     buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
-    buffer.resize(crate::content::READ_BYTES, 0);
+    let mut held = 0;
     while len > 0 {
-        let want = usize::try_from(len).unwrap_or(usize::MAX).min(buffer.len());
-        let n = read(from, &mut buffer[..want])?;
+        let want = usize::try_from(len).unwrap_or(usize::MAX).min(READ_BYTES);
+        if buffer.len() < held + want {
+            buffer.resize(held + want, 0);
+        }
+        let n = read(from, &mut buffer[held..held + want])?;
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        hasher.update(&buffer[..n]);
-        write(to, &buffer[..n])?;
+        hasher.update(&buffer[held..held + n]);
+        held += n;
         from += n as u64;
-        to += n as u64;
         len -= n as u64;
+        if len == 0 || held >= WAIT_BYTES || !must_wait() {
+            write(to, &buffer[..held])?;
+            to += held as u64;
+            held = 0;
+        }
     }
     Ok(())
 }
@@ -471,4 +483,49 @@ fn copy(
 /// An error of the delta core about what the peer sent.
 pub(super) fn protocol(error: impl std::fmt::Display) -> SyncError {
     SyncError::Protocol { detail: error.to_string() }
+}
+
+/// With this many bytes of a copy read ahead, a lane waits for its turn: 1 MiB is written in half a millisecond.
+const WAIT_BYTES: usize = 4 * READ_BYTES;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_delta::{Key, Segments};
+
+    use super::*;
+
+    /// Copies 3 MiB with short reads; gives the lengths of the writes.
+    fn writes(must_wait: bool) -> Vec<usize> {
+        let basis: Vec<u8> = (0..3_u32 << 20).map(|at| (at % 251) as u8).collect();
+        let segments = Segments::new(basis.len() as u64, 22).unwrap();
+        let key = Key::derive(&[b"one share", b"the other"]);
+        let mut hasher = SegmentHasher::new(&key, &segments, 0).unwrap();
+        let read = |at: u64, buffer: &mut [u8]| {
+            let rest = &basis[usize::try_from(at).unwrap()..];
+            let n = rest.len().min(buffer.len()).min(200_000);
+            buffer[..n].copy_from_slice(&rest[..n]);
+            Ok(n)
+        };
+        let (mut written, mut lengths) = (Vec::new(), Vec::new());
+        let write = |at: u64, bytes: &[u8]| {
+            assert_eq!(at, written.len() as u64);
+            written.extend_from_slice(bytes);
+            lengths.push(bytes.len());
+            Ok(())
+        };
+        copy(read, write, || must_wait, (0, 0), segments.file_len(), &mut hasher, &mut Vec::new()).unwrap();
+        assert!(written == basis);
+        let mut whole = SegmentHasher::new(&key, &segments, 0).unwrap();
+        whole.update(&basis);
+        assert_eq!(hasher.finish().unwrap(), whole.finish().unwrap());
+        lengths
+    }
+
+    #[test]
+    fn copy_goes_on_reading_while_another_lane_writes() {
+        assert!(writes(false).iter().all(|&len| len <= READ_BYTES));
+        let held = writes(true);
+        assert!(held.iter().all(|&len| len < WAIT_BYTES + READ_BYTES) && held.len() <= 3, "{held:?}");
+    }
 }
