@@ -53,12 +53,7 @@ impl Disk {
         let file = fs::File::create(&image).expect("an image");
         file.set_len(mib.max(least) << 20).expect("the image's length");
         drop(file);
-        let _ = Run::of(program)
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .args(args)
-            .arg(&image)
-            .run()
-            .expect_code(0);
+        let _ = Run::of(program).env("PATH", SYSTEM_PATH).args(args).arg(&image).run().expect_code(0);
         let disk = Self { image, mounted };
         let mounted = is_root() && disk.mount();
         if !mounted {
@@ -84,7 +79,25 @@ impl Disk {
             r#"open(F, "<", $ARGV[0]) or die; my $f = pack("L", 2); ioctl(F, 0x8004587d, $f) or die "$!""#;
         let _ = Run::of("perl").args(["-e", script]).arg(&self.mounted).run().expect_code(0);
         assert!(self.unmount(), "the dead filesystem cannot be unmounted");
+        if self.is_attached() {
+            self.copy_image();
+        }
         assert!(self.mount(), "the filesystem cannot be mounted after the power cut");
+    }
+
+    /// True when the kernel still has the filesystem: a mount namespace that some other process on the machine made
+    /// meanwhile has the mount as well. A mount of the same file would find the dead filesystem again.
+    fn is_attached(&self) -> bool {
+        let losetup = Run::of("losetup").env("PATH", SYSTEM_PATH);
+        let attached = losetup.arg("-j").arg(&self.image).run().expect_code(0);
+        !attached.stdout_text().is_empty()
+    }
+
+    /// Puts a copy in the image's place: another file, so another device.
+    fn copy_image(&self) {
+        let copy = self.image.with_extension("copy");
+        let _ = Run::of("cp").arg("--sparse=always").arg(&self.image).arg(&copy).run().expect_code(0);
+        fs::rename(&copy, &self.image).expect("the copy in the image's place");
     }
 
     fn mount(&self) -> bool {
@@ -96,6 +109,9 @@ impl Disk {
         Command::new("umount").arg(&self.mounted).output().is_ok_and(|output| output.status.success())
     }
 }
+
+/// Where the programs for disks are, which a user's path may not name.
+const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Drop for Disk {
     fn drop(&mut self) {

@@ -114,6 +114,13 @@ impl Run {
         self
     }
 
+    /// Has another program, with its arguments, start it.
+    #[must_use]
+    pub(crate) fn behind<const N: usize>(mut self, starter: [&str; N]) -> Self {
+        self.prefix.extend(starter.map(OsString::from));
+        self
+    }
+
     /// Sets how long it may take.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {

@@ -10,8 +10,13 @@ use crate::{
 /// A run of the program under test in which `calls` (names with commas between) meet `what`, e.g.
 /// `error=EIO:when=2+`. strace counts the calls of each thread for itself.
 pub fn inject(calls: &str, what: &str) -> Run {
-    let run = Run::of("strace").args(["-f", "-qq", "-o", "/dev/null", "-e"]).arg(format!("trace={calls}"));
-    run.arg("-e").arg(format!("inject={calls}:{what}")).arg(program())
+    inject_into(Run::of(program()), calls, what)
+}
+
+/// As [`inject`], for a run that is made already, and whatever it starts itself.
+pub fn inject_into(run: Run, calls: &str, what: &str) -> Run {
+    let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:{what}"));
+    run.behind(["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])
 }
 
 /// Runs the program under test with `args` and gives what it did, one call with its arguments and its result each, in

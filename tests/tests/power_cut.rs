@@ -6,17 +6,22 @@
 //! next run must put all right. `DSYNC_CRASH=long` (`cargo xtask crash --long`) tries every N of every kind
 //! instead of a few.
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf};
+use std::{collections::BTreeMap, env, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use dsync_tests::{
-    Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, compare, differences, needs_dsync,
+    Facts, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, differences,
+    needs_dsync,
     power::{Disk, Format},
+    run::wait_for,
     scratch::slash,
     strace, survey,
+    unfinished::{finished_segments, hidden},
 };
+use rustix::process::Signal;
 
 /// A disk with a destination, and what it was and is to be.
 struct Bench {
+    format: Format,
     /// Before the directory that it is mounted in: fields are dropped in this order.
     disk: Disk,
     scratch: Scratch,
@@ -24,6 +29,8 @@ struct Bench {
     new: BTreeMap<Vec<u8>, Facts>,
     options: &'static [&'static str],
     promise: Promise,
+    /// The source is on another host.
+    pulls: bool,
 }
 
 /// What a name holds after a cut.
@@ -35,11 +42,14 @@ enum Promise {
     Kept,
     /// Of a file that is rewritten in place, anything; the next run finds it.
     Found,
+    /// Of a file that is added to, what was there; the next run without `--append` finds the rest.
+    Longer,
 }
 
 impl Promise {
     fn of(options: &[&str]) -> Self {
         match options {
+            _ if options.iter().any(|option| option.starts_with("--append")) => Self::Longer,
             _ if options.contains(&"--inplace") => Self::Found,
             _ if options.contains(&"--backup") => Self::Kept,
             _ => Self::OldOrNew,
@@ -84,15 +94,52 @@ fn new_tree() -> Tree {
     ]))
 }
 
+/// Files that only grow: `parts` of two parts each are there.
+fn logs(parts: u64) -> Tree {
+    let mtime = (1_300_000_000 + i64::try_from(parts).unwrap(), 0);
+    let small = (0..6).map(|index| Node::file(format!("d/f{index}"), index, parts * (1500 + index)));
+    let files = small.chain([Node::file("large", 9, parts * 350_000)]);
+    Tree::of(
+        [Node::dir("d")].into_iter().chain(files).map(|node| Node { mtime, ..node }).chain([Node::file(
+            format!("d/of state {parts}"),
+            7,
+            4000,
+        )]),
+    )
+}
+
 impl Bench {
     /// `None` with the test recorded as skipped.
     fn new(format: Format, old: &Tree, options: &'static [&'static str]) -> Option<Self> {
+        Self::between(format, old, &new_tree(), options)
+    }
+
+    fn between(format: Format, old: &Tree, new: &Tree, options: &'static [&'static str]) -> Option<Self> {
         let scratch = Scratch::new();
         let disk = Disk::create(scratch.path(), format, 64)?;
         old.plant(&scratch.at("old"));
-        new_tree().plant(&scratch.src());
+        new.plant(&scratch.src());
         let (old, new) = (survey(&scratch.at("old")), survey(&scratch.src()));
-        Some(Self { scratch, disk, old, new, options, promise: Promise::of(options) })
+        Some(Self { format, scratch, disk, old, new, options, promise: Promise::of(options), pulls: false })
+    }
+
+    /// With a file of which a part waits in `.parts`, as a run leaves it that is interrupted.
+    fn with_part(format: Format, options: &'static [&'static str]) -> Option<Self> {
+        let big = || Node::file("big", 3, 20 << 20);
+        let new = Tree::of(new_tree().nodes.into_iter().chain([big()]));
+        let mut bench = Self::between(format, &old_tree(), &new, options)?;
+        let (alone, old) = (bench.scratch.at("alone"), bench.scratch.at("old"));
+        Tree::of([big()]).plant(&alone);
+        let sshd = Sshd::shared();
+        let slowly = sshd.run(Via::Ssh).args(["-a", "--partial-dir=.parts", "--bwlimit=8m"]);
+        let running = slowly.arg(sshd.operand(slash(&alone))).arg(&old).start();
+        wait_for(|| finished_segments(&old.join(".parts")) >= 1);
+        running.signal(Signal::INT);
+        let _ = running.wait().expect_code(20);
+        assert_eq!(hidden(&old.join(".parts")), 2, "the part and its notes");
+        bench.old = survey(&old);
+        bench.pulls = true;
+        Some(bench)
     }
 
     fn dst(&self) -> PathBuf {
@@ -118,25 +165,65 @@ impl Bench {
         let _ = Run::of("sync").arg("-f").arg(self.disk.path()).run().expect_code(0);
     }
 
+    /// The program, without what it is to do.
+    fn program(&self) -> Run {
+        if self.pulls { Sshd::shared().run(Via::Ssh) } else { Run::dsync() }
+    }
+
     fn finish(&self, run: Run) -> Outcome {
-        run.args(self.options).arg(slash(&self.scratch.src())).arg(self.dst()).run()
+        self.operands(run.args(self.options)).run()
+    }
+
+    fn operands(&self, run: Run) -> Run {
+        let source = slash(&self.scratch.src());
+        let source = if self.pulls { Sshd::shared().operand(source) } else { source };
+        run.arg(source).arg(self.dst())
+    }
+
+    /// The run after a power cut.
+    fn put_right(&self) {
+        if self.promise == Promise::Longer {
+            let _ = self.operands(self.program().args(["-a", "--delete"])).run().expect_quiet_success();
+            return;
+        }
+        let _ = self.finish(self.program()).expect_quiet_success();
     }
 
     /// Kills a run at its `count`-th `call` and cuts the power; false when there are no so many.
     fn cut_at(&self, call: &str, count: usize) -> bool {
         self.reset();
-        let outcome = self.finish(strace::inject(call, &format!("signal=KILL:when={count}")));
+        let run = strace::inject_into(self.program(), call, &format!("signal=KILL:when={count}"));
+        let outcome = self.finish(run);
         let killed = outcome.code() != Some(0);
         assert!(!killed || outcome.code().is_none_or(|code| code == 137), "{}", outcome.account());
         self.disk.cut_power();
         let when = format!("power cut at {call} number {count}, {:?}", self.options);
         if killed {
             self.assert_whole(&when);
-            let _ = self.finish(Run::dsync()).expect_quiet_success();
+            self.put_right();
         }
         assert_same(&self.scratch.src(), &self.dst(), Scope::full());
         assert_eq!(compare::temporaries(&self.dst()), Vec::<String>::new(), "{when}");
         killed
+    }
+
+    /// True for what a file may hold that is written in place.
+    fn may_be_mixed(&self, path: &[u8], facts: &Facts) -> bool {
+        let (Some(old), Some(new)) = (self.old.get(path), self.new.get(path)) else { return false };
+        match self.promise {
+            _ if facts.kind != "file" => false,
+            Promise::Found => true,
+            Promise::Longer => {
+                let path = OsStr::from_bytes(path);
+                let begins = |dir: PathBuf| {
+                    let content = fs::read(dir.join(path)).unwrap();
+                    content[..usize::try_from(old.size).unwrap()].to_vec()
+                };
+                (old.size..=new.size).contains(&facts.size)
+                    && begins(self.dst()) == begins(self.scratch.src())
+            }
+            Promise::OldOrNew | Promise::Kept => false,
+        }
     }
 
     fn assert_whole(&self, when: &str) {
@@ -146,11 +233,9 @@ impl Bench {
         };
         for (path, facts) in &now {
             let shown = compare::show(path);
-            let own = path.split(|&byte| byte == b'/').any(|name| name.starts_with(b".dsync-tmp-"));
+            let own = path.split(|&byte| byte == b'/').any(|name| name.starts_with(b".dsync-"));
             let whole = same(facts, self.old.get(path)) || same(facts, self.new.get(path));
-            let rewritten =
-                self.promise == Promise::Found && self.old.contains_key(path) && facts.kind == "file";
-            assert!(own || whole || rewritten, "{shown} is neither old nor new, {when}");
+            assert!(own || whole || self.may_be_mixed(path, facts), "{shown} is neither old nor new, {when}");
         }
         if self.promise == Promise::Kept {
             let backup = self.disk.path().join("backup");
@@ -189,12 +274,17 @@ const CALLS: [&str; 15] = [
 
 /// Cuts everywhere, or at a few places that differ from one `salt` to the next.
 fn sweep(format: Format, old: &Tree, options: &'static [&'static str], salt: usize) {
-    let Some(bench) = Bench::new(format, old, options) else { return };
+    if let Some(bench) = Bench::new(format, old, options) {
+        sweep_on(&bench, salt);
+    }
+}
+
+fn sweep_on(bench: &Bench, salt: usize) {
     // The program's own loader calls none of these, so each kind is met in the run or not at all.
     if env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long") {
         for call in CALLS {
             let last = (1..).find(|&count| !bench.cut_at(call, count)).unwrap_or(0);
-            println!("{format:?} {options:?}: {} cuts at {call}", last - 1);
+            println!("{:?} {:?}: {} cuts at {call}", bench.format, bench.options, last - 1);
         }
         return;
     }
@@ -273,6 +363,30 @@ fn update_with_names_at_the_end_is_cut() {
     needs_dsync!();
     sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--delay-updates"], 1);
     sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--delay-updates", "--durability=file"], 0);
+}
+
+#[test]
+fn update_that_adds_to_files_is_cut_and_keeps_what_was_there() {
+    needs_dsync!();
+    for (format, options, salt) in [
+        (Format::Ext4, &["-a", "--delete", "--append"][..], 0),
+        (Format::Xfs, &["-a", "--delete", "--append"], 1),
+        (Format::Ext4, &["-a", "--delete", "--append-verify"], 1),
+        (Format::Xfs, &["-a", "--delete", "--append-verify"], 0),
+    ] {
+        let Some(bench) = Bench::between(format, &logs(1), &logs(2), options) else { return };
+        sweep_on(&bench, salt);
+    }
+}
+
+#[test]
+fn update_that_takes_up_a_part_is_cut() {
+    needs_dsync!();
+    for (format, salt) in [(Format::Ext4, 0), (Format::Xfs, 1)] {
+        let options = &["-a", "--delete", "--partial-dir=.parts"];
+        let Some(bench) = Bench::with_part(format, options) else { return };
+        sweep_on(&bench, salt);
+    }
 }
 
 #[test]

@@ -46,8 +46,8 @@ pub(crate) struct Writing {
     /// Go on with files that are shorter, believing what is there (implies --inplace)
     ///
     /// For files that only grow. What is there is not read, neither here nor at the source, and not compared: only what is
-    /// added is verified. Files that are there and not shorter stay as they are, whatever is in them. After a power cut a file
-    /// may be shorter and end in what the source never had: run --append-verify once then.
+    /// added is verified. Files that are there and not shorter stay as they are, whatever is in them. After a power cut some
+    /// of what was added may be missing: run once without it then.
     #[arg(long)]
     pub(crate) append: bool,
     /// As --append, but compare what is there, and send the whole file where it differs

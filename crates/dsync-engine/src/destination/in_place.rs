@@ -152,7 +152,8 @@ impl Rewriting {
 }
 
 /// Ends a file that was added to, whose last byte is missing. With that alone it has its length, so what was added must
-/// be on the disk before: after a power cut a file that is as long as the source's has its content.
+/// be on the disk before: after a power cut a file that is as long as the source's lacks no more than that byte, which
+/// ext4 writes after the length where the block is there already, and its time, by which a later run finds it.
 pub(super) fn end_tail(target: &StagedFile, len: u64, last: u8, durability: Durability) -> io::Result<()> {
     if durability != Durability::None {
         target.sync_data()?;
