@@ -93,7 +93,8 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
         let again = |plan: SegmentPlan| {
             if plan.wants_weak_sums() { plan.search_again(&index, new).ok() } else { Some(plan) }
         };
-        plans = plans.into_par_iter().map(again).collect::<Option<Vec<_>>>()?;
+        // One segment at a time, as the program's lanes take them: the first ones are rolled over, later ones sampled.
+        plans = plans.into_par_iter().with_max_len(1).map(again).collect::<Option<Vec<_>>>()?;
     }
     let mut root = RootBuilder::new(&key(), &segments);
     let mut literal_bytes = 0;
