@@ -366,6 +366,10 @@ impl Link for ShellLink {
         self.link.data_lanes()
     }
 
+    fn is_near(&self) -> bool {
+        self.link.is_near()
+    }
+
     fn open_lane(&self) -> Result<Lane, LinkError> {
         self.link.open_lane()
     }

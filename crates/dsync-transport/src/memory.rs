@@ -45,6 +45,10 @@ impl Link for MemoryLink {
         available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4))
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn open_lane(&self) -> Result<Lane, LinkError> {
         let mut state = self.hub.lock();
         state.check(self.side)?;

@@ -46,6 +46,10 @@ impl Link for PacedLink {
         self.link.data_lanes()
     }
 
+    fn is_near(&self) -> bool {
+        self.link.is_near()
+    }
+
     fn open_lane(&self) -> Result<Lane, LinkError> {
         Ok(self.lane(self.link.open_lane()?))
     }

@@ -275,6 +275,8 @@ fn patience(round_trip: Duration) -> Duration {
     (6 * round_trip).clamp(LEAST_PATIENCE, LONGEST_PORT_WAIT)
 }
 
+/// Round trip below which a path is short: TCP beats QUIC there, whose loss recovery pays on longer ones only.
+pub(crate) const NEAR: Duration = Duration::from_millis(2);
 const UDP: &str = "UDP";
 const TCP: &str = "TCP";
 /// How long the TCP probe runs alone: a peer that is near has answered by then.

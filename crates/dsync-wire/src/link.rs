@@ -48,6 +48,10 @@ pub trait Link: Send + Sync {
     /// Number of data lanes that fill this carrier, 1 to [`crate::limits::MAX_DATA_LANES`].
     fn data_lanes(&self) -> usize;
 
+    /// True when the path is known to be short: a round trip below 2 ms, or none. Its rate is then more likely beyond what
+    /// compression could add to than not.
+    fn is_near(&self) -> bool;
+
     /// Opens a lane. The peer sees it once the first byte is written.
     ///
     /// # Errors

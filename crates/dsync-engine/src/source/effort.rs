@@ -68,12 +68,13 @@ impl EffortGauge {
             Compression::Auto if carrier != Carrier::Memory => None,
             _ => Some(Effort::Raw),
         };
-        // QUIC and ssh carry long paths, which are slower than a light compression more often than not; a TLS
-        // link is short as a rule.
-        let (step, unseen_bytes) = match carrier {
-            Carrier::Quic => (ZSTD_1, QUIC_BUFFERS),
-            Carrier::Ssh => (ZSTD_1, PIPE_BUFFERS),
-            _ => (0, 0),
+        // A long path is slower than a light compression more often than not, and what was sent raw in the first window
+        // stands in front of all that follows.
+        let step = if link.is_near() { 0 } else { ZSTD_1 };
+        let unseen_bytes = match carrier {
+            Carrier::Quic => QUIC_BUFFERS,
+            Carrier::Ssh => PIPE_BUFFERS,
+            _ => 0,
         };
         let window = Window {
             started: Instant::now(),
@@ -253,6 +254,8 @@ const MAX_PAUSE: u32 = 160;
 
 #[cfg(test)]
 mod tests {
+    use dsync_wire::link::{CloseReason, Lane, LinkError, Traffic};
+
     use super::*;
 
     /// Speed in MB/s and density of each step on log text, on one core.
@@ -313,6 +316,56 @@ mod tests {
             climber.observe(path(climber.step, (2.5, 1000.0), 1.0));
         }
         assert!(climber.step >= ZSTD_1, "step {}", climber.step);
+    }
+
+    #[test]
+    fn a_short_path_begins_raw_and_any_other_compressed() {
+        let (link, _peer) = dsync_transport::memory::pair();
+        let begin = |carrier, near| {
+            let link = Path { carrier, near, link: &link };
+            EffortGauge::new(&link, Compression::Auto, 4).now()
+        };
+        for carrier in [Carrier::Quic, Carrier::Tls, Carrier::Ssh] {
+            assert_eq!(begin(carrier, true), Effort::Raw, "{carrier}");
+            assert_eq!(begin(carrier, false), Effort::Zstd(1), "{carrier}");
+        }
+    }
+
+    /// A link that claims to be another.
+    struct Path<'a> {
+        carrier: Carrier,
+        near: bool,
+        link: &'a dyn Link,
+    }
+
+    impl Link for Path<'_> {
+        fn carrier(&self) -> Carrier {
+            self.carrier
+        }
+
+        fn data_lanes(&self) -> usize {
+            self.link.data_lanes()
+        }
+
+        fn is_near(&self) -> bool {
+            self.near
+        }
+
+        fn open_lane(&self) -> Result<Lane, LinkError> {
+            self.link.open_lane()
+        }
+
+        fn accept_lane(&self) -> Result<Lane, LinkError> {
+            self.link.accept_lane()
+        }
+
+        fn traffic(&self) -> Traffic {
+            self.link.traffic()
+        }
+
+        fn close(&self, reason: CloseReason) {
+            self.link.close(reason);
+        }
     }
 
     #[test]

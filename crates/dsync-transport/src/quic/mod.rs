@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use crate::{
     ending::{Counters, Ending, end_of_ssh},
     pipe::PipeReader,
+    reach::NEAR,
     reactor::{Reactor, block_on},
 };
 use reader::Reader;
@@ -76,6 +77,10 @@ impl Link for QuicLink {
     fn data_lanes(&self) -> usize {
         let cores = available_parallelism().map_or(1, NonZero::get);
         data_lanes(self.shared.connection.rtt(), cores)
+    }
+
+    fn is_near(&self) -> bool {
+        self.shared.connection.rtt() < NEAR
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {

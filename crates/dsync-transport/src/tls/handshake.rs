@@ -48,6 +48,7 @@ use crate::{
     identity::Identity,
     ports,
     race::{Addresses, DialError, race},
+    reach::NEAR,
 };
 
 /// A TCP port that takes one client, and that client's lanes.
@@ -235,7 +236,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
                 server.crowd().recognise(client.ip());
             }
             // Set before the client is answered: what it says over ssh may be faster than this goes on.
-            if let Some(main) = registry.set_main(Main::new(stream)) {
+            if let Some(main) = registry.set_main(Main::new(stream, near)) {
                 main.write(&server.secret.0)?;
                 listen(registry, opener, server.idle_timeout, &|| {});
             }
@@ -388,7 +389,7 @@ pub(crate) fn dial(
         error => DialError::Refused(link_error(error)),
     };
     let (stream, mut opener) = Stream::client(tcp, Arc::clone(&config), wait).map_err(failed)?;
-    let main = Main::new(stream);
+    let main = Main::new(stream, near);
     main.write(&opening(MAIN, near, 0, &credentials.token)).map_err(failed)?;
     let mut secret = Token([0; 32]);
     read_exactly(main.stream(), &mut opener, &mut secret.0, Instant::now() + wait).map_err(failed)?;
@@ -469,8 +470,6 @@ const OURS: u8 = 1;
 const THEIRS: u8 = 2;
 /// Bytes of a connection's opening.
 const OPENING: usize = 38;
-/// Round trip below which TCP beats QUIC, whose loss recovery pays on longer paths only.
-const NEAR: Duration = Duration::from_millis(2);
 /// A round trip up to this may be a short one that was measured on a busy machine.
 const UNSURE: Duration = Duration::from_millis(20);
 /// Handshakes that the server works on at a time.

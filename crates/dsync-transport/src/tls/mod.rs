@@ -20,7 +20,7 @@ use std::{sync::Arc, thread::available_parallelism};
 
 use dsync_wire::link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic};
 
-use self::{handshake::Caller, lane::lane, registry::Registry};
+use self::{handshake::Caller, lane::lane, registry::Registry, signal::Main};
 use crate::{ending::end_of_ssh, pipe::PipeReader, reactor::Reactor};
 
 /// A link of TLS connections. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was closed
@@ -67,6 +67,10 @@ impl Link for TlsLink {
     fn data_lanes(&self) -> usize {
         // A connection that lost a packet waits for it; the others do not.
         available_parallelism().map_or(MIN_LANES, |cores| cores.get().clamp(MIN_LANES, MAX_DATA_LANES))
+    }
+
+    fn is_near(&self) -> bool {
+        self.registry.main().is_some_and(Main::is_near)
     }
 
     fn open_lane(&self) -> Result<Lane, LinkError> {

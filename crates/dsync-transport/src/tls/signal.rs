@@ -68,11 +68,18 @@ impl Signal {
 pub(super) struct Main {
     stream: Stream,
     sealer: Mutex<Sealer>,
+    /// What the client measured when it connected, and told the server.
+    near: bool,
 }
 
 impl Main {
-    pub(super) fn new(stream: Stream) -> Self {
-        Self { stream, sealer: Mutex::default() }
+    pub(super) fn new(stream: Stream, near: bool) -> Self {
+        Self { stream, sealer: Mutex::default(), near }
+    }
+
+    /// True when the path is short.
+    pub(super) fn is_near(&self) -> bool {
+        self.near
     }
 
     /// The connection.

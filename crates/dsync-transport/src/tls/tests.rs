@@ -14,7 +14,7 @@ use dsync_wire::{
 
 use super::{
     Established, TlsLink,
-    handshake::{Credentials, Offer, dial, probe},
+    handshake::{Credentials, Offer, Probe, dial, probe},
     stream::{Sealer, Stream},
 };
 use crate::{
@@ -55,9 +55,12 @@ impl Stage {
     }
 
     fn dial_with(&self, credentials: &Credentials) -> Result<Established, DialError> {
+        dial(self.probe()?, credentials, WAIT)
+    }
+
+    fn probe(&self) -> Result<Probe, DialError> {
         let addresses = Addresses { first: vec![self.address], later: async { Vec::new() } };
-        let probe = self.client.run(async move { probe(addresses, WAIT).await }).unwrap()?;
-        dial(probe, credentials, WAIT)
+        self.client.run(async move { probe(addresses, WAIT).await }).unwrap()
     }
 
     /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
@@ -80,6 +83,20 @@ fn connected() -> (Pair, [OwnedFd; 2]) {
     let stage = Stage::new(identity.fingerprint(), WINDOW);
     let winner = stage.dial(identity, TOKEN).unwrap();
     stage.links(winner)
+}
+
+#[test]
+fn both_ends_take_the_path_for_what_the_client_measured() {
+    for (round_trip, near) in [(Duration::from_micros(100), true), (Duration::from_millis(40), false)] {
+        let identity = Identity::generate().unwrap();
+        let stage = Stage::new(identity.fingerprint(), WINDOW);
+        let credentials = Credentials { identity, server: stage.key, token: TOKEN, idle_timeout: IDLE };
+        let mut probe = stage.probe().unwrap();
+        probe.round_trip = round_trip;
+        let winner = dial(probe, &credentials, WAIT).unwrap();
+        let ((client, server), _ssh) = stage.links(winner);
+        assert_eq!([client.is_near(), server.is_near()], [near; 2], "{round_trip:?}");
+    }
 }
 
 /// A pair whose ends of ssh go with the test's process.
