@@ -30,7 +30,7 @@ use crate::{
     halt::POLL,
     observe::Connection,
     reconnect::{self, Attempt, Earlier, SystemClock},
-    session::{self, DestinationMail, Invitation, Session, SourceMail},
+    session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
 };
 
@@ -255,7 +255,6 @@ fn push(
         let role = PeerRole::Destination { path: path.clone() };
         let terms = terms(role, options, connect, attempt);
         let (session, mail) = Session::start_source(link, terms)?;
-        attempt.note_begun();
         source::run(session, mail, tree, Some(attempt), cancel)
     })
 }
@@ -381,7 +380,7 @@ fn serve_link(
     cancel: &CancelToken,
     files: ListedFiles,
 ) -> Result<(), SyncError> {
-    let Invitation { session, receiver, role } = Session::accept(link, timeout)?;
+    let Invitation { session, receiver, key, role } = Session::accept(link, timeout)?;
     match role {
         PeerRole::Source { paths } => {
             let paths: Vec<_> =
@@ -391,7 +390,7 @@ fn serve_link(
                 Err(error) => return Err(session.refuse(error)),
             };
             session.control.send(&ControlMessage::Ready)?;
-            let mail = SourceMail { receiver, order: SourceInbox::peer() };
+            let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
             source::run(session, mail, tree, None, cancel)?;
         }
         PeerRole::Destination { path } => {
@@ -402,7 +401,7 @@ fn serve_link(
             session.control.send(&ControlMessage::Ready)?;
             let operand = PathBuf::from(OsString::from_vec(path));
             let terms = destination::Terms { operand, filter, observer: None, files: None };
-            let mail = DestinationMail { receiver, order: DestinationInbox::peer() };
+            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
             destination::run(session, mail, terms, cancel)?;
         }
     }
@@ -500,3 +499,7 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
 
 /// A local run has no network that could go silent.
 const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The start of a session, equal for both roles: who speaks first, the session key, signs of life.
 //!
-//! The controller opens the control lane and says [`Hello`] and [`Start`]; the peer answers with its
-//! own hello and, once it has opened what it was asked to open, with `Ready`. Both hellos carry 32
+//! The controller opens the control lane and says [`Hello`] and [`Start`], and as the source goes on with its listing;
+//! the peer answers with its own hello and, once it has opened what it was asked to open, with `Ready`. Both hellos carry 32
 //! random bytes; the session key is derived from both, so neither end can choose it alone, and no
 //! content can be prepared to collide under it.
 
@@ -103,7 +103,6 @@ impl ControlOut {
 /// A session whose two ends know each other; shared by an end's threads.
 pub(crate) struct Session {
     pub(crate) link: Arc<dyn Link>,
-    pub(crate) key: Key,
     pub(crate) options: SyncOptions,
     pub(crate) data_lanes: usize,
     /// True when an earlier session of the run broke: its far end may not have noticed yet.
@@ -136,12 +135,22 @@ pub(crate) struct Terms {
 pub(crate) struct SourceMail {
     pub(crate) receiver: ControlReceiver,
     pub(crate) order: SourceInbox,
+    pub(crate) keying: Keying,
+}
+
+/// How far the session's key is agreed on.
+pub(crate) enum Keying {
+    /// Both hellos were said.
+    Agreed(Key),
+    /// This end is the controller, has said this, and waits for the peer's.
+    Offered(Hello),
 }
 
 /// The receiving half of the control lane of a destination.
 pub(crate) struct DestinationMail {
     pub(crate) receiver: ControlReceiver,
     pub(crate) order: DestinationInbox,
+    pub(crate) key: Key,
 }
 
 /// A peer that has heard what it is to do and has not answered yet.
@@ -150,37 +159,39 @@ pub(crate) struct Invitation {
     pub(crate) session: Session,
     /// Its control messages.
     pub(crate) receiver: ControlReceiver,
+    /// The session's key.
+    pub(crate) key: Key,
     /// This end's role.
     pub(crate) role: PeerRole,
 }
 
 impl Session {
-    /// Starts a session as its controller and source.
+    /// Starts a session as its controller and source. Does not wait for the peer, which may hear the listing as soon as it
+    /// knows what it is for: on a long path that is a round trip.
     pub(crate) fn start_source(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, SourceMail), SyncError> {
-        let mut order = SourceInbox::controller();
-        let (session, receiver) = Self::start(link, terms, |message| Ok(order.check(message)?))?;
-        Ok((session, SourceMail { receiver, order }))
+        let (session, receiver, ours) = Self::start(link, terms)?;
+        let mail = SourceMail { receiver, order: SourceInbox::controller(), keying: Keying::Offered(ours) };
+        Ok((session, mail))
     }
 
-    /// Starts a session as its controller and destination.
+    /// Starts a session as its controller and destination; returns when the peer is ready.
     pub(crate) fn start_destination(
         link: Arc<dyn Link>,
         terms: Terms,
     ) -> Result<(Self, DestinationMail), SyncError> {
+        let (session, mut receiver, ours) = Self::start(link, terms)?;
         let mut order = DestinationInbox::controller();
-        let (session, receiver) = Self::start(link, terms, |message| Ok(order.check(message)?))?;
-        Ok((session, DestinationMail { receiver, order }))
+        let key = within(&session.link, session.timeout(), || {
+            session.hear_ready(&mut receiver, &ours, |message| Ok(order.check(message)?))
+        })?;
+        Ok((session, DestinationMail { receiver, order, key }))
     }
 
-    /// Starts a session as its controller; returns when the peer is ready.
-    fn start(
-        link: Arc<dyn Link>,
-        terms: Terms,
-        mut check: impl FnMut(&ControlMessage) -> Result<(), SyncError>,
-    ) -> Result<(Self, ControlReceiver), SyncError> {
+    /// Says as the controller what is to be done, and gives the hello that this end has said.
+    fn start(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, ControlReceiver, Hello), SyncError> {
         let lane = link.open_lane()?;
         let mut sender = ControlSender::new(lane.tx);
-        let mut receiver = ControlReceiver::new(lane.rx);
+        let receiver = ControlReceiver::new(lane.rx);
         let ours = new_hello()?;
         let data_lanes = link.data_lanes().clamp(1, dsync_wire::limits::MAX_DATA_LANES);
         let start = Start {
@@ -191,25 +202,30 @@ impl Session {
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send(&ControlMessage::Start(Box::new(start)))?;
+        Ok((Self::assemble(link, data_lanes, sender, terms), receiver, ours))
+    }
+
+    /// Hears as the controller that the peer is ready; the session's key.
+    pub(crate) fn hear_ready(
+        &self,
+        receiver: &mut ControlReceiver,
+        ours: &Hello,
+        mut check: impl FnMut(&ControlMessage) -> Result<(), SyncError>,
+    ) -> Result<Key, SyncError> {
         let mut key = None;
-        within(&link, terms.timeout, || {
-            loop {
-                let message = next(&mut receiver)?;
-                check(&message)?;
-                match message {
-                    ControlMessage::Hello(theirs) => {
-                        check_version(&theirs)?;
-                        key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
-                    }
-                    ControlMessage::Ready => return Ok(()),
-                    _ => {}
+        loop {
+            let message = self.hear(receiver)?;
+            check(&message)?;
+            match message {
+                ControlMessage::Hello(theirs) => {
+                    check_version(&theirs)?;
+                    key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
                 }
+                // The order of messages has no Ready without a Hello.
+                ControlMessage::Ready => return key.ok_or_else(|| unexpected(&message)),
+                _ => {}
             }
-        })?;
-        // The order of messages has no Ready without a Hello.
-        let Some(key) = key else { return Err(unexpected(&ControlMessage::Ready)) };
-        let session = Self::assemble(link, key, data_lanes, sender, terms);
-        Ok((session, receiver))
+        }
     }
 
     /// Hears as the peer what is to be done.
@@ -229,23 +245,16 @@ impl Session {
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, .. } = start;
         let terms = Terms { role: role.clone(), options, timeout, again };
-        let session = Self::assemble(link, key, lanes, sender, terms);
-        Ok(Invitation { session, receiver, role })
+        let session = Self::assemble(link, lanes, sender, terms);
+        Ok(Invitation { session, receiver, key, role })
     }
 
-    fn assemble(
-        link: Arc<dyn Link>,
-        key: Key,
-        data_lanes: usize,
-        sender: ControlSender,
-        terms: Terms,
-    ) -> Self {
+    fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
         let Terms { options, timeout, again, .. } = terms;
         let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
-            key,
             options,
             data_lanes,
             again,

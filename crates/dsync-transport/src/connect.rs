@@ -90,7 +90,8 @@ impl ConnectOptions {
 #[non_exhaustive]
 pub struct Connected {
     /// The link. It holds the remote shell's process: dropping the last handle waits for that to end (2 s at
-    /// most, then it is killed), and whatever else is left of this struct may go before or after.
+    /// most, then it is killed), and whatever else is left of this struct may go before or after. Nobody waits after a
+    /// session that was [done](CloseReason::Done) over another carrier than ssh: the process ends by itself a round trip later.
     pub link: Arc<dyn Link>,
     /// Why it is this carrier, in words for the summary; `None` when no other was allowed.
     pub reason: Option<String>,
@@ -353,7 +354,6 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
 /// A link and the process that it depends on, ended in that order.
 struct ShellLink {
     link: Box<dyn Link>,
-    #[expect(dead_code, reason = "held for its drop")]
     process: Arc<ShellProcess>,
 }
 
@@ -383,6 +383,9 @@ impl Link for ShellLink {
     }
 
     fn close(&self, reason: CloseReason) {
+        if reason == CloseReason::Done && self.carrier() != Carrier::Ssh {
+            self.process.dismiss();
+        }
         self.link.close(reason);
     }
 }

@@ -11,7 +11,10 @@ use std::{
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -106,10 +109,11 @@ fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
 }
 
 /// The process of the remote shell. Dropping it waits for the process, which has lost its input by then,
-/// and ends it when it does not end by itself.
+/// and ends it when it does not end by itself; one that was [dismissed](Self::dismiss) is left alone.
 pub(crate) struct ShellProcess {
-    child: Mutex<Child>,
+    child: Arc<Mutex<Child>>,
     stderr: Arc<Stderr>,
+    dismissed: AtomicBool,
 }
 
 impl ShellProcess {
@@ -130,7 +134,8 @@ impl ShellProcess {
         let stderr = Arc::new(Stderr::default());
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // From here on the child is reaped on every path.
-        let process = Self { child: Mutex::new(child), stderr: Arc::clone(&stderr) };
+        let child = Arc::new(Mutex::new(child));
+        let process = Self { child, stderr: Arc::clone(&stderr), dismissed: AtomicBool::new(false) };
         let (Some(input), Some(output), Some(errors)) = pipes else {
             return Err(ConnectError::System { source: io::ErrorKind::BrokenPipe.into() });
         };
@@ -144,6 +149,12 @@ impl ShellProcess {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
         }
         Ok((process, input, output))
+    }
+
+    /// Has no more use for the process: once it has lost its input it ends when the remote side does, which takes
+    /// a round trip, or more where others share its connection.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.store(true, Ordering::Release);
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
@@ -189,6 +200,14 @@ fn not_found(shell: &RemoteShell) -> ConnectError {
 
 impl Drop for ShellProcess {
     fn drop(&mut self) {
+        if self.dismissed.load(Ordering::Acquire) {
+            let child = Arc::clone(&self.child);
+            // For a program that goes on; otherwise whoever inherits the process does it.
+            let reap = move || child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+            if thread::Builder::new().name("dsync-reaper".into()).spawn(reap).is_ok() {
+                return;
+            }
+        }
         if self.wait(EXIT_TIME).is_none() {
             let mut child = self.child();
             // Both fail only when it is gone.

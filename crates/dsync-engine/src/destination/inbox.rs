@@ -22,7 +22,7 @@ pub(super) fn run(
     planner: &Sender<Listed>,
     refinements: &Sender<Refine>,
 ) -> Result<(), SyncError> {
-    let DestinationMail { mut receiver, mut order } = mail;
+    let DestinationMail { mut receiver, mut order, .. } = mail;
     loop {
         let message = site.session.hear(&mut receiver)?;
         if site.reporting.load(Ordering::Acquire) {

@@ -41,7 +41,7 @@ impl Part {
             let names = site.homes.part_names(dir, &file.name)?;
             let home = site.homes.of_parts(site, &file.directory, true)?;
             let (staged, notes) = StagedFile::create_kept(&home, dir, file.name.clone(), &names)?;
-            Ok::<_, io::Error>((staged, Journal::begin(notes, head, &site.session.key)?))
+            Ok::<_, io::Error>((staged, Journal::begin(notes, head, &site.key)?))
         };
         let created = create();
         match created {
@@ -145,7 +145,7 @@ fn open(site: &Site<'_>, file: &Pending) -> io::Result<Option<Part>> {
         let (from, to) = (segments.range(run.start).start, segments.range(run.end - 1).end);
         file.punch_hole(from, to - from)?;
     }
-    let journal = Journal::resume(notes, &entries, &site.session.key)?;
+    let journal = Journal::resume(notes, &entries, &site.key)?;
     Ok(Some(Part { file, journal, head: entries.head, done }))
 }
 

@@ -42,6 +42,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use dsync_delta::Key;
 use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withheld};
 use dsync_wire::{
     event::Report,
@@ -74,6 +75,7 @@ use crate::{
 /// What the destination's threads share.
 pub(super) struct Site<'a> {
     session: &'a Session,
+    key: Key,
     policy: Policy,
     durability: dsync_fs::Durability,
     account: Account<'a>,
@@ -135,7 +137,7 @@ pub(crate) fn run(
     {
         let control = Arc::clone(&session.control);
         let audience = terms.observer.map_or(Audience::Wire(&control), Audience::Observer);
-        let site = Site::new(&session, audience, commits_tx, terms.files.map(Local::new));
+        let site = Site::new(&session, mail.key.clone(), audience, commits_tx, terms.files.map(Local::new));
         let site = &site;
         let halt = &session.halt;
         let report = &mut report;
@@ -217,6 +219,7 @@ fn start_writers<'scope, 'env>(
 impl<'a> Site<'a> {
     fn new(
         session: &'a Session,
+        key: Key,
         audience: Audience<'a>,
         commits: Sender<Vec<Commit>>,
         local: Option<Local>,
@@ -230,6 +233,7 @@ impl<'a> Site<'a> {
         };
         Self {
             session,
+            key,
             account: Account::new(audience, options.events),
             homes: Homes::new(&options.writing),
             policy: Policy {

@@ -91,7 +91,7 @@ impl Lane<'_> {
 
     fn batch(&mut self, value: &[u8; 32], files: &Packed) -> Result<(), SyncError> {
         let raw = self.unpack(files)?;
-        let intact = content::batch_value(&self.site.session.key, &raw) == *value;
+        let intact = content::batch_value(&self.site.key, &raw) == *value;
         for record in decode_records(&raw).map_err(protocol)? {
             self.record(&record, intact)?;
         }

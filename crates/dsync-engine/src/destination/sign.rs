@@ -108,7 +108,7 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
     if !file.refine(request.layout()) {
         return Err(too_late());
     }
-    match refine_parallel(&site.session.key, &request, &Positional::whole(&basis.file)) {
+    match refine_parallel(&site.key, &request, &Positional::whole(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
         Err(_) => file.give_up_or_retry(site, Cause::ContentMismatch),
     }
@@ -131,8 +131,7 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     }
     basis.advise_sequential();
     let both = SumsFormat::StrongAndWeak;
-    let Ok(signature) = signature_parallel(&site.session.key, layout, both, &Positional::whole(&basis))
-    else {
+    let Ok(signature) = signature_parallel(&site.key, layout, both, &Positional::whole(&basis)) else {
         site.signatures.give(bytes);
         return Ok(false);
     };

@@ -197,7 +197,7 @@ impl Stage {
             return Err(again(header.entry, index));
         }
         let applier = Applier::new(self.layout, segments, index, header.lead).map_err(protocol)?;
-        let hasher = SegmentHasher::new(&site.session.key, segments, index).map_err(protocol)?;
+        let hasher = SegmentHasher::new(&site.key, segments, index).map_err(protocol)?;
         let holes = Holes::unsaid(site.policy.options.writing.sparse);
         let work = Work { hasher, holes, rewriting: Rewriting::default() };
         let (stage, entry, start) = (Arc::clone(self), header.entry, segments.range(index).start);

@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, io, sync::Arc};
 
-use dsync_delta::{IndexedSignature, Layout, Signature, SignatureDecoder};
+use crossbeam_channel::Sender;
+use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     event::Report,
     limits::MAX_OPEN_RESTS,
@@ -18,7 +19,8 @@ use crate::{
     SyncError, content,
     destination::MAX_SIGNATURE_BLOCKS,
     halt::lock,
-    session::{self, SourceMail},
+    observe::Observer,
+    session::{self, Keying, SourceMail},
 };
 
 /// Signatures that are arriving.
@@ -29,9 +31,16 @@ struct Arriving {
     refining: Option<Refining>,
 }
 
-/// Receives until the report; then answers it.
-pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncError> {
-    let SourceMail { mut receiver, mut order } = mail;
+/// Receives until the report; then answers it. Gives the session's key to whoever starts the lanes.
+pub(super) fn run(
+    shared: &Shared<'_>,
+    mut mail: SourceMail,
+    lanes: &Sender<Key>,
+) -> Result<Report, SyncError> {
+    let key = agree(shared, &mut mail)?;
+    // Fails only when nobody is left to start them.
+    let _ = lanes.send(key.clone());
+    let SourceMail { mut receiver, mut order, .. } = mail;
     let mut arriving = HashMap::new();
     let mut rests = HashMap::new();
     loop {
@@ -54,7 +63,7 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             ControlMessage::NeedDelta(need) => begin_signature(shared, &mut arriving, need)?,
             ControlMessage::Sums(sums) => {
                 if let Some(arrived) = take_sums(&mut arriving, &sums)? {
-                    use_signature(shared, &mut rests, arrived)?;
+                    use_signature(shared, &key, &mut rests, arrived)?;
                 }
             }
             ControlMessage::Rest(rest) => {
@@ -71,25 +80,35 @@ pub(super) fn run(shared: &Shared<'_>, mail: SourceMail) -> Result<Report, SyncE
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
-                if let Some(observer) = shared.observer {
-                    observer.event(&event);
-                }
+                shared.attempt.inspect(|attempt| attempt.event(&event));
             }
             ControlMessage::Progress(progress) => {
-                if let Some(observer) = shared.observer {
-                    observer.progress(&progress);
-                }
+                shared.attempt.inspect(|attempt| attempt.progress(&progress));
             }
             ControlMessage::Report(report) => {
                 shared.session.control.send_last(&ControlMessage::Bye)?;
-                // The destination closes once it has heard the farewell; wait for that, so that this
-                // end's exit does not cut it off.
-                while receiver.recv().is_ok_and(|message| message.is_some()) {}
+                // The controller is done with that, and says so by closing the link. The peer waits for this, so that
+                // its exit does not cut off the farewell.
+                while shared.attempt.is_none() && receiver.recv().is_ok_and(|message| message.is_some()) {}
                 return Ok(*report);
             }
             other => return Err(session::unexpected(&other)),
         }
     }
+}
+
+/// Hears that the peer is ready, where this end has not heard it: the session's key.
+fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
+    let SourceMail { receiver, order, keying } = mail;
+    let ours = match keying {
+        Keying::Agreed(key) => return Ok(key.clone()),
+        Keying::Offered(ours) => ours,
+    };
+    let key = shared.session.hear_ready(receiver, ours, |message| Ok(order.check(message)?))?;
+    if let Some(attempt) = shared.attempt {
+        attempt.note_begun();
+    }
+    Ok(key)
 }
 
 /// Removes entries that are at the destination for good, unless they have changed since they were listed.
@@ -179,12 +198,13 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
 /// Queues the file that a signature is for, or goes on with its next round.
 fn use_signature(
     shared: &Shared<'_>,
+    key: &Key,
     rests: &mut HashMap<EntryId, Rest>,
     arrived: Arriving,
 ) -> Result<(), SyncError> {
     let Arriving { need, decoder, refining } = arrived;
     let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
-    let index = |signature: Signature| IndexedSignature::new(signature, &shared.session.key);
+    let index = |signature: Signature| IndexedSignature::new(signature, key);
     let Some(Refining { file, request }) = refining else {
         let rest = rests.remove(&need.entry);
         let signature = Some(Arc::new(index(signature)));

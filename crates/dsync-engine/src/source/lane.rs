@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use dsync_delta::{SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
+use dsync_delta::{Key, SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_wire::{
     codec::{MAX_RECORD_HEADER, RecordsEncoder},
     compress::Packer,
@@ -30,16 +30,17 @@ pub(super) struct Lane<'a> {
 /// Compression and sending.
 struct Out<'a> {
     shared: &'a Shared<'a>,
+    key: Key,
     sender: DataSender,
     packer: Packer,
 }
 
 /// Serves the queue over one lane until it is closed and empty.
-pub(super) fn run(shared: &Shared<'_>, number: u8) -> Result<(), SyncError> {
+pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncError> {
     let lane = shared.session.link.open_lane()?;
     // The receiving half carries nothing, but dropping it could reset the stream.
     let _held = lane.rx;
-    let mut out = Out { shared, sender: DataSender::new(lane.tx), packer: Packer::new() };
+    let mut out = Out { shared, key, sender: DataSender::new(lane.tx), packer: Packer::new() };
     out.sender.send(&DataMessage::LaneStart { lane: number })?;
     let mut lane = Lane { shared, out };
     while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt) {
@@ -78,7 +79,7 @@ impl Lane<'_> {
             return Ok(());
         }
         let raw = records.finish().map_err(LinkError::from)?;
-        let value = content::batch_value(&self.shared.session.key, &raw);
+        let value = content::batch_value(&self.out.key, &raw);
         self.out.packed(raw.into(), |files| DataMessage::Batch { value, files })
     }
 
@@ -180,7 +181,7 @@ impl Out<'_> {
             lead: 0,
         };
         let new = opened.content();
-        let key = &self.shared.session.key;
+        let key = self.key.clone();
         let holes = match self.shared.session.options.writing.sparse {
             true => Vec::new(),
             false => opened.holes(index),
@@ -197,7 +198,7 @@ impl Out<'_> {
                 dsync_delta::search_segment(signature, &new, &opened.segments, index, &mut sink)
                     .map(|outcome| outcome.value)
             }
-            (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, key, &mut sink)
+            (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, &key, &mut sink)
                 .map(|outcome| outcome.value),
         };
         sink.flush()?;

@@ -37,8 +37,9 @@ use self::{
     queue::{Queue, Request},
 };
 use crate::{
-    CancelToken, Observer, SyncError,
+    CancelToken, SyncError,
     halt::lock,
+    reconnect::Attempt,
     session::{Session, SourceMail},
 };
 
@@ -51,7 +52,7 @@ struct Shared<'a> {
     /// Files whose further sums are awaited.
     refining: Mutex<HashMap<EntryId, Refining>>,
     /// Present when this end is the controller.
-    observer: Option<&'a dyn Observer>,
+    attempt: Option<&'a Attempt<'a>>,
 }
 
 /// A file whose further sums are awaited.
@@ -107,7 +108,7 @@ pub(crate) fn run(
     session: Session,
     mail: SourceMail,
     tree: Tree,
-    observer: Option<&dyn Observer>,
+    attempt: Option<&Attempt<'_>>,
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
     let mut report = None;
@@ -121,7 +122,7 @@ pub(crate) fn run(
             queue: Queue::default(),
             refining: Mutex::default(),
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),
-            observer,
+            attempt,
         };
         let shared = &shared;
         let halt = &session.halt;
@@ -134,17 +135,21 @@ pub(crate) fn run(
                 shared.session.beat(&pulse_over, || shared.session.control.send(&ControlMessage::Alive))
             });
             halt.spawn(scope, "list", move || listing::run(shared, &tree.operands, tree.walk));
-            for number in 0..session.data_lanes {
-                let number = u8::try_from(number).unwrap_or(u8::MAX);
-                halt.spawn(scope, "send", move || lane::run(shared, number));
-            }
+            let (key_tx, key) = bounded(1);
             halt.spawn(scope, "inbox", move || {
-                let outcome = inbox::run(shared, mail);
+                let outcome = inbox::run(shared, mail, &key_tx);
                 drop(over_tx);
                 shared.queue.close();
                 *report = Some(outcome?);
                 Ok(())
             });
+            // Without a key there is no request to come. Nor may a data lane come before the peer has heard on
+            // the first one what it is to do.
+            let Ok(key) = key.recv() else { return };
+            for number in 0..session.data_lanes {
+                let (key, number) = (key.clone(), u8::try_from(number).unwrap_or(u8::MAX));
+                halt.spawn(scope, "send", move || lane::run(shared, key, number));
+            }
         });
     }
     session.conclude(report)

@@ -1,0 +1,68 @@
+//! Round trips, counted: what an end says without having been answered.
+
+use dsync_wire::{
+    event::Report,
+    frame::{ControlReceiver, ControlSender},
+    message::Hello,
+    version::{FEATURES, VERSION},
+};
+
+use super::*;
+use crate::Silent;
+
+/// A controller and source over `link`.
+fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
+    let dir = tempfile::tempdir().unwrap();
+    let cancel = CancelToken::new();
+    let run = |attempt: &Attempt<'_>| {
+        let role = PeerRole::Destination { path: b"there".to_vec() };
+        let terms = session::Terms { role, options: options(), timeout: LIMIT, again: false };
+        let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
+        let tree = open_tree(&[dir.path().to_owned()], &options(), ListedFiles::default())?;
+        source::run(session, mail, tree, Some(attempt), &cancel)
+    };
+    reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)
+}
+
+/// Hears messages until one of this name; the names of all.
+fn hear(receiver: &mut ControlReceiver, last: &str) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    while names.last() != Some(&last) {
+        names.push(receiver.recv().unwrap().unwrap().name());
+    }
+    names
+}
+
+#[test]
+fn a_source_lists_everything_before_it_is_answered_and_is_done_with_the_report() {
+    let (here, there) = dsync_transport::memory::pair();
+    std::thread::scope(|scope| {
+        let here: Arc<dyn Link> = Arc::new(here);
+        let running = scope.spawn(move || source(&here));
+        let lane = there.accept_lane().unwrap();
+        let (mut sender, mut receiver) = (ControlSender::new(lane.tx), ControlReceiver::new(lane.rx));
+        let mut heard = hear(&mut receiver, "ListingEnd");
+        heard.retain(|name| !matches!(*name, "Alive" | "IdName"));
+        // The operand's own listing is a second one.
+        heard.dedup();
+        assert_eq!(heard, ["Hello", "Start", "Tops", "Listing", "ListingEnd"]);
+        for message in
+            [hello(), ControlMessage::Ready, ControlMessage::NeedsEnd, ControlMessage::Report(Box::default())]
+        {
+            sender.send(&message).unwrap();
+        }
+        // Nothing of this end's is waited for: its lane and its link stay as they are.
+        assert!(running.join().unwrap().is_ok());
+        drop((sender, receiver, there));
+    });
+}
+
+fn options() -> SyncOptions {
+    SyncOptions { recursive: true, ..SyncOptions::default() }
+}
+
+fn hello() -> ControlMessage {
+    ControlMessage::Hello(Hello { version: VERSION, features: FEATURES, key_share: [7; 32] })
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
