@@ -46,7 +46,7 @@ struct Window {
     waited: Duration,
     /// Of the frames with the effort of now: those of the one before are still on their way.
     measured: Measured,
-    /// Bytes that the carrier takes before it shows how fast it is.
+    /// Bytes that the carrier may still take before it shows how fast it is; none once it has made lanes wait.
     unseen_bytes: u64,
     climber: Climber,
 }
@@ -61,21 +61,15 @@ struct Measured {
 impl EffortGauge {
     /// Makes a gauge for `lanes` lanes of `link`.
     pub(super) fn new(link: &dyn Link, compression: Compression, lanes: usize) -> Self {
-        let carrier = link.carrier();
         let fixed = match compression {
             Compression::Lz4 => Some(Effort::Lz4),
             Compression::Zstd(level) => Some(Effort::Zstd(level)),
-            Compression::Auto if carrier != Carrier::Memory => None,
+            Compression::Auto if link.carrier() != Carrier::Memory => None,
             _ => Some(Effort::Raw),
         };
         // A long path is slower than a light compression more often than not, and what was sent raw in the first window
         // stands in front of all that follows.
-        let step = if link.is_near() { 0 } else { ZSTD_1 };
-        let unseen_bytes = match carrier {
-            Carrier::Quic => QUIC_BUFFERS,
-            Carrier::Ssh => PIPE_BUFFERS,
-            _ => 0,
-        };
+        let (step, unseen_bytes) = if link.is_near() { (0, 0) } else { (ZSTD_1, BUFFERS) };
         let window = Window {
             started: Instant::now(),
             content_bytes: 0,
@@ -117,12 +111,22 @@ impl EffortGauge {
             density: if content_bytes == 0 { 1.0 } else { ratio(wire_bytes, content_bytes) },
             blocked: (window.waited / self.lanes).as_secs_f64() / elapsed.as_secs_f64(),
         };
-        if window.unseen_bytes == 0 {
-            window.climber.observe(sample);
-        }
+        window.judge(sample);
         window.started = Instant::now();
         window.content_bytes = 0;
         window.waited = Duration::ZERO;
+    }
+}
+
+impl Window {
+    /// Lets the climber see a sample that tells how fast the carrier is.
+    fn judge(&mut self, sample: Sample) {
+        if sample.blocked > BLOCKED {
+            self.unseen_bytes = 0;
+        }
+        if self.unseen_bytes == 0 {
+            self.climber.observe(sample);
+        }
     }
 }
 
@@ -232,9 +236,9 @@ const ZSTD_1: usize = 2;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Most: a link that takes longer for a frame of each lane is slow enough to be judged by fewer.
 const LONGEST_WINDOW: Duration = Duration::from_millis(1000);
-/// Bytes that are handed to QUIC before its windows are full, and to the pipes of ssh.
-const QUIC_BUFFERS: u64 = 24 << 20;
-const PIPE_BUFFERS: u64 = 4 << 20;
+/// Bytes that go into windows, sockets and pipes of a long path before lanes wait, at the most (QUIC's send window): until then
+/// it seems to be as fast as memory.
+const BUFFERS: u64 = 24 << 20;
 /// Lanes that wait longer than this share of the time make a stronger step worth a trial.
 const BLOCKED: f64 = 0.5;
 /// Lanes that wait less than this make a lighter step worth a trial.
@@ -328,6 +332,18 @@ mod tests {
         for carrier in [Carrier::Quic, Carrier::Tls, Carrier::Ssh] {
             assert_eq!(begin(carrier, true), Effort::Raw, "{carrier}");
             assert_eq!(begin(carrier, false), Effort::Zstd(1), "{carrier}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_that_only_fills_its_buffers_is_not_taken_for_a_fast_one() {
+        let (link, _peer) = dsync_transport::memory::pair();
+        let link = Path { carrier: Carrier::Tls, near: false, link: &link };
+        let gauge = EffortGauge::new(&link, Compression::Auto, 4);
+        let free = Sample { rate: 1e9, density: 0.24, blocked: 0.0 };
+        for (blocked, effort) in [(0.0, 1), (0.0, 1), (0.9, 3)] {
+            lock(&gauge.window).judge(Sample { blocked, ..free });
+            assert_eq!(gauge.now(), Effort::Zstd(effort));
         }
     }
 
