@@ -310,8 +310,10 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
          MaxSessions 200\n\
          AllowTcpForwarding yes\n\
          Subsystem sftp internal-sftp\n\
-         SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin\n"
+         SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin HOME={here}/home\n"
     );
+    // Without the user's start-up files, which could put another dsync first on the path and take time of their own.
+    fs::create_dir(dir.join("home")).expect("the home directory");
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
     let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");
     let key: Vec<&str> = key.split_whitespace().take(2).collect();
