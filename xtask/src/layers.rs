@@ -46,7 +46,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "dsync-fs",
-        may: &["rustix", "nix", "regex", "memmap2", "xxhash-rust", "thiserror"],
+        may: &["rustix", "linux-raw-sys", "nix", "regex", "memmap2", "xxhash-rust", "thiserror"],
         never: &["tracing", "dsync-delta", "dsync-wire", "dsync-transport", "dsync-engine"],
     },
     Layer {
