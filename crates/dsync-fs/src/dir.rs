@@ -2,7 +2,7 @@
 //!
 //! The law: below an operator's own path every step takes one [`Component`] and follows no symbolic
 //! link, so nothing outside the directory can be reached whatever its entries are or become while the
-//! call runs. [`open`] has how directories are reached, [`entries`] how entries are made and removed.
+//! call runs. `open` has how directories are reached, `entries` how entries are made and removed.
 
 use std::{
     fmt, io,
