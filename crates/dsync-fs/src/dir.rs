@@ -416,7 +416,7 @@ const MAX_LINK_TEXT: usize = 4095;
 mod tests {
     use super::*;
 
-    fn name(text: &[u8]) -> Component {
+    pub(super) fn name(text: &[u8]) -> Component {
         Component::new(text).unwrap()
     }
 

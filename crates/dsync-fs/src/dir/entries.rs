@@ -214,11 +214,7 @@ impl Dir {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use super::*;
-
-    fn name(text: &[u8]) -> Component {
-        Component::new(text).unwrap()
-    }
+    use super::{super::tests::name, *};
 
     #[test]
     fn a_hard_link_takes_a_name_whatever_file_has_it_and_leaves_nothing_else() {

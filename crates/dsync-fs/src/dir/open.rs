@@ -239,12 +239,8 @@ static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::tests::name, *};
     use crate::{attributes::Wanted, dir::Special};
-
-    fn name(text: &[u8]) -> Component {
-        Component::new(text).unwrap()
-    }
 
     /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.
     #[test]

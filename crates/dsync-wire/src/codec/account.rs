@@ -22,7 +22,7 @@ pub(super) fn decode_problem(r: &mut Reader<'_>) -> Result<Problem, DecodeError>
     })
 }
 
-pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
+fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
     match cause {
         Cause::Os(number) => {
             w.byte(0);
@@ -41,7 +41,7 @@ pub(super) fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
     }
 }
 
-pub(super) fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
+fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     let offset = r.offset();
     Ok(match r.byte("cause")? {
         0 => {

@@ -16,9 +16,6 @@ use crate::{
     plan::Verdict,
 };
 
-/// What dsync's own names begin with.
-const OWN_NAMES: &[u8] = b".dsync-";
-
 impl Planner<'_> {
     /// Looks for what an earlier run may have left of a file that is about to be asked for; complete ones are taken up
     /// only for what is made from nothing else.
@@ -100,3 +97,6 @@ impl Planner<'_> {
         Ok(if self.done(Operation::Commit, place, named)? { Placed::Here } else { Placed::Failed })
     }
 }
+
+/// What dsync's own names begin with.
+const OWN_NAMES: &[u8] = b".dsync-";
