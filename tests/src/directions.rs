@@ -1,6 +1,6 @@
 //! The three ways that a copy can go.
 
-use std::path::Path;
+use std::{ffi::OsString, path::Path};
 
 use crate::{
     run::Run,
@@ -15,9 +15,23 @@ use crate::{
 /// # Panics
 /// When sshd cannot be started.
 pub fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
+    every_way_of(scratch, &[slash(&scratch.src())], options, each);
+}
+
+/// The same with operands of the caller's choice.
+///
+/// # Panics
+/// When sshd cannot be started.
+pub fn every_way_of(
+    scratch: &Scratch,
+    operands: &[OsString],
+    options: &[&str],
+    each: impl Fn(&dyn Fn() -> Run, &Path),
+) {
     let sshd = Sshd::shared();
     let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));
-    each(&|| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&local), &local);
-    each(&|| sshd.run(Via::Quic).args(options).arg(slash(&scratch.src())).arg(sshd.operand(&push)), &push);
-    each(&|| sshd.run(Via::Ssh).args(options).arg(sshd.operand(slash(&scratch.src()))).arg(&pull), &pull);
+    each(&|| Run::dsync().args(options).args(operands).arg(&local), &local);
+    each(&|| sshd.run(Via::Quic).args(options).args(operands).arg(sshd.operand(&push)), &push);
+    let remote = || operands.iter().map(|operand| sshd.operand(operand));
+    each(&|| sshd.run(Via::Ssh).args(options).args(remote()).arg(&pull), &pull);
 }

@@ -31,7 +31,7 @@ pub mod tree;
 pub mod unfinished;
 
 pub use compare::{Facts, Scope, assert_same, assert_unchanged, differences, survey};
-pub use directions::every_way;
+pub use directions::{every_way, every_way_of};
 pub use lab::Lab;
 pub use namespace::Namespace;
 pub use oracle::{assert_rsync_agrees, rsync};

@@ -3,7 +3,8 @@
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
 use dsync_tests::{
-    Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_root, oracle, scratch::slash, survey, tree,
+    Node, Run, Scope, Scratch, Tree, assert_same, every_way, every_way_of, needs_root, oracle,
+    scratch::slash, survey, tree,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -68,6 +69,48 @@ fn lists_and_attributes_are_kept_in_every_direction() {
         assert_eq!(again.stdout_text(), "", "nothing is left to do");
         oracle::assert_rsync_agrees(&scratch.src(), to);
     });
+}
+
+#[test]
+fn directory_given_by_name_keeps_its_own_lists_and_attributes_in_every_direction() {
+    needs_root!();
+    let scratch = Scratch::new();
+    dressed().plant(&scratch.src());
+    set(&scratch.src(), "user.of the top", b"t");
+    set(&scratch.src(), "system.posix_acl_default", &tree::acl(5, &[(0, 7)], &[]));
+    every_way_of(&scratch, &[scratch.src().into()], &["-aAX"], |copy, to| {
+        let _ = copy().run().expect_quiet_success();
+        assert_same(&scratch.src(), &to.join("src"), Scope::EVERYTHING);
+        let again = copy().arg("-i").run().expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "nothing is left to do");
+    });
+}
+
+#[test]
+fn directory_given_by_name_and_within_another_operand_has_the_first_ones_attributes() {
+    needs_root!();
+    let (here, rsync) = (Scratch::new(), Scratch::new());
+    let plant = |scratch: &Scratch| {
+        for (path, value) in [("one", "by name"), ("two/one", "within")] {
+            fs::create_dir_all(scratch.at(path)).expect("a directory");
+            fs::write(scratch.at(path).join(value.replace(' ', "-")), value).expect("a file");
+            set(&scratch.at(path), "user.who", value.as_bytes());
+        }
+    };
+    plant(&here);
+    plant(&rsync);
+    for operands in [["one", "two/"], ["two/", "one"]] {
+        let expected = rsync.at("expected");
+        let within = |scratch: &Scratch| operands.map(|operand| scratch.at(operand).into_os_string());
+        let run = Run::of("/usr/bin/rsync").arg("-aX").args(within(&rsync)).arg(&expected);
+        let _ = run.run().expect_code(0);
+        every_way_of(&here, &within(&here), &["-aX"], |copy, to| {
+            let _ = copy().run().expect_quiet_success();
+            assert_same(&expected, to, Scope { dir_times: false, times: false, ..Scope::EVERYTHING });
+            fs::remove_dir_all(to).expect("a destination");
+        });
+        fs::remove_dir_all(expected).expect("a destination");
+    }
 }
 
 #[test]

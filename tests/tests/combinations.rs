@@ -14,7 +14,7 @@ use dsync_tests::{
     tree::{self, Change},
 };
 use proptest::{
-    prelude::{Just, Strategy, prop_oneof},
+    prelude::{Just, Strategy, any, prop_oneof},
     sample::subsequence,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
 };
@@ -66,6 +66,8 @@ fn options() -> impl Strategy<Value = Vec<&'static str>> {
 #[derive(Debug)]
 struct Case {
     options: Vec<&'static str>,
+    /// The source is given by its name, without a slash: it becomes an entry of the destination.
+    by_name: bool,
     tree: Tree,
     /// What has happened to the source since the destination was made of it.
     edits: Vec<Edit>,
@@ -78,13 +80,13 @@ struct Case {
 impl Case {
     fn any() -> impl Strategy<Value = Self> {
         let trees = (tree::rich_trees(14, 60_000), tree::edits(5), tree::trees(4, 1000), tree::edits(4));
-        (options(), trees).prop_map(|(options, (tree, edits, old, other))| {
+        (options(), any::<bool>(), trees).prop_map(|(options, by_name, (tree, edits, old, other))| {
             let mut tree = plain(tree);
             if !options.iter().any(|option| ["-H", "-aHAX"].contains(option)) {
                 // What is set on one of the names is listed for as many as were looked at before.
                 tree.nodes.retain(|node| !matches!(node.kind, Kind::HardLink(_)));
             }
-            Self { options, tree, edits, old: plain(old), other }
+            Self { options, by_name, tree, edits, old: plain(old), other }
         })
     }
 
@@ -125,9 +127,18 @@ impl Case {
         fs::create_dir_all(root.join("temp")).expect("a directory");
         let copy = Run::of("cp").arg("-a").arg(scratch.dst()).arg(scratch.at("other")).arg(&root);
         let _ = copy.run().expect_quiet_success();
+        if self.by_name {
+            for name in ["dst", "other"] {
+                let below = root.join("below");
+                fs::rename(root.join(name), &below).expect("a tree");
+                fs::create_dir(root.join(name)).expect("a directory");
+                fs::rename(below, root.join(name).join("src")).expect("a tree");
+            }
+        }
+        let source = if self.by_name { scratch.src().into_os_string() } else { slash(&scratch.src()) };
         let options = self.options.iter().map(|option| option.replace('@', &root.display().to_string()));
         let run = Run::of(program).args(["-ri", "--modify-window=-1"]).args(options).args(own);
-        let outcome = run.arg(slash(&scratch.src())).arg(root.join("dst")).run();
+        let outcome = run.arg(source).arg(root.join("dst")).run();
         (outcome, timeless(&root))
     }
 
@@ -149,7 +160,8 @@ impl Case {
             return Ok(());
         }
         let found = found[..found.len().min(12)].join("\n");
-        Err(format!("{:?}\n{found}\n{}\n{}", self.options, dsync.account(), rsync.account()))
+        let form = if self.by_name { "src" } else { "src/" };
+        Err(format!("{form} {:?}\n{found}\n{}\n{}", self.options, dsync.account(), rsync.account()))
     }
 }
 
@@ -189,10 +201,19 @@ fn lines(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
-/// What differs between the trees: but for who may look into directories of backups, which rsync keeps as it was only
-/// if the run keeps owners and lists.
+/// What differs between the trees: but for who may look into directories of backups. dsync keeps that as it was before
+/// the run; rsync does so only if the run keeps owners and lists, and takes the new mode.
 fn differences(theirs: &BTreeMap<Vec<u8>, Facts>, ours: &BTreeMap<Vec<u8>, Facts>) -> Vec<String> {
-    let mut found = compare(theirs, ours, Scope { dir_times: false, ..Scope::EVERYTHING });
+    let alike = |path: &[u8], facts: &Facts| {
+        let mut facts = facts.clone();
+        if path.starts_with(b"kept/") && facts.kind == "dir" {
+            facts.mode = 0;
+        }
+        (path.to_vec(), facts)
+    };
+    let [theirs, ours] =
+        [theirs, ours].map(|tree| tree.iter().map(|(path, facts)| alike(path, facts)).collect());
+    let mut found = compare(&theirs, &ours, Scope { dir_times: false, ..Scope::EVERYTHING });
     let is_access = |line: &str| line.contains("owner is") || line.contains("extended attributes is");
     found.retain(|line| !line.starts_with("'kept/") || !is_access(line));
     found

@@ -278,7 +278,9 @@ impl Reading {
             }
             if !directories.is_empty() {
                 self.child(&winner.name, &directories);
-            } else if !self.handle.layers().contains(&layer) {
+            }
+            // Whatever its type: attributes are read by name too.
+            if !self.handle.layers().contains(&layer) {
                 self.handle.shared().note_named(winner.name.clone(), layer);
             }
             self.entries.push(winner);
