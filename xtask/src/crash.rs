@@ -7,7 +7,8 @@ use crate::{
 };
 
 /// Runs the tests of crashes, power cuts, failing disks and failing networks; with `--long` a power cut at every
-/// system call that changes the disk and network cuts of a minute, which takes minutes.
+/// system call that changes the disk, network cuts of a minute, and [`SCHEDULES`] orders of the engine's threads, which
+/// takes minutes.
 ///
 /// # Errors
 /// [`TaskError::Argument`] for any other argument, and those of the commands.
@@ -22,8 +23,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         test.args(["--test", name]);
     }
     test.args(["--", "--nocapture"]).env_remove("DSYNC_BIN");
-    if !args.is_empty() {
-        test.env("DSYNC_CRASH", "long");
+    if args.is_empty() {
+        return run_command(&mut test);
     }
-    run_command(&mut test)
+    run_command(test.env("DSYNC_CRASH", "long"))?;
+    let mut schedules = cargo(&["test", "--locked", "-p", "dsync-engine", "--lib", "schedules"]);
+    run_command(schedules.env("DSYNC_SCHEDULES", SCHEDULES))
 }
+
+/// Orders of the threads' steps: each direction with each setting and beginning some 64 times.
+const SCHEDULES: &str = "10000";

@@ -503,3 +503,7 @@ const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod schedules;

@@ -20,7 +20,11 @@ use dsync_wire::{
     message::ControlMessage,
 };
 
-use crate::{SyncError, session::ControlOut};
+use crate::{
+    SyncError,
+    schedule::{Point, point},
+    session::ControlOut,
+};
 
 /// How long a waiting thread sleeps before it looks at [`Halt::stopped`] again.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
@@ -154,12 +158,14 @@ impl Halt {
         F: FnOnce() -> Result<(), SyncError> + Send + 'scope,
     {
         let body = move || {
+            point(Point::Begin);
             let outcome = panic::catch_unwind(AssertUnwindSafe(work));
             match outcome {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.fail(error),
                 Err(payload) => self.fail(SyncError::Aborted { message: panic_text(payload.as_ref()) }),
             }
+            point(Point::End);
         };
         match std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body) {
             Ok(handle) => Some(handle),
@@ -189,11 +195,13 @@ fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 
 /// Locks, ignoring poison: every panic ends the run anyway.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    point(Point::Lock);
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for a notification for at most [`POLL`].
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    point(Point::Wait);
     condition.wait_timeout(guard, POLL).unwrap_or_else(PoisonError::into_inner).0
 }
 

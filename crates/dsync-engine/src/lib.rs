@@ -18,6 +18,7 @@ pub mod operand;
 mod plan;
 mod reconnect;
 mod runs;
+mod schedule;
 mod session;
 mod source;
 pub mod summary;

@@ -28,6 +28,7 @@ use dsync_wire::{
 use crate::{
     CancelToken, SyncError,
     halt::{Halt, lock},
+    schedule::{Point, point},
 };
 
 /// Interval of progress messages and signs of life.
@@ -267,6 +268,7 @@ impl Session {
     /// an error here.
     pub(crate) fn hear(&self, inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
         let message = next(inbox)?;
+        point(Point::Receive);
         self.note_alive();
         Ok(message)
     }

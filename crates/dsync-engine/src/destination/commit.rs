@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use dsync_fs::{CommitError, CommitGroup, PreparedFile, RelPath, StagedFile};
 use dsync_wire::{
     link::LinkError,
@@ -18,7 +18,11 @@ use dsync_wire::{
 };
 
 use super::{Site, files::Pending, landed::Standing};
-use crate::{SyncError, plan::fs_timestamp};
+use crate::{
+    SyncError,
+    plan::fs_timestamp,
+    schedule::{Point, point},
+};
 
 /// What the committer takes.
 pub(super) enum Commit {
@@ -30,15 +34,18 @@ pub(super) enum Commit {
 
 /// One thread's way to the committer. Finished files go together, so that many small ones wake it once.
 ///
+/// The committer ends when the last outbox is dropped, never before: so no file can be handed in too late.
 /// Whoever has one [flushes](Self::flush) it before it waits for more work: until then its files have no name.
 pub(super) struct Outbox<'a> {
     site: &'a Site<'a>,
+    committer: Sender<Vec<Commit>>,
     commits: Vec<Commit>,
 }
 
 impl<'a> Outbox<'a> {
-    pub(super) fn new(site: &'a Site<'a>) -> Self {
-        Self { site, commits: Vec::new() }
+    /// Opens a way to the committer.
+    pub(super) fn new(site: &'a Site<'a>, committer: Sender<Vec<Commit>>) -> Self {
+        Self { site, committer, commits: Vec::new() }
     }
 
     /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the time of the
@@ -54,14 +61,21 @@ impl<'a> Outbox<'a> {
         if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
     }
 
+    /// Hands an entry to the committer that is to be told when it is on the disk.
+    pub(super) fn stand(&mut self, standing: Standing) -> Result<(), SyncError> {
+        self.commits.push(Commit::Standing(standing));
+        self.flush()
+    }
+
     /// Hands what is noted to the committer.
     pub(super) fn flush(&mut self) -> Result<(), SyncError> {
         if self.commits.is_empty() {
             return Ok(());
         }
+        point(Point::Send);
         let commits = std::mem::take(&mut self.commits);
         // The committer ends early only when the run has failed.
-        self.site.commits.send(commits).map_err(|_| SyncError::Link(LinkError::Closed))
+        self.committer.send(commits).map_err(|_| SyncError::Link(LinkError::Closed))
     }
 }
 
@@ -103,11 +117,10 @@ fn prepare(
     }
 }
 
-/// Commits until no more files come; gives the group for the final sync.
+/// Commits until every [`Outbox`] is gone; returns the group for the final sync.
 pub(super) fn run(
     site: &Site<'_>,
     commits: &Receiver<Vec<Commit>>,
-    over: &Receiver<()>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
     let mut group = CommitGroup::new(site.durability);
     let mut opened = Instant::now();
@@ -115,18 +128,10 @@ pub(super) fn run(
     let mut idle = MIN_IDLE;
     let mut standing = Vec::new();
     loop {
-        let mut ended = false;
-        let next = select! {
-            recv(commits) -> commits => commits.ok(),
-            // Disconnected when all lanes have ended; what they handed over is still in the queue.
-            recv(over) -> _ => {
-                let commits = commits.try_recv().ok();
-                ended = commits.is_none();
-                commits
-            }
-            default(idle) => None,
-        };
-        let quiet = next.is_none();
+        let next = commits.recv_timeout(idle);
+        point(Point::Receive);
+        let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
+        let quiet = next.is_err();
         if group.is_empty() && standing.is_empty() {
             opened = Instant::now();
         }

@@ -11,6 +11,7 @@ use dsync_wire::{
 use super::{Site, planner::Listed};
 use crate::{
     SyncError,
+    schedule::{Point, point},
     session::{self, DestinationMail},
     source::MAX_UNRELEASED_ENTRIES,
 };
@@ -66,6 +67,7 @@ pub(super) fn run(
             }
             other => return Err(session::unexpected(&other)),
         };
+        point(Point::Send);
         // The planner ends early only when the run has failed.
         if planner.send(listed).is_err() {
             return Ok(());

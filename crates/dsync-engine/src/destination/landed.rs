@@ -12,7 +12,7 @@ use dsync_wire::{
     message::{ControlMessage, EntryId, Landed, Operation},
 };
 
-use super::{Site, commit::Commit, credit::PartTicket, files::Pending};
+use super::{Site, credit::PartTicket, files::Pending};
 use crate::{SyncError, content, halt::lock};
 
 /// An entry that needed no content, until the disk has it.
@@ -21,30 +21,20 @@ pub(super) struct Standing {
     pub(super) landed: Landed,
 }
 
+impl Standing {
+    /// Notes an entry that is here; `before` is what it was before the run, if the run did not make it.
+    pub(super) fn new(entry: EntryId, part: &Arc<PartTicket>, before: Option<&Metadata>) -> Self {
+        part.hold();
+        let stood = before.map(|before| content::state(&before.stamp()));
+        Self { part: Arc::clone(part), landed: Landed { entry, stood } }
+    }
+}
+
 impl Site<'_> {
     /// True when the source removes what it copied.
     pub(super) fn removes_source(&self) -> bool {
         let options = &self.policy.options;
         options.remove_source_files && !options.dry_run
-    }
-
-    /// Has an entry told that is here; `before` is what it was before the run, if it was not made by it.
-    pub(super) fn stands(
-        &self,
-        entry: EntryId,
-        part: &Arc<PartTicket>,
-        before: Option<&Metadata>,
-    ) -> Result<(), SyncError> {
-        if !self.removes_source() {
-            return Ok(());
-        }
-        part.hold();
-        let stood = before.map(|before| content::state(&before.stamp()));
-        let standing = Standing { part: Arc::clone(part), landed: Landed { entry, stood } };
-        // The committer ends early only when the run has failed.
-        self.commits
-            .send(vec![Commit::Standing(standing)])
-            .map_err(|_| SyncError::Link(dsync_wire::link::LinkError::Closed))
     }
 
     /// Tells the source of entries once their names are on the disk as well.

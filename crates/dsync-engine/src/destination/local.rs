@@ -33,7 +33,14 @@ use super::{
     files::{Pending, Tail},
     in_place,
 };
-use crate::{SyncError, content::READ_BYTES, halt::lock, plan::timestamp, source::ListedFiles};
+use crate::{
+    SyncError,
+    content::READ_BYTES,
+    halt::lock,
+    plan::timestamp,
+    schedule::{Point, point},
+    source::ListedFiles,
+};
 
 /// What the workers share.
 pub(super) struct Local {
@@ -93,13 +100,13 @@ pub(super) fn workers() -> Range<usize> {
 }
 
 /// Copies files until no more come.
-pub(super) fn run(
-    site: &Site<'_>,
-    local: &Local,
+pub(super) fn run<'a>(
+    site: &'a Site<'a>,
+    local: &'a Local,
+    outbox: Outbox<'a>,
     files: &Receiver<Vec<Arc<Pending>>>,
 ) -> Result<(), SyncError> {
-    let mut worker =
-        Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox: Outbox::new(site) };
+    let mut worker = Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox };
     while !site.session.halt.stopped() {
         select! {
             recv(local.jobs.1) -> job => match job {
@@ -113,6 +120,7 @@ pub(super) fn run(
                 Err(_) => return Ok(()),
             },
         }
+        point(Point::Receive);
         worker.outbox.flush()?;
     }
     Ok(())
@@ -129,6 +137,7 @@ impl Local {
     }
 
     fn send(&self, job: Job) -> Result<(), SyncError> {
+        point(Point::Send);
         // Cannot fail: this end of the channel lives as long as the other.
         self.jobs.0.send(job).map_err(|_| SyncError::Aborted { message: "no copier is left".to_owned() })
     }

@@ -3,6 +3,9 @@
 //! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one receiver per
 //! data lane (stage 7), a committer (stage 8), a watch and a pulse. When every file that was asked for
 //! has its name, deletions are carried out, everything is made durable, and only then the report is sent.
+//!
+//! The law: the run goes on to its end only when every thread that can hand in work has been joined
+//! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides it.
 
 mod alternate;
 mod backup;
@@ -38,7 +41,6 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    thread::{Scope, ScopedJoinHandle},
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
@@ -53,7 +55,7 @@ use dsync_wire::{
 
 use self::{
     backup::Backups,
-    commit::Commit,
+    commit::{Commit, Outbox},
     credit::Credit,
     delayed::Delayed,
     files::{Files, Pending},
@@ -80,7 +82,6 @@ pub(super) struct Site<'a> {
     durability: dsync_fs::Durability,
     account: Account<'a>,
     files: Files,
-    commits: Sender<Vec<Commit>>,
     /// Present in a local run: content is read here, not asked for.
     local: Option<Local>,
     /// Present when what is replaced or removed is kept, once the root is open.
@@ -137,45 +138,34 @@ pub(crate) fn run(
     {
         let control = Arc::clone(&session.control);
         let audience = terms.observer.map_or(Audience::Wire(&control), Audience::Observer);
-        let site = Site::new(&session, mail.key.clone(), audience, commits_tx, terms.files.map(Local::new));
+        let site = Site::new(&session, mail.key.clone(), audience, terms.files.map(Local::new));
         let site = &site;
         let halt = &session.halt;
         let report = &mut report;
-        let leftover = Mutex::new(None);
         let group = Mutex::new(None);
-        let (leftover, group) = (&leftover, &group);
+        let group = &group;
         std::thread::scope(|scope| {
             let (over_tx, over) = bounded::<()>(0);
             let pulse_over = over.clone();
-            let (readers_tx, readers) = bounded(QUEUED_FILES);
             let (listed_tx, listed) = unbounded();
             let (refinements_tx, refinements) = unbounded();
-            let (done_tx, commits_over) = bounded::<()>(0);
             halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
             halt.spawn(scope, "pulse", move || {
                 site.session.beat(&pulse_over, || site.account.tell_progress())
             });
             let inbox =
                 halt.spawn(scope, "inbox", move || inbox::run(site, mail, &listed_tx, &refinements_tx));
-            let planner = halt.spawn(scope, "plan", move || {
-                let plan = planner::run(site, terms.operand, &Arc::new(terms.filter), readers_tx, &listed)?;
-                *lock(leftover) = plan;
-                Ok(())
-            });
-            let writers = start_writers(scope, site, &readers, &refinements);
-            drop(readers);
             let committer = halt.spawn(scope, "commit", move || {
-                *lock(group) = Some(commit::run(site, &commits, &commits_over)?);
+                *lock(group) = Some(commit::run(site, &commits)?);
                 Ok(())
             });
-            for thread in writers.into_iter().chain([planner]).flatten() {
-                let _ = thread.join();
-            }
-            drop(done_tx);
+            let filter = Arc::new(terms.filter);
+            let plan = |readers, outbox| planner::run(site, terms.operand, &filter, readers, outbox, &listed);
+            let leftover = work(site, commits_tx, &refinements, plan);
             if let Some(committer) = committer {
                 let _ = committer.join();
             }
-            *report = site.finish_if_whole(lock(leftover).take(), lock(group).take());
+            *report = site.finish_if_whole(leftover, lock(group).take());
             // The source says goodbye, or hangs up.
             if let Some(inbox) = inbox {
                 let _ = inbox.join();
@@ -192,38 +182,44 @@ pub(crate) fn run(
     session.conclude(report)
 }
 
-/// Starts the threads that read what the destination has and write what it gets.
-fn start_writers<'scope, 'env>(
-    scope: &'scope Scope<'scope, 'env>,
-    site: &'env Site<'env>,
-    readers: &Receiver<Vec<Arc<Pending>>>,
+/// Runs the planner and the threads that read what the destination has and write what it gets; returns what the planner
+/// leaves when all of them have ended. Each has an outbox of its own, and nobody has one after that.
+fn work<'a>(
+    site: &'a Site<'a>,
+    committer: Sender<Vec<Commit>>,
     refinements: &Receiver<Refine>,
-) -> Vec<Option<ScopedJoinHandle<'scope, ()>>> {
+    plan: impl FnOnce(Sender<Vec<Arc<Pending>>>, Outbox<'a>) -> Result<Option<Leftover>, SyncError> + Send,
+) -> Option<Leftover> {
     let halt = &site.session.halt;
-    let lanes = 0..site.session.data_lanes;
-    let mut writers: Vec<_> =
-        lanes.map(|_| halt.spawn(scope, "receive", move || receive::run(site))).collect();
-    match &site.local {
-        Some(local) => writers.extend(local::workers().map(|_| {
-            let readers = readers.clone();
-            halt.spawn(scope, "copy", move || local::run(site, local, &readers))
-        })),
-        None => (0..SIGNERS).for_each(|_| {
-            let (readers, refinements) = (readers.clone(), refinements.clone());
-            halt.spawn(scope, "sign", move || sign::run(site, &readers, &refinements));
-        }),
-    }
-    writers
+    let (readers_tx, readers) = bounded(QUEUED_FILES);
+    let mut leftover = None;
+    std::thread::scope(|scope| {
+        let outbox = || Outbox::new(site, committer.clone());
+        let (leftover, own) = (&mut leftover, outbox());
+        halt.spawn(scope, "plan", move || {
+            *leftover = plan(readers_tx, own)?;
+            Ok(())
+        });
+        for _ in 0..site.session.data_lanes {
+            let own = outbox();
+            halt.spawn(scope, "receive", move || receive::run(site, own));
+        }
+        let workers = if site.local.is_some() { local::workers() } else { 0..SIGNERS };
+        for _ in workers {
+            let (readers, own) = (readers.clone(), outbox());
+            match &site.local {
+                Some(local) => halt.spawn(scope, "copy", move || local::run(site, local, own, &readers)),
+                None => halt.spawn(scope, "sign", move || sign::run(site, own, &readers, refinements)),
+            };
+        }
+        // The planner may not wait for readers that are gone, nor the committer for an outbox that nobody has.
+        drop((readers, committer));
+    });
+    leftover
 }
 
 impl<'a> Site<'a> {
-    fn new(
-        session: &'a Session,
-        key: Key,
-        audience: Audience<'a>,
-        commits: Sender<Vec<Commit>>,
-        local: Option<Local>,
-    ) -> Self {
+    fn new(session: &'a Session, key: Key, audience: Audience<'a>, local: Option<Local>) -> Self {
         let descriptors = dsync_fs::sys::raise_nofile_limit();
         let options = session.options.clone();
         let durability = match options.durability {
@@ -243,7 +239,6 @@ impl<'a> Site<'a> {
             },
             durability,
             files: Files::default(),
-            commits,
             local,
             backups: OnceLock::new(),
             delayed: OnceLock::new(),

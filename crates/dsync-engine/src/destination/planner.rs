@@ -39,18 +39,21 @@ use super::{
     Site,
     alternate::{Alternate, Alternates},
     backup::Backups,
+    commit::Outbox,
     credit::{Credit, PartTicket},
     delayed::Delayed,
     delete::{Deletions, Protection},
     directory::Directory,
     files::Pending,
+    landed::Standing,
     links::Links,
     owners::Owners,
     target::Target,
 };
 use crate::{
     SyncError,
-    plan::{Standing, Verdict},
+    plan::Verdict,
+    schedule::{Point, point},
 };
 
 /// The planner's state.
@@ -59,6 +62,7 @@ pub(super) struct Planner<'a> {
     operand: PathBuf,
     protection: Protection,
     handover: Handover,
+    outbox: Outbox<'a>,
     owners: Owners,
     target: Option<Target>,
     alternates: Option<Alternates>,
@@ -139,11 +143,12 @@ pub(super) struct Leftover {
 }
 
 /// Plans the whole tree; returns when every file that was asked for has arrived or failed.
-pub(super) fn run(
-    site: &Site<'_>,
+pub(super) fn run<'a>(
+    site: &'a Site<'a>,
     operand: PathBuf,
     filter: &Arc<FilterSet>,
     readers: Sender<Vec<Arc<Pending>>>,
+    outbox: Outbox<'a>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
     let protection = Protection::new(filter, &site.policy.options);
@@ -152,6 +157,7 @@ pub(super) fn run(
         operand,
         protection: protection.clone(),
         handover: Handover::new(readers),
+        outbox,
         owners: Owners::new(&site.policy.options)?,
         target: None,
         alternates: None,
@@ -167,6 +173,7 @@ pub(super) fn run(
         sweep: Sweep::wanted(&site.policy.options)?,
     };
     for message in listing {
+        point(Point::Receive);
         if site.session.halt.stopped() {
             return Ok(None);
         }
@@ -417,18 +424,21 @@ impl Planner<'_> {
         }
     }
 
-    /// Has the source hear of an entry that needed no content.
+    /// Tells the source that an entry needed no content, once the disk has it.
     fn landed(
-        &self,
+        &mut self,
         id: EntryId,
         part: &Arc<PartTicket>,
         place: &Place<'_>,
         existing: Option<&Metadata>,
     ) -> Result<(), SyncError> {
-        if let Some(dir) = place.directory.dir.as_ref().filter(|_| self.site.removes_source()) {
+        if !self.site.removes_source() {
+            return Ok(());
+        }
+        if let Some(dir) = &place.directory.dir {
             self.site.touched(dir);
         }
-        self.site.stands(id, part, existing)
+        self.outbox.stand(Standing::new(id, part, existing))
     }
 
     /// The name that an entry has at the destination.
@@ -556,7 +566,7 @@ pub(super) struct Here<'a> {
     pub(super) within: Option<&'a Directory>,
 }
 
-impl Standing for Here<'_> {
+impl crate::plan::Standing for Here<'_> {
     fn link_equals(&self, target: &[u8]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         dir.read_link(name).is_ok_and(|here| here == target)

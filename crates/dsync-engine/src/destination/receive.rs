@@ -24,7 +24,10 @@ use super::{
     in_place,
     stage::{Incoming, Taken, protocol},
 };
-use crate::{SyncError, content};
+use crate::{
+    SyncError, content,
+    schedule::{Point, point},
+};
 
 /// The state of one lane.
 struct Lane<'a> {
@@ -36,14 +39,15 @@ struct Lane<'a> {
 }
 
 /// Receives over one lane until the source ends it.
-pub(super) fn run(site: &Site<'_>) -> Result<(), SyncError> {
+pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), SyncError> {
     let lane = site.session.link.accept_lane()?;
     // The sending half carries nothing, but dropping it could reset the stream.
     let _held = lane.tx;
     let mut receiver = DataReceiver::new(lane.rx);
     let mut order = LaneInbox::new(site.session.data_lanes);
-    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None, outbox: Outbox::new(site) };
+    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None, outbox };
     while let Some(message) = receiver.recv()? {
+        point(Point::Receive);
         order.check(&message)?;
         site.session.note_alive();
         lane.message(message)?;

@@ -22,16 +22,17 @@ use super::{
 use crate::{
     SyncError,
     content::{self, Positional},
+    schedule::{Point, point},
     source::MAX_FINE_BLOCKS,
 };
 
 /// Signs old files until no more come.
 pub(super) fn run(
     site: &Site<'_>,
+    mut outbox: Outbox<'_>,
     files: &Receiver<Vec<Arc<Pending>>>,
     refinements: &Receiver<Refine>,
 ) -> Result<(), SyncError> {
-    let mut outbox = Outbox::new(site);
     while !site.session.halt.stopped() {
         select! {
             // The planner ends when every file has arrived: nothing is left to refine then.
@@ -44,6 +45,7 @@ pub(super) fn run(
                 Err(_) => return Ok(()),
             },
         }
+        point(Point::Receive);
         outbox.flush()?;
     }
     Ok(())

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use dsync_wire::link::LinkError;
 
-use crate::{SyncError, destination::files::Pending};
+use crate::{
+    SyncError,
+    destination::files::Pending,
+    schedule::{Point, point},
+};
 
 /// The way of files that this end reads something of first: old files to sign or, in a local run, all. They go
 /// together, so that many small ones wake a reader once.
@@ -33,6 +37,7 @@ impl Handover {
             return Ok(());
         }
         self.bytes = 0;
+        point(Point::Send);
         // They end early only when the run has failed.
         self.readers.send(std::mem::take(&mut self.files)).map_err(|_| SyncError::Link(LinkError::Closed))
     }
