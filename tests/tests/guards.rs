@@ -53,6 +53,53 @@ fn empty_source_does_not_empty_the_destination() {
 }
 
 #[test]
+fn source_that_would_be_deleted_is_refused() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for tree in ["dst", "expected"] {
+        full(&scratch.at(tree).join("sub"));
+        full(&scratch.at(tree).join("sub/sub"));
+    }
+    full(&scratch.src());
+    std::os::unix::fs::symlink("dst/sub", scratch.at("link")).unwrap();
+    for timing in ["--delete", "--delete-before", "--delete-during", "--delete-after", "--delete-excluded"] {
+        for source in ["dst/sub/", "dst/sub/sub/", "link/", "dst/sub/."] {
+            refused(run(&scratch, &["-a", timing], source, &scratch.dst()), "would remove it");
+        }
+        // Of one operand for another: a file, and a directory that has the name of what it is in.
+        for sources in [["src/", "dst/sub/g"], ["src/", "dst/sub/d"], ["dst/sub/sub", "src/d"]] {
+            let sources = sources.map(|source| format!("{}/{source}", scratch.path().display()));
+            let run = Run::dsync().args(["-a", timing]).args(sources).arg(scratch.dst());
+            refused(run.run(), "would remove it");
+        }
+    }
+    refused(
+        run(&scratch, &["-a", "--delete-excluded", "--exclude=/sub"], "dst/sub/", &scratch.dst()),
+        "would remove it",
+    );
+    assert_same(&scratch.at("expected"), &scratch.dst(), Scope::CONTENT);
+}
+
+#[test]
+fn source_inside_the_destination_is_copied_where_it_stays() {
+    needs_dsync!();
+    for (options, source) in [
+        (&["-a"][..], "dst/sub/"),
+        (&["-a", "--delete", "--exclude=/sub"], "dst/sub/"),
+        // A tree onto itself, and one of which the destination's twin is elsewhere.
+        (&["-a", "--delete"], "dst/sub"),
+        (&["-a", "--delete"], "dst/sub/d"),
+        (&["-a", "--delete"], "dst/sub/g"),
+    ] {
+        let scratch = Scratch::new();
+        full(&scratch.at("dst/sub"));
+        let _ = run(&scratch, options, source, &scratch.dst()).expect_quiet_success();
+        full(&scratch.at("expected"));
+        assert_same(&scratch.at("expected"), &scratch.at("dst/sub"), Scope::CONTENT);
+    }
+}
+
+#[test]
 fn empty_source_is_copied_where_nothing_is_lost() {
     needs_dsync!();
     let scratch = Scratch::new();

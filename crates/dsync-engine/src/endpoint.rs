@@ -210,6 +210,7 @@ fn local(
 ) -> Result<Outcome, SyncError> {
     let filter = compile(&options)?;
     guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
+    guard::refuse_doomed_source(paths, &path, &filter, &options)?;
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
     let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();

@@ -79,6 +79,13 @@ pub enum SyncError {
         /// The destination.
         path: PathBuf,
     },
+    /// A source is where `delete` would remove it.
+    #[error("source '{}' lies inside the destination, where --delete would remove it; \
+             nothing was changed (exclude it, or leave --delete out)", path.display())]
+    SourceInsideDestination {
+        /// The source.
+        path: PathBuf,
+    },
     /// A source operand has no entry, and with `delete` the destination would lose all of its own.
     #[error("the source of '{}' is empty but the destination has {entries} {}; nothing was deleted \
              (is the source mounted? use --allow-empty-source to delete)", path.display(),
@@ -249,6 +256,7 @@ impl SyncError {
             | Self::DestinationIsFile { .. }
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
             Self::DestinationInsideSource { .. }
+            | Self::SourceInsideDestination { .. }
             | Self::EmptySource { .. }
             | Self::DestinationPrecious { .. } => exit_code::POLICY,
             Self::Locked { .. } => exit_code::LOCKED,

@@ -1,6 +1,7 @@
-//! Refusals of what nobody means: a tree copied into itself, a home directory or `/` that is emptied.
+//! Refusals of what nobody means: a tree copied into itself or deleted before it is copied, a home directory or `/`
+//! that is emptied.
 //!
-//! Only a local run can copy a tree into itself. A destination inside the source is fine when the filters
+//! Only a local run can copy a tree into itself, or remove its own source. A destination inside the source is fine when the filters
 //! exclude it, the usual way to keep backups within the tree that they are of, or when it is on another
 //! filesystem that the walk does not enter.
 
@@ -9,7 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm, ids::home_directory};
+use dsync_fs::{Component, Dir, FilterSet, OperandForm, ids::home_directory};
+use dsync_wire::options::SyncOptions;
 
 use crate::SyncError;
 
@@ -43,20 +45,76 @@ pub(crate) fn refuse_self_copy(
         };
         let Ok(tree) = tree else { continue };
         let Some(inside) = landing.inside(&tree, one_file_system) else { continue };
-        let mut path = name.map_or_else(Vec::new, |name| name.as_bytes().to_vec());
-        let mut excluded = false;
-        for step in inside.components() {
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(step.as_os_str().as_bytes());
-            excluded |= filter.excludes(&path, true);
-        }
-        if !excluded {
+        if !is_excluded(filter, name, &inside) {
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
     }
     Ok(())
+}
+
+/// Refuses a local run that would delete one of its sources: one that lies where extraneous entries are removed.
+///
+/// A source that a filter keeps from deletion is safe, and so is one on another filesystem under `one_file_system`.
+/// Removal at the end of the run is no better than before: what the run does not copy is lost then.
+pub(crate) fn refuse_doomed_source(
+    sources: &[PathBuf],
+    destination: &Path,
+    filter: &FilterSet,
+    options: &SyncOptions,
+) -> Result<(), SyncError> {
+    if !options.delete {
+        return Ok(());
+    }
+    let forms: Vec<_> =
+        sources.iter().filter_map(|source| Some((source, OperandForm::of(source).ok()?))).collect();
+    for (_, scope) in &forms {
+        // What the operand stands for at the destination, which loses what the operand does not have.
+        let name = if let OperandForm::Entry { name, .. } = scope { Some(name) } else { None };
+        let Ok(root) = Dir::open_operand(destination) else { continue };
+        let root = match name {
+            Some(name) => root.open_child(name),
+            None => Ok(root),
+        };
+        let Ok(root) = root else { continue };
+        for (source, form) in &forms {
+            let Some(within) = whereabouts(form).and_then(|here| here.inside(&root, options.one_file_system))
+            else {
+                continue;
+            };
+            let kept = !options.delete_excluded && is_excluded(filter, name, &within);
+            if within.components().next().is_some() && !kept {
+                return Err(SyncError::SourceInsideDestination { path: (*source).clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a source is that is there; of an entry that is no directory, the directory that it is in.
+fn whereabouts(form: &OperandForm) -> Option<Landing> {
+    let dir = match form {
+        OperandForm::Contents(path) => Dir::open_operand(path).ok()?,
+        OperandForm::Entry { parent, name } => {
+            let parent = Dir::open_operand(parent).ok()?;
+            match parent.open_child(name) {
+                Ok(dir) => dir,
+                Err(_) => parent,
+            }
+        }
+    };
+    Some(Landing { dir, rest: PathBuf::new() })
+}
+
+/// True when a rule leaves out the path, or a directory on the way to it, below an entry of the root if `name` is given.
+fn is_excluded(filter: &FilterSet, name: Option<&Component>, within: &Path) -> bool {
+    let mut path = name.map_or_else(Vec::new, |name| name.as_bytes().to_vec());
+    within.components().any(|step| {
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(step.as_os_str().as_bytes());
+        filter.excludes(&path, true)
+    })
 }
 
 /// Where the destination is, or will be.
