@@ -29,7 +29,7 @@ impl StagedFile {
     /// What the system says.
     pub fn create_apart(home: &Arc<Dir>, dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         loop {
-            let name = hex_name(PREFIX, random_bytes()?)?;
+            let name = hex_name(PREFIX, &random_bytes()?)?;
             let fd = create(home, &name)?;
             // Another run may have taken it for abandoned before it was locked.
             if stat_fd(fd.as_fd())?.nlink > 0 {

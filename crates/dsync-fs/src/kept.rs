@@ -39,7 +39,7 @@ impl KeptNames {
     /// # Errors
     /// None in practice: the names are well-formed.
     pub fn new(sum: [u8; 16]) -> io::Result<Self> {
-        let name = |prefix| hex_name(prefix, sum);
+        let name = |prefix| hex_name(prefix, &sum);
         Ok(Self {
             content: name(CONTENT_PREFIX)?,
             notes: name(NOTES_PREFIX)?,
@@ -67,6 +67,13 @@ pub fn is_finished_name(name: &[u8]) -> bool {
 /// True for every name that this crate gives to files of its own.
 pub(crate) fn is_own_name(name: &[u8]) -> bool {
     is_temp_name(name) || is_kept_name(name) || is_apart_name(name)
+}
+
+/// Removes what [`KeptNames`] names, unless a run has it open. True when it did.
+pub fn reap(dir: &Dir, name: &Component) -> bool {
+    let held = open_own(dir, name);
+    let in_use = held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+    is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
 }
 
 /// Notes about an unfinished file. Dropped without [`keep`](Notes::keep) they vanish.

@@ -33,6 +33,7 @@ pub mod list_ahead;
 pub mod metadata;
 mod names;
 pub mod operand;
+pub mod owner;
 mod place;
 mod read_ahead;
 pub mod remove;

@@ -29,6 +29,7 @@ use crate::{
     extended::Withheld,
     extents::{CopyError, Sharing},
     metadata::{Kind, Stamp},
+    owner::Owner,
     source_file::{SourceFile, read_full_at, stat_fd},
 };
 
@@ -449,26 +450,49 @@ pub(crate) fn write_all_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::
     Ok(())
 }
 
-/// True for names that this crate gives to temporary files. Such entries are never copied, and a run
-/// that holds the directory's lock may remove them.
+/// Returns whether this crate gives such a name to temporary files. Such entries are never copied, and a run
+/// may remove those that are [abandoned](crate::owner::is_abandoned).
 pub fn is_temp_name(name: &[u8]) -> bool {
-    is_hex_name(TEMP_PREFIX, name)
+    let digits = name.strip_prefix(TEMP_PREFIX);
+    digits.is_some_and(|digits| is_hex(digits) && [HEX_DIGITS, TEMP_DIGITS].contains(&digits.len()))
 }
 
-/// True for a prefix and 32 lower-case hexadecimal digits.
+/// Returns whether a name is a prefix and 32 lower-case hexadecimal digits.
 pub(crate) fn is_hex_name(prefix: &[u8], name: &[u8]) -> bool {
-    name.strip_prefix(prefix).is_some_and(|digits| {
-        digits.len() == HEX_DIGITS && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    })
+    let digits = name.strip_prefix(prefix);
+    digits.is_some_and(|digits| is_hex(digits) && digits.len() == HEX_DIGITS)
 }
 
-/// A fresh name for a temporary file: 128 random bits, and of fixed length, so that a target name of
-/// 255 bytes works.
+fn is_hex(digits: &[u8]) -> bool {
+    digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Makes a fresh name for a temporary file: 128 random bits and the process, of fixed length, so that a target
+/// name of 255 bytes works.
 ///
 /// # Errors
 /// What the system says when it has no random numbers.
 pub fn temp_name() -> io::Result<Component> {
-    hex_name(TEMP_PREFIX, random_bytes()?)
+    temp_name_of(Owner::this())
+}
+
+/// Makes a fresh name for a temporary file of a process.
+pub(crate) fn temp_name_of(owner: Owner) -> io::Result<Component> {
+    let mut bytes = [0; TEMP_DIGITS / 2];
+    let (random, process) = bytes.split_at_mut(HEX_DIGITS / 2);
+    random.copy_from_slice(&random_bytes()?);
+    process.copy_from_slice(&owner.to_bytes());
+    hex_name(TEMP_PREFIX, &bytes)
+}
+
+/// Tells which process made a temporary; `None` for a name that does not say.
+pub(crate) fn owner_of(name: &[u8]) -> Option<Owner> {
+    let digits = name.strip_prefix(TEMP_PREFIX).filter(|digits| digits.len() == TEMP_DIGITS)?;
+    let mut bytes = [0; Owner::BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.get(HEX_DIGITS..)?.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(Owner::from_bytes(bytes))
 }
 
 /// Bytes for a name that nobody can guess.
@@ -504,10 +528,10 @@ thread_local! {
     static RANDOM: RefCell<RandomPool> = const { RefCell::new(RandomPool::EMPTY) };
 }
 
-/// A prefix and 16 bytes in hexadecimal digits.
-pub(crate) fn hex_name(prefix: &[u8], bytes: [u8; HEX_DIGITS / 2]) -> io::Result<Component> {
+/// A prefix and bytes in hexadecimal digits.
+pub(crate) fn hex_name(prefix: &[u8], bytes: &[u8]) -> io::Result<Component> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut name = Vec::with_capacity(prefix.len() + HEX_DIGITS);
+    let mut name = Vec::with_capacity(prefix.len() + 2 * bytes.len());
     name.extend_from_slice(prefix);
     for byte in bytes {
         name.push(DIGITS[usize::from(byte >> 4)]);
@@ -519,6 +543,8 @@ pub(crate) fn hex_name(prefix: &[u8], bytes: [u8; HEX_DIGITS / 2]) -> io::Result
 const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
 
 const HEX_DIGITS: usize = 32;
+/// Digits of a temporary's name: random ones, then its process.
+const TEMP_DIGITS: usize = HEX_DIGITS + 2 * Owner::BYTES;
 /// Names of one call to the kernel's generator.
 const RANDOM_NAMES: usize = 64;
 

@@ -4,7 +4,7 @@ use std::{collections::HashSet, iter::Peekable, sync::Arc, vec};
 
 use dsync_fs::{
     Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, apart, is_apart_name,
-    is_finished_name, is_kept_name, is_temp_name,
+    is_finished_name, is_kept_name, is_temp_name, kept, owner::is_abandoned,
 };
 use dsync_wire::{
     message::{Cause, Entry, EntryId, Listing, Operation},
@@ -219,8 +219,9 @@ impl Planner<'_> {
         let Some(found) = found else { return Ok(()) };
         let options = &self.site.policy.options;
         if is_temp_name(name.as_bytes()) {
-            // This run holds the lock, and its own temporaries are younger than this listing.
+            // Another run may work below this one's root, and this one by another name of the directory.
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
+                && is_abandoned(dir, &name)
                 && dir.remove_tree(&name, Spare::NOTHING, &mut |_, _| {}).is_ok()
             {
                 directory.touch();
@@ -286,7 +287,7 @@ impl Planner<'_> {
         let (parts, taken_up) = &merge.parts;
         let Some(dir) = directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else { return };
         for name in parts.iter().filter(|name| !taken_up.contains(name)) {
-            if dir.remove_file(name).is_ok() {
+            if kept::reap(dir, name) {
                 directory.touch();
             }
         }
