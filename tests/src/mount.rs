@@ -2,11 +2,18 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::skip::{self, is_root};
+use crate::{
+    run::Run,
+    skip::{self, is_root},
+};
+
+/// The length of an image, which is sparse: the least that mkfs.xfs takes is 300 MiB.
+const IMAGE_BYTES: u64 = 400 << 20;
 
 /// A mounted directory; unmounted when dropped.
 #[derive(Debug)]
@@ -34,6 +41,27 @@ impl Mount {
             skip::record(skip::Reason::NeedsLoop);
         }
         mounted.then(|| Self { at: at.to_owned() })
+    }
+
+    /// Makes a filesystem of this type (`ext4`, `xfs`, `btrfs`, or `tmpfs` without an image) and mounts it; `None`,
+    /// recorded as a skip, where the process may not.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn of_type(kind: &str, at: &Path) -> Option<Self> {
+        fs::create_dir(at).expect("a mount point");
+        if kind == "tmpfs" {
+            return Self::tmpfs(at, "size=50%");
+        }
+        let image = at.with_extension("img");
+        fs::File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES)).expect("an image");
+        let _ = Run::of(format!("mkfs.{kind}"))
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .arg("-q")
+            .arg(&image)
+            .run()
+            .expect_code(0);
+        Self::with(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()], at)
     }
 
     /// Where it is mounted.

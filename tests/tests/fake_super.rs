@@ -133,6 +133,39 @@ fn local_run_keeps_at_both_ends_or_at_the_one_that_is_named() {
 }
 
 #[test]
+fn a_users_own_names_in_rsyncs_name_space_are_kept_and_come_back() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let names = [
+        "user.rsync.NAME",
+        "user.rsync.trusted.x",
+        "user.rsync.user.rsync.security.x",
+        "trusted.x",
+        "user.own",
+    ];
+    let dressed = |seed: u8| names.iter().fold(Node::file("f", 1, 10), |node, name| node.with(name, [seed]));
+    Tree::of([dressed(1)]).plant(&scratch.src());
+    let (kept, restored) = (scratch.at("kept"), scratch.at("restored"));
+    let run = |options: &[&str], from: &Path, to: &Path| {
+        let run = Run::dsync().args(["-aX", "-i"]).args(options).arg(slash(from)).arg(to);
+        run.run().expect_quiet_success().stdout_text()
+    };
+    let _ = run(&["-M--fake-super"], &scratch.src(), &kept);
+    assert_eq!(run(&["-M--fake-super"], &scratch.src(), &kept), "");
+    let stored = &survey(&kept)[&b"f"[..]].xattrs;
+    assert!(stored.contains_key("user.rsync.NAME") && stored.keys().all(|name| name.starts_with("user.")));
+    let _ = run(&["--fake-super", "-M--super"], &kept, &restored);
+    assert_same(&scratch.src(), &restored, Scope::EVERYTHING);
+    // What goes at the source goes here.
+    for name in names {
+        rustix::fs::lremovexattr(scratch.src().join("f"), name).unwrap();
+    }
+    assert_eq!(run(&["-M--fake-super"], &scratch.src(), &kept), ".f........x f\n");
+    assert!(survey(&kept)[&b"f"[..]].xattrs.is_empty());
+}
+
+#[test]
 fn changed_attributes_alone_are_kept_anew_and_go_where_nothing_is_special() {
     needs_root!();
     needs_dsync!();

@@ -1,10 +1,10 @@
 //! Access control lists and extended attributes of entries: reading them, and making them equal.
 //!
 //! The kernel keeps both in one name space: `system.posix_acl_access` and `system.posix_acl_default` are
-//! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root; the rest of `system.*`
-//! belongs to filesystems and is left alone, as is `user.rsync.%*`, where `--fake-super` keeps what is no
-//! attribute. Under that option the lists are kept there and root's attributes in `user.rsync.NAME`, so that
-//! a user may do so: see `Keeping`. One call lists the names, so an entry that has nothing costs one call.
+//! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root. What a filesystem shows there besides
+//! is no attribute and left alone: see `LEFT_ALONE`. Under `--fake-super` the lists are kept in `user.rsync.%*` and
+//! root's attributes in `user.rsync.NAME`, so that a user may do so: see `Keeping`. One call lists the names, so an
+//! entry that has nothing costs one call.
 //!
 //! Entries are reached by one component below an open directory, never following a link, or as the inode behind an
 //! `O_PATH` descriptor, which the descriptor's own calls refuse: the latter through `/proc/self/fd`, the former on
@@ -131,7 +131,7 @@ impl Xattr {
         let name = name.to_bytes();
         match fake_super {
             false => is_copied(name),
-            true => is_roots(name) || name.starts_with(b"user.") && !name.starts_with(KEPT),
+            true => is_roots(name) || name.starts_with(b"user.") && !is_left_alone(name),
         }
     }
 }
@@ -215,10 +215,12 @@ impl Keeping {
             (Self::FakeSuper { .. }, _) => {
                 let name = name.to_bytes();
                 let attribute = match name.strip_prefix(KEPT) {
-                    Some(kept) => is_roots(kept).then_some(kept),
-                    None => name.starts_with(b"user.").then_some(name),
+                    Some(kept) if needs_keeping(kept) => kept,
+                    _ => name,
                 };
-                Some(Found::Attribute(CString::new(attribute?).ok()?))
+                let is_settable = is_roots(attribute) || attribute.starts_with(b"user.");
+                let is_attribute = is_settable && !is_left_alone(attribute) && !is_roots(name);
+                is_attribute.then(|| CString::new(attribute).ok().map(Found::Attribute))?
             }
         }
     }
@@ -226,7 +228,7 @@ impl Keeping {
     /// The name under which an attribute is kept.
     fn name_of(self, name: &CStr) -> Cow<'_, CStr> {
         match self {
-            Self::FakeSuper { .. } if is_roots(name.to_bytes()) => {
+            Self::FakeSuper { .. } if needs_keeping(name.to_bytes()) => {
                 let kept = [KEPT, name.to_bytes()].concat();
                 CString::new(kept).map_or(Cow::Borrowed(name), Cow::Owned)
             }
@@ -475,15 +477,22 @@ impl<'a> Reconciling<'a> {
 
 /// Names that dsync copies; root's only as root.
 fn is_copied(name: &[u8]) -> bool {
-    if name.starts_with(b"user.") {
-        return !name.starts_with(b"user.rsync.%");
-    }
-    Privileges::current().is_root() && !name.starts_with(b"system.")
+    !is_left_alone(name) && (name.starts_with(b"user.") || Privileges::current().is_root())
+}
+
+/// What begins like this is no attribute, though it is listed among them.
+fn is_left_alone(name: &[u8]) -> bool {
+    LEFT_ALONE.iter().any(|start| name.starts_with(start))
 }
 
 /// Names of name spaces in which only root may set attributes.
 fn is_roots(name: &[u8]) -> bool {
-    name.starts_with(b"security.") || name.starts_with(b"trusted.")
+    (name.starts_with(b"security.") || name.starts_with(b"trusted.")) && !is_left_alone(name)
+}
+
+/// Names that `--fake-super` keeps under another one: root's, and those that would be taken for such a one.
+fn needs_keeping(name: &[u8]) -> bool {
+    is_roots(name) || name.strip_prefix(KEPT).is_some_and(needs_keeping)
 }
 
 /// Leads to an entry of an open directory.
@@ -513,6 +522,18 @@ thread_local! {
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
+/// What filesystems and `--fake-super` show as attributes and what is none, by the beginnings of their names:
+///
+/// * `system.`: lists, which are copied as such where they are POSIX's and else not (NFSv4's `system.nfs4_acl`), and what
+///   one filesystem alone knows (`system.cifs_acl`, `system.ntfs_attrib`, f2fs's `system.advise`).
+/// * `trusted.SGI_ACL_`: the same lists a second time, in XFS's own form. To set or remove one sets or removes a list
+///   behind the other's back.
+/// * `user.rsync.%`: what `--fake-super` keeps of owners, types, permissions and lists.
+///
+/// Everything else is copied, as by rsync, also what means something to one filesystem or system only: `btrfs.*`
+/// (properties such as compression), `security.*` (capabilities, labels of SELinux), `trusted.overlay.*`. Where the target
+/// cannot hold it, that is told.
+const LEFT_ALONE: [&[u8]; 3] = [b"system.", b"trusted.SGI_ACL_", b"user.rsync.%"];
 /// What `--fake-super` puts before the names of what it keeps.
 const KEPT: &[u8] = b"user.rsync.";
 const KEPT_ACCESS: &CStr = c"user.rsync.%aacl";
@@ -594,10 +615,25 @@ mod tests {
     #[test]
     fn names_of_filesystems_and_of_fake_super_are_left_alone() {
         assert!(is_copied(b"user.comment") && is_copied(b"user.rsync.plain"));
-        for name in [&b"system.posix_acl_access"[..], b"system.nfs4_acl", b"user.rsync.%stat"] {
-            assert!(!is_copied(name));
+        for name in [
+            &b"system.posix_acl_access"[..],
+            b"system.nfs4_acl",
+            b"system.cifs_acl",
+            b"system.advise",
+            b"trusted.SGI_ACL_FILE",
+            b"trusted.SGI_ACL_DEFAULT",
+            b"user.rsync.%stat",
+        ] {
+            assert!(!is_copied(name) && !is_roots(name));
         }
-        assert_eq!(is_copied(b"security.capability"), Privileges::current().is_root());
+        for name in [
+            &b"security.capability"[..],
+            b"security.selinux",
+            b"btrfs.compression",
+            b"trusted.overlay.opaque",
+        ] {
+            assert_eq!(is_copied(name), Privileges::current().is_root());
+        }
     }
 
     #[test]
@@ -607,17 +643,22 @@ mod tests {
             (c"user.a", c"user.a"),
             (c"security.capability", c"user.rsync.security.capability"),
             (c"trusted.x", c"user.rsync.trusted.x"),
+            // A user's own, unless it looks like one that is kept.
+            (c"user.rsync.plain", c"user.rsync.plain"),
+            (c"user.rsync.trusted.x", c"user.rsync.user.rsync.trusted.x"),
+            (c"user.rsync.user.rsync.trusted.x", c"user.rsync.user.rsync.user.rsync.trusted.x"),
+            (c"user.rsync.user.rsync.plain", c"user.rsync.user.rsync.plain"),
         ] {
             assert_eq!(&*keeping.name_of(name), kept);
             assert_eq!(keeping.find(kept), Some(Found::Attribute(name.to_owned())));
             assert!(Xattr::is_settable(name, true));
         }
         for hidden in
-            [c"user.rsync.%stat", c"user.rsync.plain", c"security.selinux", c"system.posix_acl_access"]
+            [c"user.rsync.%stat", c"trusted.x", c"security.selinux", c"system.posix_acl_access", c"btrfs.x"]
         {
             assert_eq!(keeping.find(hidden), None, "{hidden:?}");
         }
-        for own in [c"user.rsync.%stat", c"user.rsync.plain", c"system.x", c"plain"] {
+        for own in [c"user.rsync.%stat", c"trusted.SGI_ACL_FILE", c"system.x", c"plain"] {
             assert!(!Xattr::is_settable(own, true), "{own:?}");
         }
     }
