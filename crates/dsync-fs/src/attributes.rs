@@ -14,7 +14,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid},
+    fs::{AtFlags, Gid, Timespec, Timestamps, UTIME_OMIT, Uid},
     process::{getegid, geteuid, getgroups},
 };
 
@@ -104,7 +104,7 @@ pub(crate) fn apply(
     let chowned = uid.is_some() || gid.is_some();
     if chowned {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?;
+        sys::chown_by_handle(fd, uid, gid)?;
     }
     let mode = wanted.mode.filter(|_| now.kind != Kind::Symlink);
     let known = (!chowned).then_some(now.mode);
@@ -155,7 +155,7 @@ fn set_extended(
 
 pub(crate) fn chmod(fd: BorrowedFd<'_>, handle: Handle, mode: u16) -> io::Result<()> {
     match handle {
-        Handle::Open => Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode & 0o7777)))?),
+        Handle::Open => sys::chmod_open(fd, mode & 0o7777),
         Handle::PathOnly => sys::chmod_by_handle(fd, mode & 0o7777),
     }
 }

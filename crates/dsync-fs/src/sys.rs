@@ -2,17 +2,20 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::CStr,
+    ffi::{CStr, CString},
     io,
     os::fd::{AsFd, AsRawFd, BorrowedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
 use memmap2::Mmap;
 use nix::libc::{c_long, syscall};
 use rustix::{
-    fs::{AtFlags, CWD, Mode},
+    fs::{AtFlags, CWD, Gid, Mode, Uid},
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
@@ -51,11 +54,56 @@ fn read_mask() -> Option<u16> {
     u16::from_str_radix(digits, 8).ok().map(|mask| mask & 0o777)
 }
 
+/// True where a library stands before the C library's functions, as fakeroot's and fakechroot's do: what is asked of the
+/// kernel past it is not what other programs there see, and a node that is made past it is not the one that was asked for.
+pub(crate) fn is_interposed() -> bool {
+    static INTERPOSED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os("LD_PRELOAD").is_some_and(|libraries| !libraries.is_empty()));
+    *INTERPOSED
+}
+
+/// The path in `/proc` that leads to what a descriptor stands for, and nowhere else.
+fn proc_link(fd: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Changes the owner and group of whatever a descriptor stands for; a link's own.
+pub(crate) fn chown_by_handle(fd: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<Gid>) -> io::Result<()> {
+    if is_interposed() {
+        // fakeroot drops the flag for an empty path.
+        return Ok(rustix::fs::chownat(CWD, proc_link(fd), uid, gid, AtFlags::empty())?);
+    }
+    Ok(rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
+}
+
+/// Changes the mode of what a descriptor of a file or directory that is open stands for.
+pub(crate) fn chmod_open(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
+    if is_interposed() {
+        return chmod_by_libc(fd, mode);
+    }
+    Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode)))?)
+}
+
+/// Changes the mode of whatever a descriptor stands for by the C library's function: rustix asks the kernel itself.
+fn chmod_by_libc(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
+    let link = CString::new(proc_link(fd))?;
+    // SAFETY: `chmod` reads a NUL-terminated string that lives for the call, and an integer; it writes no memory of ours.
+    match unsafe { nix::libc::chmod(link.as_ptr(), mode.into()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Changes the mode of whatever an `O_PATH` descriptor stands for.
 ///
 /// `fchmodat2` (Linux 6.6) takes the descriptor itself; older kernels get there through the
 /// descriptor's own link in `/proc`, which leads to the opened inode and nowhere else.
 pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
+    let by_link =
+        || rustix::fs::chmodat(CWD, proc_link(fd), Mode::from_raw_mode(u32::from(mode)), AtFlags::empty());
+    if is_interposed() {
+        return chmod_by_libc(fd, mode);
+    }
     let empty = c"";
     // SAFETY: `fchmodat2` reads the descriptor, a NUL-terminated string that lives for the call, and
     // two integers; it writes no memory of ours.
@@ -75,9 +123,8 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     match error.raw_os_error() {
         // Missing, filtered by a sandbox, or refused by a filesystem that still takes the old call.
         Some(nix::libc::ENOSYS | nix::libc::EPERM | nix::libc::EOPNOTSUPP | nix::libc::EINVAL) => {
-            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            match rustix::fs::chmodat(CWD, &link, Mode::from_raw_mode(u32::from(mode)), AtFlags::empty()) {
-                Err(rustix::io::Errno::NOENT) => Err(error),
+            match by_link() {
+                Err(Errno::NOENT) => Err(error),
                 result => Ok(result?),
             }
         }
@@ -86,7 +133,7 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
 }
 
 /// Reads an extended attribute of an entry of an open directory; a link's own. `None` where the kernel is older than
-/// Linux 6.13 or a sandbox knows no such call.
+/// Linux 6.13, a sandbox knows no such call or a library stands before the C library's.
 pub(crate) fn get_xattr_at(
     dir: BorrowedFd<'_>,
     entry: &CStr,
@@ -137,7 +184,7 @@ pub(crate) fn list_xattrs_at(
 
 /// What a call of the `xattrat` family says; `None` where there is none.
 fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
-    if !XATTRAT_WORKS.load(Ordering::Relaxed) {
+    if is_interposed() || !XATTRAT_WORKS.load(Ordering::Relaxed) {
         return None;
     }
     if let Ok(len) = usize::try_from(call()) {
