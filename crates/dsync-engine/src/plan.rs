@@ -45,6 +45,8 @@ pub(crate) trait Standing {
     fn extended(&self, scope: ExtendedScope) -> Option<Extended>;
     /// The permissions that its directory's default list leaves to new entries; `None` without such a list.
     fn allowed_mode(&self) -> Option<u16>;
+    /// The permission bits that new directories take over from their directory: its setgid bit.
+    fn inherited_mode(&self) -> u16;
 }
 
 /// What is compared: an entry's type and attributes.
@@ -272,7 +274,9 @@ impl Policy {
             entry.attributes.mode
         } else {
             // As the kernel has it: a default list takes the place of the mask.
-            entry.attributes.mode & 0o777 & standing.allowed_mode().unwrap_or(!self.umask)
+            let mode = entry.attributes.mode & 0o777 & standing.allowed_mode().unwrap_or(!self.umask);
+            let is_directory = matches!(entry.kind, EntryKind::Directory);
+            if is_directory { mode | standing.inherited_mode() } else { mode }
         };
         let wanted = self.wanted(entry, mapped, mode);
         Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
@@ -494,6 +498,10 @@ mod tests {
 
         fn allowed_mode(&self) -> Option<u16> {
             None
+        }
+
+        fn inherited_mode(&self) -> u16 {
+            0
         }
     }
 

@@ -41,6 +41,8 @@ pub(super) struct Directory {
     has_parts: AtomicBool,
     /// What its default list leaves to new entries, once that was asked for.
     allowed_mode: OnceLock<Option<u16>>,
+    /// What new directories take over of its permissions, once that was asked for.
+    inherited_mode: OnceLock<u16>,
 }
 
 impl Directory {
@@ -56,6 +58,7 @@ impl Directory {
             delayed: AtomicBool::new(false),
             has_parts: AtomicBool::new(false),
             allowed_mode: OnceLock::new(),
+            inherited_mode: OnceLock::new(),
         }
     }
 
@@ -76,6 +79,14 @@ impl Directory {
             let lists = ExtendedScope { acls: true, xattrs: false };
             let lists = self.dir.as_ref()?.own_extended(lists).ok()?;
             lists.acls?.default.map(|list| list.mode())
+        })
+    }
+
+    /// The permission bits that new directories in it take over, as the kernel has it for its own.
+    pub(super) fn inherited_mode(&self) -> u16 {
+        *self.inherited_mode.get_or_init(|| {
+            let metadata = self.dir.as_ref().and_then(|dir| dir.metadata().ok());
+            metadata.map_or(0, |metadata| metadata.mode & SETGID)
         })
     }
 
@@ -111,6 +122,9 @@ impl Directory {
         settle(site, &self.path, self.dir.as_deref(), self.wanted.as_ref())
     }
 }
+
+/// The bit that gives a directory's group to what is made in it.
+pub(super) const SETGID: u16 = 0o2000;
 
 /// A directory whose attributes are set when what was put off has been done in it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -43,7 +43,7 @@ use super::{
     credit::{Credit, PartTicket},
     delayed::Delayed,
     delete::{Deletions, Protection},
-    directory::Directory,
+    directory::{Directory, SETGID},
     files::Pending,
     landed::Standing,
     links::Links,
@@ -218,8 +218,7 @@ impl Planner<'_> {
         let state = target.presence();
         let (wanted, state) = match (&tops.root, &target.root) {
             (Some(attributes), root) => {
-                let existing = root.as_deref().filter(|_| !target.created);
-                self.root_entry(attributes, existing, state)?
+                self.root_entry(attributes, root.as_deref(), target.created, state)?
             }
             (None, _) => (None, state),
         };
@@ -259,16 +258,21 @@ impl Planner<'_> {
         &mut self,
         attributes: &dsync_wire::message::Attributes,
         root: Option<&Dir>,
+        created: bool,
         state: Presence,
     ) -> Result<(Option<dsync_fs::Wanted>, Presence), SyncError> {
         let mapped = self.owners.of(attributes);
         let existing = root.and_then(|dir| dir.metadata().ok());
+        let made = Made(existing.map(|made| made.mode));
+        let here = Here { dir: root, name: None, within: None };
+        let (existing, standing): (_, &dyn Standing) =
+            if created { (None, &made) } else { (existing, &here) };
         let verdict = self.site.policy.decide_attributes(
             &EntryKind::Directory,
             attributes,
             &mapped,
             existing.as_ref(),
-            &Here { dir: root, name: None, within: None },
+            standing,
         );
         self.site.account.amend(|report| report.listed.directories += 1);
         self.site.account.planned(Planned {
@@ -587,6 +591,36 @@ impl crate::plan::Standing for Here<'_> {
 
     fn allowed_mode(&self) -> Option<u16> {
         self.within?.allowed_mode()
+    }
+
+    fn inherited_mode(&self) -> u16 {
+        self.within.map_or(0, Directory::inherited_mode)
+    }
+}
+
+/// A root that the run has made, with all permissions that the system gave it: what its parent's default list or the
+/// mask left of all, and what it took over. `None` where it is not made.
+struct Made(Option<u16>);
+
+impl Standing for Made {
+    fn link_equals(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn content_equals(&self, _: &[u8; 32]) -> bool {
+        false
+    }
+
+    fn extended(&self, _: ExtendedScope) -> Option<Extended> {
+        None
+    }
+
+    fn allowed_mode(&self) -> Option<u16> {
+        self.0.map(|mode| mode & 0o777)
+    }
+
+    fn inherited_mode(&self) -> u16 {
+        self.0.map_or(0, |mode| mode & SETGID)
     }
 }
 
