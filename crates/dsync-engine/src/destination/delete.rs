@@ -6,7 +6,11 @@
 //! [`DeleteTiming::During`] this holds for what was known when the directory was compared, with
 //! [`DeleteTiming::Before`] for what was known when everything was listed. The list is kept out of memory.
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    os::unix::ffi::OsStrExt,
+    sync::{Arc, Mutex},
+};
 
 use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError};
 use dsync_wire::{
@@ -21,7 +25,7 @@ use super::{
     directory::{Deferred, Directory, settle},
     records::{self, push_name, take, take_name},
 };
-use crate::{SyncError, plan::file_type_of};
+use crate::{SyncError, halt::lock, plan::file_type_of};
 
 /// Deletions by directory.
 pub(super) struct Deletions {
@@ -41,6 +45,9 @@ pub(super) struct Protection {
     parts: Option<Component>,
     mounts: bool,
     kept: Kept,
+    /// Directories that a link leads to which stands for a directory of the source (`keep_dirlinks`): what is in them is
+    /// that directory's.
+    led_to: Arc<Mutex<HashSet<RelPath>>>,
 }
 
 impl Protection {
@@ -50,7 +57,16 @@ impl Protection {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
         let kept = Kept::of(&options.writing);
         let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
-        Self { filter, parts, mounts: options.one_file_system, kept }
+        Self { filter, parts, mounts: options.one_file_system, kept, led_to: Arc::default() }
+    }
+
+    /// Protects a directory that a link of the destination leads to, if it is in the destination as well.
+    pub(super) fn note_led_to(&self, root: &Dir, target: &Dir) {
+        let (Ok(root), Ok(target)) = (root.real_path(), target.real_path()) else { return };
+        let below = target.strip_prefix(root).ok().map(|below| RelPath::parse(below.as_os_str().as_bytes()));
+        if let Some(Ok(below)) = below {
+            lock(&self.led_to).insert(below);
+        }
     }
 
     /// True when the entry of the directory stays.
@@ -74,7 +90,8 @@ impl Protection {
 
     fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
         let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
-        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind)
+        let led_to = || kind == Kind::Dir && lock(&self.led_to).contains(path);
+        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind) || led_to()
     }
 }
 

@@ -492,7 +492,13 @@ impl Planner<'_> {
         let wanted = self.site.policy.options.keep_dirlinks && matches!(entry.kind, EntryKind::Directory);
         match &directory.dir {
             Some(dir) if is_link && wanted => {
-                dir.open_child_or_own_link(name).and_then(|dir| dir.metadata()).ok().or(existing)
+                let opened = dir.open_child_or_own_link(name).ok();
+                if let (Some(opened), Some(root)) =
+                    (&opened, self.target.as_ref().and_then(|to| to.root.as_ref()))
+                {
+                    self.protection.note_led_to(root, opened);
+                }
+                opened.and_then(|dir| dir.metadata().ok()).or(existing)
             }
             _ => existing,
         }
