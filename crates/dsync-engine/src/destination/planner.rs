@@ -544,7 +544,8 @@ impl Planner<'_> {
         let mut found = merge.alternates.find(&self.site.policy, entry, &mapped, place.name)?;
         let better = alternates.verdict(&found, existing)?;
         found.adds_nothing = matches!(verdict.action, Action::Keep | Action::Retag);
-        *verdict = Verdict { in_the_way: verdict.in_the_way, ..better };
+        // What is made here gets what it would get without an alternate, whose permissions may be any.
+        *verdict = Verdict { in_the_way: verdict.in_the_way, wanted: verdict.wanted.clone(), ..better };
         Some(found)
     }
 

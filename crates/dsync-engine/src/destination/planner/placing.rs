@@ -189,16 +189,19 @@ impl Planner<'_> {
         size: u64,
         old: Old<'_>,
     ) -> Result<Placed, SyncError> {
+        // Other filesystems, too many links: a copy instead.
+        if verdict.action == Action::Link
+            && let Some(placed) = self.link(id, place, old.alternate.as_ref())?
+        {
+            return Ok(placed);
+        }
         match verdict.action {
             Action::Retag => return self.retag(place, Kind::File, verdict),
-            Action::Create | Action::Update | Action::Reuse => {}
-            Action::Link if self.link(id, place, old.alternate.as_ref())? => return Ok(self.placed()),
-            // Other filesystems, too many links: a copy instead.
-            Action::Link => {}
+            Action::Create | Action::Update | Action::Reuse | Action::Link => {}
             // Found where it is compared with: the destination needs none of its own.
             Action::Keep => {
                 return match (&old.alternate, old.existing) {
-                    (Some(found), Some(_)) => self.drop_old(place, found).map(|()| Placed::Open),
+                    (Some(found), Some(old)) => self.drop_old(place, old.kind, found).map(|()| Placed::Open),
                     _ => Ok(old.kept(verdict)),
                 };
             }
@@ -278,21 +281,40 @@ impl Planner<'_> {
         file
     }
 
-    /// Gives a file of an alternate directory another name here; false when there can be none.
-    fn link(&self, id: EntryId, place: &Place<'_>, alternate: Option<&Alternate>) -> Result<bool, SyncError> {
-        let (Some(dir), Some(found)) = (&place.directory.dir, alternate) else { return Ok(true) };
+    /// Gives a file of an alternate directory another name here; `None` when there can be none.
+    fn link(
+        &self,
+        id: EntryId,
+        place: &Place<'_>,
+        alternate: Option<&Alternate>,
+    ) -> Result<Option<Placed>, SyncError> {
+        let (Some(dir), Some(found)) = (&place.directory.dir, alternate) else {
+            return Ok(Some(self.placed()));
+        };
         if self.site.policy.options.dry_run {
-            return Ok(true);
+            return Ok(Some(self.placed()));
         }
+        let link = |name: &Component| dir.make_hard_link(name, &found.dir, place.name);
         if self.site.delayed.get().is_some() {
-            let link = |name: &Component| dir.make_hard_link(name, &found.dir, place.name);
-            return self.make_late(id, place, FileType::File, link).map(|made| made.is_ok());
+            let made = self.make_late(id, place, FileType::File, link)?;
+            return Ok(made.ok().map(|()| self.placed()));
         }
-        let kept = self.keep_other(place, found);
-        if kept.and_then(|()| dir.make_hard_link(place.name, &found.dir, place.name)).is_err() {
-            return Ok(false);
-        }
-        self.done(Operation::WriteFile, place, Ok(()))
+        let linked = match place.displaced {
+            // The directory goes once the link has its name; if there can be no link, a copy takes that.
+            Some(_) => {
+                let tried =
+                    dsync_fs::temp_name().and_then(|temp| link(&temp).and_then(|()| dir.remove_file(&temp)));
+                if tried.is_err() {
+                    return Ok(None);
+                }
+                self.make(Operation::WriteFile, place, dir, link)?
+            }
+            None if self.keep_other(place, found).and_then(|()| link(place.name)).is_err() => {
+                return Ok(None);
+            }
+            None => self.done(Operation::WriteFile, place, Ok(()))?,
+        };
+        Ok(Some(if linked { self.placed() } else { Placed::Failed }))
     }
 
     /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
@@ -300,11 +322,19 @@ impl Planner<'_> {
         if found.adds_nothing { Ok(()) } else { self.site.keep(place.directory, place.name) }
     }
 
-    /// Removes an old file that an alternate directory makes needless.
-    fn drop_old(&self, place: &Place<'_>, found: &Alternate) -> Result<(), SyncError> {
+    /// Removes what has the name of a file that an alternate directory makes needless.
+    fn drop_old(&self, place: &Place<'_>, old: Kind, found: &Alternate) -> Result<(), SyncError> {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return Ok(());
         };
+        if let Some(kind) = place.displaced {
+            delete::remove(self.site, dir, place.doomed(place.name, kind), &self.protection)?;
+            return self.done(Operation::Delete, place, Ok(())).map(|_| ());
+        }
+        if old == Kind::Dir {
+            // It was empty and is gone already.
+            return Ok(());
+        }
         let kept = self.keep_other(place, found);
         let removed = kept.and_then(|()| dir.remove_file(place.name));
         self.done(Operation::Delete, place, removed).map(|_| ())

@@ -25,9 +25,13 @@ impl Planner<'_> {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return Ok(Placed::Open);
         };
+        if verdict.action == Action::Link
+            && let Some(placed) = self.link(id, place, old.alternate.as_ref())?
+        {
+            return Ok(placed);
+        }
         match verdict.action {
             Action::Retag => return self.retag(place, kind_of(kind), verdict),
-            Action::Link if self.link(id, place, old.alternate.as_ref())? => return Ok(self.placed()),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
             _ => return Ok(old.kept(verdict)),
         }

@@ -1,0 +1,137 @@
+//! `--link-dest`, `--copy-dest` and `--compare-dest`: what is made of what they have.
+
+use std::{fs, os::unix::fs::MetadataExt};
+
+use dsync_tests::{
+    Kind, Node, Run, Scope, Scratch, Tree, assert_same, every_way, needs_dsync, needs_root, oracle,
+    scratch::slash, survey, tree,
+};
+
+/// Copies the source with other permissions to `alternate`.
+fn plant(scratch: &Scratch) {
+    Tree::of([
+        Node { mode: 0o644, ..Node::file("plain", 1, 100) },
+        Node { mode: 0o6711, ..Node::file("special", 2, 300_000) },
+        Node { mode: 0o750, ..Node::dir("dir") },
+        Node { mode: 0o640, ..Node::file("dir/below", 3, 100) },
+        Node { mode: 0o644, ..Node::new("fifo", Kind::Fifo) },
+        Node { mode: 0o644, ..Node::file("changed", 4, 400_000) },
+    ])
+    .plant(&scratch.src());
+    Tree::of([
+        Node { mode: 0o4777, ..Node::file("plain", 1, 100) },
+        Node { mode: 0o600, ..Node::file("special", 2, 300_000) },
+        Node { mode: 0o1777, ..Node::dir("dir") },
+        Node { mode: 0o6777, ..Node::file("dir/below", 3, 100) },
+        Node { mode: 0o666, ..Node::new("fifo", Kind::Fifo) },
+        Node { mode: 0o4777, ..Node::file("changed", 5, 400_000) },
+    ])
+    .plant(&scratch.at("alternate"));
+}
+
+#[test]
+fn copies_of_an_alternate_get_no_permissions_of_it() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    for options in [&["-rtD"][..], &["-rtDE"], &["-rtD", "--inplace"], &["-rtD", "--delay-updates"]] {
+        let by_rsync = scratch.at("rsync");
+        let rsync = [&["--copy-dest=../alternate"], options].concat();
+        let rsync = rsync.iter().map(std::ffi::OsString::from);
+        let _ = oracle::rsync(rsync.chain([slash(&scratch.src()), by_rsync.clone().into_os_string()]))
+            .expect_code(0);
+        let options = [options, &["--copy-dest=../alternate"]].concat();
+        every_way(&scratch, &options, |copy, to| {
+            let _ = copy().run().expect_quiet_success();
+            let modes = |root: &std::path::Path| -> Vec<_> {
+                survey(root).into_iter().skip(1).map(|(path, facts)| (path, facts.mode)).collect()
+            };
+            assert_eq!(modes(to), modes(&by_rsync), "{options:?}");
+            assert_eq!(copy().arg("-i").run().expect_quiet_success().stdout_text(), "");
+            fs::remove_dir_all(to).unwrap();
+        });
+        fs::remove_dir_all(by_rsync).unwrap();
+    }
+}
+
+/// A file that the alternate has, over a directory.
+fn plant_over_directory(scratch: &Scratch, to: &std::path::Path, fill: bool) {
+    let file = || Node::file("f", 1, 100);
+    for root in [scratch.src(), scratch.at("alternate")] {
+        let _ = fs::remove_dir_all(&root);
+        fs::create_dir(&root).unwrap();
+        Tree::of([file()]).plant(&root);
+    }
+    let _ = fs::remove_dir_all(to);
+    fs::create_dir_all(to.join("f")).unwrap();
+    if fill {
+        Tree::of([Node::file("in it", 2, 5), Node::dir("dir")]).plant(&to.join("f"));
+    }
+}
+
+#[test]
+fn directory_in_the_way_of_what_is_compared_with_goes_at_once() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for more in
+        [&["--delete"][..], &["--force"], &["--delete", "--backup-dir=../kept"], &["--delete-before"], &[]]
+    {
+        let options = [&["-a", "--compare-dest=../alternate"], more].concat();
+        every_way(&scratch, &options, |copy, to| {
+            for fill in [false, true] {
+                if fill && more.is_empty() {
+                    continue;
+                }
+                plant_over_directory(&scratch, to, fill);
+                let told = copy().args(["-i", "-n"]).run().expect_quiet_success().stdout_text();
+                assert_eq!(copy().arg("-i").run().expect_quiet_success().stdout_text(), told, "{options:?}");
+                assert_eq!(fs::read_dir(to).unwrap().count(), 0, "{options:?}");
+                assert_eq!(copy().arg("-i").run().expect_quiet_success().stdout_text(), "");
+                let kept = to.parent().unwrap().join("kept");
+                assert_eq!(kept.join("f/in it").exists(), fill && options.len() == 4, "{options:?}");
+                let _ = fs::remove_dir_all(kept);
+            }
+        });
+    }
+}
+
+#[test]
+fn link_takes_the_name_of_a_directory_at_once() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for more in [
+        &["--delete"][..],
+        &["--force"],
+        &["--delete", "--backup-dir=../kept"],
+        &["--delete", "--delay-updates"],
+    ] {
+        let options = [&["-a", "--link-dest=../alternate"], more].concat();
+        every_way(&scratch, &options, |copy, to| {
+            plant_over_directory(&scratch, to, true);
+            let _ = copy().run().expect_quiet_success();
+            let inode = |path: &std::path::Path| fs::symlink_metadata(path).unwrap().ino();
+            assert_eq!(inode(&to.join("f")), inode(&scratch.at("alternate/f")), "{options:?}");
+            assert_same(&scratch.src(), to, Scope::full());
+            assert_eq!(copy().arg("-i").run().expect_quiet_success().stdout_text(), "");
+            let _ = fs::remove_dir_all(to.parent().unwrap().join("kept"));
+        });
+    }
+}
+
+#[test]
+fn directory_gives_way_to_a_copy_where_there_can_be_no_link() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant_over_directory(&scratch, &scratch.dst(), true);
+    fs::remove_dir_all(scratch.at("alternate")).unwrap();
+    fs::create_dir(scratch.at("alternate")).unwrap();
+    let Some(other) = dsync_tests::mount::Mount::tmpfs(&scratch.at("alternate"), "size=1m") else { return };
+    Tree::of([Node::file("f", 1, 100)]).plant(other.path());
+    tree::set_mode(&scratch.src(), 0o755);
+    let run = Run::dsync().args(["-a", "--delete", "--link-dest=../alternate"]).arg(slash(&scratch.src()));
+    let _ = run.arg(scratch.dst()).run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    assert_eq!(fs::read_dir(scratch.dst()).unwrap().count(), 1, "no temporary");
+}
