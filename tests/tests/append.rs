@@ -3,9 +3,12 @@
 use std::{fs, io::Write, os::unix::fs::MetadataExt, path::Path};
 
 use dsync_tests::{
-    Run, Scope, Scratch, Sshd, Via, assert_same, compare, every_way, needs_dsync, oracle, scratch::slash,
+    Run, Scope, Scratch, Sshd, Via, assert_same, compare, every_way, needs_dsync, oracle,
+    run::{send, wait_for},
+    scratch::slash,
     strace, tree,
 };
+use rustix::process::Signal;
 
 /// Longer than one segment, and no multiple of a page.
 const LEN: usize = (9 << 20) + 77;
@@ -199,4 +202,43 @@ fn old_files_that_are_added_to_have_backups() {
         assert_eq!(fs::read(to.join("f")).unwrap(), b"one two");
         assert_eq!(fs::read(to.join("f~")).unwrap(), b"one");
     });
+}
+
+/// The run stops itself when all but the last byte of what it adds is written, and the source becomes shorter meanwhile.
+#[test]
+fn source_that_shrinks_while_it_is_added_leaves_nothing_beyond_its_end() {
+    needs_dsync!();
+    let content = tree::noise(1, LEN);
+    for option in ["--append", "--append-verify"] {
+        for shorter in [LEN - 1_000_000, 3_000_000, 1_000_000] {
+            let scratch = Scratch::new();
+            let (source, target) = (scratch.src().join("f"), scratch.dst().join("f"));
+            fs::write(&source, &content).unwrap();
+            fs::create_dir(scratch.dst()).unwrap();
+            fs::write(&target, &content[..2_000_000]).unwrap();
+            tree::set_mtime(&target, OLD);
+            let run = Run::dsync().args(["-a", option]).arg(slash(&scratch.src())).arg(scratch.dst());
+            let mut run = strace::inject_into(run, "fdatasync", "signal=SIGSTOP:when=1").start();
+            wait_for(|| fs::metadata(&target).unwrap().len() == LEN as u64 - 1);
+            let stopped = run.children();
+            fs::OpenOptions::new().write(true).open(&source).unwrap().set_len(shorter as u64).unwrap();
+            tree::set_mtime(&source, (1_300_000_000, 5));
+            // Another thread that comes to the call stops the run again.
+            while run.is_running() {
+                stopped.iter().for_each(|&pid| send(pid, Signal::CONT));
+                std::thread::yield_now();
+            }
+            let outcome = run.wait();
+            let there = fs::read(&target).unwrap();
+            if shorter > 2_000_000 {
+                let _ = outcome.expect_quiet_success();
+                assert!(there == content[..shorter], "{option}: {} bytes for {shorter}", there.len());
+                assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+            } else {
+                let _ = outcome.expect_code(24);
+                assert!(there == content[..2_000_000], "{option}: {} bytes", there.len());
+                assert_ne!(fs::metadata(&target).unwrap().mtime(), 1_300_000_000);
+            }
+        }
+    }
 }

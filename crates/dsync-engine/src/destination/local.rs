@@ -218,16 +218,26 @@ impl Worker<'_> {
             Ok(old) => old,
             Err(error) => return file.broke(self.site, Operation::WriteFile, error).map(Some),
         };
-        // At a further attempt it has what the one before added.
-        let changed = file.attempt() == 0 && !old.stamp().is_ok_and(|now| now == stamp);
+        // A further attempt finds it as long as it was, but not as old.
+        let changed = match file.attempt() {
+            0 => !old.stamp().is_ok_and(|now| now == stamp),
+            _ => !old.stamp().is_ok_and(|now| now.size == from),
+        };
         let verifies = self.site.policy.options.writing.append == Append::Verifying;
         if changed || verifies && !self.begins_alike(source, &old, from) {
             return Ok(None);
         }
-        match self.add(source, &old, from..len) {
-            Ok(()) => self.submit(file, source, old).map(Some),
-            Err(failure) => self.failed(file, failure).map(Some),
+        let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
+            Ok(None) => return self.submit(file, source, old).map(Some),
+            Ok(Some(cause)) => Failure::Source(cause),
+            Err(failure) => failure,
+        };
+        // What was added is no state of the source's, or not all of one: a later run would believe it, and what is longer
+        // than the source would stay so.
+        if let Err(error) = old.set_len(from) {
+            return file.broke(self.site, Operation::WriteFile, error).map(Some);
         }
+        self.failed(file, failure).map(Some)
     }
 
     /// True when two files have the same first `len` bytes.
@@ -367,12 +377,10 @@ impl Worker<'_> {
         source: &SourceFile,
         staged: StagedFile,
     ) -> Result<(), SyncError> {
-        let cause = match source.is_unchanged() {
-            Ok(true) => return self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
-            Ok(false) => Cause::Changed,
-            Err(error) => ListedFiles::cause(&error),
-        };
-        file.give_up_or_retry(self.site, cause)
+        match changed_since(source) {
+            None => self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
+            Some(cause) => file.give_up_or_retry(self.site, cause),
+        }
     }
 
     fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {
@@ -380,6 +388,15 @@ impl Worker<'_> {
             Failure::Source(cause) => file.give_up_or_retry(self.site, cause),
             Failure::Written(error) => file.broke(self.site, Operation::WriteFile, error),
         }
+    }
+}
+
+/// Why what was read of a source file since it was opened is not one state of it; `None` when it is.
+fn changed_since(source: &SourceFile) -> Option<Cause> {
+    match source.is_unchanged() {
+        Ok(true) => None,
+        Ok(false) => Some(Cause::Changed),
+        Err(error) => Some(ListedFiles::cause(&error)),
     }
 }
 
