@@ -66,7 +66,9 @@ pub(crate) fn order(
     let sends = matches!(destination, Destination::Remote { .. });
     let report = reporting(flags, sends);
     let mut options = sync_options(flags, environment, &rules, &report)?;
-    options.fake_super = fake_super(flags, &source, &destination)?;
+    check_remote_options(flags)?;
+    options.fake_super = fake_super(flags, &source, &destination);
+    options.insecure_links = insecure_links(flags, &source, &destination);
     let connect = connect_options(flags, environment)?;
     Ok(Order { job: Job::new(source, destination).options(options).connect(connect), rules, report })
 }
@@ -161,24 +163,49 @@ fn sync_options(
     Ok(options)
 }
 
-/// Which ends `--fake-super` is for: the local one, or with `-M` the remote one, as with rsync.
-fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> Result<FakeSuper, UsageError> {
-    let given = &flags.remote.remote_option;
-    let (fake, real) = ("--fake-super", "--super");
-    if let Some(other) = given.iter().find(|word| ![fake, real].contains(&word.as_str())) {
-        return Err(UsageError::UnsupportedValue {
+/// Options of the remote end's own.
+const FAKE: &str = "--fake-super";
+const REAL: &str = "--super";
+const INSECURE: &str = "--insecure-links";
+
+/// Refuses what `-M` cannot give the remote end.
+fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
+    let known = [FAKE, REAL, INSECURE];
+    match flags.remote.remote_option.iter().find(|word| !known.contains(&word.as_str())) {
+        None => Ok(()),
+        Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
             value: other.clone(),
-            known: fake.to_owned(),
-        });
+            known: format!("{FAKE} or {INSECURE}"),
+        }),
     }
-    let has = |wanted: &str| given.iter().any(|word| word == wanted);
-    let (here, there) = (flags.attributes.fake_super, has(fake) && !has(real));
-    Ok(match (source, destination) {
+}
+
+/// True for an option that `-M` gives the remote end.
+fn remote_has(flags: &Flags, wanted: &str) -> bool {
+    flags.remote.remote_option.iter().any(|word| word == wanted)
+}
+
+/// Which ends `--fake-super` is for: the local one, or with `-M` the remote one, as with rsync.
+fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> FakeSuper {
+    let (fake, real) = (remote_has(flags, FAKE), remote_has(flags, REAL));
+    let (here, there) = (flags.attributes.fake_super, fake && !real);
+    match (source, destination) {
         (Source::Remote { .. }, _) => FakeSuper { source: there, destination: here },
         (_, Destination::Remote { .. }) => FakeSuper { source: here, destination: there },
-        _ => FakeSuper { source: here, destination: if given.is_empty() { here } else { there } },
-    })
+        _ => FakeSuper { source: here, destination: if fake || real { there } else { here } },
+    }
+}
+
+/// Whether the destination follows links of others: as with rsync the option is the local end's, that of `-M` the
+/// remote end's.
+fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> bool {
+    let (here, there) = (flags.writing.insecure_links, remote_has(flags, INSECURE));
+    match (source, destination) {
+        (Source::Remote { .. }, _) => here,
+        (_, Destination::Remote { .. }) => there,
+        _ => here || there,
+    }
 }
 
 /// What is preserved of an entry.

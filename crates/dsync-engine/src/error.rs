@@ -1,7 +1,12 @@
 //! Why a run could not start or not go on.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use dsync_fs::UntrustedLink;
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     link::{Carrier, CloseReason, LinkError},
@@ -72,6 +77,18 @@ pub enum SyncError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// The destination, or a directory that an option names, is reached through another user's link.
+    #[error("refusing {what} '{}': {link} and could lead anywhere (remove it or take it over; or follow it, if \
+             everybody who may write on the way is trusted, with --insecure-links, at a remote end with \
+             -M--insecure-links)", path.display())]
+    UntrustedLink {
+        /// What the path is for: "destination", or an option.
+        what: &'static str,
+        /// The path as given.
+        path: PathBuf,
+        /// The link.
+        link: UntrustedLink,
     },
     /// Source and destination are the same directory, or one would be copied into itself.
     #[error("destination '{}' lies inside the source; this would copy it into itself", path.display())]
@@ -229,6 +246,19 @@ pub fn operation_words(operation: Operation) -> &'static str {
 }
 
 impl SyncError {
+    /// The error for a path that cannot be opened: the refusal of another user's link, or what `otherwise` makes of it.
+    pub(crate) fn of_path(
+        what: &'static str,
+        path: &Path,
+        source: io::Error,
+        otherwise: impl FnOnce(PathBuf, io::Error) -> Self,
+    ) -> Self {
+        match UntrustedLink::of(&source) {
+            Some(link) => Self::UntrustedLink { what, path: path.to_owned(), link: link.clone() },
+            None => otherwise(path.to_owned(), source),
+        }
+    }
+
     /// True when a new connection may bring the run to its end: this one broke, or the peer said so of its
     /// side, and nobody refused anything.
     pub fn is_retryable(&self) -> bool {
@@ -257,6 +287,7 @@ impl SyncError {
             | Self::DestinationUnusable { .. } => exit_code::FILE_SELECTION,
             Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
+            | Self::UntrustedLink { .. }
             | Self::EmptySource { .. }
             | Self::DestinationPrecious { .. } => exit_code::POLICY,
             Self::Locked { .. } => exit_code::LOCKED,

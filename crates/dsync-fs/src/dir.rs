@@ -16,6 +16,7 @@ use rustix::{
 };
 
 pub use entries::{Special, cannot_link};
+pub use trusted::{Links, UntrustedLink};
 
 use crate::{
     attributes::{self, Handle, Wanted},
@@ -29,6 +30,7 @@ use crate::{
 
 mod entries;
 mod open;
+mod trusted;
 
 /// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct Dir {
     own_links: bool,
     /// See [`Dir::with_fake_super`].
     fake_super: bool,
+    /// Whose links the operator's paths that start here may pass through.
+    links: Links,
     device: OnceLock<u64>,
 }
 
@@ -85,13 +89,18 @@ impl Dir {
         self
     }
 
+    /// Whose links the operator's paths that start here may pass through.
+    pub fn links(&self) -> Links {
+        self.links
+    }
+
     /// See [`with_fake_super`](Self::with_fake_super).
     pub fn is_fake_super(&self) -> bool {
         self.fake_super
     }
 
     fn inherit(&self, opened: io::Result<Self>) -> io::Result<Self> {
-        opened.map(|dir| dir.with_fake_super(self.fake_super))
+        opened.map(|dir| Self { links: self.links, ..dir }.with_fake_super(self.fake_super))
     }
 
     /// Attributes of the directory itself.
@@ -343,8 +352,8 @@ impl Dir {
     /// What the system says, e.g. `EMFILE`.
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
-        let Self { path_only, own_links, fake_super, .. } = *self;
-        Ok(Self { fd, path_only, own_links, fake_super, device: OnceLock::new() })
+        let Self { path_only, own_links, fake_super, links, .. } = *self;
+        Ok(Self { fd, path_only, own_links, fake_super, links, device: OnceLock::new() })
     }
 
     /// The number of the filesystem that the directory is on, asked once.
@@ -366,6 +375,7 @@ impl Dir {
             path_only: false,
             own_links: false,
             fake_super: self.fake_super,
+            links: self.links,
             device: OnceLock::new(),
         })
     }

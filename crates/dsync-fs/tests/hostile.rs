@@ -15,7 +15,7 @@ use std::{
 };
 
 use dsync_fs::{
-    Component, Dir, Durability, Kind, RelPath, Spare, StagedFile, Timestamp, Walk, WalkOptions, Wanted,
+    Component, Dir, Durability, Kind, Links, RelPath, Spare, StagedFile, Timestamp, Walk, WalkOptions, Wanted,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -201,9 +201,10 @@ fn an_operand_that_is_a_link_works() {
     symlink("real", scratch.path().join("link")).unwrap();
     let dir = Dir::open_operand(&scratch.path().join("link")).unwrap();
     assert!(dir.open_child(&name("sub")).is_ok());
-    assert!(Dir::create_operand(&scratch.path().join("link/new"), false).is_ok());
-    assert!(Dir::create_operand(&scratch.path().join("link/a/b/c"), true).is_ok());
-    let missing = Dir::create_operand(&scratch.path().join("link/x/y"), false).unwrap_err();
+    assert!(Dir::create_destination(&scratch.path().join("link/new"), false, Links::Trusted).is_ok());
+    assert!(Dir::create_destination(&scratch.path().join("link/a/b/c"), true, Links::Trusted).is_ok());
+    let missing =
+        Dir::create_destination(&scratch.path().join("link/x/y"), false, Links::Trusted).unwrap_err();
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
 }
 

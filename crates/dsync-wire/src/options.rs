@@ -84,6 +84,9 @@ pub struct SyncOptions {
     pub keep_dirlinks: bool,
     /// Skip symbolic links that lead out of the tree by their text (`--safe-links`).
     pub safe_links: bool,
+    /// The destination's own paths, those of its options included, may pass through anybody's links
+    /// (`--insecure-links`). Without it only through those of root and of the destination's user.
+    pub insecure_links: bool,
     /// A source operand that does not exist is no error (`--ignore-missing-args`).
     pub ignore_missing_args: bool,
     /// What a source operand would be copied to that does not exist is removed (`--delete-missing-args`), whatever

@@ -127,7 +127,6 @@ static TABLE: &[Foreign] = &[
     option("iconv").or(&["no-iconv"]).advice("leave it out: names are copied byte for byte"),
     option("implied-dirs").or(&["i-d", "no-implied-dirs", "no-i-d"]),
     option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),
-    option("insecure-links").advice("links of other users are never followed"),
     option("list-only"),
     option("log-file").advice(PRINTED),
     option("log-file-format").advice(PRINTED),

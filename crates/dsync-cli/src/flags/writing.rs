@@ -25,6 +25,15 @@ pub(crate) struct Writing {
     /// Without it the link is replaced by a directory.
     #[arg(short = 'K', long)]
     pub(crate) keep_dirlinks: bool,
+    /// Follow anybody's links on the way to the destination
+    ///
+    /// On the way to the destination, and to the directories that options name there (--backup-dir, --temp-dir,
+    /// --partial-dir, --compare-dest, --copy-dest, --link-dest), links are followed only if they belong to root or to the
+    /// user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
+    /// run of root's anywhere: use this only if all of them are trusted. It is for this end; -M--insecure-links is for the
+    /// remote one.
+    #[arg(long)]
+    pub(crate) insecure_links: bool,
     /// Write into the old file itself, not beside it
     ///
     /// Keeps the file's hard links and needs no room for a second copy. What is written is kept as little as
@@ -154,6 +163,7 @@ impl Group for Writing {
             ("mkpath", &mut self.mkpath),
             ("partial", &mut self.partial),
             ("keep_dirlinks", &mut self.keep_dirlinks),
+            ("insecure_links", &mut self.insecure_links),
             ("inplace", &mut self.inplace),
             ("delay_updates", &mut self.delay_updates),
             ("append", &mut self.append),

@@ -58,7 +58,14 @@ impl Alternates {
                 Ok(dir) => roots.push(dir),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => {
-                    return Err(SyncError::DestinationUnusable { path: path.to_owned(), source });
+                    let option = match options.way {
+                        AlternateUse::Compare => "--compare-dest",
+                        AlternateUse::Copy => "--copy-dest",
+                        _ => "--link-dest",
+                    };
+                    return Err(SyncError::of_path(option, path, source, |path, source| {
+                        SyncError::DestinationUnusable { path, source }
+                    }));
                 }
             }
         }

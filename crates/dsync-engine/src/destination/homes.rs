@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     io,
     os::unix::ffi::OsStrExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
 
@@ -53,11 +53,7 @@ impl Homes {
     pub(super) fn open(&self, root: &Dir, site: &Site<'_>) -> Result<(), SyncError> {
         let dry_run = site.policy.options.dry_run;
         if let Some(path) = &self.temp_dir {
-            let dir = root.open_operand_here(path).map_err(|source| SyncError::StagingUnusable {
-                option: "--temp-dir",
-                path: path.clone(),
-                source,
-            })?;
+            let dir = root.open_operand_here(path).map_err(|source| unusable("--temp-dir", path, source))?;
             if !dry_run {
                 apart::reap_all(&dir);
             }
@@ -67,11 +63,8 @@ impl Homes {
             && !dry_run
             && site.local.is_none()
         {
-            let dir = Dir::create_operand(path, false).map_err(|source| SyncError::StagingUnusable {
-                option: "--partial-dir",
-                path: path.clone(),
-                source,
-            })?;
+            let dir = Dir::create_destination(path, false, root.links())
+                .map_err(|source| unusable("--partial-dir", path, source))?;
             let _ = opened.set(Arc::new(dir));
         }
         Ok(())
@@ -145,6 +138,14 @@ impl Homes {
         let (PartHome::Within(name), Some(dir)) = (&self.parts, &beside.dir) else { return false };
         dir.remove_empty_dir(name).is_ok()
     }
+}
+
+fn unusable(option: &'static str, path: &Path, source: io::Error) -> SyncError {
+    SyncError::of_path(option, path, source, |path, source| SyncError::StagingUnusable {
+        option,
+        path,
+        source,
+    })
 }
 
 fn kept_names(hasher: &ContentHasher) -> io::Result<KeptNames> {

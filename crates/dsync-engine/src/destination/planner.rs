@@ -14,14 +14,16 @@ mod sweep;
 
 use std::{
     collections::HashSet,
-    path::PathBuf,
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
     vec,
 };
 
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{
-    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, ListAhead, Metadata, RelPath,
+    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, ListAhead, Metadata, RelPath, UntrustedLink,
     walk::default_readers,
 };
 use dsync_wire::{
@@ -246,6 +248,9 @@ impl Planner<'_> {
         self.site.homes.open(root, self.site)?;
         if policy.delay_updates && !self.site.policy.options.dry_run {
             let _ = self.site.delayed.set(Delayed::new(root)?);
+        }
+        if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
+            refuse_others_links("--backup-dir", root, dir)?;
         }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
             let _ = self.site.backups.set(Backups::new(root, backup));
@@ -646,6 +651,21 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
         }
     }
     target.is_empty() || target.starts_with(b"/")
+}
+
+/// Refuses a directory that is made only when it is needed, if another user's link is on the way to it.
+fn refuse_others_links(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
+    let path = Path::new(OsStr::from_bytes(dir));
+    match root.open_operand_here(path) {
+        Err(error) if UntrustedLink::of(&error).is_some() => {
+            Err(SyncError::of_path(option, path, error, |path, source| SyncError::StagingUnusable {
+                option,
+                path,
+                source,
+            }))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The path of an entry as the source names it.

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, DirLock};
+use dsync_fs::{Component, Dir, DirLock, Links};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use crate::{SyncError, guard, halt::Halt, session::Session};
@@ -49,7 +49,8 @@ impl Target {
     fn find(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
-        match Dir::open_operand(operand) {
+        let links = links(options);
+        match Dir::open_destination(operand, links) {
             Ok(root) => {
                 if options.delete && tops.root.is_some() && !options.force_root {
                     guard::refuse_precious(operand, &root)?;
@@ -61,10 +62,10 @@ impl Target {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
             }
             Err(error) if is_absent_or_file(&error) => {}
-            Err(source) => return Err(SyncError::DestinationUnusable { path: operand.to_owned(), source }),
+            Err(source) => return Err(unusable(operand, source)),
         }
-        let is_file =
-            Dir::open_operand(operand).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
+        let is_file = Dir::open_destination(operand, links)
+            .is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
         if tops.root.is_none() && tops.named == 0 && !(is_file && may_name_file) {
             // Nothing is selected: nothing is made.
             return Ok(Self::imagined(operand));
@@ -83,7 +84,7 @@ impl Target {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
         })?;
-        let root = match Dir::open_operand(parent) {
+        let root = match Dir::open_destination(parent, links(options)) {
             Ok(root) => root,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !options.mkpath {
@@ -93,7 +94,7 @@ impl Target {
                 target.rename = Some(name);
                 return Ok(target);
             }
-            Err(source) => return Err(SyncError::DestinationUnusable { path: parent.to_owned(), source }),
+            Err(source) => return Err(unusable(parent, source)),
         };
         Ok(Self::with_root(parent, root, Some(name), options))
     }
@@ -105,13 +106,13 @@ impl Target {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or_else(|| Path::new("."));
         if !options.mkpath
-            && let Err(source) = Dir::open_operand(parent)
+            && let Err(source) = Dir::open_destination(parent, links(options))
         {
             let path = parent.to_owned();
             return Err(match source.kind() {
                 io::ErrorKind::NotFound => SyncError::DestinationParentMissing { path },
                 io::ErrorKind::NotADirectory => SyncError::DestinationIsFile { path },
-                _ => SyncError::DestinationUnusable { path, source },
+                _ => unusable(&path, source),
             });
         }
         Self::create_missing(operand, options)
@@ -126,12 +127,12 @@ impl Target {
         if options.dry_run {
             return Ok(Self::imagined(path));
         }
-        match Dir::create_operand(path, options.mkpath) {
+        match Dir::create_destination(path, options.mkpath, links(options)) {
             Ok(root) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }
-            Err(source) => Err(SyncError::DestinationUnusable { path: path.to_owned(), source }),
+            Err(source) => Err(unusable(path, source)),
         }
     }
 
@@ -139,6 +140,18 @@ impl Target {
         let root = root.with_fake_super(options.fake_super.destination);
         Self { path: path.to_owned(), root: Some(Arc::new(root)), rename, created: false, lock: None }
     }
+}
+
+/// Whose links the operator's paths at the destination may pass through.
+fn links(options: &SyncOptions) -> Links {
+    if options.insecure_links { Links::Any } else { Links::Trusted }
+}
+
+fn unusable(path: &Path, source: io::Error) -> SyncError {
+    SyncError::of_path("destination", path, source, |path, source| SyncError::DestinationUnusable {
+        path,
+        source,
+    })
 }
 
 /// Waits a little for another run to end: single files that are copied to one place at the same time

@@ -1,9 +1,11 @@
 //! How an open directory is reached: by the operator's own path, or below another one.
 //!
-//! The law is that of [`Dir`]: an operator's own path may go through links, below it no step does. `openat2` does several
+//! The law is that of [`Dir`]: an operator's own path may go through links (to a destination only trusted ones, see
+//! `trusted`), below it no step does. `openat2` does several
 //! steps in one call where the kernel has it; the component-wise way is the reference and the fallback.
 
 use std::{
+    ffi::OsStr,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -17,11 +19,14 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, readlinkat},
+    fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat},
     io::Errno,
 };
 
-use super::{Dir, retry};
+use super::{
+    Dir, Links, retry,
+    trusted::{self, Make, is_trusted},
+};
 use crate::{
     component::{Component, RelPath},
     metadata::Kind,
@@ -29,7 +34,8 @@ use crate::{
 };
 
 impl Dir {
-    /// Opens a directory by the operator's own path; symbolic links in it are followed.
+    /// Opens a directory by the operator's own path; symbolic links in it are followed, whoever made them: for what is
+    /// only read.
     ///
     /// # Errors
     /// What the system says, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
@@ -37,30 +43,40 @@ impl Dir {
         open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
     }
 
-    /// Opens a directory by the operator's own path and creates it, when missing, with the process's
-    /// default permissions; with `mkpath` its missing parents as well.
+    /// Opens a directory that is to be written by the operator's own path, which may pass through `links` only.
+    /// Paths that start at that directory may as well.
     ///
     /// # Errors
-    /// What the system says; `ENOENT` without `mkpath` means that the parent is missing.
-    pub fn create_operand(path: &Path, mkpath: bool) -> io::Result<Self> {
-        create_step(CWD, path, mkpath)
+    /// As [`Dir::open_operand`]; [`UntrustedLink`](super::UntrustedLink) for a link that is not followed.
+    pub fn open_destination(path: &Path, links: Links) -> io::Result<Self> {
+        open_by(CWD, path, Make::Nothing, links)
     }
 
-    /// As [`Dir::open_operand`], with a path that is relative to this directory unless it is absolute.
+    /// As [`Dir::open_destination`], and creates the directory, when missing, with the process's default permissions;
+    /// with `mkpath` its missing parents as well.
     ///
     /// # Errors
-    /// As [`Dir::open_operand`].
+    /// As [`Dir::open_destination`]; `ENOENT` without `mkpath` means that the parent is missing.
+    pub fn create_destination(path: &Path, mkpath: bool, links: Links) -> io::Result<Self> {
+        open_by(CWD, path, if mkpath { Make::All } else { Make::Last }, links)
+    }
+
+    /// As [`Dir::open_destination`], with a path that is relative to this directory unless it is absolute, and with
+    /// its rule for links.
+    ///
+    /// # Errors
+    /// As [`Dir::open_destination`].
     pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), path.as_os_str().as_bytes(), OFlags::empty()))
+        self.inherit(open_by(self.fd.as_fd(), path, Make::Nothing, self.links))
     }
 
-    /// As [`Dir::create_operand`] with `mkpath`, with a path that is relative to this directory unless it is
-    /// absolute.
+    /// As [`Dir::create_destination`] with `mkpath`, with a path that is relative to this directory unless it is
+    /// absolute, and with its rule for links.
     ///
     /// # Errors
-    /// As [`Dir::create_operand`].
+    /// As [`Dir::create_destination`].
     pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(create_step(self.fd.as_fd(), path, true))
+        self.inherit(open_by(self.fd.as_fd(), path, Make::All, self.links))
     }
 
     /// Opens a directory in this one.
@@ -72,7 +88,7 @@ impl Dir {
     }
 
     /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
-    /// root or to this process's user; what it leads to may be anywhere.
+    /// root or to this process's user, and so must those on the way; what it leads to may be anywhere.
     ///
     /// # Errors
     /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
@@ -85,13 +101,13 @@ impl Dir {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
         let metadata = stat_fd(link.as_fd())?;
-        let trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid);
-        if metadata.kind != Kind::Symlink || !trusted {
+        if metadata.kind != Kind::Symlink || !is_trusted(metadata.uid) {
             return Err(refusal);
         }
         // Read from the link that was looked at, not from what has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
-        self.inherit(open_step(self.fd.as_fd(), target.as_c_str(), OFlags::empty()))
+        let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+        self.inherit(open_by(self.fd.as_fd(), target, Make::Nothing, self.links))
     }
 
     fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
@@ -181,7 +197,11 @@ impl Dir {
     }
 }
 
-fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
+pub(super) fn open_step<P: rustix::path::Arg + Copy>(
+    at: BorrowedFd<'_>,
+    path: P,
+    extra: OFlags,
+) -> io::Result<Dir> {
     loop {
         match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
             Err(Errno::INTR) => {}
@@ -190,20 +210,9 @@ fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OF
     }
 }
 
-/// Opens an operator's own path, created when it is missing.
-fn create_step(at: BorrowedFd<'_>, path: &Path, mkpath: bool) -> io::Result<Dir> {
-    let open = || open_step(at, path.as_os_str().as_bytes(), OFlags::empty());
-    match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        result => return result,
-    }
-    if mkpath && let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        create_step(at, parent, true)?;
-    }
-    match mkdirat(at, path.as_os_str().as_bytes(), Mode::from_raw_mode(0o777)) {
-        Ok(()) | Err(Errno::EXIST) => open(),
-        Err(error) => Err(error.into()),
-    }
+/// Opens an operator's own path, made as far as `make` says.
+fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links) -> io::Result<Dir> {
+    trusted::open(at, path, make, links).map(|dir| Dir { links, ..dir })
 }
 
 /// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
@@ -214,7 +223,8 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
         Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
         result => (result?, false),
     };
-    Ok(Dir { fd, path_only, own_links: false, fake_super: false, device: OnceLock::new() })
+    let links = Links::Trusted;
+    Ok(Dir { fd, path_only, own_links: false, fake_super: false, links, device: OnceLock::new() })
 }
 
 /// Length of the longest prefix of whole components within `limit` bytes.

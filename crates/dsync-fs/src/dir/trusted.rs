@@ -1,0 +1,298 @@
+//! An operator's own path, walked so that nobody else can lead it elsewhere.
+//!
+//! The law: a symbolic link on the way is followed only if it belongs to root or to this process's user, as in rsync
+//! 3.5.0. Whoever may write to a directory on the way may plant a link there, and a privileged run would write where it
+//! leads. Each step opens one component without following it, and what a link says is read from the link that was
+//! looked at, so a swap during the walk changes nothing.
+//!
+//! A link of `/proc` leads to an object and not along its text (`/proc/PID/root` reads `/`): the kernel follows it.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, mkdirat, openat, readlinkat},
+    io::Errno,
+};
+
+use super::{Dir, open::open_step, retry};
+use crate::{metadata::Kind, source_file::stat_fd};
+
+/// Whose symbolic links an operator's path may pass through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Links {
+    /// Root's and those of this process's user.
+    #[default]
+    Trusted,
+    /// Anybody's.
+    Any,
+}
+
+/// A link on an operator's path that is not followed for whom it belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the link '{}' belongs to user {uid}", path.display())]
+pub struct UntrustedLink {
+    /// Where it is: the path with the links before it replaced by what they say.
+    pub path: PathBuf,
+    /// Its owner.
+    pub uid: u32,
+}
+
+impl UntrustedLink {
+    /// The link for which an operation was refused, if that was why it failed.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+}
+
+/// Which components of a path are made where they are missing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Make {
+    Nothing,
+    Last,
+    All,
+}
+
+/// Opens a directory by a path that is relative to `at` unless it is absolute.
+pub(super) fn open(at: BorrowedFd<'_>, path: &Path, make: Make, trust: Links) -> io::Result<Dir> {
+    let mut walk = Walk { at, trust, here: None, seen: PathBuf::new(), steps: Vec::new(), links: 0 };
+    if path.as_os_str().is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    let named = walk.push(path.as_os_str().as_bytes(), true);
+    walk.begin(path.as_os_str().as_bytes())?;
+    let mut left = named;
+    while let Some(step) = walk.steps.pop() {
+        left -= usize::from(step.of_operand);
+        let makes = step.of_operand && (make == Make::All || make == Make::Last && left == 0);
+        walk.step(&step, makes)?;
+    }
+    open_step(walk.place(), c".", OFlags::empty())
+}
+
+/// One component that is still to be walked.
+struct Step {
+    name: Vec<u8>,
+    /// The operator named it; else a link did.
+    of_operand: bool,
+}
+
+struct Walk<'a> {
+    at: BorrowedFd<'a>,
+    trust: Links,
+    /// The directory that was reached; `at` at first.
+    here: Option<OwnedFd>,
+    /// Its path.
+    seen: PathBuf,
+    /// What is left, the next one last.
+    steps: Vec<Step>,
+    links: usize,
+}
+
+impl Walk<'_> {
+    fn place(&self) -> BorrowedFd<'_> {
+        self.here.as_ref().map_or(self.at, AsFd::as_fd)
+    }
+
+    /// Puts the components of a path before what is left; returns how many they are.
+    fn push(&mut self, path: &[u8], of_operand: bool) -> usize {
+        let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        let before = self.steps.len();
+        self.steps.extend(names.rev().map(|name| Step { name: name.to_vec(), of_operand }));
+        self.steps.len() - before
+    }
+
+    /// Goes to `/` for an absolute path.
+    fn begin(&mut self, path: &[u8]) -> io::Result<()> {
+        if path.first() == Some(&b'/') {
+            self.here = Some(retry(|| openat(CWD, c"/", PASS | OFlags::DIRECTORY, Mode::empty()))?);
+            self.seen = PathBuf::from("/");
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, makes: bool) -> io::Result<()> {
+        let name = step.name.as_slice();
+        // With DIRECTORY an automount is mounted; of anything else the type is asked.
+        let enter = |walk: &Self| {
+            retry(|| openat(walk.place(), name, PASS | OFlags::NOFOLLOW | OFlags::DIRECTORY, Mode::empty()))
+        };
+        let entered = match enter(self) {
+            Err(error) if makes && error.kind() == io::ErrorKind::NotFound => {
+                match mkdirat(self.place(), name, Mode::from_raw_mode(0o777)) {
+                    Ok(()) | Err(Errno::EXIST) => enter(self),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            entered => entered,
+        };
+        let fd = match entered {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => {
+                return self.follow(name);
+            }
+            entered => entered?,
+        };
+        self.enter(fd, name);
+        Ok(())
+    }
+
+    fn enter(&mut self, fd: OwnedFd, name: &[u8]) {
+        self.seen.push(OsStr::from_bytes(name));
+        self.here = Some(fd);
+    }
+
+    /// Goes where a link leads.
+    fn follow(&mut self, name: &[u8]) -> io::Result<()> {
+        let link = retry(|| openat(self.place(), name, PASS | OFlags::NOFOLLOW, Mode::empty()))?;
+        let metadata = stat_fd(link.as_fd())?;
+        match metadata.kind {
+            Kind::Symlink => {}
+            // It became one since.
+            Kind::Dir => {
+                self.enter(link, name);
+                return Ok(());
+            }
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+        if self.trust == Links::Trusted && !is_trusted(metadata.uid) {
+            let path = self.seen.join(OsStr::from_bytes(name));
+            let refusal = UntrustedLink { path, uid: metadata.uid };
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, refusal));
+        }
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(Errno::LOOP.into());
+        }
+        if fstatfs(&link)?.f_type == PROC_SUPER_MAGIC {
+            let fd = retry(|| openat(self.place(), name, PASS | OFlags::DIRECTORY, Mode::empty()))?;
+            self.enter(fd, name);
+            return Ok(());
+        }
+        let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
+        self.push(target.as_bytes(), false);
+        self.begin(target.as_bytes())
+    }
+}
+
+/// True for a link's owner who may lead this process anywhere.
+pub(super) fn is_trusted(uid: u32) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&uid)
+}
+
+/// A handle for passing through.
+const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// Most links on one path, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    fn walk(path: &Path) -> io::Result<Dir> {
+        open(CWD, path, Make::Nothing, Links::Trusted)
+    }
+
+    /// Law: without links of others the walk reaches what the kernel reaches.
+    #[test]
+    fn the_walk_and_the_kernel_agree() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir_all(at("a/b")).unwrap();
+        std::fs::write(at("a/file"), "").unwrap();
+        for (text, name) in [
+            ("a", "relative"),
+            ("../a/b", "a/up"),
+            ("relative/./b/", "through"),
+            ("loop", "loop"),
+            ("none", "dangling"),
+            ("a/file", "to_file"),
+            ("/", "root"),
+        ] {
+            symlink(text, at(name)).unwrap();
+        }
+        symlink(at("a"), at("absolute")).unwrap();
+        for path in [
+            "",
+            ".",
+            "a//b/",
+            "a/b/../b",
+            "a/b/../../..",
+            "relative/b",
+            "a/up",
+            "through",
+            "through/..",
+            "absolute/up/.",
+            "loop",
+            "dangling",
+            "dangling/x",
+            "to_file",
+            "to_file/",
+            "a/file/x",
+            "none",
+            "root/tmp",
+            "root/..",
+        ] {
+            let path = if path.is_empty() { scratch.path().to_owned() } else { at(path) };
+            match (walk(&path), Dir::open_operand(&path)) {
+                (Ok(ours), Ok(kernels)) => assert!(ours.is_same(&kernels).unwrap(), "{path:?}"),
+                (Err(ours), Err(kernels)) => {
+                    assert_eq!(ours.raw_os_error(), kernels.raw_os_error(), "{path:?}");
+                }
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+        for path in ["/proc/self/cwd", "/proc/self/root", "/proc/thread-self/cwd/..", "/", "//", "."] {
+            let path = Path::new(path);
+            assert!(walk(path).unwrap().is_same(&Dir::open_operand(path).unwrap()).unwrap(), "{path:?}");
+        }
+        assert_eq!(walk(Path::new("")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_missing_is_made_where_the_operator_named_it_and_not_where_a_link_did() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir(at("a")).unwrap();
+        symlink("a", at("link")).unwrap();
+        symlink("missing", at("dangling")).unwrap();
+        let missing = |path: &str, make| {
+            open(CWD, &at(path), make, Links::Trusted).unwrap_err().kind() == io::ErrorKind::NotFound
+        };
+        assert!(missing("link/x/y", Make::Last) && missing("dangling", Make::All));
+        assert!(missing("dangling/x", Make::All) && !at("missing").exists());
+        let opens = |path: &str, make| open(CWD, &at(path), make, Links::Trusted).is_ok();
+        assert!(opens("link/x", Make::Last) && at("a/x").is_dir());
+        assert!(opens("link/new/er/", Make::All) && at("a/new/er").is_dir());
+    }
+
+    #[test]
+    fn a_link_of_another_user_is_named_and_not_followed() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir_all(at("a/b")).unwrap();
+        symlink("a", at("theirs")).unwrap();
+        lchown(at("theirs"), Some(65_534), None).unwrap();
+        symlink(at("theirs/b"), at("ours")).unwrap();
+        for path in ["theirs", "theirs/", "theirs/b", "theirs/new", "ours", "ours/.."] {
+            let error = open(CWD, &at(path), Make::All, Links::Trusted).unwrap_err();
+            let refused = UntrustedLink::of(&error).unwrap();
+            assert_eq!(*refused, UntrustedLink { path: at("theirs"), uid: 65_534 }, "{path}");
+        }
+        assert!(!at("a/new").exists());
+        assert!(open(CWD, &at("ours"), Make::Nothing, Links::Any).is_ok());
+    }
+}

@@ -1,0 +1,176 @@
+//! Links on the way to the destination and to the directories that options name: only trusted ones are followed.
+
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::{lchown, symlink},
+    path::Path,
+};
+
+use dsync_tests::{Outcome, Run, Scratch, Sshd, Via, needs_dsync, needs_root, scratch::slash};
+
+const OTHER: u32 = 65_534;
+
+/// A source, a directory, and links to it: `mine` is root's, `theirs` another user's, `through` leads through that one.
+fn plant(scratch: &Scratch) {
+    fs::write(scratch.src().join("f"), "new").unwrap();
+    fs::create_dir_all(scratch.at("real/sub")).unwrap();
+    fs::create_dir(scratch.dst()).unwrap();
+    symlink("real", scratch.at("mine")).unwrap();
+    symlink("real", scratch.at("theirs")).unwrap();
+    lchown(scratch.at("theirs"), Some(OTHER), None).unwrap();
+    symlink(scratch.at("theirs/sub"), scratch.at("through")).unwrap();
+}
+
+fn assert_refused(outcome: Outcome, what: &str, scratch: &Scratch) {
+    let outcome = outcome.expect_code(42);
+    let text = outcome.stderr_text();
+    let link = scratch.at("theirs").display().to_string();
+    for part in [what, &link, "user 65534", "--insecure-links"] {
+        assert!(text.contains(part), "{part}: {}", outcome.account());
+    }
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_dir(dir).unwrap().next().is_none()
+}
+
+#[test]
+fn destination_is_reached_through_links_of_root_and_of_ones_own_only() {
+    needs_root!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let run = |options: &[&str], to: &str| {
+        Run::dsync().arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.at(to)).run()
+    };
+    let _ = run(&[], "mine/").expect_code(0);
+    assert!(scratch.at("real/f").exists());
+    let _ = fs::remove_file(scratch.at("real/f"));
+    if dsync_tests::is_stand_in() {
+        return;
+    }
+    let file = |to: &str| Run::dsync().arg("-a").arg(scratch.src().join("f")).arg(scratch.at(to)).run();
+    for to in ["theirs", "theirs/", "theirs/sub", "theirs/new", "through", "through/new", "theirs/new/er"] {
+        for options in [&[][..], &["-n"], &["--mkpath"]] {
+            assert_refused(run(options, to), "destination", &scratch);
+        }
+        assert_refused(file(to), "destination", &scratch);
+    }
+    assert!(is_empty(&scratch.at("real/sub")) && !scratch.at("real/new").exists());
+    for to in ["theirs/", "through", "theirs/new"] {
+        let _ = run(&["--insecure-links"], to).expect_quiet_success();
+    }
+    assert!(["real/f", "real/sub/f", "real/new/f"].iter().all(|file| scratch.at(file).exists()));
+}
+
+#[test]
+fn what_is_refused_is_what_rsync_refuses() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    // A user of no privileges trusts his own and root's.
+    symlink("real", scratch.at("third")).unwrap();
+    lchown(scratch.at("third"), Some(65_533), None).unwrap();
+    for open in ["", "real", "real/sub"] {
+        dsync_tests::tree::set_mode(&scratch.at(open), 0o777);
+    }
+    for to in ["mine/", "theirs/", "third/", "through/", "real/", "theirs/sub/../"] {
+        for user in [0, OTHER] {
+            let args = [OsString::from("-r"), slash(&scratch.src()), scratch.at(to).into_os_string()];
+            let code = |run: Run| run.args(&args).as_user(user, user).run().code();
+            let (ours, theirs) = (code(Run::dsync()), code(Run::of("/usr/bin/rsync")));
+            assert_eq!(ours == Some(0), theirs == Some(0), "{to} by {user}: {ours:?} {theirs:?}");
+            assert!(matches!(ours, Some(0 | 42)), "{to} by {user}: {ours:?}");
+        }
+    }
+}
+
+#[test]
+fn directories_of_options_are_held_to_the_same_rule() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let options =
+        ["--backup-dir", "--temp-dir", "--partial-dir", "--compare-dest", "--copy-dest", "--link-dest"];
+    for option in options {
+        for dir in [scratch.at("theirs/sub").display().to_string(), "../theirs/sub".to_owned()] {
+            if option == "--partial-dir" && !dir.starts_with('/') {
+                continue;
+            }
+            let run = |more: &[&str]| {
+                let run = Run::dsync().arg("-a").arg(format!("{option}={dir}")).args(more);
+                run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+            };
+            // A local run keeps no unfinished files: there the directory is not opened.
+            if option != "--partial-dir" {
+                let outcome = run(&[]).expect_code(42);
+                let text = outcome.stderr_text();
+                assert!(text.contains(option) && text.contains("theirs' belongs to user 65534"), "{text}");
+                assert!(is_empty(&scratch.dst()), "{option}");
+            }
+            let _ = run(&["--insecure-links"]).expect_quiet_success();
+            fs::remove_file(scratch.dst().join("f")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn rule_is_the_destinations_and_so_is_the_leave() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let sshd = Sshd::shared();
+    let push = |options: &[&str]| {
+        let run = sshd.run(Via::Ssh).arg("-a").args(options).arg(slash(&scratch.src()));
+        run.arg(sshd.operand(scratch.at("theirs/"))).run()
+    };
+    let pull = |options: &[&str]| {
+        let run = sshd.run(Via::Ssh).arg("-a").args(options).arg(sshd.operand(slash(&scratch.src())));
+        run.arg(scratch.at("theirs/")).run()
+    };
+    let partial = format!("--partial-dir={}", scratch.at("theirs/parts").display());
+    let kept = sshd.run(Via::Ssh).arg("-a").arg(&partial).arg(slash(&scratch.src()));
+    assert_refused(kept.arg(sshd.operand(scratch.dst())).run(), "--partial-dir", &scratch);
+    // As with rsync the option is for this end, and -M gives it to the other.
+    for options in [&[][..], &["--insecure-links"]] {
+        assert_refused(push(options), "destination", &scratch);
+    }
+    for options in [&[][..], &["-M--insecure-links"]] {
+        assert_refused(pull(options), "destination", &scratch);
+    }
+    assert!(!scratch.at("real/f").exists());
+    let _ = push(&["-M--insecure-links"]).expect_quiet_success();
+    fs::remove_file(scratch.at("real/f")).unwrap();
+    let _ = pull(&["--insecure-links"]).expect_quiet_success();
+    assert!(scratch.at("real/f").exists());
+    // A source is only read: whose links lead there does not matter.
+    let read = Run::dsync().arg("-a").arg(slash(&scratch.at("theirs"))).arg(scratch.dst()).run();
+    let _ = read.expect_quiet_success();
+}
+
+#[test]
+fn link_of_another_that_is_swapped_in_during_the_run_is_not_followed() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    // A link of one's own is replaced by another's while the run opens it again and again: whichever it meets, nothing
+    // gets to where the other leads.
+    fs::create_dir(scratch.at("forbidden")).unwrap();
+    let (own, other, name) = (scratch.at("own"), scratch.at("other"), scratch.at("way"));
+    symlink("real", &name).unwrap();
+    for _ in 0..20 {
+        for (target, owner, from) in [("forbidden", Some(OTHER), &other), ("real", None, &own)] {
+            symlink(target, from).unwrap();
+            lchown(from, owner, None).unwrap();
+            let run = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(name.join("sub")).start();
+            fs::rename(from, &name).unwrap();
+            let code = run.wait().code();
+            assert!(matches!(code, Some(0 | 42)), "{code:?}");
+        }
+    }
+    assert!(is_empty(&scratch.at("forbidden")));
+}
