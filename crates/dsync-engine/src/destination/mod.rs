@@ -358,6 +358,8 @@ impl<'a> Site<'a> {
         self.account.amend(|report| report.syncs = group.syncs());
         self.account.tell_progress()?;
         let report = self.account.report();
+        // Whoever hears the report may start the next run at once, however long this end takes to go.
+        drop(target);
         self.reporting.store(true, Ordering::Release);
         self.session.control.send_last(&ControlMessage::Report(Box::new(report.clone())))?;
         Ok(report)
