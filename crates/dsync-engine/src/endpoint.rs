@@ -310,10 +310,10 @@ fn with_remote(
     let options = dsync_transport::ConnectOptions {
         transport: connect.transport,
         idle_timeout: connect.timeout,
+        port_wait: port_wait(connect.transport),
         greeting_timeout: connect.connect_timeout,
         ports: connect.ports,
         bytes_per_second: connect.bytes_per_second,
-        ..dsync_transport::ConnectOptions::default()
     };
     let one_session = |attempt: &Attempt<'_>| {
         let connected = connect_or_cancel(shell.clone(), options.clone(), cancel)?;
@@ -497,6 +497,18 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
         _ => Ok(()),
     }
 }
+
+/// Returns how long an answer from a port is waited for: long where the carrier was demanded, as a remote end that is
+/// only busy is better than none, and short where another carrier takes the session.
+fn port_wait(transport: TransportChoice) -> Duration {
+    match transport {
+        TransportChoice::Quic | TransportChoice::Tls => LONGEST_PORT_WAIT,
+        _ => dsync_transport::ConnectOptions::default().port_wait,
+    }
+}
+
+/// The most that [`dsync_transport::ConnectOptions::port_wait`] may be.
+const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 
 /// A local run has no network that could go silent.
 const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);
