@@ -294,8 +294,9 @@ const TAIL_BYTES: usize = 8 << 10;
 const PIPE_BYTES: usize = 1 << 20;
 /// How long a shell that lost its input may take to end.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// How long the last words of a shell that ended may take to arrive.
-const STDERR_TIME: Duration = Duration::from_millis(300);
+/// How long the last words of a shell that ended may take to arrive, on a busy machine too. Nobody waits for so long but
+/// where a shared connection keeps the stream open.
+const STDERR_TIME: Duration = Duration::from_secs(2);
 /// Pause between looks at the process.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
