@@ -22,9 +22,12 @@ use crate::{
     program::{is_stand_in, program},
 };
 
-/// How long a run may take unless the test says otherwise: far more than any needs, so that only a
-/// hang ends there.
-const LIMIT: Duration = Duration::from_secs(180);
+/// How long a run may take unless the test says otherwise: far more than any needs on the busiest machine, so that
+/// only a hang ends there.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// How long an event is waited for, likewise.
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How often a running program's memory and the time limit are looked at.
 const SAMPLE: Duration = Duration::from_millis(5);
@@ -328,20 +331,62 @@ pub fn send(pid: u32, signal: Signal) {
 /// Waits for what will be.
 ///
 /// # Panics
-/// When it has not come within a minute.
+/// When it has not come within [`PATIENCE`].
 pub fn wait_for(mut seen: impl FnMut() -> bool) {
     let since = Instant::now();
     while !seen() {
-        assert!(since.elapsed() < Duration::from_secs(60), "it did not come");
+        assert!(since.elapsed() < PATIENCE, "it did not come");
         thread::sleep(SAMPLE);
     }
 }
 
+/// Tries again until `attempt` meets what it is about: `None` means that the machine did things in another order this
+/// time, which is no failure.
+///
+/// # Panics
+/// When no attempt met it within [`PATIENCE`].
+pub fn until_met<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        if let Some(met) = attempt() {
+            return met;
+        }
+        assert!(since.elapsed() < PATIENCE, "none of {attempts} attempts met it");
+    }
+}
+
+/// Stops a process once `seen` is true, and looks again. Returns true when it is still so: the process then stays in
+/// that state until it is continued or killed. Returns false when the process went past it; it then runs on.
+pub fn catch(pid: u32, mut seen: impl FnMut() -> bool) -> bool {
+    wait_for(|| seen() || !is_alive(pid));
+    send(pid, Signal::STOP);
+    wait_for(|| is_stopped(pid) || !is_alive(pid));
+    let caught = is_alive(pid) && seen();
+    if !caught {
+        send(pid, Signal::CONT);
+    }
+    caught
+}
+
 /// True while a process lives; one that nobody has waited for yet does not.
 pub fn is_alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state(&format!("/proc/{pid}")).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// True when every thread of a process is stopped: each ends the call first that it is in.
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = threads.map(|thread| state(&thread.path().to_string_lossy())).peekable();
+    states.peek().is_some() && states.all(|state| state == Some('T'))
+}
+
+/// The letter for the state of a process or thread, by its directory in proc(5).
+fn state(dir: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
     // The state follows the name, which may hold anything.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Largest resident size of a process so far in bytes; 0 when it is gone.

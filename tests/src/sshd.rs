@@ -12,8 +12,6 @@ use std::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    thread,
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -21,7 +19,7 @@ use tempfile::TempDir;
 use crate::{
     namespace::Namespace,
     program::{is_stand_in, program},
-    run::{Run, is_alive},
+    run::{Run, is_alive, wait_for},
 };
 
 /// The name under which the ssh configuration knows the host.
@@ -191,17 +189,25 @@ impl Remote {
     /// Waits until the remote end of a run started and gives its process id.
     ///
     /// # Panics
-    /// When it does not start within 20 s.
+    /// When it does not start.
     pub fn wait_for_id(&self) -> u32 {
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_secs(20) {
+        let mut found = None;
+        wait_for(|| {
             let text = fs::read_to_string(&self.pid_file).unwrap_or_default();
-            if let Some(pid) = text.lines().last().and_then(|line| line.trim().parse().ok()) {
-                return pid;
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        panic!("the remote end did not start");
+            // A line without its end may lack digits.
+            let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            found = whole.lines().last().and_then(|line| line.trim().parse().ok());
+            found.is_some()
+        });
+        found.expect("what was waited for")
+    }
+
+    /// Waits until no remote end is left: one whose peer died notices it, ends, and lets go of the destination.
+    ///
+    /// # Panics
+    /// When one lives on.
+    pub fn wait_until_gone(&self) {
+        wait_for(|| self.alive().is_empty());
     }
 
     /// The processes that are still there.
@@ -254,7 +260,7 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32
         sshd=$(command -v sshd || echo /usr/sbin/sshd)
         "$sshd" -D -E "$dir/log" -f "$dir/sshd_config" </dev/null >/dev/null 2>&1 &
         pid=$!
-        for _ in $(seq 200); do
+        for _ in $(seq 15000); do
             grep -q 'Server listening' "$dir/log" 2>/dev/null && break
             kill -0 $pid 2>/dev/null || { echo failed; exit 1; }
             sleep 0.02
@@ -313,7 +319,7 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
          SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin HOME={here}/home\n"
     );
     // Without the user's start-up files, which could put another dsync first on the path and take time of their own.
-    fs::create_dir(dir.join("home")).expect("the home directory");
+    fs::create_dir_all(dir.join("home")).expect("the home directory");
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
     let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");
     let key: Vec<&str> = key.split_whitespace().take(2).collect();

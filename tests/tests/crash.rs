@@ -8,8 +8,12 @@ use std::{
 };
 
 use dsync_tests::{
-    Facts, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare::temporaries, is_stand_in,
-    needs_dsync, run::send, scratch::slash, survey, tree,
+    Facts, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
+    compare::temporaries,
+    is_stand_in, needs_dsync,
+    run::{catch, is_alive, send, until_met, wait_for},
+    scratch::slash,
+    survey, tree,
 };
 use rustix::process::Signal;
 
@@ -105,14 +109,18 @@ fn moments(whole: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
+/// With a limit of silence that no test waits out: what ends has noticed the other's death.
+fn copy_over(sshd: &Sshd, via: Via, remote: &Path) -> Run {
+    sshd.run_serving(via, remote).args(["-a", "--delete"]).args((!is_stand_in()).then_some("--timeout=36000"))
+}
+
 fn push(sshd: &Sshd, via: Via, case: &Case, remote: &Path) -> Run {
-    let run = sshd.run_serving(via, remote).args(["-a", "--delete"]).arg(slash(&case.scratch.src()));
+    let run = copy_over(sshd, via, remote).arg(slash(&case.scratch.src()));
     run.arg(sshd.operand(case.scratch.dst()))
 }
 
 fn pull(sshd: &Sshd, via: Via, case: &Case, remote: &Path) -> Run {
-    let run =
-        sshd.run_serving(via, remote).args(["-a", "--delete"]).arg(sshd.operand(slash(&case.scratch.src())));
+    let run = copy_over(sshd, via, remote).arg(sshd.operand(slash(&case.scratch.src())));
     run.arg(case.scratch.dst())
 }
 
@@ -128,7 +136,7 @@ fn kill_at_ten_moments(via: Via, start: fn(&Sshd, Via, &Case, &Path) -> Run, kil
         );
         case.reset();
         let remote = sshd.remote();
-        let running = start(sshd, via, &case, &remote.script).limit(Duration::from_secs(60)).start();
+        let running = start(sshd, via, &case, &remote.script).start();
         let since = Instant::now();
         if kill_remote {
             let pid = remote.wait_for_id();
@@ -139,27 +147,12 @@ fn kill_at_ten_moments(via: Via, start: fn(&Sshd, Via, &Case, &Path) -> Run, kil
             running.signal(Signal::KILL);
         }
         let outcome = running.wait();
-        let ended = since.elapsed();
-        assert!(ended < moment + Duration::from_secs(10), "the surviving end took {ended:?}, {when}");
         assert!(!kill_remote || outcome.code().is_some(), "{when}: {}", outcome.account());
-        wait_until_gone(&remote.pid_file);
+        remote.wait_until_gone();
         case.assert_no_mix(&when);
         let again = start(sshd, via, &case, &sshd.remote().script).run();
         assert_eq!(again.code(), Some(0), "the next run failed, {when}\n{}", again.account());
         case.assert_converged(&when);
-    }
-}
-
-/// A remote end whose peer died notices it, ends, and lets go of the destination.
-fn wait_until_gone(pid_file: &Path) {
-    let since = Instant::now();
-    loop {
-        let pids = std::fs::read_to_string(pid_file).unwrap_or_default();
-        if !pids.lines().any(|pid| Path::new("/proc").join(pid.trim()).exists()) {
-            return;
-        }
-        assert!(since.elapsed() < Duration::from_secs(10), "the remote end lives on: {pids}");
-        thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -192,12 +185,13 @@ fn killed_local_copy() {
     let whole = copy().run().expect_quiet_success().elapsed;
     for moment in moments(whole) {
         case.reset();
-        let running = copy().start();
+        let mut running = copy().start();
         thread::sleep(moment);
+        // rsync's other processes end on their own, a little later.
+        let others = if running.is_running() { running.children() } else { Vec::new() };
         running.signal(Signal::KILL);
         let _ = running.wait();
-        // rsync's other processes end on their own, a little later.
-        thread::sleep(Duration::from_millis(if is_stand_in() { 300 } else { 0 }));
+        wait_for(|| !others.iter().any(|&other| is_alive(other)));
         case.assert_no_mix(&format!("killed at {moment:?} of {whole:?}"));
         let _ = copy().run().expect_quiet_success();
         case.assert_converged(&format!("killed at {moment:?} of {whole:?}"));
@@ -209,18 +203,20 @@ fn interrupted_run_ends_with_20_and_leaves_no_temporary() {
     needs_dsync!();
     for (signal, via) in [(Signal::INT, Via::Quic), (Signal::TERM, Via::Ssh), (Signal::HUP, Via::Auto)] {
         let (case, sshd) = (Case::new(), Sshd::shared());
-        // Large enough that no machine is done before the signal comes.
         Tree::of([Node::file("huge", 3, 256 << 20)]).plant(&case.scratch.src());
-        let remote = sshd.remote();
-        let mut running = push(sshd, via, &case, &remote.script).start();
-        let since = Instant::now();
-        while temporaries(&case.scratch.dst()).is_empty() && !case.scratch.dst().join("only new").exists() {
-            assert!(running.is_running() && since.elapsed().as_secs() < 30, "nothing was written");
-            thread::sleep(Duration::from_millis(1));
-        }
-        running.signal(signal);
-        let outcome = running.wait().expect_code(20);
-        wait_until_gone(&remote.pid_file);
+        // A machine that was done before the signal came is asked again.
+        let (remote, outcome) = until_met(|| {
+            let _ = std::fs::remove_dir_all(case.scratch.dst());
+            let remote = sshd.remote();
+            let running = push(sshd, via, &case, &remote.script).start();
+            let caught = catch(running.id(), || !temporaries(&case.scratch.dst()).is_empty());
+            running.signal(signal);
+            running.signal(Signal::CONT);
+            let outcome = running.wait();
+            (caught && outcome.code() != Some(0)).then_some((remote, outcome))
+        });
+        let outcome = outcome.expect_code(20);
+        remote.wait_until_gone();
         assert_eq!(temporaries(&case.scratch.dst()), Vec::<String>::new(), "{}", outcome.account());
     }
 }

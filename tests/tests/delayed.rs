@@ -7,7 +7,7 @@ use dsync_tests::{
     compare::temporaries,
     needs_dsync,
     program::program,
-    run::{send, wait_for},
+    run::{catch, send, until_met},
     scratch::slash,
     strace, survey,
     unfinished::finished_segments,
@@ -31,14 +31,22 @@ fn tree(state: u64) -> Tree {
 /// The old tree at the destination, the new one at the source.
 fn plant() -> Scratch {
     let scratch = Scratch::new();
-    tree(1).plant(&scratch.dst());
-    tree(2).plant(&scratch.src());
-    // Two names at both ends, of which each is new.
-    for (dir, state) in [(scratch.dst(), "old"), (scratch.src(), "new, and longer")] {
-        fs::write(dir.join("d0/first"), state).unwrap();
-        fs::hard_link(dir.join("d0/first"), dir.join("d1/second")).unwrap();
-    }
+    reset(&scratch);
+    plant_at(&scratch.src(), 2, "new, and longer");
     scratch
+}
+
+/// Puts the old tree at the destination, whatever is there.
+fn reset(scratch: &Scratch) {
+    let _ = fs::remove_dir_all(scratch.dst());
+    plant_at(&scratch.dst(), 1, "old");
+}
+
+fn plant_at(dir: &Path, state: u64, linked: &str) {
+    tree(state).plant(dir);
+    // Two names at both ends, of which each is new.
+    fs::write(dir.join("d0/first"), linked).unwrap();
+    fs::hard_link(dir.join("d0/first"), dir.join("d1/second")).unwrap();
 }
 
 fn local(run: Run, scratch: &Scratch, options: &[&str]) -> Run {
@@ -126,11 +134,17 @@ fn interrupted_run_changes_no_name_and_leaves_nothing() {
     let scratch = plant();
     Tree::of([Node::file("z huge", 3, 64 << 20)]).plant(&scratch.src());
     let old = contents(&scratch.dst());
-    let run = sshd.run(Via::Ssh).args(["-aH", "--delay-updates", "--bwlimit=32m"]);
-    let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
-    wait_for(|| temporaries(&scratch.dst()).len() > 30);
-    running.signal(Signal::INT);
-    let _ = running.wait().expect_code(20);
+    let outcome = until_met(|| {
+        reset(&scratch);
+        let run = sshd.run(Via::Ssh).args(["-aH", "--delay-updates", "--bwlimit=32m"]);
+        let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
+        let caught = catch(running.id(), || temporaries(&scratch.dst()).len() > 30);
+        running.signal(Signal::INT);
+        running.signal(Signal::CONT);
+        let outcome = running.wait();
+        (caught && outcome.code() != Some(0)).then_some(outcome)
+    });
+    let _ = outcome.expect_code(20);
     assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
     assert_eq!(contents(&scratch.dst()), old);
 }
@@ -150,13 +164,23 @@ fn no_directory_is_held_open_for_what_waits() {
 fn broken_off(scratch: &Scratch) {
     let sshd = Sshd::shared();
     Tree::of([Node::file("z huge", 3, HUGE)]).plant(&scratch.src());
-    let remote = sshd.remote();
-    let run = sshd.run_serving(Via::Ssh, &remote.script).args(["-aH", "--delay-updates"]);
-    let run = run.args(["--bwlimit=32m", "--no-compress", "--retries=0", "--timeout=4"]);
-    let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
-    wait_for(|| temporaries(&scratch.dst()).len() > 32 && finished_segments(&scratch.dst()) > 0);
-    send(remote.wait_for_id(), Signal::KILL);
-    assert!(matches!(running.wait().code(), Some(10 | 12 | 30)));
+    let outcome = until_met(|| {
+        reset(scratch);
+        let remote = sshd.remote();
+        let run = sshd.run_serving(Via::Ssh, &remote.script).args(["-aH", "--delay-updates"]);
+        let run = run.args(["--bwlimit=32m", "--no-compress", "--retries=0"]);
+        let running = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).start();
+        let caught = catch(running.id(), || {
+            temporaries(&scratch.dst()).len() > 32 && (1..12).contains(&finished_segments(&scratch.dst()))
+        });
+        if caught {
+            send(remote.wait_for_id(), Signal::KILL);
+            running.signal(Signal::CONT);
+        }
+        let outcome = running.wait();
+        caught.then_some(outcome)
+    });
+    assert!(matches!(outcome.code(), Some(10 | 12 | 30)), "{}", outcome.account());
 }
 
 const HUGE: u64 = 64 << 20;

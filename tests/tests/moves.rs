@@ -1,12 +1,17 @@
 //! Moving: files leave the source when they are at the destination for good, and what the source was asked for and
 //! does not have leaves the destination.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, compare, differences,
-    needs_dsync, scratch::slash, strace, survey, tree::noise,
+    needs_dsync,
+    run::{catch, until_met},
+    scratch::slash,
+    strace, survey,
+    tree::noise,
 };
+use rustix::process::Signal;
 
 fn plant(at: &Path) {
     Tree::of([
@@ -85,16 +90,27 @@ fn files_leave_the_source_over_the_wire_in_both_directions() {
 fn a_file_that_has_changed_since_it_was_listed_stays() {
     needs_dsync!();
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
-    Tree::of([Node::file("a", 1, 3 << 20), Node::file("b", 2, 100), Node::file("c", 3, 100)])
-        .plant(&scratch.src());
-    fs::create_dir(scratch.dst()).unwrap();
-    // All is listed before the first bytes arrive, and the slow file keeps the run from its end.
-    let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files", "--bwlimit=1m"]);
-    let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
-    wait_for(|| fs::read_dir(scratch.dst()).unwrap().next().is_some());
     let changed = noise(99, 3 << 20);
-    fs::write(scratch.src().join("a"), &changed).unwrap();
-    let outcome = running.wait().expect_code(24);
+    let outcome = until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        fs::create_dir(scratch.dst()).unwrap();
+        Tree::of([Node::file("a", 1, 3 << 20), Node::file("b", 2, 100), Node::file("c", 3, 100)])
+            .plant(&scratch.src());
+        // All is listed before the first bytes arrive, and the slow file keeps the run from its end.
+        let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files", "--bwlimit=1m"]);
+        let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
+        // Held where it is listed and not yet there.
+        let caught = catch(running.id(), || {
+            fs::read_dir(scratch.dst()).unwrap().next().is_some() && !scratch.dst().join("a").exists()
+        });
+        if caught {
+            fs::write(scratch.src().join("a"), &changed).unwrap();
+            running.signal(Signal::CONT);
+        }
+        let outcome = running.wait();
+        caught.then_some(outcome)
+    });
+    let outcome = outcome.expect_code(24);
     assert!(outcome.stderr_text().contains("it stays"), "{}", outcome.account());
     assert_eq!(fs::read(scratch.src().join("a")).unwrap(), changed);
     assert!(!scratch.src().join("b").exists() && !scratch.src().join("c").exists());
@@ -236,12 +252,5 @@ fn what_would_lose_files_is_refused() {
             Run::dsync().args(["-a", "--remove-source-files", other, "a", "b"]).run().expect_code(1);
         let text = format!("'--remove-source-files' cannot be combined with '{other}'");
         assert!(outcome.stderr_text().contains(&text), "{}", outcome.account());
-    }
-}
-
-/// Waits for something that a run is about to do.
-fn wait_for(happened: impl Fn() -> bool) {
-    while !happened() {
-        std::thread::sleep(Duration::from_millis(1));
     }
 }

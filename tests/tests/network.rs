@@ -13,21 +13,22 @@ use dsync_tests::{
     Lab, Node, Outcome, Remote, Run, Running, Scope, Scratch, Tree, Via, assert_same,
     lab::{Conditions, Path},
     needs_dsync, needs_lab, program,
-    run::{send, wait_for},
+    run::{is_alive, send, wait_for},
     scratch::slash,
     unfinished::{finished_segments, hidden},
 };
 use rustix::process::Signal;
 
-/// Longest silence that runs put up with where the test is about longer ones.
-const SILENCE: &str = "--timeout=4";
+/// Longest silence that runs put up with where the test is about longer ones: more than a busy machine makes.
+const SILENCE: &str = "--timeout=8";
 
-/// Longer than any run.
-const FOR_GOOD: Duration = Duration::from_secs(3600);
-
-/// A file of 16 segments.
-const FILE_LEN: u64 = 64 << 20;
+/// A file of 32 segments.
+const FILE_LEN: u64 = 128 << 20;
 const SEGMENT: u64 = 4 << 20;
+
+/// Bytes after which a path is cut, headers and repeats included. Sixteen lanes may have begun a segment each that is not
+/// finished; six others are.
+const CUT_AFTER: u64 = 112 << 20;
 
 /// Two hosts, a large file on one of them, and a run that takes it to the other.
 struct Scene {
@@ -51,22 +52,28 @@ impl Scene {
         run.arg(slash(&self.scratch.src())).arg(self.lab.sshd().operand(self.scratch.dst()))
     }
 
-    /// A push that has come so far that six segments are verified.
-    fn push_under_way(&self, options: &[&str]) -> Running {
-        self.push_until(options, || finished_segments(&self.scratch.dst()) >= 6)
+    /// A push that the cut path has caught after most of the file, with six segments verified at least.
+    fn push_caught(&self, options: &[&str]) -> Running {
+        let mut running = self.push_cut(options);
+        self.wait_while(&mut running, || finished_segments(&self.scratch.dst()) >= 6);
+        running
     }
 
-    fn push_until(&self, options: &[&str], seen: impl Fn() -> bool) -> Running {
+    /// A push that the cut path has caught after most of the file.
+    fn push_cut(&self, options: &[&str]) -> Running {
+        let limit = self.arrived() + CUT_AFTER;
+        self.lab.cut_after(limit);
         let mut running = self.push(&[options, &["--bwlimit=16m"]].concat()).start();
-        let mut ended = false;
-        wait_for(|| {
-            ended = !running.is_running();
-            ended || seen()
-        });
-        if ended {
-            panic!("it ended too early\n{}", running.wait().account());
-        }
+        self.wait_while(&mut running, || self.arrived() >= limit);
         running
+    }
+
+    /// Waits for an event that comes before the run's end.
+    fn wait_while(&self, running: &mut Running, seen: impl Fn() -> bool) {
+        wait_for(|| {
+            assert!(running.is_running(), "it ended too early");
+            seen()
+        });
     }
 
     /// Bytes that arrived at the far host so far.
@@ -123,8 +130,9 @@ fn reconnected(outcome: &Outcome) -> bool {
 fn cut_of_five_seconds_is_waited_out() {
     needs_dsync!();
     play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-        let running = scene.push_under_way(&[]);
-        scene.lab.cut(Duration::from_secs(5));
+        let running = scene.push_caught(&[]);
+        thread::sleep(Duration::from_secs(5));
+        scene.lab.cut(Duration::ZERO);
         let outcome = running.wait().expect_quiet_success();
         assert!(!reconnected(&outcome), "{}", outcome.account());
         assert!(scene.lab.counts()[0].cut > 0, "nothing was cut\n{}", outcome.account());
@@ -135,12 +143,14 @@ fn cut_of_five_seconds_is_waited_out() {
 #[test]
 fn cut_longer_than_the_silence_limit_is_followed_by_another_connection() {
     needs_dsync!();
-    let (short, usual) = ((&[SILENCE][..], 7), (&[][..], 70));
-    for (options, seconds) in if is_long() { vec![short, usual] } else { vec![short] } {
+    for options in if is_long() { vec![&[SILENCE][..], &[]] } else { vec![&[SILENCE][..]] } {
         play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-            let running = scene.push_under_way(options);
-            scene.lab.cut(Duration::from_secs(seconds));
+            let mut running = scene.push_caught(options);
             let before = scene.arrived();
+            // Its ssh goes with the connection that it gives up.
+            let shells = running.children();
+            scene.wait_while(&mut running, || !shells.iter().any(|&shell| is_alive(shell)));
+            scene.lab.cut(Duration::ZERO);
             let outcome = running.wait().expect_code(0);
             assert!(reconnected(&outcome), "{}", outcome.account());
             assert_rest_only(scene, &outcome, before);
@@ -163,8 +173,10 @@ fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
 fn another_address_of_the_near_host_does_not_end_a_run() {
     needs_dsync!();
     play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-        let running = scene.push_under_way(&[SILENCE]);
+        // QUIC need not hear anything in time, TCP has to find that it does not.
+        let running = scene.push_caught(if scene.via == Via::Quic { &[] } else { &[SILENCE] });
         scene.lab.change_near_address();
+        scene.lab.cut(Duration::ZERO);
         let outcome = running.wait().expect_code(0);
         // QUIC follows the host, TCP cannot.
         assert_eq!(reconnected(&outcome), scene.via != Via::Quic, "{}", outcome.account());
@@ -177,8 +189,7 @@ fn another_address_of_the_near_host_does_not_end_a_run() {
 fn path_that_is_gone_for_good_ends_both_ends_and_the_next_run_goes_on() {
     needs_dsync!();
     play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-        let running = scene.push_under_way(&[SILENCE, "--retries=1", "--contimeout=15"]);
-        scene.lab.cut(FOR_GOOD);
+        let running = scene.push_caught(&[SILENCE, "--retries=1", "--contimeout=15"]);
         let outcome = running.wait();
         assert!(matches!(outcome.code(), Some(10 | 12 | 30)), "{}", outcome.account());
         assert!(outcome.stderr_text().contains("run the same command again"), "{}", outcome.account());
@@ -200,15 +211,15 @@ fn remote_end_does_not_outlive_a_near_host_that_vanished() {
         play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
             // Nothing is noted of what will not be kept.
             let options = [&[SILENCE], options].concat();
-            let running = scene.push_until(&options, || scene.arrived() > FILE_LEN / 2);
-            if !reachable {
-                scene.lab.cut(FOR_GOOD);
-            }
+            let running = scene.push_cut(&options);
             for pid in running.children() {
                 send(pid, Signal::KILL);
             }
             running.signal(Signal::KILL);
             let _ = running.wait();
+            if reachable {
+                scene.lab.cut(Duration::ZERO);
+            }
             scene.assert_deserted();
             assert_eq!(hidden(&scene.scratch.dst()), left, "{:?}, {reachable}, {options:?}", scene.via);
         });

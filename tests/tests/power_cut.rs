@@ -12,7 +12,7 @@ use dsync_tests::{
     Facts, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, differences,
     needs_dsync,
     power::{Disk, Format},
-    run::wait_for,
+    run::{catch, until_met},
     scratch::slash,
     strace, survey,
     unfinished::{finished_segments, hidden},
@@ -131,11 +131,18 @@ impl Bench {
         let (alone, old) = (bench.scratch.at("alone"), bench.scratch.at("old"));
         Tree::of([big()]).plant(&alone);
         let sshd = Sshd::shared();
-        let slowly = sshd.run(Via::Ssh).args(["-a", "--partial-dir=.parts", "--bwlimit=8m"]);
-        let running = slowly.arg(sshd.operand(slash(&alone))).arg(&old).start();
-        wait_for(|| finished_segments(&old.join(".parts")) >= 1);
-        running.signal(Signal::INT);
-        let _ = running.wait().expect_code(20);
+        let outcome = until_met(|| {
+            let _ = fs::remove_dir_all(old.join(".parts"));
+            let _ = fs::remove_file(old.join("big"));
+            let slowly = sshd.run(Via::Ssh).args(["-a", "--partial-dir=.parts", "--bwlimit=8m"]);
+            let running = slowly.arg(sshd.operand(slash(&alone))).arg(&old).start();
+            let caught = catch(running.id(), || (1..4).contains(&finished_segments(&old.join(".parts"))));
+            running.signal(Signal::INT);
+            running.signal(Signal::CONT);
+            let outcome = running.wait();
+            (caught && outcome.code() != Some(0)).then_some(outcome)
+        });
+        let _ = outcome.expect_code(20);
         assert_eq!(hidden(&old.join(".parts")), 2, "the part and its notes");
         bench.old = survey(&old);
         bench.pulls = true;

@@ -1,5 +1,5 @@
 //! Somebody else flips directories into links and back while whole runs are made: nothing outside is read,
-//! written or removed. `DSYNC_CRASH=long` races for longer.
+//! written or removed. Each race goes on until it was one; `DSYNC_CRASH=long` races for longer.
 //!
 //! The system calls of a run show why: below the operands each takes one name and follows no link, or is
 //! told to resolve beneath its directory without links.
@@ -14,12 +14,12 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use dsync_tests::{
     Facts, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, assert_unchanged, needs_dsync,
-    scratch::slash, strace, survey, tree,
+    run::until_met, scratch::slash, strace, survey, tree,
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -36,10 +36,11 @@ fn plant(root: &Path, seed: u64) {
     Tree::of(dirs.into_iter().chain(files)).plant(root);
 }
 
-/// Flips each of the directories under `root` with a link to `outside` while `run` goes on.
-fn while_flipping<T>(root: &Path, outside: &Path, run: impl FnOnce() -> T) -> (T, u64) {
+/// Flips each of the directories under `root` with a link to `outside` while `run` goes on, which is told how often that
+/// was done so far.
+fn while_flipping(root: &Path, outside: &Path, run: impl FnOnce(&AtomicU64)) {
     let (stop, flips) = (AtomicBool::new(false), AtomicU64::new(0));
-    let result = thread::scope(|scope| {
+    thread::scope(|scope| {
         for name in FLIPPED {
             let (dir, link) = (root.join(name), root.join(format!("{name} link")));
             let (stop, flips) = (&stop, &flips);
@@ -54,34 +55,43 @@ fn while_flipping<T>(root: &Path, outside: &Path, run: impl FnOnce() -> T) -> (T
                 }
             });
         }
-        let result = run();
-        stop.store(true, Ordering::Release);
-        result
+        // A failure ends the flipping too.
+        let _stops = Stops(&stop);
+        run(&flips);
     });
-    (result, flips.into_inner())
 }
 
-fn span() -> Duration {
+/// Sets its flag when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Runs and flips of a race.
+fn rounds() -> (u64, u64) {
     let long = env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long");
-    Duration::from_millis(if long { 5000 } else { 1500 })
+    if long { (200, 40_000) } else { (30, 4000) }
 }
 
 /// Runs again and again; each ends in an orderly way.
-fn race(scratch: &Scratch, between: impl FnMut(u64)) -> u64 {
-    race_with(scratch, &["--delete".to_owned()], between)
+fn race(scratch: &Scratch, flips: &AtomicU64, between: impl FnMut(u64)) {
+    race_with(scratch, flips, &["--delete".to_owned()], between);
 }
 
-fn race_with(scratch: &Scratch, options: &[String], mut between: impl FnMut(u64)) -> u64 {
-    let end = Instant::now() + span();
+fn race_with(scratch: &Scratch, flips: &AtomicU64, options: &[String], mut between: impl FnMut(u64)) {
+    let (least_runs, least_flips) = rounds();
     let mut runs = 0;
-    while Instant::now() < end {
+    until_met(|| {
         runs += 1;
         between(runs);
         let run = Run::dsync().args(["-a", "--exclude=* link"]).args(options);
         let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
         assert!(matches!(outcome.code(), Some(0 | 23 | 24)), "{}", outcome.account());
-    }
-    runs
+        (runs >= least_runs && flips.load(Ordering::Acquire) >= least_flips).then_some(())
+    });
 }
 
 fn outside(scratch: &Scratch) -> BTreeMap<Vec<u8>, Facts> {
@@ -96,15 +106,14 @@ fn flipped_directories_of_the_destination_let_nothing_out() {
     let before = outside(&scratch);
     plant(&scratch.src(), 1);
     plant(&scratch.dst(), 50);
-    let (runs, flips) = while_flipping(&scratch.dst(), &scratch.at("outside"), || {
-        race(&scratch, |run| {
+    while_flipping(&scratch.dst(), &scratch.at("outside"), |flips| {
+        race(&scratch, flips, |run| {
             // Every file is sent anew, to be written and renamed again.
             for path in ["d0/a", "d0/sub/secret", "d0/sub/deep/a", "d1/secret"] {
                 tree::set_mtime(&scratch.src().join(path), (1_300_000_000 + i64::try_from(run).unwrap(), 0));
             }
-        })
+        });
     });
-    assert!(runs > 2 && flips > 100, "no race: {runs} runs, {flips} flips");
     assert_unchanged(&before, &scratch.at("outside"));
     // When it is quiet again the next run puts all right.
     let run = || Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
@@ -146,8 +155,8 @@ fn flipped_directories_beside_the_destination_let_nothing_out_or_in() {
         let before = survey(&scratch.at("outside"));
         let options = ["-b".to_owned(), format!("{option}={}", scratch.at("beside").display())];
         let options = if option == "--backup-dir" { &options[..] } else { &options[1..] };
-        let (runs, flips) = while_flipping(&scratch.at("beside"), &scratch.at("outside"), || {
-            race_with(&scratch, options, |run| {
+        while_flipping(&scratch.at("beside"), &scratch.at("outside"), |flips| {
+            race_with(&scratch, flips, options, |run| {
                 if option == "--backup-dir" {
                     for path in ["d0/a", "d0/sub/secret", "d1/secret"] {
                         let time = (1_300_000_000 + i64::try_from(run).unwrap(), 0);
@@ -156,9 +165,8 @@ fn flipped_directories_beside_the_destination_let_nothing_out_or_in() {
                 } else {
                     let _ = fs::remove_dir_all(scratch.dst());
                 }
-            })
+            });
         });
-        assert!(runs > 2 && flips > 100, "{option}: no race: {runs} runs, {flips} flips");
         assert_unchanged(&before, &scratch.at("outside"));
         assert_unlinked(&scratch.at("outside"));
         for (path, facts) in survey(&scratch.dst()) {
@@ -182,12 +190,11 @@ fn flipped_directories_of_the_source_let_nothing_in() {
     let secrets: Vec<_> =
         before.values().filter(|facts| facts.kind == "file").map(|facts| &facts.content).collect();
     plant(&scratch.src(), 1);
-    let (runs, flips) = while_flipping(&scratch.src(), &scratch.at("outside"), || {
-        race(&scratch, |_| {
+    while_flipping(&scratch.src(), &scratch.at("outside"), |flips| {
+        race(&scratch, flips, |_| {
             let _ = fs::remove_dir_all(scratch.dst());
-        })
+        });
     });
-    assert!(runs > 2 && flips > 100, "no race: {runs} runs, {flips} flips");
     for (path, facts) in survey(&scratch.dst()) {
         assert!(!secrets.contains(&&facts.content), "{} came from outside", path.escape_ascii());
     }

@@ -9,8 +9,8 @@ use std::{
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
     mount::Mount,
-    needs_dsync,
-    run::wait_for,
+    needs_dsync, program,
+    run::{catch, send, until_met, wait_for},
     scratch::slash,
     skip, strace,
     unfinished::{finished_segments, hidden},
@@ -27,8 +27,13 @@ fn plant_large(scratch: &Scratch) {
 
 /// Pulls, or pushes, over ssh.
 fn transfer(scratch: &Scratch, push: bool, options: &[&str]) -> Run {
+    transfer_serving(scratch, push, program(), options)
+}
+
+/// The same with another program at the remote end.
+fn transfer_serving(scratch: &Scratch, push: bool, remote: &Path, options: &[&str]) -> Run {
     let sshd = Sshd::shared();
-    let run = sshd.run(Via::Ssh).args(["-a", "--stats"]).args(options);
+    let run = sshd.run_serving(Via::Ssh, remote).args(["-a", "--stats"]).args(options);
     match push {
         true => run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
         false => run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()),
@@ -37,11 +42,22 @@ fn transfer(scratch: &Scratch, push: bool, options: &[&str]) -> Run {
 
 /// Interrupts a slow transfer when a third of the file is finished in `parts`.
 fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
-    let options = [&["--bwlimit=32m"], options].concat();
-    let running = transfer(scratch, push, &options).start();
-    wait_for(|| finished_segments(parts) >= 6);
-    running.signal(Signal::INT);
-    let _ = running.wait().expect_code(20);
+    let sshd = Sshd::shared();
+    let outcome = until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let remote = sshd.remote();
+        let run = transfer_serving(scratch, push, &remote.script, &[&["--bwlimit=32m"], options].concat());
+        let running = run.start();
+        // Held where it writes.
+        let writer = if push { remote.wait_for_id() } else { running.id() };
+        let caught = catch(writer, || (6..12).contains(&finished_segments(parts)));
+        running.signal(Signal::INT);
+        send(writer, Signal::CONT);
+        let outcome = running.wait();
+        remote.wait_until_gone();
+        (caught && outcome.code() != Some(0)).then_some(outcome)
+    });
+    let _ = outcome.expect_code(20);
     // The far end has its say a moment later.
     wait_for(|| hidden(parts) == 2);
 }
@@ -187,13 +203,23 @@ fn runs_that_share_a_directory_leave_each_other_alone() {
     let shared = plant_shared(&scratch);
     let option = format!("-T{}", shared.display());
     Tree::of([Node::file("large", 9, 16 << 20)]).plant(&scratch.at("large/src"));
-    let slow = Sshd::shared().run(Via::Ssh).args(["-a", "--no-partial", "--bwlimit=16m", &option]);
-    let from = Sshd::shared().operand(slash(&scratch.at("large/src")));
-    let slow = slow.arg(from).arg(scratch.at("large/dst")).start();
-    wait_for(|| fs::read_dir(&shared).unwrap().count() == 3);
+    let slow = until_met(|| {
+        let _ = fs::remove_dir_all(scratch.at("large/dst"));
+        let slow = Sshd::shared().run(Via::Ssh).args(["-a", "--no-partial", "--bwlimit=16m", &option]);
+        let from = Sshd::shared().operand(slash(&scratch.at("large/src")));
+        let slow = slow.arg(from).arg(scratch.at("large/dst")).start();
+        // Held while the other run comes and goes.
+        let caught = catch(slow.id(), || fs::read_dir(&shared).unwrap().count() == 3);
+        if caught {
+            return Some(slow);
+        }
+        let _ = slow.wait().expect_code(0);
+        None
+    });
     let run = Run::dsync().args(["-a", &option]).arg(slash(&scratch.src())).arg(scratch.dst());
     let _ = run.run().expect_quiet_success();
     assert_eq!(fs::read_dir(&shared).unwrap().count(), 3, "the other run's temporary is gone");
+    slow.signal(Signal::CONT);
     let _ = slow.wait().expect_code(0);
     assert_same(&scratch.at("large/src"), &scratch.at("large/dst"), Scope::full());
     assert_eq!(fs::read_dir(&shared).unwrap().count(), 2);

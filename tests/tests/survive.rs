@@ -1,10 +1,10 @@
 //! Connections that break: the run goes on over another one.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use dsync_tests::{
     Node, Outcome, Scope, Scratch, Sshd, Tree, Via, assert_same, needs_dsync,
-    run::{send, wait_for},
+    run::{catch, send, until_met},
     scratch::slash,
     unfinished::{finished_segments, hidden, kept},
 };
@@ -35,21 +35,32 @@ fn killed_processes_do_not_end_a_run() {
     ] {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
         many_files().plant(&scratch.src());
-        let remote = sshd.remote();
-        let run = sshd.run_serving(via, &remote.script).args(["-av", "--timeout=4"]);
-        let run = if push {
-            run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
-        } else {
-            run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
-        };
-        let running = run.start();
-        let id = remote.wait_for_id();
-        wait_for(|| fs::read_dir(scratch.dst()).is_ok_and(|entries| entries.count() > 20));
-        match blow {
-            Blow::Remote => send(id, Signal::KILL),
-            Blow::Shell => send(running.children()[0], Signal::KILL),
-        }
-        let outcome = running.wait().expect_code(0);
+        let outcome = until_met(|| {
+            let _ = fs::remove_dir_all(scratch.dst());
+            let remote = sshd.remote();
+            let run = sshd.run_serving(via, &remote.script).arg("-av");
+            let run = if push {
+                run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
+            } else {
+                run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
+            };
+            let running = run.start();
+            // Held where some files have arrived and others have not.
+            let writer = if push { remote.wait_for_id() } else { running.id() };
+            let caught = catch(writer, || {
+                fs::read_dir(scratch.dst()).is_ok_and(|entries| (21..380).contains(&entries.count()))
+            });
+            if caught {
+                let struck = match blow {
+                    Blow::Remote => remote.wait_for_id(),
+                    Blow::Shell => running.children()[0],
+                };
+                send(struck, Signal::KILL);
+                send(writer, Signal::CONT);
+            }
+            let outcome = running.wait().expect_code(0);
+            caught.then_some(outcome)
+        });
         let text = outcome.stderr_text();
         assert!(
             text.contains("reconnecting (1 of 5) in 1 s") || text.contains("in 2 s"),
@@ -68,17 +79,23 @@ fn one_large_file(scratch: &Scratch) {
 
 const FILE_LEN: u64 = 64 << 20;
 
-/// Starts a slow push of the large file and kills the remote end when a third of it is there.
+/// Pushes the large file and kills the remote end when a third of it is there.
 fn interrupted(scratch: &Scratch, via: Via, options: &[&str]) -> Outcome {
     let sshd = Sshd::shared();
-    let remote = sshd.remote();
-    let run = sshd.run_serving(via, &remote.script).args(["-av", "--stats", "--timeout=4", "--bwlimit=32m"]);
-    let run = run.args(options).arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
-    let running = run.start();
-    let id = remote.wait_for_id();
-    wait_for(|| finished_segments(&scratch.dst()) >= 6);
-    send(id, Signal::KILL);
-    running.wait()
+    until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let remote = sshd.remote();
+        let run = sshd.run_serving(via, &remote.script).args(["-av", "--stats", "--bwlimit=32m"]);
+        let run = run.args(options).arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
+        let running = run.start();
+        let id = remote.wait_for_id();
+        let caught = catch(id, || (6..12).contains(&finished_segments(&scratch.dst())));
+        if caught {
+            send(id, Signal::KILL);
+        }
+        let outcome = running.wait();
+        caught.then_some(outcome)
+    })
 }
 
 /// Pushes without haste or interruption; how many bytes of the file crossed.
@@ -163,15 +180,25 @@ fn without_partial_an_interrupted_run_leaves_nothing() {
     for (options, left) in [(&["--no-partial"][..], 0), (&["--partial"], 2), (&[], 0)] {
         let scratch = Scratch::new();
         one_large_file(&scratch);
-        let run = Sshd::shared().run(Via::Ssh).args(["-a", "--bwlimit=32m"]).args(options);
-        let from = Sshd::shared().operand(slash(&scratch.src()));
-        let running = run.arg(from).arg(scratch.dst()).start();
-        wait_for(|| {
-            let entries = fs::read_dir(scratch.dst()).into_iter().flatten().flatten();
-            entries.filter_map(|entry| entry.metadata().ok()).any(|found| found.len() > 24 << 20)
+        let outcome = until_met(|| {
+            let _ = fs::remove_dir_all(scratch.dst());
+            let run = Sshd::shared().run(Via::Ssh).args(["-a", "--bwlimit=32m"]).args(options);
+            let from = Sshd::shared().operand(slash(&scratch.src()));
+            let running = run.arg(from).arg(scratch.dst()).start();
+            let caught = catch(running.id(), || is_half_way(&scratch.dst()));
+            running.signal(Signal::INT);
+            running.signal(Signal::CONT);
+            let outcome = running.wait();
+            (caught && outcome.code() != Some(0)).then_some(outcome)
         });
-        running.signal(Signal::INT);
-        let _ = running.wait().expect_code(20);
-        assert_eq!(hidden(&scratch.dst()), left, "{options:?}");
+        let outcome = outcome.expect_code(20);
+        assert_eq!(hidden(&scratch.dst()), left, "{options:?}\n{}", outcome.account());
     }
+}
+
+/// True while the temporary of the large file is, and so long that segments of it are finished.
+fn is_half_way(dst: &Path) -> bool {
+    let entries = fs::read_dir(dst).into_iter().flatten().flatten();
+    let temporaries = entries.filter(|entry| entry.file_name() != "large");
+    temporaries.filter_map(|entry| entry.metadata().ok()).any(|found| found.len() > 24 << 20)
 }

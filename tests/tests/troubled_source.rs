@@ -6,12 +6,16 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use dsync_tests::{
     Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, compare, is_stand_in,
-    mount::Mount, needs_dsync, needs_root, program, scratch::slash, tree,
+    mount::Mount,
+    needs_dsync, needs_root, program,
+    run::{catch, until_met},
+    scratch::slash,
+    tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -60,13 +64,19 @@ fn file_that_keeps_changing_ends_with_24_and_the_old_copy_stays_whole() {
     for via in [None, Some(Via::Quic), Some(Via::Ssh)] {
         let scratch = Scratch::new();
         Tree::of([Node::file("busy", 1, 24 << 20), Node::file("calm", 2, 5000)]).plant(&scratch.src());
-        Tree::of([Node::file("busy", 3, 20 << 20)]).plant(&scratch.dst());
-        let old = compare::sum(&scratch.dst().join("busy"));
-        let run = match via {
+        let old_copy = Tree::of([Node::file("busy", 3, 20 << 20)]);
+        let run = || match via {
             None => Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()),
             Some(via) => sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
         };
-        let outcome = while_changing(&scratch.src().join("busy"), || run.run()).expect_code(24);
+        // A run that came between two changes has a whole copy.
+        let (old, outcome) = until_met(|| {
+            old_copy.plant(&scratch.dst());
+            let old = compare::sum(&scratch.dst().join("busy"));
+            let outcome = while_changing(&scratch.src().join("busy"), || run().run());
+            (outcome.code() != Some(0)).then_some((old, outcome))
+        });
+        let outcome = outcome.expect_code(24);
         assert!(outcome.stderr_text().contains("busy"), "{}", outcome.account());
         assert_eq!(compare::sum(&scratch.dst().join("busy")), old, "the old copy was harmed ({via:?})");
         assert_same(&scratch.src().join("calm"), &scratch.dst().join("calm"), Scope::full());
@@ -108,19 +118,14 @@ fn push_while_vanishing(via: Via) -> Outcome {
 #[test]
 fn files_that_vanish_end_with_24_and_the_rest_is_copied() {
     needs_dsync!();
-    // Whether the listing or the removal comes first is a race; one of ten tries must show it.
-    let mut seen = Vec::new();
-    for _ in 0..5 {
-        for via in Via::EACH {
+    // Whether the listing or the removal comes first is a race.
+    for via in Via::EACH {
+        let outcome = until_met(|| {
             let outcome = push_while_vanishing(via);
-            assert!(matches!(outcome.code(), Some(0 | 24)), "{}", outcome.account());
-            seen.push(outcome.code());
-        }
-        if seen.contains(&Some(24)) {
-            return;
-        }
+            (outcome.code() != Some(0)).then_some(outcome)
+        });
+        let _ = outcome.expect_code(24);
     }
-    panic!("no run met a vanished file: {seen:?}");
 }
 
 #[test]
@@ -290,13 +295,17 @@ fn second_run_on_one_destination_ends_with_41() {
     let scratch = Scratch::new();
     Tree::of([Node::file("huge", 3, 512 << 20)]).plant(&scratch.src());
     let copy = || Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst());
-    let mut first = copy().start();
-    let since = Instant::now();
-    while compare::temporaries(&scratch.dst()).is_empty() {
-        assert!(first.is_running() && since.elapsed().as_secs() < 30, "nothing was written");
-        thread::sleep(Duration::from_millis(1));
-    }
-    first.signal(rustix::process::Signal::STOP);
+    let first = until_met(|| {
+        let _ = fs::remove_dir_all(scratch.dst());
+        let first = copy().start();
+        let caught =
+            catch(first.id(), || scratch.dst().exists() && !compare::temporaries(&scratch.dst()).is_empty());
+        if caught {
+            return Some(first);
+        }
+        let _ = first.wait().expect_quiet_success();
+        None
+    });
     let second = copy().run();
     first.signal(rustix::process::Signal::CONT);
     let second = second.expect_code(41);

@@ -16,15 +16,13 @@ use super::{
 };
 use crate::{
     Facts, Outcome, Scope, Scratch, compare, program,
-    run::{Running, peak_memory},
+    run::{PATIENCE, Running, peak_memory},
     survey,
 };
 
 /// Largest resident size of dsync under any deed, in bytes. An idle end takes 7 MiB, the worst deed 28;
 /// the rest is for allocators and builds that take more.
 pub const MEMORY: u64 = 64 << 20;
-/// Longest time from a deed to the end of the process.
-pub const SOON: Duration = Duration::from_secs(8);
 
 /// Two directories: `tree`, which dsync works in, and `outside`, which it must not touch.
 #[derive(Debug)]
@@ -178,7 +176,7 @@ impl Server {
     /// Hangs up, waits for the end of the process, and gives its exit code.
     ///
     /// # Panics
-    /// When it does not end soon, or says anything on stderr.
+    /// When it does not end, though its limit of silence is far, or says anything on stderr.
     pub fn end(mut self, session: Session) -> i32 {
         self.assert_lean();
         drop(session);
@@ -188,9 +186,9 @@ impl Server {
     /// Waits for the end of the process and gives its exit code.
     ///
     /// # Panics
-    /// When it does not end soon, or says anything on stderr.
+    /// When it does not end, though its limit of silence is far, or says anything on stderr.
     pub fn wait(&mut self) -> i32 {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("the state of a child") {
                 break status;

@@ -8,11 +8,10 @@ use std::{
     io::{Read, Write},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-/// How long anything is waited for: far longer than dsync needs, so that only a hang ends there.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+use crate::run::PATIENCE;
 
 /// Both directions of a pipe to dsync.
 pub struct Pipe {
@@ -156,6 +155,11 @@ impl Lanes {
     pub fn wait_for_lane(&self, lane: u32) {
         let opened = self.wait(|state| (state.over || state.lanes.contains_key(&lane)).then_some(()));
         assert!(opened.is_some(), "lane {lane} is not opened");
+    }
+
+    /// Returns whether the other end has hung up.
+    pub fn is_over(&self) -> bool {
+        lock(&self.shared.state).over
     }
 
     /// Waits until the other end has hung up.

@@ -39,8 +39,8 @@ const CONTROL: u32 = 1;
 impl Session {
     /// Greets as the client and opens the control lane; nothing is said on it.
     pub fn greet(mut pipe: Pipe) -> Self {
-        // A minute of silence, any rate, any port.
-        let terms = [&[60, 0, 0, 0][..], &[0; 8], &[0; 4]].concat();
+        // An hour of silence, so that it is never what ends a deed, any rate, any port.
+        let terms = [&3600_u32.to_le_bytes()[..], &[0; 8], &[0; 4]].concat();
         let client = [&[1, 0, 1, 0][..], &[0; 16], &[2], &terms, &[7; 32], &[9; 32]].concat();
         let both = [bootstrap(1, &client), bootstrap(4, &[2])].concat();
         let _ = pipe.writer.write_all(&both).and_then(|()| pipe.writer.flush());

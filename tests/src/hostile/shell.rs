@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lanes::{PATIENCE, Pipe};
-use crate::Run;
+use super::lanes::Pipe;
+use crate::{Run, run::PATIENCE};
 
 /// Variable that tells the relay where to connect.
 pub const SOCKET: &str = "DSYNC_TEST_SOCKET";

@@ -45,6 +45,8 @@ struct Shared {
     stop: AtomicBool,
     /// Nothing passes until then, in nanoseconds since the start.
     cut_until: AtomicU64,
+    /// Nothing passes once so many bytes have arrived at the far end.
+    cut_after: AtomicU64,
     /// Near to far, far to near.
     counts: [Mutex<Counts>; 2],
 }
@@ -56,6 +58,7 @@ impl Emulator {
             since: Instant::now(),
             stop: AtomicBool::new(false),
             cut_until: AtomicU64::new(0),
+            cut_after: AtomicU64::new(u64::MAX),
             counts: [Mutex::default(), Mutex::default()],
         });
         let (near, far) = (Arc::new(near), Arc::new(far));
@@ -73,8 +76,14 @@ impl Emulator {
         Ok(emulator)
     }
 
+    /// Lets nothing pass once so many bytes have arrived at the far end.
+    pub(super) fn cut_after(&self, bytes: u64) {
+        self.shared.cut_after.store(bytes, Ordering::Release);
+    }
+
     /// Lets nothing pass for so long.
     pub(super) fn cut(&self, time: Duration) {
+        self.cut_after(u64::MAX);
         let until = self.shared.since.elapsed().saturating_add(time).as_nanos();
         self.shared.cut_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
     }
@@ -170,10 +179,19 @@ impl Direction {
             if self.to.send(&packet).is_ok() {
                 counts.delivered_packets += 1;
                 counts.delivered_bytes += packet.len() as u64;
+                self.note_arrived(counts.delivered_bytes);
             }
         }
         self.shared.lock(self.index).add(&counts);
         (counts.delivered_packets + counts.cut) as usize
+    }
+
+    /// Cuts the link where it was to be cut, to the packet: `bytes` have arrived and are not counted yet.
+    fn note_arrived(&self, bytes: u64) {
+        let limit = self.shared.cut_after.load(Ordering::Acquire);
+        if self.index == 0 && limit != u64::MAX && self.shared.lock(0).delivered_bytes + bytes >= limit {
+            self.shared.cut_until.store(u64::MAX, Ordering::Release);
+        }
     }
 
     /// Sleeps a little when there is traffic, else until there is.

@@ -147,6 +147,15 @@ impl Lab {
         self.emulator.as_ref().expect("an emulated link can be cut").cut(time);
     }
 
+    /// Lets nothing pass, both ways, from the packet on with which so many bytes have arrived at the far host, until
+    /// [`Lab::cut`] says otherwise: whatever uses the path is then caught in the middle, however late anybody looks.
+    ///
+    /// # Panics
+    /// When the path is not an emulated link.
+    pub fn cut_after(&self, bytes: u64) {
+        self.emulator.as_ref().expect("an emulated link can be cut").cut_after(bytes);
+    }
+
     /// Gives the near host another address and takes the one it had, as a change of networks does.
     ///
     /// # Panics

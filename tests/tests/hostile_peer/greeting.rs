@@ -56,7 +56,10 @@ fn silence_has_a_limit() {
             let ready = [hello(1), Message::new(3).frame()].concat();
             s.control(&ready);
             s.control(&[100, 0, 0, 0, 5]);
-            for _ in 0..20 {
+            for _ in 0..99 {
+                if s.lanes.is_over() {
+                    break;
+                }
                 s.control(&[0]);
                 thread::sleep(std::time::Duration::from_millis(200));
             }
@@ -72,10 +75,14 @@ fn silence_has_a_limit() {
     });
 }
 
-/// Shows signs of life below the messages for 5 s.
+/// Shows signs of life below the messages until the client hangs up all the same.
 fn breathe_on(session: &Session) {
-    for _ in 0..10 {
+    for _ in 0..600 {
+        if session.lanes.is_over() {
+            return;
+        }
         session.breathe();
         thread::sleep(std::time::Duration::from_millis(500));
     }
+    panic!("the client lives on signs of life alone");
 }
