@@ -398,7 +398,7 @@ mod tests {
                 Self::Waits(signals) => {
                     *signals.begun.lock().unwrap() = true;
                     let done = signals.done.lock().unwrap();
-                    let patience = std::time::Duration::from_secs(20);
+                    let patience = std::time::Duration::from_secs(300);
                     *signals.changed.wait_timeout_while(done, patience, |done| !*done).unwrap().0
                 }
                 Self::Awaited(signals) => {

@@ -276,7 +276,8 @@ pub(crate) fn a_slow_reader_slows_the_writer(pair: Pair) {
     });
 }
 
-/// The value of a counter once it stands still.
+/// The value of a counter once it stands still. On a busy machine it may go on afterwards: whoever asks may rely on its
+/// bounds only.
 fn settle(counter: &AtomicU64) -> u64 {
     let mut before = u64::MAX;
     loop {
@@ -454,5 +455,5 @@ pub(crate) fn traffic_counts_payload(pair: Pair) {
     assert_eq!(pair.0.traffic().received_bytes, 0);
 }
 
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(10);
+/// Longer than anything here takes on the busiest machine.
+const LONG: Duration = Duration::from_secs(300);

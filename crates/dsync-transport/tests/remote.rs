@@ -5,7 +5,7 @@
 use std::{
     ffi::OsString,
     fs,
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener},
     num::NonZeroU16,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -63,8 +63,14 @@ impl FakeSsh {
     }
 }
 
+/// With the longest wait for a port that there is, as the machine may be busy.
 fn options(transport: TransportChoice) -> ConnectOptions {
-    ConnectOptions { transport, port_wait: Duration::from_millis(1500), ..ConnectOptions::default() }
+    ConnectOptions { transport, port_wait: Duration::from_secs(10), ..ConnectOptions::default() }
+}
+
+/// With a short wait, for ports that do not answer.
+fn impatient(transport: TransportChoice) -> ConnectOptions {
+    ConnectOptions { port_wait: Duration::from_millis(1500), ..options(transport) }
 }
 
 /// The example program, which `cargo test` builds before it runs this.
@@ -124,24 +130,49 @@ fn quic_and_tls_carry_a_session_to_the_address_that_ssh_reached() {
 #[test]
 fn a_short_path_gets_tls_and_the_round_trip_is_said() {
     let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
-    let connected = ssh.connect(TransportChoice::Auto).unwrap();
+    let connected = connected_over_tls(&ssh.shell);
     let reason = connected.reason.clone().unwrap();
-    assert_eq!(connected.link.carrier(), Carrier::Tls, "{reason}");
     assert!(reason.starts_with("round trip ") && reason.ends_with(" ms"), "{reason}");
     check_echo(&connected);
 }
 
+/// Connects until a short path was seen to be one: a busy machine may take it for a long one, and says so.
+fn connected_over_tls(shell: &RemoteShell) -> Connected {
+    let since = Instant::now();
+    loop {
+        let connected = connect(shell, &options(TransportChoice::Auto)).unwrap();
+        if connected.link.carrier() == Carrier::Tls {
+            return connected;
+        }
+        assert!(since.elapsed() < PATIENCE, "{:?}", connected.reason);
+    }
+}
+
+/// Longer than anything here takes on the busiest machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 #[test]
 fn ports_of_the_range_are_used_and_none_free_is_an_error() {
     let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
-    let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-    let port = NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
-    let limited = |transport| ConnectOptions { ports: PortRange::new(port, port), ..options(transport) };
-    let error = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap_err();
-    let text = format!("testhost refused: no port in {port} is free on this host; choose others with --port");
-    assert_eq!((error.exit_code(), error.to_string()), (10, text));
-    drop(taken);
-    let connected = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap();
+    let connected = (0..50).find_map(|_| {
+        let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let port = NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
+        let limited = |transport| ConnectOptions { ports: PortRange::new(port, port), ..options(transport) };
+        let error = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap_err();
+        let text =
+            format!("testhost refused: no port in {port} is free on this host; choose others with --port");
+        assert_eq!((error.exit_code(), error.to_string()), (10, text.clone()));
+        drop(taken);
+        match connect(&ssh.shell, &limited(TransportChoice::Tls)) {
+            Ok(connected) => Some(connected),
+            // Somebody else on the machine has taken it meanwhile: the next one.
+            Err(error) => {
+                assert_eq!(error.to_string(), text);
+                None
+            }
+        }
+    });
+    let connected = connected.unwrap();
     assert_eq!(connected.link.carrier(), Carrier::Tls);
     check_echo(&connected);
 }
@@ -163,8 +194,9 @@ fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
     // A name would be looked up, and some resolvers have an answer for any.
     ssh.shell.host = "203.0.113.2".into();
     let begun = Instant::now();
-    let connected = ssh.connect(TransportChoice::Auto).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(4));
+    let connected = connect(&ssh.shell, &impatient(TransportChoice::Auto)).unwrap();
+    // Without its own limit the system's would end it, after two minutes for TCP.
+    assert!(begun.elapsed() < Duration::from_secs(100));
     assert_eq!(connected.link.carrier(), Carrier::Ssh);
     let why = connected.reason.clone().unwrap();
     assert!(
@@ -180,7 +212,7 @@ fn without_an_answer_the_carrier_that_was_demanded_fails() {
     // A name would be looked up, and some resolvers have an answer for any.
     ssh.shell.host = "203.0.113.2".into();
     for (transport, protocol) in [(TransportChoice::Quic, "UDP"), (TransportChoice::Tls, "TCP")] {
-        let error = ssh.connect(transport).unwrap_err();
+        let error = connect(&ssh.shell, &impatient(transport)).unwrap_err();
         assert_eq!(error.exit_code(), 35);
         let text = error.to_string();
         assert!(text.starts_with(&format!("no answer on {protocol} 203.0.113.2:")), "{text}");
@@ -284,13 +316,11 @@ fn other_versions_and_refusals_are_told() {
 
 #[test]
 fn a_remote_side_that_never_greets_is_given_up() {
-    let ssh = FakeSsh::new("exec sleep 100");
+    let ssh = FakeSsh::new("exec sleep 36000");
     let limits =
         ConnectOptions { greeting_timeout: Duration::from_millis(200), ..options(TransportChoice::Auto) };
-    let begun = Instant::now();
     let error = connect(&ssh.shell, &limits).unwrap_err();
     assert!(matches!(error, ConnectError::GreetingTimeout { .. }), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
@@ -326,7 +356,20 @@ impl Sshd {
         }
         fs::copy(path("user_key.pub"), path("authorized_keys")).unwrap();
         fs::set_permissions(path("authorized_keys"), fs::Permissions::from_mode(0o600)).unwrap();
-        // Free now; taken by somebody else before sshd starts only with very bad luck.
+        // Where sshd separates privileges it insists on this directory.
+        let _ = fs::create_dir_all("/run/sshd");
+        // Somebody else may take a port before sshd does: then the next one.
+        let started = (0..5).find_map(|_| Self::listen(&directory));
+        if started.is_none() {
+            eprintln!("sshd does not start here: skipped");
+        }
+        let (process, port) = started?;
+        Some(Self { directory, process, port })
+    }
+
+    /// Starts it on a free port; `None` when it ended at once.
+    fn listen(directory: &TempDir) -> Option<(Child, u16)> {
+        let path = |name: &str| directory.path().join(name);
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let config = format!(
             "ListenAddress 127.0.0.1:{port}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nUsePAM no\n\
@@ -335,23 +378,25 @@ impl Sshd {
             path("authorized_keys").display(),
         );
         fs::write(path("sshd_config"), config).unwrap();
-        // Where sshd separates privileges it insists on this directory.
-        let _ = fs::create_dir_all("/run/sshd");
-        let mut process = Command::new(program)
-            .args(["-D", "-e", "-f"])
+        let log = path("log");
+        let _ = fs::remove_file(&log);
+        let mut process = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-E"])
+            .arg(&log)
+            .arg("-f")
             .arg(path("sshd_config"))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let end = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            if process.try_wait().unwrap().is_some() || Instant::now() > end {
-                eprintln!("sshd does not start here: skipped");
+        let since = Instant::now();
+        while !fs::read_to_string(&log).is_ok_and(|said| said.contains("Server listening")) {
+            if process.try_wait().unwrap().is_some() {
                 return None;
             }
+            assert!(since.elapsed() < PATIENCE, "sshd neither listens nor ends");
             thread::sleep(Duration::from_millis(20));
         }
-        Some(Self { directory, process, port })
+        Some((process, port))
     }
 
     fn shell(&self) -> RemoteShell {
@@ -383,11 +428,9 @@ impl Drop for Sshd {
 fn a_real_sshd_carries_every_kind_of_session() {
     let Some(sshd) = Sshd::start() else { return };
     let shell = sshd.shell();
-    for (transport, carrier) in [
-        (TransportChoice::Auto, Carrier::Tls),
-        (TransportChoice::Quic, Carrier::Quic),
-        (TransportChoice::Ssh, Carrier::Ssh),
-    ] {
+    check_echo(&connected_over_tls(&shell));
+    for (transport, carrier) in [(TransportChoice::Quic, Carrier::Quic), (TransportChoice::Ssh, Carrier::Ssh)]
+    {
         let connected = connect(&shell, &options(transport)).unwrap();
         assert_eq!(connected.link.carrier(), carrier, "{:?}", connected.reason);
         check_echo(&connected);

