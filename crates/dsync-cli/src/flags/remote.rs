@@ -38,7 +38,8 @@ pub(crate) struct Remote {
     ///
     /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise; without an answer
     /// over UDP within six round trips, and half a second at least, TLS, and without one over TCP either, within 1.5
-    /// seconds, the ssh connection itself. The summary says which it was, and why.
+    /// seconds, the ssh connection itself. The summary says which it was, and why. A carrier that is asked for by name
+    /// has 10 seconds to answer.
     #[arg(
         long,
         value_name = "CARRIER",
