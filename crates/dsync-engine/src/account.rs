@@ -37,7 +37,7 @@ pub(crate) struct Account<'a> {
     /// See `literal_bytes`.
     pub(crate) matched_bytes: AtomicU64,
     /// True once the source could not read something: nothing may be deleted.
-    listing_damaged: AtomicBool,
+    source_damaged: AtomicBool,
 }
 
 /// Progress as it is counted.
@@ -78,7 +78,7 @@ impl<'a> Account<'a> {
             progress: ProgressCounters::default(),
             literal_bytes: AtomicU64::new(0),
             matched_bytes: AtomicU64::new(0),
-            listing_damaged: AtomicBool::new(false),
+            source_damaged: AtomicBool::new(false),
         }
     }
 
@@ -163,17 +163,23 @@ impl<'a> Account<'a> {
                 _ => report.failed += 1,
             }
         }
-        let unread =
-            matches!(problem.operation, Operation::ReadDirectory | Operation::Stat | Operation::ReadLink);
-        if unread && !matches!(problem.cause, Cause::Vanished | Cause::Skipped) {
-            self.listing_damaged.store(true, Ordering::Release);
+        let unread = matches!(
+            problem.operation,
+            Operation::ReadDirectory
+                | Operation::Stat
+                | Operation::ReadLink
+                | Operation::ReadFile
+                | Operation::ReadAttributes
+        );
+        if unread && !matches!(problem.cause, Cause::Vanished | Cause::Changed | Cause::Skipped) {
+            self.source_damaged.store(true, Ordering::Release);
         }
         self.tell(Event::Failed(problem))
     }
 
-    /// True when the source could not list everything, so that nothing may be deleted.
-    pub(crate) fn listing_damaged(&self) -> bool {
-        self.listing_damaged.load(Ordering::Acquire)
+    /// Returns whether something of the source could not be read, so that nothing may be deleted.
+    pub(crate) fn source_damaged(&self) -> bool {
+        self.source_damaged.load(Ordering::Acquire)
     }
 
     /// Changes the report under its lock.

@@ -199,7 +199,7 @@ fn at_once(options: &SyncOptions) -> bool {
 
 /// True when the source could not be read completely and nothing may be removed.
 fn withheld(site: &Site<'_>) -> bool {
-    site.account.listing_damaged() && !site.policy.options.ignore_errors
+    site.account.source_damaged() && !site.policy.options.ignore_errors
 }
 
 /// Whether there are no more deletions than the limit allows; counts them where there are.
