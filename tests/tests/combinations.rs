@@ -3,7 +3,11 @@
 //! Where rsync does something odd, which dsync does not imitate, the case is left out by [`Case::is_odd`] or the
 //! difference by [`lines`] and [`differences`]; each says what it is.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use dsync_tests::{
     Edit, Facts, Kind, Outcome, Run, Scope, Scratch, Tree,
@@ -123,7 +127,15 @@ impl Case {
 
     /// Runs a program on copies of the destination and the alternate directory; gives what is there then.
     fn run(&self, scratch: &Scratch, program: &Path, own: &[&str]) -> (Outcome, BTreeMap<Vec<u8>, Facts>) {
-        let root = scratch.at(program.file_name().and_then(|name| name.to_str()).expect("a program"));
+        let root =
+            self.stage(scratch, program.file_name().and_then(|name| name.to_str()).expect("a program"));
+        let outcome = self.start(scratch, &root, program).args(own).arg(root.join("dst")).run();
+        (outcome, timeless(&root))
+    }
+
+    /// Copies the destination and the alternate directory; gives the directory of both copies.
+    fn stage(&self, scratch: &Scratch, name: &str) -> PathBuf {
+        let root = scratch.at(name);
         fs::create_dir_all(root.join("temp")).expect("a directory");
         let copy = Run::of("cp").arg("-a").arg(scratch.dst()).arg(scratch.at("other")).arg(&root);
         let _ = copy.run().expect_quiet_success();
@@ -135,11 +147,39 @@ impl Case {
                 fs::rename(below, root.join(name).join("src")).expect("a tree");
             }
         }
+        root
+    }
+
+    /// A run of a program in `root`, but for what it is only given there and the destination.
+    fn start(&self, scratch: &Scratch, root: &Path, program: &Path) -> Run {
         let source = if self.by_name { scratch.src().into_os_string() } else { slash(&scratch.src()) };
         let options = self.options.iter().map(|option| option.replace('@', &root.display().to_string()));
-        let run = Run::of(program).args(["-ri", "--modify-window=-1"]).args(options).args(own);
-        let outcome = run.arg(source).arg(root.join("dst")).run();
-        (outcome, timeless(&root))
+        Run::of(program).args(["-ri", "--modify-window=-1"]).args(options).arg(source)
+    }
+
+    /// Checks that a dry run lists what the run lists, with the same exit code; into what is there, or into nothing.
+    fn check_dry_run(&self, is_missing: bool) -> Result<(), String> {
+        let scratch = Scratch::new();
+        self.plant(&scratch);
+        let root = self.stage(&scratch, "there");
+        if is_missing {
+            fs::remove_dir_all(root.join("dst")).expect("a destination");
+        }
+        let run = |own: &[&str]| {
+            let run = self.start(&scratch, &root, dsync_tests::program()).args(own);
+            run.args(["--allow-empty-source", "--durability=none"]).arg(root.join("dst")).run()
+        };
+        let before = survey(&root);
+        let dry = run(&["-n"]);
+        let changed = compare(&before, &survey(&root), Scope::EVERYTHING);
+        if !changed.is_empty() {
+            return Err(format!("the dry run changed something: {changed:?}\n{}", dry.account()));
+        }
+        let real = run(&[]);
+        if all_lines(&dry) == all_lines(&real) && dry.code() == real.code() {
+            return Ok(());
+        }
+        Err(format!("{:?}\n{}\n{}", self.options, dry.account(), real.account()))
     }
 
     fn check(&self) -> Result<(), String> {
@@ -201,6 +241,13 @@ fn lines(outcome: &Outcome) -> Vec<String> {
     lines
 }
 
+/// All changes that a run lists, in no order.
+fn all_lines(outcome: &Outcome) -> Vec<String> {
+    let mut lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
 /// What differs between the trees: but for who may look into directories of backups. dsync keeps that as it was before
 /// the run; rsync does so only if the run keeps owners and lists, and takes the new mode.
 fn differences(theirs: &BTreeMap<Vec<u8>, Facts>, ours: &BTreeMap<Vec<u8>, Facts>) -> Vec<String> {
@@ -252,5 +299,17 @@ fn any_combination_of_options_does_what_it_does_in_rsync() {
         .run(&Case::any().prop_filter("not odd", |case| !case.is_odd()), |case| {
             case.check().map_err(TestCaseError::fail)
         })
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_dry_run_lists_what_the_run_lists() {
+    needs_dsync!();
+    needs_root!();
+    let config = Config { cases: 80, max_shrink_iters: 80, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[22; 32]);
+    let cases = (Case::any(), any::<bool>()).prop_filter("a run", |(case, _)| !case.has(&["-n"]));
+    TestRunner::new_with_rng(config, rng)
+        .run(&cases, |(case, is_missing)| case.check_dry_run(is_missing).map_err(TestCaseError::fail))
         .unwrap_or_else(|error| panic!("{error}"));
 }

@@ -358,6 +358,26 @@ impl Policy {
         changes
     }
 
+    /// What a directory needs before anything is made in it; `None` for nothing, the rule.
+    ///
+    /// A user must be allowed to list it and to write there. What is made in it takes its group over if it has the
+    /// setgid bit, so that and its owners are what they will be. All other permissions are set when nothing more is done
+    /// in it.
+    pub(crate) fn while_worked_in(&self, existing: &Metadata, wanted: &Wanted) -> Option<Wanted> {
+        if self.options.fake_super.destination {
+            return None;
+        }
+        let full = if self.privileged { 0 } else { OWNER_WORKS };
+        let setgid = wanted.mode.unwrap_or(existing.mode) & SETGID;
+        let mode = existing.mode & !SETGID | setgid | full;
+        let gid = wanted.gid.filter(|&gid| gid != existing.gid && setgid != 0);
+        (mode != existing.mode || gid.is_some()).then(|| Wanted {
+            mode: Some(mode),
+            gid,
+            ..Wanted::default()
+        })
+    }
+
     /// The attributes that the entry gets.
     fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, mode: u16) -> Wanted {
         let mode = (!matches!(entry.kind, EntryKind::Symlink { .. })).then_some(mode);
@@ -398,6 +418,10 @@ impl Policy {
     }
 }
 
+/// Permissions that the owner of a directory needs to list it and to work in it.
+const OWNER_WORKS: u16 = 0o700;
+/// The bit that gives a directory's group to what is made in it.
+const SETGID: u16 = 0o2000;
 /// Permissions to execute, of anybody.
 const EXECUTES: u16 = 0o111;
 

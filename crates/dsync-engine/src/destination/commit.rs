@@ -17,7 +17,7 @@ use dsync_wire::{
     message::{Cause, Landed, Operation, Timestamp},
 };
 
-use super::{Site, files::Pending, landed::Standing};
+use super::{Site, files::Pending, landed::Unsent};
 use crate::{
     SyncError,
     plan::fs_timestamp,
@@ -29,7 +29,7 @@ pub(super) enum Commit {
     /// A finished file on its way to its name.
     File(PreparedFile, Arc<Pending>),
     /// An entry that is to be told when it is on the disk.
-    Standing(Standing),
+    Unsent(Unsent),
 }
 
 /// One thread's way to the committer. Finished files go together, so that many small ones wake it once.
@@ -62,8 +62,8 @@ impl<'a> Outbox<'a> {
     }
 
     /// Hands an entry to the committer that is to be told when it is on the disk.
-    pub(super) fn stand(&mut self, standing: Standing) -> Result<(), SyncError> {
-        self.commits.push(Commit::Standing(standing));
+    pub(super) fn submit_unsent(&mut self, unsent: Unsent) -> Result<(), SyncError> {
+        self.commits.push(Commit::Unsent(unsent));
         self.flush()
     }
 
@@ -126,13 +126,13 @@ pub(super) fn run(
     let mut opened = Instant::now();
     let mut bytes = 0_u64;
     let mut idle = MIN_IDLE;
-    let mut standing = Vec::new();
+    let mut unsent = Vec::new();
     loop {
         let next = commits.recv_timeout(idle);
         point(Point::Receive);
         let ended = matches!(next, Err(RecvTimeoutError::Disconnected));
         let quiet = next.is_err();
-        if group.is_empty() && standing.is_empty() {
+        if group.is_empty() && unsent.is_empty() {
             opened = Instant::now();
         }
         for commit in next.into_iter().flatten() {
@@ -141,17 +141,17 @@ pub(super) fn run(
                     bytes = bytes.saturating_add(file.size);
                     group.add(prepared, file);
                 }
-                Commit::Standing(entry) => standing.push(entry),
+                Commit::Unsent(entry) => unsent.push(entry),
             }
         }
-        let waiting = group.len() + standing.len();
+        let waiting = group.len() + unsent.len();
         let full = waiting >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
         if waiting > 0 && (quiet || full) {
             if site.session.halt.stopped() {
                 break;
             }
             let started = Instant::now();
-            flush(site, &mut group, &std::mem::take(&mut standing))?;
+            flush(site, &mut group, &std::mem::take(&mut unsent))?;
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
@@ -164,12 +164,8 @@ pub(super) fn run(
 }
 
 /// Commits the group and settles its files, and what only had to be on the disk.
-fn flush(
-    site: &Site<'_>,
-    group: &mut CommitGroup<Arc<Pending>>,
-    standing: &[Standing],
-) -> Result<(), SyncError> {
-    let mut landed: Vec<Landed> = standing.iter().map(|standing| standing.landed).collect();
+fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsent]) -> Result<(), SyncError> {
+    let mut landed: Vec<Landed> = unsent.iter().map(|unsent| unsent.landed).collect();
     let mut settled = Vec::new();
     for (file, result) in group.flush() {
         match result {
@@ -186,7 +182,7 @@ fn flush(
     for file in settled {
         file.finished(site)?;
     }
-    standing.iter().try_for_each(|standing| standing.part.release(&site.session.control))?;
+    unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
 }
 

@@ -99,6 +99,7 @@ impl Protection {
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) kind: Kind,
+    pub(super) mode: u16,
     pub(super) device: u64,
 }
 

@@ -26,6 +26,9 @@ pub(super) struct Homes {
     parts: PartHome,
 }
 
+/// Permissions of a directory of unfinished files beside their targets.
+pub(super) const PARTS_MODE: u16 = 0o700;
+
 /// Where files are kept that may outlive the run.
 enum PartHome {
     /// Where they are written.
@@ -101,7 +104,7 @@ impl Homes {
                     Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
                         beside.touch();
                         site.touched(dir);
-                        match dir.make_dir(name, 0o700) {
+                        match dir.make_dir(name, PARTS_MODE) {
                             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                             _ => dir.open_child(name)?,
                         }

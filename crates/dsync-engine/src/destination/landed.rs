@@ -16,12 +16,12 @@ use super::{Site, credit::PartTicket, files::Pending};
 use crate::{SyncError, content, halt::lock};
 
 /// An entry that needed no content, until the disk has it.
-pub(super) struct Standing {
+pub(super) struct Unsent {
     pub(super) part: Arc<PartTicket>,
     pub(super) landed: Landed,
 }
 
-impl Standing {
+impl Unsent {
     /// Notes an entry that is here; `before` is what it was before the run, if the run did not make it.
     pub(super) fn new(entry: EntryId, part: &Arc<PartTicket>, before: Option<&Metadata>) -> Self {
         part.hold();

@@ -47,14 +47,14 @@ use super::{
     delete::{Deletions, Protection},
     directory::{Directory, SETGID},
     files::Pending,
-    landed::Standing,
+    landed::Unsent,
     links::Links,
     owners::Owners,
     target::Target,
 };
 use crate::{
     SyncError,
-    plan::Verdict,
+    plan::{Standing, Verdict},
     schedule::{Point, point},
 };
 
@@ -83,6 +83,8 @@ pub(super) struct Planner<'a> {
     deletions: Deletions,
     /// Names of the root that the source was asked for and does not have.
     missing: HashSet<Component>,
+    /// Directories in which a first pass would have removed something; of a dry run only.
+    swept: HashSet<RelPath>,
     /// With `--delete-before`, until the deletions were made.
     sweep: Option<Sweep>,
 }
@@ -107,6 +109,8 @@ enum Presence {
     Imagined,
     /// It is left alone with all that is in it.
     Ignored,
+    /// An entry that is no directory has its name and is left alone.
+    Covered,
 }
 
 impl Target {
@@ -172,6 +176,7 @@ pub(super) fn run<'a>(
         links: Links::new(protection.clone())?,
         deletions: Deletions::new(protection)?,
         missing: HashSet::new(),
+        swept: HashSet::new(),
         sweep: Sweep::wanted(&site.policy.options)?,
     };
     for message in listing {
@@ -240,10 +245,17 @@ impl Planner<'_> {
 
     /// Opens the directories beside the destination that the run uses.
     fn open_others(&mut self, target: &Target) -> Result<(), SyncError> {
-        let Some(root) = &target.root else { return Ok(()) };
         let policy = &self.site.policy.options.writing;
+        let Some(root) = &target.root else {
+            if let (Some(options), Some((base, below))) =
+                (&policy.alternates, target.missing(&self.site.policy.options))
+            {
+                self.alternates = Some(Alternates::open(options, &base, &below)?);
+            }
+            return Ok(());
+        };
         if let Some(options) = &policy.alternates {
-            self.alternates = Some(Alternates::open(options, root)?);
+            self.alternates = Some(Alternates::open(options, root, Path::new(""))?);
         }
         self.site.homes.open(root, self.site)?;
         if policy.delay_updates && !self.site.policy.options.dry_run {
@@ -268,6 +280,7 @@ impl Planner<'_> {
     ) -> Result<(Option<dsync_fs::Wanted>, Presence), SyncError> {
         let mapped = self.owners.of(attributes);
         let existing = root.and_then(|dir| dir.metadata().ok());
+        let existing = existing.map(|existing| self.as_swept(&RelPath::root(), existing));
         let made = Made(existing.map(|made| made.mode));
         let here = Here { dir: root, name: None, within: None };
         let (existing, standing): (_, &dyn Standing) =
@@ -289,10 +302,22 @@ impl Planner<'_> {
             size: 0,
         })?;
         let state = match state {
-            Presence::Old { .. } => Presence::Old { dirty: verdict.action == Action::Retag },
+            Presence::Old { .. } => {
+                let opened = self.open_up_root(root, existing.as_ref(), &verdict);
+                Presence::Old { dirty: verdict.action == Action::Retag || opened }
+            }
             other => other,
         };
         Ok((Some(verdict.wanted), state))
+    }
+
+    /// Lets the run work in its root; returns whether the root's own permissions have to be set afterwards.
+    fn open_up_root(&self, root: Option<&Dir>, existing: Option<&Metadata>, verdict: &Verdict) -> bool {
+        let (Some(root), Some(existing)) = (root, existing) else { return false };
+        let early = self.site.policy.while_worked_in(existing, &verdict.wanted);
+        let early = early.filter(|_| !self.site.policy.options.dry_run);
+        // What fails here fails again, and is told then.
+        early.is_some_and(|early| root.set_own_attributes(&early).is_ok())
     }
 
     /// Notes a name that is to go.
@@ -319,6 +344,7 @@ impl Planner<'_> {
             if let Some(directory) = merge.directory.clone() {
                 self.entry(&mut merge, &directory, &part, id, entry)?;
             } else {
+                self.tell_covered(&mut merge)?;
                 self.announce_ignored(entry, id);
             }
             if self.next_part.is_some() {
@@ -362,6 +388,7 @@ impl Planner<'_> {
         let existing = self.meet(merge, directory, &name)?;
         let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
+        let existing = existing.map(|existing| self.as_swept(&path, existing));
         if self.is_passed_over(directory, entry, id, (&path, existing.as_ref()))? {
             return Ok(());
         }
@@ -447,7 +474,7 @@ impl Planner<'_> {
         if let Some(dir) = &place.directory.dir {
             self.site.touched(dir);
         }
-        self.outbox.stand(Standing::new(id, part, existing))
+        self.outbox.submit_unsent(Unsent::new(id, part, existing))
     }
 
     /// The name that an entry has at the destination.
@@ -582,7 +609,7 @@ pub(super) struct Here<'a> {
     pub(super) within: Option<&'a Directory>,
 }
 
-impl crate::plan::Standing for Here<'_> {
+impl Standing for Here<'_> {
     fn link_equals(&self, target: &[u8]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
         dir.read_link(name).is_ok_and(|here| here == target)

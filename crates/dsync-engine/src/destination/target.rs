@@ -46,6 +46,17 @@ impl Target {
         Ok(target)
     }
 
+    /// Returns where a root is that does not exist: the nearest directory that does, and what is missing below it.
+    pub(super) fn missing(&self, options: &SyncOptions) -> Option<(Dir, PathBuf)> {
+        let steps: Vec<_> = self.path.components().collect();
+        (0..steps.len()).rev().find_map(|there| {
+            let above: PathBuf = steps[..there].iter().collect();
+            let above = if there == 0 { PathBuf::from(".") } else { above };
+            let base = Dir::open_destination(&above, links(options)).ok()?;
+            Some((base, steps[there..].iter().collect()))
+        })
+    }
+
     fn find(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;

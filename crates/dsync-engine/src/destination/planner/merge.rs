@@ -18,6 +18,7 @@ use crate::{
         alternate::Level,
         delete::Found,
         directory::{Directory, settle},
+        homes,
     },
 };
 
@@ -39,6 +40,8 @@ pub(super) struct Merge {
     pub(super) missing: Vec<(Component, Kind)>,
     /// An earlier run may have left complete files here.
     pub(super) has_finished: bool,
+    /// The directory's path, if another entry has its name: to be told when the source has something in it.
+    pub(super) covered: Option<RelPath>,
     /// Parts that earlier runs left here, and the names of those that this run takes up.
     pub(super) parts: (Vec<Component>, HashSet<Component>),
 }
@@ -83,11 +86,13 @@ impl Planner<'_> {
             extraneous: Vec::new(),
             missing: Vec::new(),
             has_finished: false,
+            covered: None,
             parts: Default::default(),
         };
         let Announced { path, wanted, state, .. } = announced;
         let dirty = match state {
             Presence::Ignored => return Ok(empty(None)),
+            Presence::Covered => return Ok(Merge { covered: Some(path), ..empty(None) }),
             Presence::Imagined => {
                 self.take_one(&self.site.open_directories)?;
                 return Ok(empty(Some(Arc::new(Directory::new(path, None, wanted, false)))));
@@ -121,6 +126,13 @@ impl Planner<'_> {
             self.take_local(&mut merge, &directory, part)?;
         }
         Ok(merge)
+    }
+
+    /// Tells that what the source has in a directory cannot be copied, as another entry has the directory's name.
+    pub(super) fn tell_covered(&self, merge: &mut Merge) -> Result<(), SyncError> {
+        merge.covered.take().map_or(Ok(()), |path| {
+            self.site.problem(Operation::ReadDestination, &path, Cause::Os(NOT_A_DIRECTORY))
+        })
     }
 
     /// Notes directories that come next, and has them listed meanwhile.
@@ -228,7 +240,9 @@ impl Planner<'_> {
             }
             return Ok(());
         }
-        if self.site.homes.is_for_parts(&name, found.kind) && !options.dry_run {
+        // One that others may enter was made by somebody else.
+        let own = found.mode == homes::PARTS_MODE && self.site.homes.is_for_parts(&name, found.kind);
+        if own && !options.dry_run {
             directory.note_parts();
         }
         merge.has_finished |= is_finished_name(name.as_bytes());
@@ -276,6 +290,9 @@ impl Planner<'_> {
         self.deletions.note(self.site, &directory, std::mem::take(&mut merge.missing))?;
         if complete && merge.local_complete {
             self.guard_empty_source(&merge, &directory)?;
+            if !merge.extraneous.is_empty() {
+                self.note_swept(&directory.path);
+            }
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             self.remove_parts(&merge, &directory);
         }
@@ -314,7 +331,7 @@ impl Planner<'_> {
         let dirty = match announced.state {
             Presence::New => true,
             Presence::Old { dirty } => dirty,
-            Presence::Imagined | Presence::Ignored => false,
+            Presence::Imagined | Presence::Ignored | Presence::Covered => false,
         };
         if dirty && let Ok(dir) = self.open(&announced.path) {
             settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
@@ -329,6 +346,9 @@ fn is_filled(directory: &Directory, name: &Component) -> bool {
     child.is_none_or(|child| !child.list().entries.is_empty())
 }
 
+/// Linux's `ENOTDIR`.
+const NOT_A_DIRECTORY: i32 = 20;
+
 fn gone() -> std::io::Error {
     std::io::ErrorKind::NotFound.into()
 }
@@ -336,7 +356,7 @@ fn gone() -> std::io::Error {
 /// What a listed entry is; `None` when it vanished or could not be looked at.
 fn known(metadata: &std::io::Result<Metadata>) -> Option<Found> {
     let metadata = metadata.as_ref().ok()?;
-    Some(Found { kind: metadata.kind, device: metadata.dev })
+    Some(Found { kind: metadata.kind, mode: metadata.mode, device: metadata.dev })
 }
 
 /// Names of one directory ascend strictly, so none comes twice.

@@ -104,9 +104,7 @@ impl Planner<'_> {
         old: Old<'_>,
     ) -> Result<Placed, SyncError> {
         match &entry.kind {
-            EntryKind::Directory => {
-                self.directory(id, place, verdict, old.existing.is_some()).map(|()| Placed::Open)
-            }
+            EntryKind::Directory => self.directory(id, place, verdict, old.existing).map(|()| Placed::Open),
             EntryKind::File { size, .. } => match &place.finished {
                 Some(finished) => self.take_up(id, place, *size, finished),
                 None => self.file(id, part, place, verdict, *size, old),
@@ -154,22 +152,38 @@ impl Planner<'_> {
         id: EntryId,
         place: &Place<'_>,
         verdict: &Verdict,
-        existed: bool,
+        existing: Option<&Metadata>,
     ) -> Result<(), SyncError> {
         let state = match verdict.action {
             Action::Create | Action::Reuse | Action::Update if self.site.policy.options.dry_run => {
                 Presence::Imagined
             }
             Action::Create | Action::Reuse => self.make_directory(place)?,
-            Action::Retag => Presence::Old { dirty: true },
-            _ if existed => Presence::Old { dirty: false },
-            // Not there, and under `existing` not made.
-            _ => Presence::Ignored,
+            _ => match existing {
+                // Not there, and under `existing` not made.
+                None => Presence::Ignored,
+                Some(existing) if existing.kind == Kind::Dir => {
+                    let opened = self.open_up(place, existing, verdict);
+                    Presence::Old { dirty: verdict.action == Action::Retag || opened }
+                }
+                // Under `ignore_existing`.
+                Some(_) => Presence::Covered,
+            },
         };
         let announced =
             Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted.clone()), state };
         self.children.push(announced);
         Ok(())
+    }
+
+    /// Lets the run work in a directory; returns whether its own permissions have to be set afterwards.
+    fn open_up(&self, place: &Place<'_>, existing: &Metadata, verdict: &Verdict) -> bool {
+        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
+            return false;
+        };
+        let early = self.site.policy.while_worked_in(existing, &verdict.wanted);
+        // What fails here fails again, and is told then.
+        early.is_some_and(|early| dir.set_attributes(place.name, Kind::Dir, &early).is_ok())
     }
 
     fn make_directory(&self, place: &Place<'_>) -> Result<Presence, SyncError> {

@@ -4,12 +4,16 @@
 //! complete the deletions are made, and only then the same listing is planned. The source counts each message as
 //! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::atomic::Ordering,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use dsync_fs::{Kind, RelPath, Spool, SpoolError};
+use dsync_fs::{Kind, Metadata, RelPath, Spool, SpoolError, Timestamp};
 use dsync_wire::{
     codec::{FRAME_HEADER, decode_control, encode_control},
     compress::{Packer, Unpacker},
+    event::Report,
     kind::Kind as MessageKind,
     link::LinkError,
     message::{ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Tops},
@@ -101,6 +105,23 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Notes a directory in which the first pass will remove something.
+    pub(super) fn note_swept(&mut self, path: &RelPath) {
+        if self.sweep.is_some() && self.site.policy.options.dry_run {
+            self.swept.insert(path.clone());
+        }
+    }
+
+    /// Returns what a directory would be after the first pass: removing an entry changes its time.
+    pub(super) fn as_swept(&self, path: &RelPath, existing: Metadata) -> Metadata {
+        if existing.kind != Kind::Dir || !self.swept.contains(path) {
+            return existing;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        Metadata { mtime: Timestamp { seconds, nanoseconds: now.subsec_nanos() }, ..existing }
+    }
+
     /// Ends the first pass: deletes, then plans what was listed.
     pub(super) fn end_sweep(&mut self) -> Result<(), SyncError> {
         let Some(Sweep { tops: Some(tops), listings, .. }) = self.sweep.take() else { return Ok(()) };
@@ -108,6 +129,10 @@ impl Planner<'_> {
         let deletions = std::mem::replace(&mut self.deletions, Deletions::new(self.protection.clone())?);
         let root = self.target.as_ref().and_then(|target| target.root.clone());
         deletions.carry_out(self.site, root.as_ref())?;
+        let kept = |report: &Report| report.deletions_withheld + report.deletions_over_limit > 0;
+        if kept(&self.site.account.report()) {
+            self.swept.clear();
+        }
         // Every listing was released; from now on none is.
         self.next_part = None;
         self.root_directory(&tops)?;

@@ -1,0 +1,123 @@
+//! Directories while the run works in them, and directories whose names are taken.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::Path,
+};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, oracle, scratch::slash,
+    survey, tree,
+};
+
+/// Any user but root.
+const NOBODY: u32 = 65534;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("an entry").permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+}
+
+fn as_nobody(scratch: &Scratch, options: &[&str]) -> Outcome {
+    for path in [scratch.path().to_owned(), scratch.src(), scratch.dst()] {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("an owner");
+    }
+    for root in ["src", "dst"] {
+        for path in survey(&scratch.at(root)).keys() {
+            chown(tree::at(&scratch.at(root), path), Some(NOBODY), Some(NOBODY)).expect("an owner");
+        }
+    }
+    let run = Run::dsync().as_user(NOBODY, NOBODY).args(options);
+    run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+}
+
+#[test]
+fn user_works_in_his_own_directories_whatever_their_permissions_and_leaves_them_as_they_are_to_be() {
+    needs_dsync!();
+    needs_root!();
+    // Old permissions, and the source's.
+    for (old, new) in [(0o555, 0o755), (0o365, 0o755), (0o555, 0o555), (0o755, 0o555), (0o100, 0o500)] {
+        let scratch = Scratch::new();
+        Tree::of([Node::dir("a"), Node::dir("a/x"), Node::file("a/x/f", 1, 10), Node::file("a/g", 2, 10)])
+            .plant(&scratch.src());
+        Tree::of([Node::dir("a"), Node::dir("a/x"), Node::file("a/old", 3, 10)]).plant(&scratch.dst());
+        for dir in ["a", "a/x"] {
+            set_mode(&scratch.src().join(dir), new);
+            set_mode(&scratch.dst().join(dir), old);
+        }
+        let _ = as_nobody(&scratch, &["-a", "--delete"]).expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        let again = as_nobody(&scratch, &["-ai", "--delete"]).expect_quiet_success();
+        assert_eq!(again.stdout_text(), "", "{old:o} to {new:o}");
+    }
+}
+
+#[test]
+fn what_is_made_in_a_directory_has_the_group_that_the_directory_is_to_give() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node { mode: 0o2750, ..Node::dir("x") }, Node::file("x/f", 1, 10)]).plant(&scratch.src());
+    for root in ["dst", "rsync"] {
+        Tree::of([Node::dir("x")]).plant(&scratch.at(root));
+        chown(scratch.at(root).join("x"), None, Some(2)).expect("a group");
+    }
+    let _ =
+        Run::dsync().arg("-rp").arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_quiet_success();
+    let rsync = oracle::rsync(["-rp".into(), slash(&scratch.src()), scratch.at("rsync").into()]);
+    let _ = rsync.expect_code(0);
+    let group = |path: &str| fs::metadata(scratch.at(path)).expect("a file").gid();
+    assert_eq!(
+        [group("dst/x/f"), mode(&scratch.at("dst/x"))],
+        [group("rsync/x/f"), mode(&scratch.at("rsync/x"))]
+    );
+}
+
+#[test]
+fn directory_whose_name_is_taken_is_ignored_under_ignore_existing_and_told_if_anything_is_in_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("x")]).plant(&scratch.src());
+    Tree::of([Node::file("x", 1, 5)]).plant(&scratch.dst());
+    let run =
+        || Run::dsync().args(["-a", "--ignore-existing"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let _ = run().expect_quiet_success();
+    Tree::of([Node::file("f", 2, 5)]).plant(&scratch.src().join("x"));
+    let outcome = run().expect_code(23);
+    assert!(outcome.stderr_text().contains("'x': Not a directory"), "{}", outcome.account());
+    assert!(scratch.dst().join("x").is_file());
+}
+
+#[test]
+fn nothing_is_deleted_when_the_content_of_a_source_file_could_not_be_read() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5)]).plant(&scratch.src());
+    Tree::of([Node::file("old", 2, 5)]).plant(&scratch.dst());
+    let unreadable = || {
+        chown(scratch.src().join("f"), Some(0), Some(0)).expect("an owner");
+        set_mode(&scratch.src().join("f"), 0o600);
+        let run = Run::dsync().as_user(NOBODY, NOBODY).args(["-r", "--delete"]);
+        run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+    };
+    let _ = as_nobody(&scratch, &["-rn"]);
+    let outcome = unreadable().expect_code(23);
+    assert!(outcome.stderr_text().contains("1 deletion withheld"), "{}", outcome.account());
+    assert!(scratch.dst().join("old").exists());
+}
+
+#[test]
+fn empty_directory_that_has_the_name_of_the_partial_dir_stays() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5)]).plant(&scratch.src());
+    Tree::of([Node::dir("sub")]).plant(&scratch.dst());
+    let run = Run::dsync().args(["-a", "--partial-dir=sub"]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let _ = run.run().expect_quiet_success();
+    assert!(scratch.dst().join("sub").is_dir());
+}
