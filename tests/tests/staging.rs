@@ -13,7 +13,7 @@ use dsync_tests::{
     run::{catch, send, until_met, wait_for},
     scratch::slash,
     skip, strace,
-    unfinished::{finished_segments, hidden},
+    unfinished::{finished_segments, hidden, kept},
 };
 use rustix::process::Signal;
 
@@ -208,8 +208,10 @@ fn runs_that_share_a_directory_leave_each_other_alone() {
         let slow = Sshd::shared().run(Via::Ssh).args(["-a", "--no-partial", "--bwlimit=16m", &option]);
         let from = Sshd::shared().operand(slash(&scratch.at("large/src")));
         let slow = slow.arg(from).arg(scratch.at("large/dst")).start();
-        // Held while the other run comes and goes.
-        let caught = catch(slow.id(), || fs::read_dir(&shared).unwrap().count() == 3);
+        // Held while the other run comes and goes; before its temporary has a length it may not be locked, and would be
+        // made again.
+        let length = |path: PathBuf| fs::metadata(path).map_or(0, |found| found.len());
+        let caught = catch(slow.id(), || kept(&shared, ".dsync-away-").map(length) > Some(0));
         if caught {
             return Some(slow);
         }
