@@ -174,3 +174,26 @@ fn link_of_another_that_is_swapped_in_during_the_run_is_not_followed() {
     }
     assert!(is_empty(&scratch.at("forbidden")));
 }
+
+#[test]
+fn files_of_patterns_are_held_to_the_same_rule() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    fs::write(scratch.at("real/sub/patterns"), "f\n").unwrap();
+    for option in ["--exclude-from", "--include-from"] {
+        let run = |more: &[&str]| {
+            let run = Run::dsync()
+                .arg("-a")
+                .arg(format!("{option}={}", scratch.at("theirs/sub/patterns").display()));
+            run.args(more).arg(slash(&scratch.src())).arg(scratch.dst()).run()
+        };
+        // As with rsync.
+        let outcome = run(&[]).expect_code(11);
+        assert!(outcome.stderr_text().contains("theirs' belongs to user 65534"), "{}", outcome.account());
+        assert!(is_empty(&scratch.dst()));
+        let _ = run(&["--insecure-links"]).expect_quiet_success();
+    }
+    assert!(scratch.dst().join("f").exists());
+}

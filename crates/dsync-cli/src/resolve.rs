@@ -12,7 +12,7 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, FakeSuper, IdRule, Job, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
+    EventLevel, FakeSuper, IdRule, Job, Links, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
 };
 
 use crate::{
@@ -62,7 +62,8 @@ pub(crate) fn order(
 ) -> Result<Order, UsageError> {
     combinations::check(flags)?;
     let (source, destination) = ends(&flags.operands)?;
-    let rules = Rules::collect(&flags.selection)?;
+    let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
+    let rules = Rules::collect(&flags.selection, links)?;
     let sends = matches!(destination, Destination::Remote { .. });
     let report = reporting(flags, sends);
     let mut options = sync_options(flags, environment, &rules, &report)?;
@@ -381,7 +382,7 @@ mod tests {
 
     fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
-        let rules = Rules::collect(&flags.selection).unwrap();
+        let rules = Rules::collect(&flags.selection, Links::Trusted).unwrap();
         sync_options(&flags, &|_| None, &rules, &reporting(&flags, false)).unwrap()
     }
 

@@ -7,13 +7,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
     io::{self, Read as _},
     os::unix::ffi::OsStrExt,
     path::Path,
 };
 
-use dsync_engine::FilterRule;
+use dsync_engine::{FilterRule, Links, open_operator_file};
 
 use crate::{
     escape::Escaped,
@@ -36,18 +35,18 @@ enum Place {
 }
 
 impl Rules {
-    /// Collects the rules of the command line, reading the files that it names.
+    /// Collects the rules of the command line, reading the files that it names, on the way to which `links` are followed.
     ///
     /// # Errors
     /// [`UsageError::PatternFile`] and [`UsageError::PatternFileTooLong`].
-    pub(crate) fn collect(selection: &Selection) -> Result<Self, UsageError> {
+    pub(crate) fn collect(selection: &Selection, links: Links) -> Result<Self, UsageError> {
         let mut rules = Self::default();
         for (option, value) in selection.rules() {
             match option {
                 RuleOption::Exclude => rules.add(false, value.as_bytes(), Place::CommandLine),
                 RuleOption::Include => rules.add(true, value.as_bytes(), Place::CommandLine),
-                RuleOption::ExcludeFrom => rules.add_file(false, value)?,
-                RuleOption::IncludeFrom => rules.add_file(true, value)?,
+                RuleOption::ExcludeFrom => rules.add_file(false, value, links)?,
+                RuleOption::IncludeFrom => rules.add_file(true, value, links)?,
             }
         }
         Ok(rules)
@@ -85,8 +84,8 @@ impl Rules {
         }
     }
 
-    fn add_file(&mut self, include: bool, name: &OsStr) -> Result<(), UsageError> {
-        let bytes = read_pattern_file(name)?;
+    fn add_file(&mut self, include: bool, name: &OsStr, links: Links) -> Result<(), UsageError> {
+        let bytes = read_pattern_file(name, links)?;
         for (index, line) in bytes.split(|&byte| byte == b'\n').enumerate() {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if !matches!(line.first(), None | Some(b'#' | b';')) {
@@ -100,7 +99,7 @@ impl Rules {
 /// Longest pattern file in bytes: a hundred thousand patterns, and a stop for `/dev/zero`.
 const MAX_PATTERN_FILE_BYTES: u64 = 16 << 20;
 
-fn read_pattern_file(name: &OsStr) -> Result<Vec<u8>, UsageError> {
+fn read_pattern_file(name: &OsStr, links: Links) -> Result<Vec<u8>, UsageError> {
     let path = Path::new(name);
     let failed = |source| UsageError::PatternFile { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -108,7 +107,7 @@ fn read_pattern_file(name: &OsStr) -> Result<Vec<u8>, UsageError> {
     if name == "-" {
         io::stdin().lock().take(limit).read_to_end(&mut bytes).map_err(failed)?;
     } else {
-        let file = open_operator_file(path).map_err(failed)?;
+        let file = open_operator_file(path, links).map_err(failed)?;
         file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
     }
     if bytes.len() as u64 > MAX_PATTERN_FILE_BYTES {
@@ -120,11 +119,6 @@ fn read_pattern_file(name: &OsStr) -> Result<Vec<u8>, UsageError> {
     Ok(bytes)
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file that the operator names, not one of a tree")]
-fn open_operator_file(path: &Path) -> io::Result<File> {
-    File::open(path)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
@@ -132,7 +126,7 @@ mod tests {
     use crate::flags;
 
     fn collect(words: &[&str]) -> Result<Rules, UsageError> {
-        Rules::collect(&flags::parse(words.iter().map(OsString::from)).unwrap().selection)
+        Rules::collect(&flags::parse(words.iter().map(OsString::from)).unwrap().selection, Links::Trusted)
     }
 
     fn shown(rules: &Rules) -> Vec<String> {

@@ -23,7 +23,7 @@ mod session;
 mod source;
 pub mod summary;
 
-pub use dsync_fs::sys::file_creation_mask;
+pub use dsync_fs::{Links, open_operator_file, sys::file_creation_mask};
 pub use dsync_transport::{AddressFamily, TransportChoice};
 pub use dsync_wire::{
     bootstrap::PortRange,

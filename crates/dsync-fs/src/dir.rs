@@ -16,7 +16,7 @@ use rustix::{
 };
 
 pub use entries::{Special, cannot_link};
-pub use trusted::{Links, UntrustedLink};
+pub use trusted::{Links, UntrustedLink, open_operator_file};
 
 use crate::{
     attributes::{self, Handle, Wanted},

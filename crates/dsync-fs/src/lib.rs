@@ -50,7 +50,7 @@ pub use crate::{
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
-    dir::{Dir, DirLock, Links, Listing, Special, UntrustedLink, cannot_link},
+    dir::{Dir, DirLock, Links, Listing, Special, UntrustedLink, cannot_link, open_operator_file},
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},
     fake_super::{Origin, is_damaged},

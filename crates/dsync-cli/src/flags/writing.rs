@@ -27,9 +27,9 @@ pub(crate) struct Writing {
     pub(crate) keep_dirlinks: bool,
     /// Follow anybody's links on the way to the destination
     ///
-    /// On the way to the destination, and to the directories that options name there (--backup-dir, --temp-dir,
-    /// --partial-dir, --compare-dest, --copy-dest, --link-dest), links are followed only if they belong to root or to the
-    /// user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
+    /// On the way to the destination, to the directories that options name there (--backup-dir, --temp-dir, --partial-dir,
+    /// --compare-dest, --copy-dest, --link-dest), and to files of patterns, links are followed only if they belong to root
+    /// or to the user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
     /// run of root's anywhere: use this only if all of them are trusted. It is for this end; -M--insecure-links is for the
     /// remote one.
     #[arg(long)]

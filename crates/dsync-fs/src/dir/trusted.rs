@@ -9,6 +9,7 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
     io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -75,6 +76,36 @@ pub(super) fn open(at: BorrowedFd<'_>, path: &Path, make: Make, trust: Links) ->
         walk.step(&step, makes)?;
     }
     open_step(walk.place(), c".", OFlags::empty())
+}
+
+/// Opens a file of the operator's own for reading, e.g. one of rules. Its path may pass through `links` only, and so may a
+/// link that has its name.
+///
+/// # Errors
+/// What the system says; [`UntrustedLink`] for a link that is not followed.
+pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
+    let mut walk =
+        Walk { at: CWD, trust: links, here: None, seen: PathBuf::new(), steps: Vec::new(), links: 0 };
+    let _ = walk.push(path.as_os_str().as_bytes(), true);
+    walk.begin(path.as_os_str().as_bytes())?;
+    while let Some(step) = walk.steps.pop() {
+        if !walk.steps.is_empty() {
+            walk.step(&step, false)?;
+            continue;
+        }
+        let name = step.name.as_slice();
+        let open = |walk: &Walk<'_>, flags| retry(|| openat(walk.place(), name, READ | flags, Mode::empty()));
+        match open(&walk, OFlags::NOFOLLOW) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {}
+            opened => return opened.map(File::from),
+        }
+        match walk.judge(name)? {
+            Way::Object => return open(&walk, OFlags::empty()).map(File::from),
+            Way::Dir(_) => return Err(Errno::ISDIR.into()),
+            Way::Text(text) => walk.go_along(&text)?,
+        }
+    }
+    Err(if path.as_os_str().is_empty() { Errno::NOENT } else { Errno::ISDIR }.into())
 }
 
 /// One component that is still to be walked.
@@ -150,15 +181,30 @@ impl Walk<'_> {
 
     /// Goes where a link leads.
     fn follow(&mut self, name: &[u8]) -> io::Result<()> {
+        match self.judge(name)? {
+            Way::Dir(fd) => self.enter(fd, name),
+            Way::Object => {
+                let fd = retry(|| openat(self.place(), name, PASS | OFlags::DIRECTORY, Mode::empty()))?;
+                self.enter(fd, name);
+            }
+            Way::Text(text) => self.go_along(&text)?,
+        }
+        Ok(())
+    }
+
+    fn go_along(&mut self, text: &[u8]) -> io::Result<()> {
+        self.push(text, false);
+        self.begin(text)
+    }
+
+    /// Says where a link leads, if it may be followed.
+    fn judge(&mut self, name: &[u8]) -> io::Result<Way> {
         let link = retry(|| openat(self.place(), name, PASS | OFlags::NOFOLLOW, Mode::empty()))?;
         let metadata = stat_fd(link.as_fd())?;
         match metadata.kind {
             Kind::Symlink => {}
             // It became one since.
-            Kind::Dir => {
-                self.enter(link, name);
-                return Ok(());
-            }
+            Kind::Dir => return Ok(Way::Dir(link)),
             _ => return Err(Errno::NOTDIR.into()),
         }
         if self.trust == Links::Trusted && !is_trusted(metadata.uid) {
@@ -171,14 +217,19 @@ impl Walk<'_> {
             return Err(Errno::LOOP.into());
         }
         if fstatfs(&link)?.f_type == PROC_SUPER_MAGIC {
-            let fd = retry(|| openat(self.place(), name, PASS | OFlags::DIRECTORY, Mode::empty()))?;
-            self.enter(fd, name);
-            return Ok(());
+            return Ok(Way::Object);
         }
-        let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
-        self.push(target.as_bytes(), false);
-        self.begin(target.as_bytes())
+        Ok(Way::Text(readlinkat(&link, c"", Vec::with_capacity(256))?.into_bytes()))
     }
+}
+
+/// Where a link leads.
+enum Way {
+    /// It is a directory by now.
+    Dir(OwnedFd),
+    /// To what the kernel alone can tell.
+    Object,
+    Text(Vec<u8>),
 }
 
 /// True for a link's owner who may lead this process anywhere.
@@ -188,6 +239,9 @@ pub(super) fn is_trusted(uid: u32) -> bool {
 
 /// A handle for passing through.
 const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// For reading what the operator names, a pipe included.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 /// Most links on one path, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -257,6 +311,35 @@ mod tests {
             assert!(walk(path).unwrap().is_same(&Dir::open_operand(path).unwrap()).unwrap(), "{path:?}");
         }
         assert_eq!(walk(Path::new("")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_is_reached_as_the_kernel_reaches_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir(at("dir")).unwrap();
+        std::fs::write(at("dir/file"), "rules").unwrap();
+        symlink("dir/file", at("link")).unwrap();
+        symlink(at("link"), at("dir/back")).unwrap();
+        symlink("none", at("dangling")).unwrap();
+        let read = |path: &Path| open_operator_file(path, Links::Trusted).and_then(std::io::read_to_string);
+        for path in ["dir/file", "link", "dir/back", "dir/../dir/./file"] {
+            assert_eq!(read(&at(path)).unwrap(), "rules", "{path}");
+        }
+        for path in ["dangling", "none", "dir", "dir/", "link/x"] {
+            let (ours, theirs) =
+                (read(&at(path)).unwrap_err(), std::fs::read_to_string(at(path)).unwrap_err());
+            assert_eq!(ours.raw_os_error(), theirs.raw_os_error(), "{path}");
+        }
+        let open = File::open(at("dir/file")).unwrap();
+        let by_number = format!("/dev/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+        assert_eq!(read(Path::new(&by_number)).unwrap(), "rules");
+        if rustix::process::geteuid().is_root() {
+            lchown(at("link"), Some(65_534), None).unwrap();
+            let error = read(&at("dir/back")).unwrap_err();
+            assert_eq!(UntrustedLink::of(&error).unwrap().path, at("link"));
+            assert!(open_operator_file(&at("dir/back"), Links::Any).is_ok());
+        }
     }
 
     #[test]
