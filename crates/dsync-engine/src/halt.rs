@@ -36,7 +36,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 pub(crate) struct Halt {
     link: Arc<dyn Link>,
     control: Arc<ControlOut>,
-    stopped: AtomicBool,
+    stopped: Arc<AtomicBool>,
     end: Mutex<End>,
     changed: Condvar,
 }
@@ -50,13 +50,12 @@ struct End {
 impl Halt {
     /// Makes the halt of a run over `link`.
     pub(crate) fn new(link: Arc<dyn Link>, control: Arc<ControlOut>) -> Self {
-        Self {
-            link,
-            control,
-            stopped: AtomicBool::new(false),
-            end: Mutex::default(),
-            changed: Condvar::new(),
-        }
+        Self { link, control, stopped: Arc::default(), end: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// What [`stopped`](Self::stopped) tells, for work that knows of no run.
+    pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.stopped
     }
 
     /// Ends the run with `error`, unless a cause is known already.

@@ -2,9 +2,13 @@
 //!
 //! The law: an entry that is replaced has its backup before its name shows the new content, and where the
 //! filesystem has hard links its name is never missing meanwhile. What was a backup of that name before is
-//! replaced in one step. A directory is never kept as a whole.
+//! replaced in one step. A directory is never kept as a whole, and one that has the backup's name gives way only where
+//! it is a backup itself, once the new one stands.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use rustix::{fs::renameat, io::Errno};
 
@@ -16,7 +20,9 @@ use crate::{
     extended::{Extended, ExtendedScope},
     extents::{CopyError, Sharing},
     metadata::{Kind, Metadata},
-    staged::StagedFile,
+    own_places::OwnPlaces,
+    remove::Spare,
+    staged::{StagedFile, temp_name},
 };
 
 /// The name under which one entry is kept.
@@ -24,12 +30,30 @@ use crate::{
 pub struct BackupPlace {
     dir: Arc<Dir>,
     name: Component,
+    /// A directory of this name goes, but not one that has one of these in it.
+    over: Option<Arc<OwnPlaces>>,
+    /// Set when a copy is to end early.
+    stopped: Option<Arc<AtomicBool>>,
 }
 
 impl BackupPlace {
-    /// The entry `name` of `dir`.
+    /// The entry `name` of `dir`, which an empty directory gives way to.
     pub fn new(dir: Arc<Dir>, name: Component) -> Self {
-        Self { dir, name }
+        Self { dir, name, over: None, stopped: None }
+    }
+
+    /// Has a copy of content end early once `stopped` is set.
+    #[must_use]
+    pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
+        self.stopped = Some(Arc::clone(stopped));
+        self
+    }
+
+    /// Lets the backup take the name of a directory of older backups, unless one of `spared` is in it.
+    #[must_use]
+    pub fn over_older(mut self, spared: &Arc<OwnPlaces>) -> Self {
+        self.over = Some(Arc::clone(spared));
+        self
     }
 
     /// The directory of the backup.
@@ -43,15 +67,19 @@ impl BackupPlace {
     /// # Errors
     /// What the system says; the entry is where it was.
     pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        match self.dir.make_hard_link(&self.name, from, name) {
+        self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => Ok(()),
-                Some(Errno::XDEV) => self.copy(from, name),
-                Some(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => self.take(from, name),
+                Some(Errno::XDEV) => self.copy_here(from, name),
+                // A directory has no further name either.
+                Some(Errno::PERM) if from.stat(name).is_ok_and(|now| now.kind == Kind::Dir) => {
+                    Err(Errno::ISDIR.into())
+                }
+                Some(Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP) => self.take_here(from, name),
                 _ => Err(error),
             },
             Ok(()) => Ok(()),
-        }
+        })
     }
 
     /// Moves the entry `name` of `from` here. An entry that does not exist needs nothing.
@@ -59,10 +87,14 @@ impl BackupPlace {
     /// # Errors
     /// What the system says; the entry is where it was.
     pub fn take(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        self.over_directory(|| self.take_here(from, name))
+    }
+
+    fn take_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
         match renameat(from, name.as_c_str(), &*self.dir, self.name.as_c_str()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::XDEV) => {
-                self.copy(from, name)?;
+                self.copy_here(from, name)?;
                 from.remove_file(name)
             }
             Err(error) => Err(error.into()),
@@ -74,6 +106,48 @@ impl BackupPlace {
     /// # Errors
     /// What the system says; `EISDIR` for a directory.
     pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
+        self.over_directory(|| self.copy_here(from, name))
+    }
+
+    /// Makes the backup; where a directory has its name, that gives way and comes back if the backup fails.
+    fn over_directory(&self, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let error = match make() {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if !self.dir.stat(&self.name).is_ok_and(|now| now.kind == Kind::Dir)
+            || !self.may_replace_directory()?
+        {
+            return Err(error);
+        }
+        let aside = temp_name()?;
+        self.dir.rename(&self.name, &aside)?;
+        match make() {
+            Ok(()) => {
+                // The backup stands: what is left of an older one is no reason to fail.
+                let _ = self.dir.remove_tree(&aside, Spare::NOTHING, &mut |_, _| {});
+                Ok(())
+            }
+            Err(error) => {
+                self.dir.rename(&aside, &self.name)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// True for an empty directory and for one of older backups.
+    fn may_replace_directory(&self) -> io::Result<bool> {
+        let Some(over) = &self.over else {
+            let found = self.dir.open_child(&self.name)?.list();
+            return Ok(found.complete && found.entries.is_empty());
+        };
+        let mut goes_whole = false;
+        let spare = Spare { places: Some(over), ..Spare::NOTHING };
+        let listed = self.dir.list_tree(&self.name, spare, &mut |path, _| goes_whole |= path.depth() == 1);
+        Ok(listed.is_ok() && goes_whole)
+    }
+
+    fn copy_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
         let now = match from.stat(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             now => now?,
@@ -97,7 +171,8 @@ impl BackupPlace {
     fn copy_file(&self, from: &Dir, name: &Component, wanted: &Wanted) -> io::Result<()> {
         let old = from.open_source(name)?;
         let staged = StagedFile::create(&self.dir, self.name.clone())?;
-        staged.copy_all(&old, &Sharing::default(), false).map_err(CopyError::into_inner)?;
+        let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
+        staged.copy_all(&old, &sharing, false).map_err(CopyError::into_inner)?;
         // On the disk before the original is written into, whatever the run's durability.
         staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
     }

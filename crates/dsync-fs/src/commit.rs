@@ -152,15 +152,35 @@ impl<T> CommitGroup<T> {
     /// Cost under `Batch`: one `syncfs` per filesystem of the group; under `File`: one `fsync` per
     /// directory of the group.
     pub fn flush(&mut self) -> Vec<(T, Result<(), CommitError>)> {
+        self.flush_after(&mut |_| Ok(()))
+    }
+
+    /// As [`flush`](Self::flush); `secure` is asked for each file, when its data is on the disk and just before its
+    /// rename, whether what has its name may give way.
+    pub fn flush_after(
+        &mut self,
+        secure: &mut dyn FnMut(&T) -> io::Result<()>,
+    ) -> Vec<(T, Result<(), CommitError>)> {
         let pending = mem::take(&mut self.pending);
+        let mut commit = |file: PreparedFile, tag: &T| file.commit_after(|| secure(tag));
         match self.durability {
-            Durability::Batch => self.flush_batch(pending),
-            Durability::File => self.flush_files(pending),
-            Durability::None => pending.into_iter().map(|(file, tag)| (tag, file.commit())).collect(),
+            Durability::Batch => self.flush_batch(pending, &mut commit),
+            Durability::File => self.flush_files(pending, &mut commit),
+            Durability::None => {
+                let settled = |(file, tag)| {
+                    let result = commit(file, &tag);
+                    (tag, result)
+                };
+                pending.into_iter().map(settled).collect()
+            }
         }
     }
 
-    fn flush_batch(&mut self, pending: Vec<(PreparedFile, T)>) -> Vec<(T, Result<(), CommitError>)> {
+    fn flush_batch(
+        &mut self,
+        pending: Vec<(PreparedFile, T)>,
+        commit: &mut dyn FnMut(PreparedFile, &T) -> Result<(), CommitError>,
+    ) -> Vec<(T, Result<(), CommitError>)> {
         let mut synced: HashMap<u64, Result<(), Arc<io::Error>>> = HashMap::new();
         let mut outcomes = Vec::with_capacity(pending.len());
         for (file, _) in &pending {
@@ -172,7 +192,7 @@ impl<T> CommitGroup<T> {
             let result = match file.dir().device().map(|device| (device, synced.get(&device).cloned())) {
                 Ok((device, Some(Ok(())))) => {
                     self.mark(device);
-                    file.commit()
+                    commit(file, &tag)
                 }
                 Ok((_, Some(Err(source)))) => Err(CommitError::Sync { source }),
                 Ok((_, None)) => Err(CommitError::Sync { source: Arc::new(io::ErrorKind::NotFound.into()) }),
@@ -183,7 +203,11 @@ impl<T> CommitGroup<T> {
         outcomes
     }
 
-    fn flush_files(&mut self, pending: Vec<(PreparedFile, T)>) -> Vec<(T, Result<(), CommitError>)> {
+    fn flush_files(
+        &mut self,
+        pending: Vec<(PreparedFile, T)>,
+        commit: &mut dyn FnMut(PreparedFile, &T) -> Result<(), CommitError>,
+    ) -> Vec<(T, Result<(), CommitError>)> {
         let mut dirs = Vec::new();
         let mut seen = HashSet::new();
         let mut committed = Vec::with_capacity(pending.len());
@@ -192,7 +216,8 @@ impl<T> CommitGroup<T> {
             let address = Arc::as_ptr(&dir) as usize;
             // Its data, synced when it was prepared.
             self.syncs += 1;
-            committed.push((tag, address, file.commit()));
+            let result = commit(file, &tag);
+            committed.push((tag, address, result));
             if seen.insert(address) {
                 dirs.push((address, dir));
             }

@@ -11,7 +11,10 @@ use std::{
     collections::HashSet,
     io,
     ops::Range,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::{
@@ -26,9 +29,26 @@ use crate::{blank, source_file::SourceFile, staged::StagedFile};
 #[derive(Debug, Default)]
 pub struct Sharing {
     refused: Mutex<HashSet<(u64, u64)>>,
+    /// Set when copies are to end early.
+    stopped: Option<Arc<AtomicBool>>,
 }
 
 impl Sharing {
+    /// Has [`StagedFile::copy_all`] end early once `stopped` is set, with an error of the kind
+    /// [`Interrupted`](io::ErrorKind::Interrupted).
+    #[must_use]
+    pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
+        self.stopped = Some(Arc::clone(stopped));
+        self
+    }
+
+    fn go_on(&self) -> Result<(), CopyError> {
+        match self.stopped.as_ref().is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
+            true => Err(CopyError::Write(io::ErrorKind::Interrupted.into())),
+            false => Ok(()),
+        }
+    }
+
     /// False when files of these two filesystems (by number) are known not to share extents.
     pub fn may_share(&self, from: u64, to: u64) -> bool {
         !self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&(from, to))
@@ -121,10 +141,14 @@ impl StagedFile {
         let mut buffer = Vec::new();
         for data in file.data_ranges(0..file.len()) {
             let data = data.map_err(CopyError::Read)?;
-            match sparse {
-                true => self.copy_sparse(file, data, false, &mut buffer)?,
-                false => self.copy_from(file, data, &mut buffer)?,
-            };
+            for start in data.clone().step_by(STEP_BYTES) {
+                sharing.go_on()?;
+                let step = start..data.end.min(start + STEP_BYTES as u64);
+                match sparse {
+                    true => self.copy_sparse(file, step, false, &mut buffer)?,
+                    false => self.copy_from(file, step, &mut buffer)?,
+                };
+            }
         }
         Ok(())
     }
@@ -365,6 +389,9 @@ const KERNEL_COPY_BYTES: usize = 64 << 20;
 
 /// Bytes of one read and write.
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// What a whole copy does between two looks at whether it is to end.
+const STEP_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -33,6 +33,7 @@ pub mod list_ahead;
 pub mod metadata;
 mod names;
 pub mod operand;
+pub mod own_places;
 pub mod owner;
 mod place;
 mod read_ahead;
@@ -60,6 +61,7 @@ pub use crate::{
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,
+    own_places::OwnPlaces,
     place::Location,
     remove::{RemoveError, Spare},
     source_file::SourceFile,

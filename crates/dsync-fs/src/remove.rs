@@ -5,7 +5,11 @@
 //! the directory is still the one it came through; a mount point is never entered. Iterative, with a
 //! bounded number of open descriptors, so depth costs memory for names only.
 
-use std::{io, vec};
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    vec,
+};
 
 use rustix::io::Errno;
 
@@ -13,6 +17,7 @@ use crate::{
     component::{Component, RelPath},
     dir::Dir,
     metadata::Kind,
+    own_places::OwnPlaces,
 };
 
 /// Not everything could be removed.
@@ -34,6 +39,10 @@ pub struct Spare<'a> {
     pub entries: &'a dyn Fn(&RelPath, Kind) -> bool,
     /// Directories on another filesystem stay. Without this they stay as well, but as a failure.
     pub mounts: bool,
+    /// Directories that stay wherever they are found.
+    pub places: Option<&'a OwnPlaces>,
+    /// Set when the removal is to end early, with an error of the kind [`Interrupted`](io::ErrorKind::Interrupted).
+    pub stopped: Option<&'a AtomicBool>,
     /// Takes an entry that is no directory out of its directory; the path is relative to where the removal
     /// started.
     pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
@@ -41,8 +50,13 @@ pub struct Spare<'a> {
 
 impl Spare<'_> {
     /// Spares nothing.
-    pub const NOTHING: Spare<'static> =
-        Spare { entries: &|_, _| false, mounts: false, unlink: &|dir, name, _| dir.remove_file(name) };
+    pub const NOTHING: Spare<'static> = Spare {
+        entries: &|_, _| false,
+        mounts: false,
+        places: None,
+        stopped: None,
+        unlink: &|dir, name, _| dir.remove_file(name),
+    };
 }
 
 impl Dir {
@@ -118,6 +132,9 @@ impl<'a> Removal<'a> {
 
     fn run(mut self) -> Result<(), RemoveError> {
         while let Some(level) = self.levels.last_mut() {
+            if self.spare.stopped.is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
+                return Err(RemoveError { path: self.path, source: io::ErrorKind::Interrupted.into() });
+            }
             match level.pending.next() {
                 Some((name, kind)) => {
                     if let Err(error) = self.enter(&name, kind, 1) {
@@ -145,12 +162,17 @@ impl<'a> Removal<'a> {
             self.keep_level();
             return Ok(());
         }
-        let (unlink, path) = (self.spare.unlink, self.path.join(name));
+        let Spare { unlink, places, .. } = self.spare;
+        let path = self.path.join(name);
         let parent = self.last_dir()?;
         if kind == Kind::Dir {
-            match open_level(parent, name, listed) {
-                Ok(level) => {
+            match open_level(parent, name, listed, places) {
+                Ok(Some(level)) => {
                     self.push(name, level);
+                    return Ok(());
+                }
+                Ok(None) => {
+                    self.keep_level();
                     return Ok(());
                 }
                 // It became something else, which is removed like anything else.
@@ -243,9 +265,18 @@ impl<'a> Removal<'a> {
     }
 }
 
-fn open_level(parent: &Dir, name: &Component, listed: usize) -> io::Result<Level> {
+/// Opens and lists a directory; `None` for one of `places`.
+fn open_level(
+    parent: &Dir,
+    name: &Component,
+    listed: usize,
+    places: Option<&OwnPlaces>,
+) -> io::Result<Option<Level>> {
     let dir = parent.open_child(name)?;
     let metadata = dir.metadata()?;
+    if places.is_some_and(|places| places.has(&metadata)) {
+        return Ok(None);
+    }
     if metadata.dev != parent.device()? {
         return Err(Errno::XDEV.into());
     }
@@ -257,7 +288,7 @@ fn open_level(parent: &Dir, name: &Component, listed: usize) -> io::Result<Level
     }
     names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let identity = (metadata.dev, metadata.ino);
-    Ok(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, listed })
+    Ok(Some(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, listed }))
 }
 
 fn is_no_directory(error: &io::Error) -> bool {

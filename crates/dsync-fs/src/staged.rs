@@ -21,7 +21,6 @@ use rustix::{
 
 use crate::{
     attributes::{Handle, Wanted},
-    backup::BackupPlace,
     blank,
     commit::{CommitError, Durability},
     component::Component,
@@ -57,7 +56,6 @@ pub struct PreparedFile {
     target: Component,
     last_step: LastStep,
     basis: Option<Stamp>,
-    backup: Option<BackupPlace>,
     displaces: bool,
     withheld: Withheld,
 }
@@ -321,7 +319,7 @@ impl StagedFile {
             Some(temp) => LastStep::Rename(temp),
             None => LastStep::Retag(Wanted { mtime: wanted.mtime, ..Wanted::default() }),
         };
-        Ok(PreparedFile { dir, target, last_step, basis, backup: None, displaces: false, withheld })
+        Ok(PreparedFile { dir, target, last_step, basis, displaces: false, withheld })
     }
 }
 
@@ -335,13 +333,6 @@ impl PreparedFile {
     /// The directory that the file is in.
     pub fn dir(&self) -> &Arc<Dir> {
         &self.dir
-    }
-
-    /// Has the commit keep what it replaces.
-    #[must_use]
-    pub fn with_backup(mut self, backup: Option<BackupPlace>) -> Self {
-        self.backup = backup;
-        self
     }
 
     /// The name that the file will get.
@@ -383,7 +374,6 @@ impl PreparedFile {
             target,
             last_step: LastStep::Rename(TempName::new(dir, temp)),
             basis: None,
-            backup: None,
             displaces: false,
             withheld: Withheld::default(),
         }
@@ -395,7 +385,16 @@ impl PreparedFile {
     /// # Errors
     /// [`CommitError`]; the target is what it was and the temporary file is removed.
     pub fn commit(self) -> Result<(), CommitError> {
-        let Self { dir, target, last_step, basis, backup, displaces, .. } = self;
+        self.commit_after(|| Ok(()))
+    }
+
+    /// As [`commit`](Self::commit), once `secure` has said that what has the name may give way. It is not asked for a
+    /// file written in place.
+    ///
+    /// # Errors
+    /// [`CommitError`]; [`CommitError::Backup`] with what `secure` said.
+    pub fn commit_after(self, secure: impl FnOnce() -> io::Result<()>) -> Result<(), CommitError> {
+        let Self { dir, target, last_step, basis, displaces, .. } = self;
         let mut temp = match last_step {
             LastStep::Rename(temp) => temp,
             LastStep::Retag(wanted) => {
@@ -416,9 +415,7 @@ impl PreparedFile {
                 Err(source) => return Err(CommitError::Stat { source: Arc::new(source) }),
             }
         }
-        if let Some(backup) = backup {
-            backup.keep(&dir, &target).map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
-        }
+        secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
         match renameat(&*temp.dir, temp.name.as_c_str(), &*dir, target.as_c_str()) {
             Ok(()) => {
                 temp.armed = false;

@@ -79,6 +79,11 @@ impl Alternates {
         Ok(Self { way: options.way, roots })
     }
 
+    /// The directories themselves.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &Dir> {
+        self.roots.iter()
+    }
+
     /// What stands for a directory of the destination.
     pub(super) fn level(&self, path: &RelPath) -> Level {
         Level(self.roots.iter().filter_map(|root| root.open_beneath(path).ok()).map(Arc::new).collect())

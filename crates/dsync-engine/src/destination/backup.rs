@@ -1,5 +1,8 @@
 //! Where what the run replaces or removes is kept (`-b`).
 //!
+//! The law: nothing old moves before its backup stands. What has a name gives it away only after [`Site::secure`] said
+//! so; a directory is emptied into its backup under its own name, so that what cannot be kept stays where it was.
+//!
 //! Without a directory of its own a backup stays in its directory under another name; then names that end like
 //! backups are never removed. With one, the backups form a tree of the same shape, whose directories are made
 //! when they are needed and look like the originals; below the destination that tree is left alone.
@@ -12,11 +15,16 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, RelPath, Wanted};
+use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted};
 use dsync_wire::options::{Backup, WritePolicy};
 
-use super::directory::Directory;
-use crate::halt::lock;
+use super::{
+    Site,
+    delete::{self, Protection},
+    directory::Directory,
+    files::Pending,
+};
+use crate::{SyncError, halt::lock};
 
 /// Keeps what is replaced.
 pub(super) struct Backups {
@@ -26,6 +34,8 @@ pub(super) struct Backups {
     tree: Option<PathBuf>,
     suffix: Vec<u8>,
     opened: Mutex<Opened>,
+    /// The run's own places, among which the tree is from the moment that it is there.
+    own: Arc<OwnPlaces>,
 }
 
 /// The tree of backups once there is one.
@@ -37,9 +47,10 @@ struct Opened {
 }
 
 impl Backups {
-    pub(super) fn new(root: &Arc<Dir>, backup: &Backup) -> Self {
-        let tree = backup.dir.as_ref().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
-        Self { root: Arc::clone(root), tree, suffix: backup.suffix.clone(), opened: Mutex::default() }
+    pub(super) fn new(root: &Arc<Dir>, backup: &Backup, own: &Arc<OwnPlaces>) -> Self {
+        let tree = backup.dir.as_deref().map(tree_path);
+        let (root, own) = (Arc::clone(root), Arc::clone(own));
+        Self { root, tree, suffix: backup.suffix.clone(), opened: Mutex::default(), own }
     }
 
     /// Where the entry `name` of a directory is kept.
@@ -48,11 +59,10 @@ impl Backups {
         // A name that is too long for its suffix.
         let kept =
             Component::new(&kept).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
-        let dir = match &self.tree {
-            None => Arc::clone(dir),
-            Some(tree) => self.twin(tree, path)?,
-        };
-        Ok(BackupPlace::new(dir, kept))
+        match &self.tree {
+            None => Ok(BackupPlace::new(Arc::clone(dir), kept)),
+            Some(tree) => Ok(BackupPlace::new(self.twin(tree, path)?, kept).over_older(&self.own)),
+        }
     }
 
     /// The directory of the tree that stands for a directory of the destination.
@@ -73,17 +83,7 @@ impl Backups {
             let name =
                 Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
-            twin = Arc::new(match twin.open_child(&name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    twin.make_dir(&name, 0o700)?;
-                    let made = twin.open_child(&name)?;
-                    if let Some(access) = original.as_ref().and_then(|dir| access_to(dir).ok()) {
-                        made.set_own_attributes(&access)?;
-                    }
-                    made
-                }
-                opened => opened?,
-            });
+            twin = Arc::new(open_twin(&twin, &name, original.as_deref())?);
         }
         opened.last = Some((path.clone(), Arc::clone(&twin)));
         Ok(twin)
@@ -93,11 +93,48 @@ impl Backups {
     fn open_tree(&self, tree: &Path) -> io::Result<Arc<Dir>> {
         let before = self.root.metadata()?.mtime;
         let opened = self.root.create_operand_here(tree)?;
+        self.own.add_whole(&opened)?;
+        // There each entry would be its own backup.
+        if self.suffix.is_empty() && opened.is_same(&self.root)? {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
         if self.root.metadata()?.mtime != before {
             self.root.set_own_attributes(&Wanted { mtime: Some(before), ..Wanted::default() })?;
         }
         Ok(Arc::new(opened))
     }
+}
+
+/// Opens the directory that stands for `original`, made where there is none: another entry gives way, which is a backup
+/// of what the directory was before.
+fn open_twin(parent: &Dir, name: &Component, original: Option<&Dir>) -> io::Result<Dir> {
+    match parent.open_child(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if parent.stat(name).is_ok_and(|now| now.kind != Kind::Dir) => {
+            tracing::debug!(%error, "an older backup gives way to a directory");
+            parent.remove_file(name)?;
+        }
+        opened => return opened,
+    }
+    parent.make_dir(name, 0o700)?;
+    let made = parent.open_child(name)?;
+    if let Some(access) = original.and_then(|dir| access_to(dir).ok()) {
+        made.set_own_attributes(&access)?;
+    }
+    Ok(made)
+}
+
+/// Adds the tree of backups to the run's own places if it is there already.
+pub(super) fn add_tree(root: &Dir, backup: &Backup, own: &OwnPlaces) -> io::Result<()> {
+    match backup.dir.as_deref().map(|tree| root.open_operand_here(&tree_path(tree))) {
+        Some(Ok(tree)) => own.add_whole(&tree),
+        // What cannot be opened is reported when something is to be kept there.
+        Some(Err(_)) | None => Ok(()),
+    }
+}
+
+fn tree_path(dir: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(dir))
 }
 
 /// Who may do what in a directory.
@@ -109,34 +146,29 @@ fn access_to(dir: &Dir) -> io::Result<Wanted> {
     Ok(Wanted { mode, uid, gid, extended: lists.map(Arc::new), ..Wanted::default() })
 }
 
-/// What a run never removes of its own.
+/// Backups that stay in their directory, which are never removed.
 #[derive(Clone, Default)]
-pub(super) struct Kept {
-    suffix: Option<Vec<u8>>,
-    trees: Vec<RelPath>,
-}
+pub(super) struct Kept(Option<Vec<u8>>);
 
 impl Kept {
     pub(super) fn of(policy: &WritePolicy) -> Self {
-        let suffix = policy.backup.as_ref().filter(|backup| backup.dir.is_none());
-        let suffix = suffix.map(|backup| backup.suffix.clone());
-        let dirs = policy.backup.iter().filter_map(|backup| backup.dir.as_ref()).chain(&policy.temp_dir);
-        let below = |dir: &Vec<u8>| {
-            let dir = dir.strip_prefix(b"./").unwrap_or(dir);
-            let dir = dir.strip_suffix(b"/").unwrap_or(dir);
-            RelPath::parse(dir).ok().filter(|path| !path.is_root())
-        };
-        Self { suffix, trees: dirs.filter_map(below).collect() }
+        let beside = policy.backup.as_ref().filter(|backup| backup.dir.is_none());
+        Self(beside.map(|backup| backup.suffix.clone()))
     }
 
-    /// True for a backup, for the tree of them, and for the directory of temporaries.
+    /// Returns whether there are such backups.
+    pub(super) fn stay_beside(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// True for what has the name of a backup.
     pub(super) fn covers(&self, path: &RelPath, kind: Kind) -> bool {
         let named = |suffix: &Vec<u8>| kind != Kind::Dir && path.as_bytes().ends_with(suffix);
-        self.suffix.as_ref().is_some_and(named) || self.trees.contains(path)
+        self.0.as_ref().is_some_and(named)
     }
 }
 
-impl super::Site<'_> {
+impl Site<'_> {
     /// Where an entry that is about to be replaced or removed is kept; `None` when it need not be.
     pub(super) fn backup_of(
         &self,
@@ -147,7 +179,7 @@ impl super::Site<'_> {
         let Some(backups) = self.backups.get() else { return Ok(None) };
         let place = backups.place(dir, path, name)?;
         self.touched(place.dir());
-        Ok(Some(place))
+        Ok(Some(place.until(self.session.halt.stop_flag())))
     }
 
     /// As [`backup_of`](Self::backup_of), with a directory that is only borrowed.
@@ -163,12 +195,53 @@ impl super::Site<'_> {
         self.backup_of(&Arc::new(dir.duplicate()?), path, name)
     }
 
-    /// Keeps the entry of a directory that is about to be replaced.
-    pub(super) fn keep(&self, directory: &Directory, name: &Component) -> io::Result<()> {
-        let Some(dir) = &directory.dir else { return Ok(()) };
-        match self.backup_of(dir, &directory.path, name)? {
-            Some(place) => place.keep(dir, name),
-            None => Ok(()),
+    /// Keeps what has a name that is about to be given to another entry; the inner error says why it must not be.
+    /// Without backups everything may give way.
+    ///
+    /// With a `protection` a directory may give way as well: all that is in it is moved to its backup, and the emptied
+    /// directory keeps its name.
+    pub(super) fn secure(
+        &self,
+        dir: &Arc<Dir>,
+        parent: &RelPath,
+        name: &Component,
+        protection: Option<&Protection>,
+    ) -> Result<io::Result<()>, SyncError> {
+        if self.backups.get().is_none() {
+            return Ok(Ok(()));
         }
+        let old = match dir.stat(name) {
+            Ok(old) => old,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
+            Err(error) => return Ok(Err(error)),
+        };
+        if old.kind != Kind::Dir {
+            let place = self.backup_of(dir, parent, name);
+            return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));
+        }
+        match protection {
+            Some(protection) => delete::empty(self, dir, parent, name, protection),
+            // It was not there when the run decided; the rename fails.
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// As [`secure`](Self::secure), for an entry that never takes a directory's name.
+    pub(super) fn keep(&self, directory: &Directory, name: &Component) -> Result<io::Result<()>, SyncError> {
+        let Some(dir) = &directory.dir else { return Ok(Ok(())) };
+        self.secure(dir, &directory.path, name, None)
+    }
+
+    /// Keeps a copy of an old file that is about to be written into: once, before this run first does.
+    pub(super) fn keep_content(&self, file: &Pending) -> io::Result<()> {
+        let Some(dir) = &file.directory.dir else { return Ok(()) };
+        if file.has_backup() {
+            return Ok(());
+        }
+        if let Some(place) = self.backup_of(dir, &file.directory.path, &file.name)? {
+            place.copy(dir, &file.name)?;
+        }
+        file.set_backup();
+        Ok(())
     }
 }

@@ -92,18 +92,8 @@ fn prepare(
     };
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
-    let backup = match file.directory.dir.as_ref().filter(|_| file.circumstances.replaces) {
-        Some(_) if site.delayed.get().is_some() => Ok(None),
-        Some(dir) => site.backup_of(dir, &file.directory.path, &file.name),
-        None => Ok(None),
-    };
-    let backup = match backup {
-        Ok(backup) => backup,
-        Err(error) => return file.broke(site, Operation::Commit, error).map(|()| None),
-    };
     match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
-        Ok(prepared) => {
-            let mut prepared = prepared.with_backup(backup);
+        Ok(mut prepared) => {
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
             file.arrived(site)?;
@@ -167,7 +157,19 @@ pub(super) fn run(
 fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsent]) -> Result<(), SyncError> {
     let mut landed: Vec<Landed> = unsent.iter().map(|unsent| unsent.landed).collect();
     let mut settled = Vec::new();
-    for (file, result) in group.flush() {
+    let mut fatal = None;
+    let mut secure = |file: &Arc<Pending>| match fatal {
+        None => file.secure(site).unwrap_or_else(|error| {
+            fatal = Some(error);
+            Err(io::ErrorKind::Interrupted.into())
+        }),
+        Some(_) => Err(io::ErrorKind::Interrupted.into()),
+    };
+    let outcomes = group.flush_after(&mut secure);
+    if let Some(error) = fatal {
+        return Err(error);
+    }
+    for (file, result) in outcomes {
         match result {
             Ok(()) => {
                 file.directory.touch();
@@ -188,9 +190,11 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsen
 
 /// Records a file that did not get its name.
 fn failed(site: &Site<'_>, file: &Arc<Pending>, error: CommitError) -> Result<(), SyncError> {
-    let path = file.directory.path.join(&file.name);
-    let cause = commit_cause(site, &path, error)?;
-    site.problem(Operation::Commit, &path, cause)?;
+    if !site.stopped() {
+        let path = file.directory.path.join(&file.name);
+        let cause = commit_cause(site, &path, error)?;
+        site.problem(Operation::Commit, &path, cause)?;
+    }
     file.lost(site)
 }
 

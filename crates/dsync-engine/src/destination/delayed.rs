@@ -224,16 +224,10 @@ impl Late {
         if self.basis.is_some_and(|basis| !is_still(&basis)) {
             return Ok(Some(Cause::Changed));
         }
-        let replaces = !self.displaces && site.backups.get().is_some() && dir.stat(&self.name).is_ok();
-        let backup = match replaces {
-            true => site.backup_of(dir, &self.directory, &self.name),
-            false => Ok(None),
-        };
-        let backup = match backup {
-            Ok(backup) => backup,
-            Err(error) => return site.cause_or_fatal(Operation::Commit, path, error).map(Some),
-        };
-        prepared = prepared.with_backup(backup);
+        let secured = site.secure(dir, &self.directory, &self.name, self.displaces.then_some(protection))?;
+        if let Err(error) = secured {
+            return site.cause_or_fatal(Operation::Commit, path, error).map(Some);
+        }
         let now = if self.displaces { prepared.displace() } else { None };
         if let Err(error) = prepared.commit() {
             return commit_cause(site, path, error).map(Some);

@@ -8,11 +8,12 @@
 
 use std::{
     collections::HashSet,
+    io,
     os::unix::ffi::OsStrExt,
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, SealedSpool, Spare, Spool, SpoolError};
+use dsync_fs::{Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, SealedSpool, Spare, Spool, SpoolError};
 use dsync_wire::{
     event::{Action, Planned},
     message::Operation,
@@ -48,16 +49,19 @@ pub(super) struct Protection {
     /// Directories that a link leads to which stands for a directory of the source (`keep_dirlinks`): what is in them is
     /// that directory's.
     led_to: Arc<Mutex<HashSet<RelPath>>>,
+    /// The run's own places.
+    own: Arc<OwnPlaces>,
 }
 
 impl Protection {
     /// The excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
     /// mounted.
-    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions) -> Self {
+    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
         let kept = Kept::of(&options.writing);
         let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
-        Self { filter, parts, mounts: options.one_file_system, kept, led_to: Arc::default() }
+        let (mounts, own, led_to) = (options.one_file_system, Arc::clone(own), Arc::default());
+        Self { filter, parts, mounts, kept, own, led_to }
     }
 
     /// Protects a directory that a link of the destination leads to, if it is in the destination as well.
@@ -69,6 +73,12 @@ impl Protection {
         }
     }
 
+    /// What stays in a directory that is removed.
+    fn spare<'a>(&'a self, site: &'a Site<'_>, entries: &'a dyn Fn(&RelPath, Kind) -> bool) -> Spare<'a> {
+        let stopped = Some(&**site.session.halt.stop_flag());
+        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, ..Spare::NOTHING }
+    }
+
     /// True when the entry of the directory stays.
     pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
         let mounted = || {
@@ -76,7 +86,7 @@ impl Protection {
             found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
         };
         let path = directory.path.join(name);
-        self.filters_out(&path, found.kind)
+        self.spares(&path, found.kind, (found.device, found.ino))
             || self.keeps_parts(&path, name, found.kind)
             || self.mounts && mounted()
     }
@@ -86,6 +96,11 @@ impl Protection {
     fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
         let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
         kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
+    }
+
+    /// True when the entry at this path stays.
+    fn spares(&self, path: &RelPath, kind: Kind, inode: (u64, u64)) -> bool {
+        self.own.has_inode(inode) || self.filters_out(path, kind)
     }
 
     fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
@@ -101,6 +116,7 @@ pub(super) struct Found {
     pub(super) kind: Kind,
     pub(super) mode: u16,
     pub(super) device: u64,
+    pub(super) ino: u64,
 }
 
 /// The extraneous entries of one directory.
@@ -160,6 +176,9 @@ impl Deletions {
         site.touched(dir);
         directory.touch();
         for (name, kind) in entries {
+            if site.stopped() {
+                return Ok(());
+            }
             let doomed = Doomed { parent: &directory.path, name, now: name, kind: *kind };
             remove(site, dir, doomed, &self.protection)?;
         }
@@ -215,6 +234,9 @@ fn within_limit(
     // Below what is removed there are entries that were not compared.
     let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
+        if site.stopped() {
+            return Ok(false);
+        }
         let Some(record) = Record::decode(record.map_err(spool_error)?) else { continue };
         let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
         for (name, kind) in &record.entries {
@@ -225,7 +247,7 @@ fn within_limit(
             let mut within = 0_u64;
             let doomed = Doomed { parent: &record.directory.path, name, now: name, kind: *kind };
             let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-            let spare = Spare { entries: &entries, mounts: protection.mounts, ..Spare::NOTHING };
+            let spare = protection.spare(site, &entries);
             // A directory that cannot be listed fails when it is removed.
             let _ = dir.list_tree(name, spare, &mut |_, _| within += 1);
             count += within;
@@ -263,6 +285,9 @@ fn directory(
     };
     if allowed {
         for (name, kind) in &record.entries {
+            if site.stopped() {
+                return Ok(());
+            }
             let doomed = Doomed { parent: path, name, now: name, kind: *kind };
             remove(site, &dir, doomed, protection)?;
         }
@@ -297,12 +322,13 @@ impl Doomed<'_> {
 /// True when nothing in the directory is to be kept, so that it can go as a whole. An error if that is not
 /// known.
 pub(super) fn goes_whole(
+    site: &Site<'_>,
     dir: &Dir,
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<bool, std::io::Error> {
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-    let spare = Spare { entries: &entries, mounts: protection.mounts, ..Spare::NOTHING };
+    let spare = protection.spare(site, &entries);
     let mut goes = false;
     dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
         .map_err(|error| error.source)?;
@@ -318,7 +344,7 @@ pub(super) fn remove(
 ) -> Result<(), SyncError> {
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
     let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
-    let spare = Spare { entries: &entries, mounts: protection.mounts, unlink: &unlink };
+    let spare = Spare { unlink: &unlink, ..protection.spare(site, &entries) };
     let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
@@ -329,6 +355,12 @@ pub(super) fn remove(
     let Doomed { now, kind, .. } = doomed;
     let result = match kind {
         Kind::Dir if dry_run => {
+            let mut held = Held { keeps: protection.kept.stay_beside(), directories: HashSet::new() };
+            let mut tell = |below: &RelPath, kind: Kind| {
+                if held.goes(below, kind) {
+                    tell(below, kind);
+                }
+            };
             dir.list_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source))
         }
         Kind::Dir => dir.remove_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source)),
@@ -343,14 +375,69 @@ pub(super) fn remove(
     };
     told?;
     match result {
-        // Gone already is what was wanted.
-        Err((path, error)) if error.kind() != std::io::ErrorKind::NotFound => {
+        // Gone already is what was wanted; a run that is stopped has no more to say.
+        Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
+        Err((path, error)) if error.kind() != io::ErrorKind::NotFound => {
             let path = doomed.was(&path);
             let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
             site.problem(Operation::Delete, &path, cause)
         }
         _ => Ok(()),
     }
+}
+
+/// Directories that a dry run finds to be held by the backups of what is in them.
+struct Held {
+    /// Backups stay beside what they are of.
+    keeps: bool,
+    directories: HashSet<RelPath>,
+}
+
+impl Held {
+    /// Returns whether an entry would be removed; everything in a directory is asked for before the directory.
+    fn goes(&mut self, path: &RelPath, kind: Kind) -> bool {
+        if kind == Kind::Dir {
+            return !self.directories.contains(path);
+        }
+        let mut above = path.parent().filter(|_| self.keeps);
+        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
+            above = directory.parent();
+            self.directories.insert(directory);
+        }
+        true
+    }
+}
+
+/// Moves all that is in a directory to its backup and reports it; the emptied directory keeps its name. The inner error
+/// says that something had to stay, which was reported.
+pub(super) fn empty(
+    site: &Site<'_>,
+    dir: &Dir,
+    parent: &RelPath,
+    name: &Component,
+    protection: &Protection,
+) -> Result<io::Result<()>, SyncError> {
+    let child = match dir.open_child(name) {
+        Ok(child) => child,
+        Err(error) => return Ok(Err(error)),
+    };
+    let path = parent.join(name);
+    for (name, found) in child.list().entries {
+        if site.stopped() {
+            return Ok(Err(io::ErrorKind::Interrupted.into()));
+        }
+        let Ok(found) = found else { continue };
+        let (kind, device, ino) = (found.kind, found.dev, found.ino);
+        if !protection.spares(&path.join(&name), kind, (device, ino)) {
+            remove(site, &child, Doomed { parent: &path, name: &name, now: &name, kind }, protection)?;
+        }
+    }
+    let left = child.list();
+    Ok(match left.error {
+        Some(error) => Err(error),
+        None if left.complete && left.entries.is_empty() => Ok(()),
+        None => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+    })
 }
 
 /// Takes an entry that was `path` out of its directory, where it is called `now`: to its backup if there is to

@@ -227,6 +227,8 @@ pub(super) fn settle(
 pub(super) fn cause(error: &io::Error) -> Cause {
     match error.raw_os_error() {
         Some(number) => Cause::Os(number),
+        // Said by this program of a directory in which something had to stay.
+        None if error.kind() == io::ErrorKind::DirectoryNotEmpty => Cause::DirectoryInTheWay,
         None => Cause::Unrepresentable,
     }
 }

@@ -6,7 +6,10 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use dsync_delta::{Layout, Signature};
@@ -45,6 +48,8 @@ pub(super) struct Pending {
     pub(super) has_basis: bool,
     /// Its number as the first of several names.
     first_name: OnceLock<u64>,
+    /// Set when the old file's content was kept, before it was written into.
+    has_backup: AtomicBool,
     transfer: Mutex<Transfer>,
 }
 
@@ -58,8 +63,6 @@ struct Displaced {
 /// What stands where a file goes, and what it may be made from.
 #[derive(Default)]
 pub(super) struct Circumstances {
-    /// Something is replaced, which is kept if backups are.
-    pub(super) replaces: bool,
     /// The old file itself is written.
     pub(super) in_place: bool,
     /// It is added to.
@@ -136,8 +139,19 @@ impl Pending {
             displaced,
             has_basis,
             first_name,
+            has_backup: AtomicBool::new(false),
             transfer,
         }
+    }
+
+    /// Returns whether the old file's content was kept.
+    pub(super) fn has_backup(&self) -> bool {
+        self.has_backup.load(Ordering::Acquire)
+    }
+
+    /// Notes that the old file's content was kept.
+    pub(super) fn set_backup(&self) {
+        self.has_backup.store(true, Ordering::Release);
     }
 
     /// Notes that other names will be linked to this one.
@@ -193,6 +207,13 @@ impl Pending {
         {
             let _ = displaced.now.set(now);
         }
+    }
+
+    /// Keeps what has the file's name until then; the inner error says why it must stay.
+    pub(super) fn secure(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(Ok(())) };
+        let protection = self.displaced.get().map(|displaced| &displaced.protection);
+        site.secure(dir, &self.directory.path, &self.name, protection)
     }
 
     /// The file has its name: removes the directory that had it.

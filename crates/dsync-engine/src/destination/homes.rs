@@ -60,7 +60,14 @@ impl Homes {
             if !dry_run {
                 apart::reap_all(&dir);
             }
+            let _ = site.own.add(&dir);
             let _ = self.temporaries.set(Arc::new(dir));
+        }
+        if let PartHome::Apart(path, _) = &self.parts
+            && let Ok(dir) = root.open_operand_here(path)
+        {
+            // Whoever uses it, this run or the next.
+            let _ = site.own.add(&dir);
         }
         if let PartHome::Apart(path, opened) = &self.parts
             && !dry_run
@@ -68,6 +75,7 @@ impl Homes {
         {
             let dir = Dir::create_destination(path, false, root.links())
                 .map_err(|source| unusable("--partial-dir", path, source))?;
+            let _ = site.own.add(&dir);
             let _ = opened.set(Arc::new(dir));
         }
         Ok(())

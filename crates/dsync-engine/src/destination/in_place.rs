@@ -195,22 +195,20 @@ impl Mover<'_> {
     }
 }
 
-/// Opens the old file of a run that writes in place, after its backup was made; `None` when the file is
-/// replaced as usual.
-pub(super) fn open(site: &Site<'_>, file: &Pending) -> io::Result<Option<StagedFile>> {
+/// Opens the old file of a run that writes in place; `None` when the file is replaced as usual. Before it is written
+/// into, its content is to be [kept](Site::keep_content).
+pub(super) fn open(file: &Pending) -> io::Result<Option<StagedFile>> {
     let Some(dir) = file.directory.dir.as_ref().filter(|_| file.circumstances.in_place) else {
         return Ok(None);
     };
-    if let Some(backup) = site.backup_of(dir, &file.directory.path, &file.name)? {
-        backup.copy(dir, &file.name)?;
-    }
     StagedFile::open_in_place(dir, file.name.clone()).map(Some)
 }
 
 /// Creates the file that content is written to: the old one, or a new one beside it, with its space reserved if
 /// that is wished. In place the content's length is `len` at the end whatever it was.
 pub(super) fn create(site: &Site<'_>, file: &Pending, len: u64) -> io::Result<StagedFile> {
-    if let Some(old) = open(site, file)? {
+    if let Some(old) = open(file)? {
+        site.keep_content(file)?;
         return Ok(old);
     }
     let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };

@@ -279,6 +279,9 @@ impl Maker<'_> {
         };
         self.site.touched(&dir);
         for (further, first) in &record.links {
+            if self.site.stopped() {
+                break;
+            }
             self.link(&dir, path, further, first)?;
         }
         settle(self.site, path, Some(&dir), wanted.as_ref())
@@ -301,7 +304,9 @@ impl Maker<'_> {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
         }
-        let made = self.keep(dir, parent, further).and_then(|()| self.make(dir, further, first));
+        let protection = further.displaces.then_some(self.protection);
+        let secured = site.secure(dir, parent, &further.name, protection)?;
+        let made = secured.and_then(|()| self.make(dir, further, first));
         if made.is_ok() && site.removes_source() {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
@@ -316,17 +321,6 @@ impl Maker<'_> {
                 let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
                 site.problem(Operation::HardLink, &path, cause)
             }
-        }
-    }
-
-    /// Backs up what has the name until then.
-    fn keep(&self, dir: &Arc<Dir>, parent: &RelPath, further: &Further) -> io::Result<()> {
-        if further.displaces {
-            return Ok(());
-        }
-        match self.site.backup_of(dir, parent, &further.name)? {
-            Some(place) => place.keep(dir, &further.name),
-            None => Ok(()),
         }
     }
 
@@ -493,7 +487,7 @@ mod tests {
 
     fn links() -> Links {
         let filter = Arc::new(FilterSet::compile(&[]).unwrap());
-        Links::new(Protection::new(&filter, &SyncOptions::archive())).unwrap()
+        Links::new(Protection::new(&filter, &SyncOptions::archive(), &Arc::default())).unwrap()
     }
 
     fn entry(kind: EntryKind, hard_link: Option<HardLink>) -> Entry {

@@ -212,8 +212,7 @@ impl Worker<'_> {
         if len <= from {
             return file.give_up_or_retry(self.site, Cause::Changed).map(Some);
         }
-        let old = match in_place::open(self.site, file)
-            .and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        let old = match in_place::open(file).and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
         {
             Ok(old) => old,
             Err(error) => return file.broke(self.site, Operation::WriteFile, error).map(Some),
@@ -226,6 +225,9 @@ impl Worker<'_> {
         let verifies = self.site.policy.options.writing.append == Append::Verifying;
         if changed || verifies && !self.begins_alike(source, &old, from) {
             return Ok(None);
+        }
+        if let Err(error) = self.site.keep_content(file) {
+            return file.broke(self.site, Operation::WriteFile, error).map(Some);
         }
         let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
             Ok(None) => return self.submit(file, source, old).map(Some),

@@ -45,7 +45,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dsync_delta::Key;
-use dsync_fs::{CommitGroup, Dir, FilterSet, Privileges, RelPath, Sharing, Withheld};
+use dsync_fs::{CommitGroup, Dir, FilterSet, OwnPlaces, Privileges, RelPath, Sharing, Withheld};
 use dsync_wire::{
     event::Report,
     link::LinkError,
@@ -86,6 +86,8 @@ pub(super) struct Site<'a> {
     local: Option<Local>,
     /// Present when what is replaced or removed is kept, once the root is open.
     backups: OnceLock<Backups>,
+    /// Directories that belong to the run.
+    own: Arc<OwnPlaces>,
     /// Present when names are given at the end, once the root is open.
     delayed: OnceLock<Delayed>,
     /// Where unfinished files are.
@@ -241,8 +243,9 @@ impl<'a> Site<'a> {
             files: Files::default(),
             local,
             backups: OnceLock::new(),
+            own: Arc::default(),
             delayed: OnceLock::new(),
-            sharing: Sharing::default(),
+            sharing: Sharing::default().until(session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
@@ -255,6 +258,11 @@ impl<'a> Site<'a> {
             touched: Mutex::default(),
             succession: Succession::default(),
         }
+    }
+
+    /// Returns whether the run has ended early.
+    fn stopped(&self) -> bool {
+        self.session.halt.stopped()
     }
 
     /// Numbers the next listed entry.
@@ -348,6 +356,10 @@ impl<'a> Site<'a> {
         landed.append(&mut links.carry_out(self, target.root.as_ref())?);
         deletions.carry_out(self, target.root.as_ref())?;
         self.delayed.get().map_or(Ok(()), |delayed| delayed.settle(self))?;
+        // What an interrupt cut short is no success.
+        if self.stopped() {
+            return Err(SyncError::Link(LinkError::Closed));
+        }
         if !self.policy.options.dry_run {
             self.sync_names(&mut group)?;
         }

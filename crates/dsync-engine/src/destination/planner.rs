@@ -40,7 +40,7 @@ use sweep::Sweep;
 use super::{
     Site,
     alternate::{Alternate, Alternates},
-    backup::Backups,
+    backup::{self, Backups},
     commit::Outbox,
     credit::{Credit, PartTicket},
     delayed::Delayed,
@@ -87,6 +87,8 @@ pub(super) struct Planner<'a> {
     swept: HashSet<RelPath>,
     /// With `--delete-before`, until the deletions were made.
     sweep: Option<Sweep>,
+    /// Directories that belong to the run's backups, as far as the source has directories of their names.
+    own_paths: Vec<RelPath>,
 }
 
 /// A directory that the source will list.
@@ -157,7 +159,7 @@ pub(super) fn run<'a>(
     outbox: Outbox<'a>,
     listing: &Receiver<Listed>,
 ) -> Result<Option<Leftover>, SyncError> {
-    let protection = Protection::new(filter, &site.policy.options);
+    let protection = Protection::new(filter, &site.policy.options, &site.own);
     let mut planner = Planner {
         site,
         operand,
@@ -178,6 +180,7 @@ pub(super) fn run<'a>(
         missing: HashSet::new(),
         swept: HashSet::new(),
         sweep: Sweep::wanted(&site.policy.options)?,
+        own_paths: Vec::new(),
     };
     for message in listing {
         point(Point::Receive);
@@ -254,8 +257,14 @@ impl Planner<'_> {
             }
             return Ok(());
         };
+        // What cannot be looked at is no place of the run's.
+        let _ = self.site.own.add(root);
         if let Some(options) = &policy.alternates {
-            self.alternates = Some(Alternates::open(options, root, Path::new(""))?);
+            let alternates = self.alternates.insert(Alternates::open(options, root, Path::new(""))?);
+            alternates.roots().for_each(|dir| _ = self.site.own.add(dir));
+        }
+        if let Some(backup) = &policy.backup {
+            let _ = backup::add_tree(root, backup, &self.site.own);
         }
         self.site.homes.open(root, self.site)?;
         if policy.delay_updates && !self.site.policy.options.dry_run {
@@ -265,7 +274,7 @@ impl Planner<'_> {
             refuse_others_links("--backup-dir", root, dir)?;
         }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
-            let _ = self.site.backups.set(Backups::new(root, backup));
+            let _ = self.site.backups.set(Backups::new(root, backup, &self.site.own));
         }
         Ok(())
     }

@@ -230,12 +230,13 @@ impl Stage {
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (Some(file), Some(mtime)) = (file, *lock(&self.complete)) else { return Ok(Taken::Nothing) };
         if let Some(rewriting) = &self.rewriting
-            && let Some(old) = in_place::open(site, pending)?
+            && let Some(old) = in_place::open(pending)?
         {
             let now = old.stamp()?;
             if pending.basis_stamp().is_some_and(|signed| signed != now) {
                 return Ok(Taken::Stale);
             }
+            site.keep_content(pending)?;
             let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
             match self.tail_from {
                 Some(from) => rewriting.add_to(&file, &old, from, len, site.durability)?,

@@ -177,6 +177,17 @@ impl Dir {
         rename(&aside, temp)
     }
 
+    /// Gives what stands under `temp` the name `name`. True when another entry had that: it has the other name then.
+    ///
+    /// # Errors
+    /// What the system says; then both names are what they were.
+    pub fn take_name(&self, temp: &Component, name: &Component) -> io::Result<bool> {
+        match self.exchange(temp, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(temp, name).map(|()| false),
+            result => result.map(|()| true),
+        }
+    }
+
     /// Removes an entry that is no directory.
     ///
     /// # Errors

@@ -44,6 +44,8 @@ pub(super) struct Merge {
     pub(super) covered: Option<RelPath>,
     /// Parts that earlier runs left here, and the names of those that this run takes up.
     pub(super) parts: (Vec<Component>, HashSet<Component>),
+    /// It belongs to the run's backups: nothing in it is extraneous.
+    pub(super) is_own: bool,
 }
 
 impl Planner<'_> {
@@ -88,6 +90,7 @@ impl Planner<'_> {
             has_finished: false,
             covered: None,
             parts: Default::default(),
+            is_own: false,
         };
         let Announced { path, wanted, state, .. } = announced;
         let dirty = match state {
@@ -120,8 +123,9 @@ impl Planner<'_> {
                 return Ok(empty(None));
             }
         };
+        let is_own = self.is_own(&path, &dir);
         let directory = Arc::new(Directory::new(path, Some(dir), wanted, dirty));
-        let mut merge = empty(Some(Arc::clone(&directory)));
+        let mut merge = Merge { is_own, ..empty(Some(Arc::clone(&directory))) };
         if let Some(part) = listed {
             self.take_local(&mut merge, &directory, part)?;
         }
@@ -133,6 +137,20 @@ impl Planner<'_> {
         merge.covered.take().map_or(Ok(()), |path| {
             self.site.problem(Operation::ReadDestination, &path, Cause::Os(NOT_A_DIRECTORY))
         })
+    }
+
+    /// Returns whether a directory belongs to the run's backups, which the source may have a directory for.
+    fn is_own(&mut self, path: &RelPath, dir: &Dir) -> bool {
+        let below = |own: &RelPath| own.components().zip(path.components()).all(|(a, b)| a == b);
+        let within = |own: &RelPath| own.depth() <= path.depth() && below(own);
+        if self.own_paths.iter().any(within) {
+            return true;
+        }
+        let is_own = !path.is_root() && self.site.own.has_whole(dir);
+        if is_own {
+            self.own_paths.push(path.clone());
+        }
+        is_own
     }
 
     /// Notes directories that come next, and has them listed meanwhile.
@@ -232,9 +250,11 @@ impl Planner<'_> {
         let options = &self.site.policy.options;
         if is_temp_name(name.as_bytes()) {
             // Another run may work below this one's root, and this one by another name of the directory.
+            let stopped = Some(&**self.site.session.halt.stop_flag());
+            let spare = Spare { places: Some(&self.site.own), stopped, ..Spare::NOTHING };
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
                 && is_abandoned(dir, &name)
-                && dir.remove_tree(&name, Spare::NOTHING, &mut |_, _| {}).is_ok()
+                && dir.remove_tree(&name, spare, &mut |_, _| {}).is_ok()
             {
                 directory.touch();
             }
@@ -264,6 +284,9 @@ impl Planner<'_> {
         }
         let missing = directory.path.is_root() && self.missing.contains(&name);
         // After a sweep, what was to go has gone.
+        if merge.is_own {
+            return Ok(());
+        }
         let over = options.delete_timing == DeleteTiming::Before && options.delete && !sweeping;
         if over || !(options.delete || missing) || self.protection.covers(directory, &name, found) {
             return Ok(());
@@ -356,7 +379,7 @@ fn gone() -> std::io::Error {
 /// What a listed entry is; `None` when it vanished or could not be looked at.
 fn known(metadata: &std::io::Result<Metadata>) -> Option<Found> {
     let metadata = metadata.as_ref().ok()?;
-    Some(Found { kind: metadata.kind, mode: metadata.mode, device: metadata.dev })
+    Some(Found { kind: metadata.kind, mode: metadata.mode, device: metadata.dev, ino: metadata.ino })
 }
 
 /// Names of one directory ascend strictly, so none comes twice.

@@ -119,30 +119,36 @@ impl Planner<'_> {
         &self,
         operation: Operation,
         place: &Place<'_>,
-        dir: &Dir,
+        dir: &Arc<Dir>,
         make: impl Fn(&Component) -> std::io::Result<()>,
     ) -> Result<bool, SyncError> {
         let Some(kind) = place.displaced else { return self.done(operation, place, make(place.name)) };
-        let made = dsync_fs::temp_name().and_then(|temp| {
-            make(&temp)?;
-            let exchanged = dir.exchange(&temp, place.name);
-            if exchanged.is_err() {
-                // What is left of it the next run removes.
-                let _ = dir.remove_file(&temp).or_else(|_| dir.remove_empty_dir(&temp));
-            }
-            exchanged.map(|()| temp)
-        });
-        match made {
+        let temp = match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
+            Ok(temp) => temp,
+            Err(error) => return self.done(operation, place, Err(error)),
+        };
+        let secured = self.site.secure(dir, &place.directory.path, place.name, Some(&self.protection));
+        let taken = match secured {
+            Ok(Ok(())) => Ok(dir.take_name(&temp, place.name)),
+            Ok(Err(error)) => Ok(Err(error)),
+            Err(fatal) => Err(fatal),
+        };
+        match taken {
             // As with rsync, only what goes with a directory is told.
-            Ok(temp) if kind == Kind::Dir => {
+            Ok(Ok(true)) if kind == Kind::Dir => {
                 delete::remove(self.site, dir, place.doomed(&temp, kind), &self.protection)?;
                 self.done(operation, place, Ok(()))
             }
-            Ok(temp) => {
-                let aside = delete::set_aside(self.site, dir, &temp, place.path);
-                self.done(operation, place, aside)
+            // What is to be kept has another name by now.
+            Ok(Ok(true)) => self.done(operation, place, dir.remove_file(&temp)),
+            Ok(Ok(false)) => self.done(operation, place, Ok(())),
+            failed => {
+                // What is left of it the next run removes.
+                let _ = dir.remove_file(&temp).or_else(|_| dir.remove_empty_dir(&temp));
+                // Of an old directory some may have gone to its backup.
+                place.directory.touch();
+                self.done(operation, place, failed?.map(|_| ()))
             }
-            Err(error) => self.done(operation, place, Err(error)),
         }
     }
 
@@ -278,13 +284,8 @@ impl Planner<'_> {
             alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
         let (directory, part, name) = (Arc::clone(place.directory), Arc::clone(part), place.name.clone());
         let wanted = verdict.wanted.clone();
-        let mut file =
-            Pending::new(id, directory, part, name, verdict.action, wanted, size).onto(Circumstances {
-                replaces: existing.is_some(),
-                in_place: options.writing.inplace && old_file.is_some(),
-                tail,
-                twin,
-            });
+        let mut file = Pending::new(id, directory, part, name, verdict.action, wanted, size)
+            .onto(Circumstances { in_place: options.writing.inplace && old_file.is_some(), tail, twin });
         file.has_basis = has_basis;
         if let Some(number) = place.first_name {
             file.set_first_name(number);
@@ -313,27 +314,27 @@ impl Planner<'_> {
             let made = self.make_late(id, place, FileType::File, link)?;
             return Ok(made.ok().map(|()| self.placed()));
         }
-        let linked = match place.displaced {
-            // The directory goes once the link has its name; if there can be no link, a copy takes that.
-            Some(_) => {
-                let tried =
-                    dsync_fs::temp_name().and_then(|temp| link(&temp).and_then(|()| dir.remove_file(&temp)));
-                if tried.is_err() {
-                    return Ok(None);
-                }
-                self.make(Operation::WriteFile, place, dir, link)?
-            }
-            None if self.keep_other(place, found).and_then(|()| link(place.name)).is_err() => {
+        let linked = if place.displaced.is_some() {
+            // Tried before anything is moved out of the way; if there can be no link, a copy takes the name.
+            let probe =
+                dsync_fs::temp_name().and_then(|probe| link(&probe).and_then(|()| dir.remove_file(&probe)));
+            if probe.is_err() {
                 return Ok(None);
             }
-            None => self.done(Operation::WriteFile, place, Ok(()))?,
+            self.make(Operation::WriteFile, place, dir, link)?
+        } else {
+            let kept = self.keep_other(place, found)?;
+            if kept.and_then(|()| link(place.name)).is_err() {
+                return Ok(None);
+            }
+            self.done(Operation::WriteFile, place, Ok(()))?
         };
         Ok(Some(if linked { self.placed() } else { Placed::Failed }))
     }
 
     /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
-    fn keep_other(&self, place: &Place<'_>, found: &Alternate) -> std::io::Result<()> {
-        if found.adds_nothing { Ok(()) } else { self.site.keep(place.directory, place.name) }
+    fn keep_other(&self, place: &Place<'_>, found: &Alternate) -> Result<std::io::Result<()>, SyncError> {
+        if found.adds_nothing { Ok(Ok(())) } else { self.site.keep(place.directory, place.name) }
     }
 
     /// Removes what has the name of a file that an alternate directory makes needless.
@@ -349,7 +350,7 @@ impl Planner<'_> {
             // It was empty and is gone already.
             return Ok(());
         }
-        let kept = self.keep_other(place, found);
+        let kept = self.keep_other(place, found)?;
         let removed = kept.and_then(|()| dir.remove_file(place.name));
         self.done(Operation::Delete, place, removed).map(|_| ())
     }

@@ -92,7 +92,7 @@ impl Planner<'_> {
             self.note_late(id, place, FileType::File, kept.clone())?;
             return Ok(Placed::Open);
         }
-        let backup = self.site.keep(place.directory, place.name);
+        let backup = self.site.keep(place.directory, place.name)?;
         let named = backup.and_then(|()| dir.rename(kept, place.name));
         Ok(if self.done(Operation::Commit, place, named)? { Placed::Here } else { Placed::Failed })
     }

@@ -38,7 +38,7 @@ impl Planner<'_> {
         let delayed = self.site.delayed.get().is_some();
         if place.displaced.is_none()
             && !delayed
-            && let Err(error) = self.site.keep(place.directory, place.name)
+            && let Err(error) = self.site.keep(place.directory, place.name)?
         {
             self.report(Operation::Commit, place, Err(error))?;
             return Ok(Placed::Failed);

@@ -37,7 +37,7 @@ impl Planner<'_> {
             return self.clear_empty_directory(place, dir);
         }
         let doomed = place.doomed(place.name, Kind::Dir);
-        match delete::goes_whole(dir, doomed, &self.protection) {
+        match delete::goes_whole(self.site, dir, doomed, &self.protection) {
             Ok(true) if options.dry_run => {
                 delete::remove(self.site, dir, doomed, &self.protection)?;
                 Ok(Way::Free)

@@ -1,0 +1,75 @@
+//! Directories that belong to a run: its root, its backups, its temporaries and the like.
+//!
+//! The law: a place is known by filesystem and inode number, so that it is the same one by whatever path, link or bind
+//! mount it is met. A place that is made in the middle of a run is known from then on.
+
+use std::{
+    io,
+    sync::{PoisonError, RwLock},
+};
+
+use crate::{dir::Dir, metadata::Metadata};
+
+/// The places of one run; a handful.
+#[derive(Debug, Default)]
+pub struct OwnPlaces {
+    known: RwLock<Vec<Place>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    dev: u64,
+    ino: u64,
+    /// Nothing in it is the run's to remove either.
+    whole: bool,
+}
+
+impl OwnPlaces {
+    /// Adds a directory, which keeps its name. A directory that is known already stays what it is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn add(&self, dir: &Dir) -> io::Result<()> {
+        self.insert(dir, false)
+    }
+
+    /// As [`add`](Self::add); everything in the directory stays as well.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn add_whole(&self, dir: &Dir) -> io::Result<()> {
+        self.insert(dir, true)
+    }
+
+    fn insert(&self, dir: &Dir, whole: bool) -> io::Result<()> {
+        let Metadata { dev, ino, .. } = dir.metadata()?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if !known.iter().any(|place| (place.dev, place.ino) == (dev, ino)) {
+            known.push(Place { dev, ino, whole });
+        }
+        Ok(())
+    }
+
+    /// Returns whether the entry is one of the places.
+    pub fn has(&self, entry: &Metadata) -> bool {
+        self.find((entry.dev, entry.ino)).is_some()
+    }
+
+    /// Returns whether the directory of this filesystem and inode number is one of the places.
+    pub fn has_inode(&self, inode: (u64, u64)) -> bool {
+        self.find(inode).is_some()
+    }
+
+    /// Returns whether the directory is a place that stays with all that is in it.
+    pub fn has_whole(&self, dir: &Dir) -> bool {
+        // Most runs have none, and need not ask the system.
+        let any = self.known.read().unwrap_or_else(PoisonError::into_inner).iter().any(|place| place.whole);
+        let found = || dir.metadata().ok().and_then(|now| self.find((now.dev, now.ino)));
+        any && found().is_some_and(|place| place.whole)
+    }
+
+    fn find(&self, inode: (u64, u64)) -> Option<Place> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.iter().find(|place| (place.dev, place.ino) == inode).copied()
+    }
+}
