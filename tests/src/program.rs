@@ -38,8 +38,10 @@ pub fn is_stand_in() -> bool {
     program().file_name().is_some_and(|name| name == "rsync")
 }
 
-/// `target/<profile>`: test binaries lie in its `deps`.
+/// `target/<profile>`: programs lie in it, test binaries in its `deps`.
 fn profile_dir() -> PathBuf {
-    let test = env::current_exe().expect("the path of the test binary");
-    test.ancestors().nth(2).expect("target/<profile>/deps/<test>").to_path_buf()
+    let itself = env::current_exe().expect("the path of the test binary");
+    let dir = itself.parent().expect("a program in a directory");
+    let dir = if dir.ends_with("deps") { dir.parent().expect("target/<profile>/deps") } else { dir };
+    dir.to_path_buf()
 }

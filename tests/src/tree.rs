@@ -46,12 +46,18 @@ pub enum Kind {
     Dir,
     /// Regular file.
     File(Content),
+    /// Regular file of several pieces, one after another: what a shell can make as well.
+    Spliced(Vec<Piece>),
     /// Symbolic link with its text.
     Symlink(Vec<u8>),
     /// Named pipe.
     Fifo,
+    /// Socket that nobody listens on.
+    Socket,
     /// Character device; planted only when the process is root.
     CharDevice(u32, u32),
+    /// Block device; planted only when the process is root.
+    BlockDevice(u32, u32),
     /// Another name of an entry that came before.
     HardLink(Vec<u8>),
 }
@@ -65,6 +71,24 @@ pub struct Content {
     pub len: u64,
     /// What they are like.
     pub style: Style,
+}
+
+/// A piece of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// `len` bytes, from the byte `from` on, of what `seq FIRST` prints for ever.
+    Lines {
+        /// The first number.
+        first: u64,
+        /// How many bytes are left out before.
+        from: u64,
+        /// How many bytes it has.
+        len: u64,
+    },
+    /// Zeros that are written.
+    Zeros(u64),
+    /// Zeros that are not.
+    Hole(u64),
 }
 
 /// What bytes are like.
@@ -149,6 +173,48 @@ impl Content {
         }
         file.set_len(self.len).expect("a length");
     }
+}
+
+impl Piece {
+    /// How many bytes it has.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Lines { len, .. } | Self::Zeros(len) | Self::Hole(len) => *len,
+        }
+    }
+
+    /// Its bytes; none of a hole.
+    fn bytes(&self) -> Vec<u8> {
+        match *self {
+            Self::Hole(_) => Vec::new(),
+            Self::Zeros(len) => vec![0; whole(len)],
+            Self::Lines { first, from, len } => {
+                let end = whole(from + len);
+                let mut bytes = Vec::with_capacity(end + 20);
+                let mut number = first;
+                while bytes.len() < end {
+                    bytes.extend_from_slice(format!("{number}\n").as_bytes());
+                    number += 1;
+                }
+                bytes[whole(from)..end].to_vec()
+            }
+        }
+    }
+}
+
+fn whole(len: u64) -> usize {
+    usize::try_from(len).expect("a length that fits into memory")
+}
+
+/// Writes pieces one after another to a new file.
+fn splice(pieces: &[Piece], path: &Path) {
+    let file = File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut at = 0;
+    for piece in pieces {
+        file.write_all_at(&piece.bytes(), at).expect("content");
+        at += piece.length();
+    }
+    file.set_len(at).expect("a length");
 }
 
 impl Node {
@@ -494,18 +560,24 @@ fn make(root: &Path, path: &Path, kind: &Kind) {
         Kind::HardLink(first) => fs::hard_link(at(root, first), path).expect("a hard link"),
         Kind::Dir => fs::create_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
         Kind::File(content) => content.write(path),
+        Kind::Spliced(pieces) => splice(pieces, path),
         Kind::Symlink(text) => std::os::unix::fs::symlink(OsStr::from_bytes(text), path)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display())),
-        Kind::Fifo => mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).expect("a fifo"),
-        Kind::CharDevice(major, minor) => {
-            let (kind, device) = (FileType::CharacterDevice, makedev(*major, *minor));
-            if crate::skip::is_root() {
-                mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).expect("a device");
-            } else {
-                fs::write(path, b"no device without root").expect("a file");
-            }
-        }
+        Kind::Fifo => special(path, FileType::Fifo, 0),
+        Kind::Socket => special(path, FileType::Socket, 0),
+        Kind::CharDevice(major, minor) => special(path, FileType::CharacterDevice, makedev(*major, *minor)),
+        Kind::BlockDevice(major, minor) => special(path, FileType::BlockDevice, makedev(*major, *minor)),
     }
+}
+
+fn special(path: &Path, kind: FileType, device: u64) {
+    let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+    if is_device && !crate::skip::is_root() {
+        fs::write(path, b"no device without root").expect("a file");
+        return;
+    }
+    mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }
 
 fn dress(path: &Path, node: &Node) {
