@@ -15,6 +15,7 @@
 pub mod compare;
 pub mod directions;
 pub mod hostile;
+pub mod hunt;
 pub mod lab;
 pub mod mount;
 pub mod namespace;

@@ -8,6 +8,7 @@ mod ci;
 mod crash;
 mod error;
 mod fuzz;
+mod hunt;
 mod lab;
 mod layers;
 #[cfg(test)]
@@ -47,6 +48,11 @@ const VERBS: &[Verb] = &[
         name: "crash",
         help: "kills, power cuts, failing disks and networks [--long: at every call]",
         run: crash::run,
+    },
+    Verb {
+        name: "hunt",
+        help: "random cases beside rsync [--minutes N] [--seed S] [--on FS,...] [--case SEED]",
+        run: hunt::run,
     },
     Verb {
         name: "rivals",

@@ -33,6 +33,12 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "cc", package: "gcc" },
 ];
 
+/// What `cargo xtask hunt` runs besides.
+pub(crate) const FOR_HUNTING: &[Tool] = &[
+    Tool { program: "mkfs.btrfs", package: "btrfs-progs" },
+    Tool { program: "setpriv", package: "util-linux" },
+];
+
 /// What the fuzz targets' runtime is compiled with.
 pub(crate) const FOR_FUZZING: &[Tool] = &[Tool { program: "g++", package: "g++" }];
 

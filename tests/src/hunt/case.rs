@@ -1,0 +1,278 @@
+//! A case: what a run finds, and what it is asked for.
+
+use super::{
+    dice::Dice,
+    live,
+    model::{below, mutated, sound, tree},
+    options,
+};
+use crate::tree::{Kind, Node};
+
+/// A case, made from its seed alone. Paths are relative to the world's root, `@` in options and operands; `%` is a
+/// directory on another filesystem.
+#[derive(Debug, Clone)]
+pub(super) struct Case {
+    pub seed: u64,
+    pub carrier: Carrier,
+    /// Runs as a user without privileges.
+    pub is_nobody: bool,
+    pub umask: u32,
+    pub options: Vec<String>,
+    /// The sources and the destination.
+    pub operands: Vec<String>,
+    /// Where it is started.
+    pub cwd: &'static str,
+    /// What there is before.
+    pub world: Vec<Node>,
+    /// What there is on the other filesystem.
+    pub other: Vec<Node>,
+    /// Changes the source while the run goes on; only what must always hold is judged then.
+    pub is_live: bool,
+}
+
+/// How the two ends are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Carrier {
+    Local,
+    Push(&'static str),
+    Pull(&'static str),
+}
+
+impl Carrier {
+    pub(super) fn label(self) -> String {
+        match self {
+            Self::Local => "local".into(),
+            Self::Push(transport) => format!("push-{transport}"),
+            Self::Pull(transport) => format!("pull-{transport}"),
+        }
+    }
+
+    /// Every carrier.
+    pub(super) const EACH: [Self; 7] = [
+        Self::Local,
+        Self::Push("ssh"),
+        Self::Pull("ssh"),
+        Self::Push("tls"),
+        Self::Pull("tls"),
+        Self::Push("quic"),
+        Self::Pull("quic"),
+    ];
+}
+
+/// The user without privileges.
+pub(super) const NOBODY: u32 = 65_534;
+
+impl Case {
+    /// Makes the case of a seed; `without` are options that it may not have.
+    pub(super) fn of(seed: u64, without: &[String]) -> Self {
+        let mut dice = Dice::new(seed);
+        let carrier = if dice.chance(60) { Carrier::Local } else { *dice.pick(&Carrier::EACH) };
+        let is_root = crate::skip::is_root();
+        let is_nobody = is_root && dice.chance(15);
+        let options = options::choose(&mut dice, without);
+        let mut case = Self {
+            seed,
+            carrier,
+            is_nobody,
+            umask: *dice.pick(&[0o22, 0o22, 0o22, 0o2, 0o77, 0]),
+            options,
+            operands: Vec::new(),
+            cwd: "w",
+            world: Vec::new(),
+            other: Vec::new(),
+            is_live: false,
+        };
+        case.furnish(&mut dice);
+        if dice.chance(4) && case.may_be_live() {
+            live::enliven(&mut case, &mut dice);
+        }
+        case
+    }
+
+    /// Returns whether an option of one of these names is given.
+    pub(super) fn has(&self, names: &[&str]) -> bool {
+        self.options.iter().any(|option| names.contains(&options::name(option)))
+    }
+
+    /// Returns whether the letter is given, alone or among others.
+    pub(super) fn has_letter(&self, letter: char) -> bool {
+        let is_letters = |option: &&String| option.starts_with('-') && !option.starts_with("--");
+        let archive = "rlptgoD".contains(letter);
+        self.options
+            .iter()
+            .filter(is_letters)
+            .any(|option| option.contains(letter) || archive && option.contains('a'))
+    }
+
+    /// Returns whether anything is deleted.
+    pub(super) fn deletes(&self) -> bool {
+        self.has(options::DELETING)
+    }
+
+    /// Drops entries that cannot be planted.
+    pub(super) fn settle(&mut self) {
+        self.world = sound(std::mem::take(&mut self.world));
+        self.other = sound(std::mem::take(&mut self.other));
+    }
+
+    /// Plants the trees and chooses the operands.
+    fn furnish(&mut self, dice: &mut Dice) {
+        let rich = self.has(&["-H", "-A", "-X", "-aHAX"]) || dice.chance(25);
+        let most = *dice.pick(&[6, 10, 14, 24]);
+        let source = tree(dice, most, rich);
+        let (sources, destination, single) = self.operate(dice, &source);
+        self.world = vec![Node::dir("w"), Node::symlink("w/here", "."), Node::symlink("w/away", "out")];
+        self.world.push(Node::symlink("w/to-d", "d"));
+        self.world.push(Node::dir("w/out"));
+        for (index, prefix) in sources.iter().enumerate() {
+            let changes = *dice.pick(&[0, 1, 3, 6]);
+            let nodes = if index == 0 { source.clone() } else { mutated(dice, &source, 6) };
+            let nodes = if single { nodes } else { mutated(dice, &nodes, changes) };
+            self.add_root(dice, prefix);
+            self.world.extend(below(prefix, &nodes));
+        }
+        if let Some(prefix) = destination {
+            self.add_root(dice, "w/d");
+            self.add_root(dice, prefix);
+            let changes = *dice.pick(&[0, 1, 3, 8]);
+            let old = if dice.chance(15) { Vec::new() } else { mutated(dice, &source, changes) };
+            self.world.extend(below(prefix, &old));
+            if dice.chance(50) {
+                let extra = tree(dice, 6, rich);
+                self.world.extend(below(prefix, &extra));
+            }
+        }
+        self.add_places(dice, &source);
+        if self.is_nobody {
+            self.own(dice);
+        }
+        self.settle();
+    }
+
+    fn add_root(&mut self, dice: &mut Dice, path: &str) {
+        let mode = *dice.pick(&[0o755, 0o755, 0o755, 0o700, 0o2775, 0o1777]);
+        let mtime = (1_100_000_000 + i64::try_from(dice.below(5)).expect("small"), 5);
+        self.world.push(Node { mode, mtime, ..Node::dir(path) });
+    }
+
+    /// Chooses the operands; returns where the sources are, where the destination is to be planted if it is, and whether
+    /// the source is a single file.
+    fn operate(
+        &mut self,
+        dice: &mut Dice,
+        source: &[Node],
+    ) -> (Vec<&'static str>, Option<&'static str>, bool) {
+        let file = source.iter().find(|node| !matches!(node.kind, Kind::Dir) && !node.path.contains(&b'/'));
+        let file = file.and_then(|node| String::from_utf8(node.path.clone()).ok());
+        let file = file.filter(|name| !name.contains(['@', '%', ':']));
+        let (mut from, to, at): (Vec<String>, &str, _) = match (dice.below(20), file) {
+            (0..=8, _) => (vec!["s/".into()], "d/", Some("w/d")),
+            (9, _) => (vec!["s/".into()], "d", Some("w/d")),
+            (10, _) => (vec!["s".into()], "d/", Some("w/d/s")),
+            (11, _) => (vec!["s".into()], "d", Some("w/d/s")),
+            (12, _) => (vec!["s/.".into()], "d", Some("w/d")),
+            (13, _) => (vec!["s/".into(), "s2/".into()], "d/", Some("w/d")),
+            (14, _) => (vec!["s".into(), "s2".into()], "d", Some("w/d/s2")),
+            (15, _) => (vec!["./s/".into()], "to-d/", Some("w/d")),
+            (16, _) => (vec!["s/".into()], *dice.pick(&["d/", "d"]), None),
+            (17, _) => {
+                self.cwd = "w/d";
+                (vec!["../s/".into()], ".", Some("w/d"))
+            }
+            (_, Some(file)) => {
+                let to = *dice.pick(&["d/", "d", "d/a", "d/new", "d/sub"]);
+                (vec![format!("s/{file}")], to, if dice.chance(80) { Some("w/d") } else { None })
+            }
+            _ => (vec!["s/./".into()], "./d/", Some("w/d")),
+        };
+        let single = from[0].starts_with("s/") && !matches!(from[0].as_str(), "s/" | "s/." | "s/./");
+        let mut to = to.to_owned();
+        let absolute = |cwd: &str, operand: &str| match (cwd, operand.strip_prefix("../")) {
+            ("w/d", Some(rest)) => format!("@/w/{rest}"),
+            ("w/d", None) => "@/w/d".to_owned(),
+            _ => format!("@/w/{operand}"),
+        };
+        let always = dice.chance(25);
+        if always || matches!(self.carrier, Carrier::Pull(_)) {
+            from = from.iter().map(|operand| absolute(self.cwd, operand)).collect();
+        }
+        if always || matches!(self.carrier, Carrier::Push(_)) {
+            to = absolute(self.cwd, &to);
+        }
+        match self.carrier {
+            Carrier::Push(_) => to = format!("h:{to}"),
+            Carrier::Pull(_) => from = from.iter().map(|operand| format!("h:{operand}")).collect(),
+            Carrier::Local => {}
+        }
+        let sources = if from.len() > 1 { vec!["w/s", "w/s2"] } else { vec!["w/s"] };
+        self.operands = from.into_iter().chain([to]).collect();
+        (sources, at, single)
+    }
+
+    /// Plants what the directories that options name need, and what may be in their way.
+    fn add_places(&mut self, dice: &mut Dice, source: &[Node]) {
+        for option in self.options.clone() {
+            let name = options::name(&option);
+            let Some(value) = option.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) else {
+                continue;
+            };
+            if !options::DIRECTORIES.contains(&name) {
+                continue;
+            }
+            let is_alternate = ["--link-dest", "--copy-dest", "--compare-dest"].contains(&name);
+            let is_needed = name == "--temp-dir";
+            let percent = if is_needed {
+                97
+            } else if is_alternate {
+                90
+            } else {
+                50
+            };
+            if !dice.chance(percent) {
+                continue;
+            }
+            let place = options::place(value);
+            let nodes = match () {
+                () if is_alternate => {
+                    let changes = *dice.pick(&[0, 1, 2, 6]);
+                    mutated(dice, source, changes)
+                }
+                () if dice.chance(50) => tree(dice, 6, false),
+                () => Vec::new(),
+            };
+            let (list, place) = match place.strip_prefix("%/") {
+                Some(place) => (&mut self.other, place.to_owned()),
+                None => (&mut self.world, place),
+            };
+            let parents: Vec<usize> = place.match_indices('/').map(|(at, _)| at).collect();
+            list.extend(parents.into_iter().map(|at| Node::dir(&place[..at])));
+            list.push(Node::dir(&place));
+            list.extend(below(&place, &nodes));
+        }
+    }
+
+    /// Gives all to the user without privileges, but for some that stays out of reach.
+    fn own(&mut self, dice: &mut Dice) {
+        for (index, node) in self.world.iter_mut().chain(&mut self.other).enumerate() {
+            let is_foreign = index > 8 && dice.chance(6);
+            if is_foreign {
+                node.owner = Some((0, 0));
+                node.mode &= *dice.pick(&[0o700, 0o755, 0o777]);
+            } else {
+                node.owner = Some((NOBODY, NOBODY));
+            }
+        }
+    }
+
+    /// Returns whether the destination becomes what the one source is.
+    fn may_be_live(&self) -> bool {
+        let destination = self
+            .operands
+            .last()
+            .map(|operand| operand.trim_start_matches("h:@/w/").trim_start_matches("@/w/"));
+        let source = self.operands[0].trim_end_matches('.');
+        self.operands.len() == 2
+            && source.ends_with("s/")
+            && matches!(destination, Some("d/" | "d" | "." | "to-d/"))
+    }
+}

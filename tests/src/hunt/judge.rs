@@ -1,0 +1,256 @@
+//! What a case's runs did, held against rsync's and against each other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{
+    case::Case,
+    known::{self, Seen},
+    live,
+    world::{Survey, World, seconds},
+};
+use crate::{
+    compare::{Scope, compare, show},
+    run::Outcome,
+};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub class: Class,
+    /// What it is, one line.
+    pub line: String,
+}
+
+/// What kind of thing is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// The trees are not what rsync makes of the same.
+    Tree,
+    /// The exit codes do not mean the same.
+    Exit,
+    /// A dry run changed something, or listed something else than the run.
+    DryRun,
+    /// A temporary is left.
+    Leftover,
+    /// A second run does something.
+    Second,
+    /// A refused run did something.
+    Refused,
+    /// A program panicked or was killed by a signal.
+    Panic,
+    /// A run did not end.
+    Hang,
+    /// What has to hold whatever the source does does not.
+    Live,
+}
+
+/// What a case's runs said, for people.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    pub findings: Vec<Finding>,
+    /// Differences that the table of known ones explains, by the number of the entry.
+    pub excused: Vec<usize>,
+    /// Why dsync refused the case, where it did.
+    pub refused: Option<String>,
+    /// Commands and outputs.
+    pub account: String,
+}
+
+impl Verdict {
+    fn add(&mut self, class: Class, line: impl Into<String>) {
+        self.findings.push(Finding { class, line: line.into() });
+    }
+
+    /// Returns the finding that counts most.
+    pub(super) fn first(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+}
+
+impl Finding {
+    /// What makes two findings the same for a reduction.
+    pub(super) fn key(&self) -> (Class, String) {
+        (self.class, kind_of(&self.line).to_owned())
+    }
+}
+
+/// What a line says without the path that it says it of.
+fn kind_of(line: &str) -> &str {
+    let rest = match line.rsplit_once("': ") {
+        Some((_, rest)) => rest,
+        None => line.split(": '").next().unwrap_or(line),
+    };
+    rest.split(" is ").next().unwrap_or(rest)
+}
+
+/// Runs a case with both programs and judges it; a harness that fails is a finding too.
+pub(super) fn judge(case: &Case, world: &World) -> Verdict {
+    judge_for(case, world, None)
+}
+
+/// The same with no more runs than findings of one class need.
+pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
+    let judged = catch_unwind(AssertUnwindSafe(|| match case.is_live {
+        true => live::judge(case, world),
+        false => compare_programs(case, world, class),
+    }));
+    judged.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        let class = if text.contains("did not end within") { Class::Hang } else { Class::Panic };
+        let mut verdict = Verdict { account: text.clone(), ..Verdict::default() };
+        verdict.add(class, text.lines().next().unwrap_or("the tester failed").to_owned());
+        verdict
+    })
+}
+
+/// What an exit code means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    Done,
+    Partial,
+    Vanished,
+    Limit,
+    Refused,
+}
+
+fn meaning(outcome: &Outcome) -> Meaning {
+    match outcome.code() {
+        Some(0) => Meaning::Done,
+        Some(23) => Meaning::Partial,
+        Some(24) => Meaning::Vanished,
+        Some(25) => Meaning::Limit,
+        _ => Meaning::Refused,
+    }
+}
+
+fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict {
+    let mut verdict = Verdict::default();
+    let since = seconds() - 1;
+    // Reading changes access times: then every run counts, and a dry one is left out.
+    let keeps_atimes = case.has_letter('U');
+
+    world.plant(case);
+    let rsync = world.rsync(case, &[]);
+    let theirs = world.survey(since);
+    let may_rest = !keeps_atimes && class.is_none_or(|class| class == Class::Second);
+    let again = may_rest.then(|| world.rsync(case, &[]));
+    let rests =
+        again.as_ref().is_some_and(|outcome| changes(outcome).is_empty() && outcome.code() == Some(0));
+    verdict.account.push_str(&rsync.account());
+
+    world.plant(case);
+    let is_dry_wanted = class.is_none_or(|class| matches!(class, Class::DryRun | Class::Refused));
+    let dry = (is_dry_wanted && !keeps_atimes && !case.has(&["-n"])).then(|| {
+        let before = world.survey(since);
+        let dry = world.dsync(case, &["-n"]);
+        let changed = compare(&before, &world.survey(since), Scope::EVERYTHING);
+        changed.iter().for_each(|line| verdict.add(Class::DryRun, format!("changed by a dry run: {line}")));
+        (before, dry)
+    });
+    let dsync = world.dsync(case, &[]);
+    let ours = world.survey(since);
+    verdict.account.push_str(&dsync.account());
+
+    judge_end(&mut verdict, &rsync, &dsync);
+    if meaning(&dsync) == Meaning::Refused {
+        verdict.refused = Some(dsync.stderr_text().lines().next().unwrap_or("nothing said").to_owned());
+        if let Some((before, _)) = &dry {
+            let changed = compare(before, &ours, Scope::EVERYTHING);
+            changed.iter().for_each(|line| verdict.add(Class::Refused, line.clone()));
+        }
+        return excuse(verdict, case, &rsync, &dsync);
+    }
+    if meaning(&rsync) != Meaning::Refused {
+        judge_trees(&mut verdict, &theirs, &ours, keeps_atimes);
+    }
+    judge_leftovers(&mut verdict, case, &ours);
+    if let Some((_, dry)) = &dry {
+        judge_dry_run(&mut verdict, dry, &dsync);
+    }
+    if rests && meaning(&dsync) == Meaning::Done && !case.has(&["-n"]) {
+        let second = world.dsync(case, &[]);
+        judge_second(&mut verdict, &second);
+    }
+    excuse(verdict, case, &rsync, &dsync)
+}
+
+fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -> Verdict {
+    let findings = std::mem::take(&mut verdict.findings);
+    for finding in findings {
+        match known::excuse(&Seen { case, finding: &finding, rsync, dsync }) {
+            Some(number) => verdict.excused.push(number),
+            None => verdict.findings.push(finding),
+        }
+    }
+    verdict
+}
+
+fn judge_end(verdict: &mut Verdict, rsync: &Outcome, dsync: &Outcome) {
+    let text = dsync.stderr_text();
+    if text.contains("panicked at") || dsync.code().is_none() || dsync.code() == Some(101) {
+        verdict.add(Class::Panic, text.lines().next().unwrap_or("ended by a signal").to_owned());
+    }
+    let (theirs, ours) = (meaning(rsync), meaning(dsync));
+    if theirs != ours {
+        let first = text.lines().next().unwrap_or_default();
+        let codes = (rsync.code().unwrap_or(-1), dsync.code().unwrap_or(-1));
+        verdict.add(Class::Exit, format!("rsync ends with {}, dsync with {} is {first}", codes.0, codes.1));
+    }
+}
+
+fn judge_trees(verdict: &mut Verdict, theirs: &Survey, ours: &Survey, atimes: bool) {
+    let scope = Scope { atimes, ..Scope::EVERYTHING };
+    compare(theirs, ours, scope).into_iter().for_each(|line| verdict.add(Class::Tree, line));
+}
+
+fn judge_leftovers(verdict: &mut Verdict, case: &Case, ours: &Survey) {
+    let was_there =
+        |path: &Vec<u8>| case.world.iter().chain(&case.other).any(|node| path.ends_with(&node.path));
+    for path in ours.keys() {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        if name.starts_with(b".dsync-") && !was_there(path) {
+            verdict.add(Class::Leftover, format!("left: {}", show(path)));
+        }
+    }
+}
+
+fn judge_dry_run(verdict: &mut Verdict, dry: &Outcome, real: &Outcome) {
+    if meaning(dry) != meaning(real) {
+        // A failure of writing cannot be foreseen.
+        if meaning(real) != Meaning::Partial {
+            let codes = (dry.code().unwrap_or(-1), real.code().unwrap_or(-1));
+            verdict
+                .add(Class::DryRun, format!("the dry run ends with {}, the run with {}", codes.0, codes.1));
+        }
+        return;
+    }
+    if meaning(real) != Meaning::Done {
+        return;
+    }
+    let (planned, done) = (changes(dry), changes(real));
+    let only = |who: &str, a: &[String], b: &[String]| {
+        let lines = a.iter().filter(|line| !b.contains(line));
+        lines.map(|line| format!("only {who} lists: '{line}'")).collect::<Vec<_>>()
+    };
+    let lines = only("the dry run", &planned, &done).into_iter().chain(only("the run", &done, &planned));
+    lines.for_each(|line| verdict.add(Class::DryRun, line));
+}
+
+fn judge_second(verdict: &mut Verdict, second: &Outcome) {
+    let lines = changes(second);
+    if !lines.is_empty() || second.code() != Some(0) {
+        let code = second.code().unwrap_or(-1);
+        let line = lines.first().cloned().unwrap_or_else(|| second.stderr_text());
+        verdict.add(Class::Second, format!("the second run ends with {code}: '{line}'"));
+        verdict.account.push_str(&second.account());
+    }
+}
+
+/// The changes that a run lists, in no order.
+pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
+    let text = outcome.stdout_text();
+    let is_change = |line: &&str| !line.starts_with("cannot delete non-empty");
+    let mut lines: Vec<String> = text.lines().filter(is_change).map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}

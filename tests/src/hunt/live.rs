@@ -1,0 +1,139 @@
+//! Cases whose source changes while it is copied: what must hold all the same.
+
+use std::thread;
+
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+
+use super::{
+    case::Case,
+    dice::Dice,
+    judge::{Class, Finding, Verdict},
+    options,
+    world::World,
+};
+use crate::{
+    compare::{Scope, differences, temporaries},
+    tree::{self, Change, Edit, Kind, Node, Piece},
+};
+
+/// Runs dsync while edits are made at the source, then once more in peace, which must make the trees equal.
+pub(super) fn judge(case: &Case, world: &World) -> Verdict {
+    let mut verdict = Verdict::default();
+    let mut add = |line: String| verdict.findings.push(Finding { class: Class::Live, line });
+    world.plant(case);
+    let mut run = world.start(case, &[]);
+    let edits = edits(case.seed);
+    for edit in edits.iter().cycle() {
+        if !run.is_running() {
+            break;
+        }
+        edit.apply(&world.at("w/s"));
+        thread::yield_now();
+    }
+    let outcome = run.wait();
+    verdict.account.push_str(&outcome.account());
+    if matches!(outcome.code(), Some(1 | 3 | 4 | 42)) {
+        let text = outcome.stderr_text();
+        verdict.refused = text.lines().next().map(str::to_owned);
+        return verdict;
+    }
+    if !matches!(outcome.code(), Some(0 | 23 | 24 | 25)) {
+        let text = outcome.stderr_text();
+        let first = text.lines().next().unwrap_or_default();
+        add(format!("a run beside changes ends with {:?} is {first}", outcome.code()));
+    }
+    let left = temporaries(&world.root).into_iter().filter(|name| name.contains(".dsync-"));
+    left.for_each(|name| add(format!("left by a run beside changes: {name}")));
+
+    let calm = world.dsync(case, &[]);
+    verdict.account.push_str(&calm.account());
+    if calm.code() != Some(0) {
+        let line = format!("the run in peace ends with {:?} is {}", calm.code(), calm.stderr_text());
+        verdict.findings.push(Finding { class: Class::Live, line });
+        return verdict;
+    }
+    let scope = Scope { dir_times: false, root: false, links: false, xattrs: false, ..Scope::ALL };
+    let differing = differences(&world.at("w/s"), &world.at("w/d"), scope);
+    let differing = differing.into_iter().filter(|line| !line.starts_with("extra: "));
+    verdict.findings.extend(differing.map(|line| Finding { class: Class::Live, line }));
+    verdict
+}
+
+/// The options that a run beside changes may have: those after which the destination is the source.
+pub(super) const OPTIONS: &[&str] = &[
+    "-a",
+    "-aHAX",
+    "-H",
+    "-A",
+    "-X",
+    "-S",
+    "-W",
+    "-c",
+    "-I",
+    "-z",
+    "-b",
+    "--suffix",
+    "--backup-dir",
+    "--inplace",
+    "--preallocate",
+    "--numeric-ids",
+    "--delay-updates",
+    "--delete",
+    "--delete-before",
+    "--delete-during",
+    "--delete-after",
+    "--delete-delay",
+    "--delete-excluded",
+    "--force",
+    "--partial",
+    "--partial-dir",
+    "--temp-dir",
+    "--open-noatime",
+    "--link-dest",
+    "--copy-dest",
+    "--durability",
+    "--allow-empty-source",
+];
+
+/// Makes a case one whose source changes while it is copied: with enough to copy that there is time to.
+pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
+    case.is_live = true;
+    case.is_nobody = false;
+    case.options.retain(|option| OPTIONS.contains(&options::name(option)));
+    case.options.retain(|option| option != "-a" && option != "-aHAX");
+    // What is changed must be neither the program's own nor taken for it.
+    let is_inside = |option: &String| {
+        option.split_once('=').is_some_and(|(_, value)| options::place(value).starts_with("w/d"))
+    };
+    case.options
+        .retain(|option| !(options::DIRECTORIES.contains(&options::name(option)) && is_inside(option)));
+    case.options.insert(0, (*dice.pick(&["-a", "-aHAX"])).into());
+    if !case.deletes() {
+        case.options.push("--delete".into());
+    }
+    for number in 0..12 {
+        let len = *dice.pick(&[100, 70_000, 300_000, 3_000_000]);
+        let piece = Piece::Lines { first: 1_000_000 * (number + 1), from: 0, len };
+        let new = Node::new(format!("w/s/file {number}"), Kind::Spliced(vec![piece]));
+        case.world.push(Node { mtime: (1_000_000_500, 0), ..new });
+        if dice.chance(50) {
+            let piece = Piece::Lines { first: 1_000_000 * (number + 1), from: 5000, len };
+            case.world.push(Node::new(format!("w/d/file {number}"), Kind::Spliced(vec![piece])));
+        }
+    }
+    case.settle();
+}
+
+fn edits(seed: u64) -> Vec<Edit> {
+    let mut dice = Dice::new(seed);
+    let bytes: Vec<u8> = (0..4).flat_map(|_| dice.number().to_le_bytes()).collect();
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut edits = tree::edits(12).new_tree(&mut runner).expect("generated edits").current();
+    // A file that gets one time twice with other content between looks unchanged to every program.
+    edits.retain(|edit| !matches!(edit.change, Change::Touch(_)));
+    edits
+}

@@ -1,0 +1,261 @@
+//! A differential tester: random cases, each run with rsync and with dsync on the same trees.
+//!
+//! A case is made from a seed alone ([`case`]), planted and run twice ([`world`]) and judged ([`judge`]): the trees, the
+//! exit code, the dry run, what is left behind, a second run. What dsync means to do otherwise is in one table
+//! ([`known`]). A case that fails is made smaller ([`reduce`]) and written as a shell script ([`script`]).
+
+mod case;
+mod dice;
+mod filesystems;
+mod judge;
+mod known;
+mod live;
+mod model;
+mod options;
+mod reduce;
+mod script;
+mod world;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use case::{Carrier, Case};
+use filesystems::Filesystem;
+use judge::{Class, Finding, Verdict};
+use world::World;
+
+/// Set when the process has mounts of its own.
+pub const INSIDE: &str = "DSYNC_HUNT_INSIDE";
+
+/// Findings after which a hunt ends: there is enough to do then.
+const ENOUGH: usize = 25;
+
+/// How many cases of one kind are made smaller; the rest is counted.
+const OF_A_KIND: usize = 4;
+
+/// Threads that run cases.
+const WORKERS: usize = 2;
+
+/// What is hunted, and for how long.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What all cases follow from.
+    pub seed: u64,
+    /// How long new cases are begun; at least one of each carrier is run.
+    pub time: Duration,
+    /// Names of filesystems.
+    pub on: Vec<String>,
+    /// The one case to run, with all that it says.
+    pub case: Option<u64>,
+    /// Names of options that no case has, to look past what is known.
+    pub without: Vec<String>,
+    /// Where scripts of failing cases go.
+    pub scripts: PathBuf,
+}
+
+/// What has been done so far.
+#[derive(Debug, Default)]
+struct Tally {
+    cases: BTreeMap<String, usize>,
+    carriers: BTreeMap<Carrier, usize>,
+    refused: BTreeMap<String, usize>,
+    excused: BTreeMap<usize, usize>,
+    pairs: BTreeSet<(String, String)>,
+    /// How many findings there were of each kind.
+    kinds: BTreeMap<(Class, String), usize>,
+    /// What was made smaller: class, what it is, the options that are left.
+    found: BTreeMap<(Class, String, String), usize>,
+}
+
+/// Hunts; returns whether nothing was found.
+///
+/// # Panics
+/// When the place to work in cannot be made.
+pub fn hunt(plan: &Plan) -> bool {
+    // What two programs make is compared, not what the caller's mask lets them.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o22));
+    let base = tempfile::Builder::new().prefix("dsync-hunt-").tempdir().expect("a place to work in");
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("a place for every user");
+    let filesystems = filesystems::prepare(base.path(), &plan.on);
+    println!("hunt: seed {}, on {}", plan.seed, names(&filesystems));
+    if let Some(seed) = plan.case {
+        return one(plan, seed, &filesystems[0], &filesystems);
+    }
+    let tally = Mutex::new(Tally::default());
+    let next = AtomicU64::new(0);
+    let until = Instant::now() + plan.time;
+    std::thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let (tally, next, filesystems) = (&tally, &next, &filesystems);
+            scope.spawn(move || work(plan, worker, until, next, tally, filesystems));
+        }
+    });
+    let tally = tally.into_inner().expect("no worker panics");
+    report(&tally);
+    tally.found.is_empty()
+}
+
+fn names(filesystems: &[Filesystem]) -> String {
+    filesystems.iter().map(|filesystem| filesystem.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The world of a worker on one filesystem, with another one beside it.
+fn world(worker: usize, at: usize, filesystems: &[Filesystem]) -> World {
+    let other = &filesystems[(at + 1) % filesystems.len()];
+    World::new(filesystems[at].root.join(format!("{worker}")), other.root.join(format!("{worker}-other")))
+}
+
+fn work(
+    plan: &Plan,
+    worker: usize,
+    until: Instant,
+    next: &AtomicU64,
+    tally: &Mutex<Tally>,
+    filesystems: &[Filesystem],
+) {
+    let worlds: Vec<World> = (0..filesystems.len()).map(|at| world(worker, at, filesystems)).collect();
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let at = usize::try_from(number).unwrap_or(0) % filesystems.len();
+        let case = Case::of(dice::mixed(plan.seed ^ dice::mixed(number)), &plan.without);
+        {
+            let mut tally = tally.lock().expect("no worker panics");
+            let has_all = tally.carriers.len() == Carrier::EACH.len();
+            if tally.found.len() >= ENOUGH || Instant::now() > until && has_all {
+                return;
+            }
+            tally.count(&case, &filesystems[at].name);
+        }
+        let verdict = judge::judge(&case, &worlds[at]);
+        tally.lock().expect("no worker panics").note(&verdict);
+        if let Some(finding) = verdict.first()
+            && tally.lock().expect("no worker panics").is_rare(finding)
+        {
+            pursue(plan, &case, finding, &worlds[at], &filesystems[at].name, tally);
+        }
+    }
+}
+
+impl Tally {
+    fn count(&mut self, case: &Case, filesystem: &str) {
+        *self.cases.entry(filesystem.to_owned()).or_default() += 1;
+        *self.carriers.entry(case.carrier).or_default() += 1;
+        let names: Vec<&str> = case.options.iter().map(|option| options::name(option)).collect();
+        for (at, one) in names.iter().enumerate() {
+            for two in &names[at + 1..] {
+                let (one, two) = if one < two { (one, two) } else { (two, one) };
+                self.pairs.insert(((*one).to_owned(), (*two).to_owned()));
+            }
+        }
+    }
+
+    /// Counts a finding; returns whether there are few of its kind.
+    fn is_rare(&mut self, finding: &Finding) -> bool {
+        let count = self.kinds.entry(finding.key()).or_default();
+        *count += 1;
+        *count <= OF_A_KIND
+    }
+
+    fn note(&mut self, verdict: &Verdict) {
+        if let Some(reason) = &verdict.refused {
+            *self.refused.entry(reason.clone()).or_default() += 1;
+        }
+        for number in &verdict.excused {
+            *self.excused.entry(*number).or_default() += 1;
+        }
+    }
+}
+
+/// Makes a failing case smaller and tells of it, unless its like is known already.
+fn pursue(
+    plan: &Plan,
+    case: &Case,
+    finding: &Finding,
+    world: &World,
+    filesystem: &str,
+    tally: &Mutex<Tally>,
+) {
+    let (small, often) = reduce::reduce(case, finding.key(), world);
+    let verdict = judge::judge(&small, world);
+    let last = verdict.findings.iter().find(|other| other.key() == finding.key()).unwrap_or(finding);
+    let mut words: Vec<&str> = small.options.iter().map(|option| options::name(option)).collect();
+    words.sort_unstable();
+    let key = (finding.class, finding.key().1, words.join(" "));
+    let count = {
+        let mut tally = tally.lock().expect("no worker panics");
+        let count = tally.found.entry(key).or_default();
+        *count += 1;
+        *count
+    };
+    if count > 1 {
+        return;
+    }
+    let text = script::script(&small, filesystem, last, &often);
+    let path = plan.scripts.join(format!("{}-{:?}.sh", case.seed, finding.class).to_lowercase());
+    fs::create_dir_all(&plan.scripts).expect("the directory of scripts");
+    fs::write(&path, &text).expect("a script");
+    println!(
+        "hunt: FOUND {:?} (case {} on {filesystem}, {}, {often}): {}\n  {} {}\n  {}",
+        finding.class,
+        case.seed,
+        small.carrier.label(),
+        last.line,
+        small.options.join(" "),
+        small.operands.join(" "),
+        path.display()
+    );
+}
+
+/// Runs one case and says all that it did.
+fn one(plan: &Plan, seed: u64, filesystem: &Filesystem, filesystems: &[Filesystem]) -> bool {
+    let world = world(0, 0, filesystems);
+    let case = Case::of(seed, &plan.without);
+    println!(
+        "{} {:?} {:?} nobody: {}, live: {}",
+        case.carrier.label(),
+        case.options,
+        case.operands,
+        case.is_nobody,
+        case.is_live
+    );
+    let verdict = judge::judge(&case, &world);
+    println!("{}", verdict.account);
+    for finding in &verdict.findings {
+        println!("{:?}: {}", finding.class, finding.line);
+    }
+    if let Some(finding) = verdict.first() {
+        let tally = Mutex::new(Tally::default());
+        pursue(plan, &case, finding, &world, &filesystem.name, &tally);
+    }
+    verdict.findings.is_empty()
+}
+
+fn report(tally: &Tally) {
+    let total: usize = tally.cases.values().sum();
+    let list = |counts: &BTreeMap<String, usize>| {
+        counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+    };
+    println!("hunt: {total} cases: {}", list(&tally.cases));
+    let carriers = tally.carriers.iter().map(|(carrier, count)| (carrier.label(), *count)).collect();
+    println!("hunt: carriers: {}", list(&carriers));
+    let names = options::all().len();
+    println!("hunt: {} pairs of {names} options", tally.pairs.len());
+    for (reason, count) in &tally.refused {
+        println!("hunt: refused {count} times: {reason}");
+    }
+    for (number, count) in &tally.excused {
+        println!("hunt: meant, {count} times: {}", known::KNOWN[*number].says);
+    }
+    for ((class, what), count) in &tally.kinds {
+        println!("hunt: found {count} times: {class:?}, {what}");
+    }
+}

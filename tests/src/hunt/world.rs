@@ -1,0 +1,180 @@
+//! Where a case is planted and run: the same paths for both programs, one after the other.
+
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::{
+    case::{Carrier, Case, NOBODY},
+    model, options,
+};
+use crate::{
+    compare::{Facts, survey},
+    program::program,
+    run::{Outcome, Run, Running},
+};
+
+/// Two directories on two filesystems, planted anew for each run.
+#[derive(Debug)]
+pub(super) struct World {
+    /// The root, `@`.
+    pub root: PathBuf,
+    /// The directory on the other filesystem, `%`.
+    pub other: PathBuf,
+    shell: PathBuf,
+}
+
+/// How long a run may take; no case needs a second of its own.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// What there is, by path; that of the other filesystem begins with `%`.
+pub(super) type Survey = BTreeMap<Vec<u8>, Facts>;
+
+impl World {
+    /// Prepares two directories that are this world's alone.
+    pub(super) fn new(root: PathBuf, other: PathBuf) -> Self {
+        let shell = root.with_extension("shell");
+        fs::write(&shell, SHELL).expect("the remote shell");
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).expect("the remote shell's mode");
+        Self { root, other, shell }
+    }
+
+    /// Makes what the case finds.
+    pub(super) fn plant(&self, case: &Case) {
+        self.clear();
+        for (root, nodes) in [(&self.root, &case.world), (&self.other, &case.other)] {
+            model::rooted(nodes, self.root.as_os_str().as_bytes()).plant(root);
+            if case.is_nobody {
+                std::os::unix::fs::chown(root, Some(NOBODY), Some(NOBODY)).expect("an owner");
+            }
+        }
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&self) {
+        for root in [&self.root, &self.other] {
+            if let Err(error) = fs::remove_dir_all(root) {
+                let is_gone = error.kind() == std::io::ErrorKind::NotFound;
+                assert!(is_gone, "{}: {error}", root.display());
+            }
+        }
+    }
+
+    /// Runs rsync.
+    pub(super) fn rsync(&self, case: &Case, more: &[&str]) -> Outcome {
+        self.run(case, Path::new("/usr/bin/rsync"), "--rsync-path=/usr/bin/rsync", more).wait()
+    }
+
+    /// Runs dsync.
+    pub(super) fn dsync(&self, case: &Case, more: &[&str]) -> Outcome {
+        self.start(case, more).wait()
+    }
+
+    /// Starts dsync.
+    pub(super) fn start(&self, case: &Case, more: &[&str]) -> Running {
+        self.run(case, program(), &format!("--dsync-path={}", program().display()), more)
+    }
+
+    fn run(&self, case: &Case, program: &Path, path: &str, more: &[&str]) -> Running {
+        let mask = format!("umask {:03o} && exec \"$@\"", case.umask);
+        let mut run = Run::of("sh").args(["-c", &mask, "sh"]);
+        if case.is_nobody {
+            run = run.args(nobody());
+        }
+        run = run.arg(program).args(self.words(case, program)).args(more);
+        if case.carrier != Carrier::Local {
+            run = run.arg("-e").arg(&self.shell).arg(path);
+        }
+        run = run.cwd(&self.root.join(case.cwd)).env("LC_ALL", "C").env("HOME", "/nonexistent").limit(LIMIT);
+        run.args(case.operands.iter().map(|operand| self.expand(operand))).start()
+    }
+
+    /// Returns the options as a program gets them.
+    fn words(&self, case: &Case, program: &Path) -> Vec<OsString> {
+        let is_rsync = program.ends_with("rsync");
+        let given = case.options.iter().filter(|option| !(is_rsync && options::is_own(option)));
+        let mut words: Vec<OsString> = vec!["-i".into()];
+        if is_rsync && !case.has(&["--modify-window"]) {
+            words.push("--modify-window=-1".into());
+        }
+        for option in given {
+            words.push(match option.strip_prefix("--temp-dir=") {
+                // rsync 3.5.0 takes no relative one that leaves the destination, and all spellings mean the same.
+                Some(dir) if is_rsync => {
+                    let place = options::place(dir);
+                    let root = if place.starts_with('%') { "" } else { "@/" };
+                    self.expand(&format!("--temp-dir={root}{place}"))
+                }
+                _ => self.expand(option),
+            });
+        }
+        if let (Carrier::Push(transport) | Carrier::Pull(transport), false) = (case.carrier, is_rsync) {
+            words.push(format!("--transport={transport}").into());
+        }
+        words
+    }
+
+    /// Puts the roots in the place of `@` and `%`.
+    fn expand(&self, word: &str) -> OsString {
+        let mut expanded = OsString::new();
+        for part in word.split_inclusive(['@', '%']) {
+            let (text, root) = match (part.strip_suffix('@'), part.strip_suffix('%')) {
+                (Some(text), _) => (text, Some(&self.root)),
+                (_, Some(text)) => (text, Some(&self.other)),
+                _ => (part, None),
+            };
+            expanded.push(text);
+            if let Some(root) = root {
+                expanded.push(root);
+            }
+        }
+        expanded
+    }
+
+    /// Looks at everything; what was made since `since` has the time of the end of all days.
+    pub(super) fn survey(&self, since: i64) -> Survey {
+        let now = seconds() + 1;
+        let mut found = survey(&self.root);
+        for (path, facts) in survey(&self.other) {
+            found.insert([&b"%/"[..], &path].concat(), facts);
+        }
+        for facts in found.values_mut() {
+            if (since..=now).contains(&facts.mtime.0) {
+                facts.mtime = (i64::MAX, 0);
+            }
+            if facts.atime.is_some_and(|atime| (since..=now).contains(&atime)) {
+                facts.atime = Some(i64::MAX);
+            }
+        }
+        found
+    }
+
+    /// Returns a path in the world.
+    pub(super) fn at(&self, path: &str) -> PathBuf {
+        self.root.join(OsStr::new(path))
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    i64::try_from(now.as_secs()).expect("a time before the end of time")
+}
+
+/// The words that start a program without privileges.
+pub(super) fn nobody() -> [String; 4] {
+    ["setpriv".into(), format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]
+}
+
+/// A remote shell that stays here: it drops its options and the host, and says that ssh came over the loopback.
+pub(super) const SHELL: &str = "#!/bin/sh\n\
+    while [ \"$1\" != h ]; do shift; done\n\
+    shift\n\
+    SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n\
+    export SSH_CONNECTION\n\
+    exec sh -c \"$*\"\n";
