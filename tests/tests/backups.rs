@@ -477,3 +477,22 @@ fn an_interrupt_ends_a_long_removal_between_two_entries() {
         }
     }
 }
+
+#[test]
+fn option_that_names_a_file_where_a_directory_is_needed_ends_the_run_before_it_begins() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    Tree::of([Node::file("f", 2, 20), Node::file("taken", 3, 3)]).plant(&scratch.dst());
+    for option in ["--backup-dir", "--compare-dest", "--copy-dest", "--link-dest", "--temp-dir"] {
+        for place in ["taken", "../dst/taken", "taken/below"] {
+            for dry in ["-a", "-an"] {
+                let run = Run::dsync().arg(dry).arg(format!("{option}={place}"));
+                let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(1);
+                let said = outcome.stderr_text();
+                assert!(said.contains(place) && said.contains(option), "{}", outcome.account());
+            }
+        }
+    }
+    assert_eq!(fs::metadata(scratch.dst().join("f")).expect("the old file").len(), 20);
+}

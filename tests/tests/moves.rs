@@ -254,3 +254,16 @@ fn what_would_lose_files_is_refused() {
         assert!(outcome.stderr_text().contains(&text), "{}", outcome.account());
     }
 }
+
+#[test]
+fn file_that_was_moved_under_another_name_needs_nothing_the_second_time() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    fs::create_dir(scratch.dst()).unwrap();
+    for _ in 0..2 {
+        let run = Run::dsync().args(["-a", "--remove-source-files", "--ignore-missing-args"]);
+        let _ = run.arg(scratch.src().join("f")).arg(scratch.dst().join("new")).run().expect_quiet_success();
+        assert_eq!(fs::metadata(scratch.dst().join("new")).expect("the file").len(), 10);
+    }
+}

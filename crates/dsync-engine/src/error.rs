@@ -67,7 +67,7 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
-    /// A directory for files that are being written cannot be opened or created.
+    /// A directory that an option names cannot be opened or created.
     #[error("cannot use '{}' as {option}", path.display())]
     StagingUnusable {
         /// What it is for.

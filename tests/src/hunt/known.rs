@@ -275,7 +275,7 @@ pub(super) const KNOWN: &[Known] = &[
         says: "An alternate directory that is no directory ends the run.",
         explains: |seen| {
             let says = seen.rsync.all_text();
-            seen.is(Class::Exit) && seen.dsync.code() == Some(3) && says.contains("arg is not a dir")
+            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("arg is not a dir")
         },
     },
     Known {

@@ -71,7 +71,7 @@ impl Alternates {
                         _ => "--link-dest",
                     };
                     return Err(SyncError::of_path(option, path, source, |path, source| {
-                        SyncError::DestinationUnusable { path, source }
+                        SyncError::StagingUnusable { option, path, source }
                     }));
                 }
             }

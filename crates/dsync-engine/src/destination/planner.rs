@@ -15,6 +15,7 @@ mod sweep;
 use std::{
     collections::HashSet,
     ffi::OsStr,
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
@@ -271,7 +272,7 @@ impl Planner<'_> {
             let _ = self.site.delayed.set(Delayed::new(root)?);
         }
         if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
-            refuse_others_links("--backup-dir", root, dir)?;
+            refuse_unusable("--backup-dir", root, dir)?;
         }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
             let _ = self.site.backups.set(Backups::new(root, backup, &self.site.own));
@@ -689,11 +690,11 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
     target.is_empty() || target.starts_with(b"/")
 }
 
-/// Refuses a directory that is made only when it is needed, if another user's link is on the way to it.
-fn refuse_others_links(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
+/// Refuses a directory that is made only when it is needed, if it is something else or another user's link is on the way.
+fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
     let path = Path::new(OsStr::from_bytes(dir));
     match root.open_operand_here(path) {
-        Err(error) if UntrustedLink::of(&error).is_some() => {
+        Err(error) if UntrustedLink::of(&error).is_some() || error.kind() == io::ErrorKind::NotADirectory => {
             Err(SyncError::of_path(option, path, error, |path, source| SyncError::StagingUnusable {
                 option,
                 path,

@@ -70,6 +70,10 @@ impl Target {
                 return Ok(Self::with_root(operand, root, None, options));
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {
+                if tops.root.is_none() && tops.named == 0 {
+                    // Nothing is selected that would go into it.
+                    return Ok(Self::imagined(operand));
+                }
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
             }
             Err(error) if is_absent_or_file(&error) => {}
