@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::{
     error::TaskError,
-    fuzz, hunt, layers,
+    fuzz, layers,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -26,7 +26,6 @@ const STEPS: &[Step] = &[
     ("rustdoc", rustdoc),
     ("test", || suite::run(&[])),
     ("fuzz-smoke", || fuzz::run(&[])),
-    ("hunt", hunt::three_minutes),
 ];
 
 /// Runs all steps, or those that are named.

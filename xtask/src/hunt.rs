@@ -1,7 +1,5 @@
 //! `cargo xtask hunt`: random cases, each run with rsync and with dsync on the same trees.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::{
     error::TaskError,
     step::{cargo, command, root, run as run_command},
@@ -22,13 +20,4 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     }
     run_command(&mut cargo(&build))?;
     run_command(command(&root().join("target/debug/hunt").display().to_string(), &[]).args(args))
-}
-
-/// Hunts for three minutes with a seed that no run had before.
-///
-/// # Errors
-/// Those of [`run`].
-pub(crate) fn three_minutes() -> Result<(), TaskError> {
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    run(&["--minutes".into(), "3".into(), "--seed".into(), seed.to_string()])
 }

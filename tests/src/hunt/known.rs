@@ -114,8 +114,33 @@ pub(super) const KNOWN: &[Known] = &[
         },
     },
     Known {
-        says: "A backup keeps its time, on another filesystem and without `-t` too.",
-        explains: |seen| seen.about(&["mtime"]) && seen.is_within(&["--backup-dir"]),
+        says: "A backup keeps its owner, mode and time, on another filesystem and without `-a` too.",
+        explains: |seen| seen.about(&["owner", "mode", "mtime"]) && seen.is_within(&["--backup-dir"]),
+    },
+    Known {
+        says: "Whatever gives way has a backup.",
+        explains: |seen| {
+            let skipped = "make_bak: skipping non-regular file";
+            seen.is(Class::Tree) && seen.rsync.all_text().contains(skipped)
+        },
+    },
+    Known {
+        says: "Making the backup directory changes no time of the destination's root.",
+        explains: |seen| seen.about(&["mtime"]) && seen.path() == "w/d" && seen.case.has(&["--backup-dir"]),
+    },
+    Known {
+        says: "A list that XFS shows as an attribute is no attribute.",
+        explains: |seen| {
+            seen.about(&["extended attributes"]) && seen.finding.line.contains("trusted.SGI_ACL_")
+        },
+    },
+    Known {
+        says: "Lists and attributes of an entry are not asked of another that has its name.",
+        explains: |seen| {
+            let said = seen.rsync.stderr_text();
+            let asks = ["ACL_TYPE_DEFAULT): Permission denied", "gen_entry_copy_xattrs: openat"];
+            seen.is(Class::Exit) && asks.iter().any(|words| said.contains(words))
+        },
     },
     Known {
         says: "What rsync left in a `--partial-dir` is neither taken up nor removed.",
