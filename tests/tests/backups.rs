@@ -496,3 +496,38 @@ fn option_that_names_a_file_where_a_directory_is_needed_ends_the_run_before_it_b
     }
     assert_eq!(fs::metadata(scratch.dst().join("f")).expect("the old file").len(), 20);
 }
+
+#[test]
+fn an_interrupt_ends_the_comparison_of_a_file_by_its_content() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let plant = |root: &str, size: u64| {
+        fs::create_dir_all(scratch.at(root)).expect("a directory");
+        let file = fs::File::create(scratch.at(root).join("huge")).expect("a file");
+        file.set_len(size).expect("a length");
+        file.set_modified(std::time::UNIX_EPOCH).expect("a time");
+    };
+    // Holes: reading them takes half an hour, more than a run is given.
+    plant("src", 8 << 40);
+    plant("dst", 8 << 40);
+    for options in [&["-a", "-c"][..], &["-a", "--append-verify", "--ignore-times"]] {
+        let run = Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst()).start();
+        let io = format!("/proc/{}/io", run.id());
+        let read = || {
+            let text = fs::read_to_string(&io).unwrap_or_default();
+            text.lines()
+                .find_map(|line| line.strip_prefix("rchar: ")?.parse::<u64>().ok())
+                .unwrap_or_default()
+        };
+        wait_for(|| read() > 64 << 20);
+        run.signal(Signal::INT);
+        let _ = run.wait().expect_code(20);
+        // One byte more, for the second way.
+        fs::File::options()
+            .write(true)
+            .open(scratch.src().join("huge"))
+            .expect("a file")
+            .set_len((8 << 40) + 1)
+            .expect("a length");
+    }
+}

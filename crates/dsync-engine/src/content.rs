@@ -1,7 +1,10 @@
 //! Reading a file's content: whole, for the unkeyed hash that `checksum` compares, and by position, for
 //! the delta core; and the sum of what shows that it was not touched meanwhile.
 
-use std::io;
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use dsync_delta::{ContentHasher, Key, ReadAt};
 use dsync_fs::{SourceFile, Stamp};
@@ -10,23 +13,30 @@ use dsync_wire::message::FileState;
 /// Hashes the first `len` bytes of a file.
 ///
 /// # Errors
-/// What the system says; [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when it has fewer.
-pub(crate) fn hash_beginning(file: &SourceFile, len: u64) -> io::Result<[u8; 32]> {
-    let (hash, count) = hash_up_to(file, len)?;
+/// As [`hash`]; [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) when it has fewer.
+pub(crate) fn hash_beginning(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
+    let (hash, count) = hash_up_to(file, len, stopped)?;
     if count == len { Ok(hash) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 /// Hashes a file from its start to its end.
-pub(crate) fn hash(file: &SourceFile) -> io::Result<[u8; 32]> {
-    hash_up_to(file, u64::MAX).map(|(hash, _)| hash)
+///
+/// # Errors
+/// What the system says; [`Interrupted`](io::ErrorKind::Interrupted) once the run is `stopped`: a large file takes
+/// minutes.
+pub(crate) fn hash(file: &SourceFile, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
+    hash_up_to(file, u64::MAX, stopped).map(|(hash, _)| hash)
 }
 
 /// Hashes at most `len` bytes from the start of a file, and counts them.
-fn hash_up_to(file: &SourceFile, len: u64) -> io::Result<([u8; 32], u64)> {
+fn hash_up_to(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<([u8; 32], u64)> {
     let mut hasher = ContentHasher::new();
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     while offset < len {
+        if stopped.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let want = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
         match file.read_at(offset, &mut buffer[..want])? {
             0 => break,

@@ -22,7 +22,7 @@ use dsync_wire::{
 use super::{Site, commit::Outbox, files::Pending, planner::Here};
 use crate::{
     SyncError,
-    plan::{Mapped, Policy, Verdict, file_type, file_type_of, timestamp},
+    plan::{Mapped, Verdict, file_type, file_type_of, timestamp},
 };
 
 /// The alternate directories of a run.
@@ -137,7 +137,7 @@ impl Level {
     /// else the first.
     pub(super) fn find(
         &self,
-        policy: &Policy,
+        site: &Site<'_>,
         entry: &Entry,
         mapped: &Mapped,
         name: &Component,
@@ -148,8 +148,9 @@ impl Level {
             if Some(file_type_of(metadata.kind)) != file_type(&entry.kind) {
                 continue;
             }
-            let here = Here { dir: Some(dir), name: Some(name), within: None };
-            let verdict = policy.compare(entry, mapped, &metadata, &here);
+            let stopped = &**site.session.halt.stop_flag();
+            let here = Here { dir: Some(dir), name: Some(name), within: None, stopped };
+            let verdict = site.policy.compare(entry, mapped, &metadata, &here);
             let action = verdict.action;
             let better = |best: &Alternate| {
                 best.verdict.action == Action::Update && matches!(action, Action::Keep | Action::Retag)

@@ -249,6 +249,9 @@ impl Worker<'_> {
         theirs.resize(READ_BYTES, 0);
         let mut at = 0;
         while at < len {
+            if self.site.stopped() {
+                return false;
+            }
             let want = usize::try_from(len - at).unwrap_or(usize::MAX).min(READ_BYTES);
             let (ours, theirs) = (&mut ours[..want], &mut theirs[..want]);
             let read = source.read_full_at(at, ours).is_ok_and(|read| read == want)

@@ -18,7 +18,10 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     vec,
 };
 
@@ -292,7 +295,8 @@ impl Planner<'_> {
         let existing = root.and_then(|dir| dir.metadata().ok());
         let existing = existing.map(|existing| self.as_swept(&RelPath::root(), existing));
         let made = Made(existing.map(|made| made.mode));
-        let here = Here { dir: root, name: None, within: None };
+        let stopped = &**self.site.session.halt.stop_flag();
+        let here = Here { dir: root, name: None, within: None, stopped };
         let (existing, standing): (_, &dyn Standing) =
             if created { (None, &made) } else { (existing, &here) };
         let verdict = self.site.policy.decide_attributes(
@@ -564,7 +568,8 @@ impl Planner<'_> {
     fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
         let mapped = self.owners.of(&entry.attributes);
         let within = Some(&**place.directory);
-        let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name), within };
+        let stopped = &**self.site.session.halt.stop_flag();
+        let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name), within, stopped };
         let verdict = self.site.policy.decide(entry, &mapped, existing, &here);
         if existing.is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict)) {
             self.site.account.amend(|report| report.rounded_times += 1);
@@ -583,7 +588,7 @@ impl Planner<'_> {
     ) -> Option<Alternate> {
         let alternates = self.alternates.as_ref().filter(|_| verdict.placed)?;
         let mapped = self.owners.of(&entry.attributes);
-        let mut found = merge.alternates.find(&self.site.policy, entry, &mapped, place.name)?;
+        let mut found = merge.alternates.find(self.site, entry, &mapped, place.name)?;
         let better = alternates.verdict(&found, existing)?;
         found.adds_nothing = matches!(verdict.action, Action::Keep | Action::Retag);
         // What is made here gets what it would get without an alternate, whose permissions may be any.
@@ -617,6 +622,8 @@ pub(super) struct Here<'a> {
     pub(super) name: Option<&'a Component>,
     /// The directory where it is planned, if it may be made there.
     pub(super) within: Option<&'a Directory>,
+    /// Set when the run ends.
+    pub(super) stopped: &'a AtomicBool,
 }
 
 impl Standing for Here<'_> {
@@ -627,7 +634,7 @@ impl Standing for Here<'_> {
 
     fn content_equals(&self, content: &[u8; 32]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
-        let hash = dir.open_source(name).and_then(|file| crate::content::hash(&file));
+        let hash = dir.open_source(name).and_then(|file| crate::content::hash(&file, self.stopped));
         hash.is_ok_and(|here| here == *content)
     }
 

@@ -64,7 +64,7 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
         return Ok(());
     }
     if let Some(tail) = file.circumstances.tail
-        && let Some(content) = beginning(file, tail)
+        && let Some(content) = beginning(site, file, tail)
     {
         let need = file.want_tail(tail.from, Some(content));
         return site.session.control.send(&ControlMessage::NeedTail(need));
@@ -83,9 +83,11 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
 }
 
 /// The hash of an old file that is added to; `None` when it is not what it was, or cannot be read.
-fn beginning(file: &Pending, tail: Tail) -> Option<[u8; 32]> {
+fn beginning(site: &Site<'_>, file: &Pending, tail: Tail) -> Option<[u8; 32]> {
     let old = file.directory.dir.as_ref()?.open_source(&file.name).ok()?;
-    content::hash_beginning(&old, tail.from).ok().filter(|_| old.stamp() == tail.stamp)
+    content::hash_beginning(&old, tail.from, site.session.halt.stop_flag())
+        .ok()
+        .filter(|_| old.stamp() == tail.stamp)
 }
 
 /// Answers with further sums; an old file that cannot be read any more is sent whole.

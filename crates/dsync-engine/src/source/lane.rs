@@ -94,7 +94,7 @@ impl Lane<'_> {
 
     /// Sends the next segment of a large file, or its outcome.
     fn large(&mut self, file: &Arc<LargeFile>) -> Result<(), SyncError> {
-        match file.claim() {
+        match file.claim(self.shared.session.halt.stop_flag()) {
             Claim::Exhausted => self.shared.queue.retire(file),
             Claim::Empty => {
                 let mut records = RecordsEncoder::default();

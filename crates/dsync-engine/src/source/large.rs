@@ -12,7 +12,7 @@
 
 use std::{
     ops::Range,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
 };
 
 use dsync_delta::{AddWeakError, IndexedSignature, RefineRequest, SegmentPlan, Segments, Signature};
@@ -120,8 +120,8 @@ impl LargeFile {
     }
 
     /// Claims the next segment.
-    pub(super) fn claim(&self) -> Claim<'_> {
-        let opened = self.opened.get_or_init(|| self.open());
+    pub(super) fn claim(&self, stopped: &AtomicBool) -> Claim<'_> {
+        let opened = self.opened.get_or_init(|| self.open(stopped));
         let mut claims = lock(&self.claims);
         if claims.ended {
             return Claim::Exhausted;
@@ -230,7 +230,7 @@ impl LargeFile {
             .filter(|request| request.encode().len() <= MAX_SUMS)
     }
 
-    fn open(&self) -> Result<Opened, Cause> {
+    fn open(&self, stopped: &AtomicBool) -> Result<Opened, Cause> {
         let listed = &self.request.listed;
         let file = read::open(listed)?;
         let stamp = file.stamp();
@@ -238,7 +238,7 @@ impl LargeFile {
             return Err(Cause::Unrepresentable);
         }
         let state = content::state(&stamp);
-        let from = self.begin_tail(&file)?;
+        let from = self.begin_tail(&file, stopped)?;
         let rest = self.request.rest.as_ref().filter(|rest| rest.state == state);
         let segments = match rest {
             Some(rest) => Segments::new(stamp.size, rest.length_log2),
@@ -251,12 +251,13 @@ impl LargeFile {
     }
 
     /// Where the part begins that is wanted of the file.
-    fn begin_tail(&self, file: &SourceFile) -> Result<u64, Cause> {
+    fn begin_tail(&self, file: &SourceFile, stopped: &AtomicBool) -> Result<u64, Cause> {
         let Some(Tail { from, content }) = self.request.tail else { return Ok(0) };
         if file.len() <= from {
             return Err(Cause::Changed);
         }
-        match content.map(|content| Ok((content, content::hash_beginning(file, from)?))).transpose() {
+        let ours = |theirs| Ok((theirs, content::hash_beginning(file, from, stopped)?));
+        match content.map(ours).transpose() {
             Ok(Some((theirs, ours))) if theirs != ours => Err(Cause::ContentMismatch),
             Ok(_) => Ok(from),
             Err(error) => Err(read::cause(&error)),

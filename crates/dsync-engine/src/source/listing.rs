@@ -1,6 +1,11 @@
 //! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
 
-use std::{collections::HashSet, os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashSet,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use dsync_fs::{
     Component, DirRef, ExtendedScope, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry,
@@ -235,9 +240,10 @@ impl Lister<'_> {
         if scope.is_empty() && !checksum {
             return walked.iter().map(|_| Details::default()).collect();
         }
+        let stopped = &**self.shared.session.halt.stop_flag();
         let details = |entry: &WalkedEntry| Details {
             content: match entry.metadata.kind {
-                Kind::File if checksum => content(dir, &entry.name).map(Some),
+                Kind::File if checksum => content(dir, &entry.name, stopped).map(Some),
                 _ => Ok(None),
             },
             extended: match scope.is_empty() {
@@ -406,10 +412,10 @@ fn wire_acl(acl: dsync_fs::Acl) -> Acl {
     Acl { user, group, mask, other, users, groups }
 }
 
-/// The unkeyed hash of a file's content.
-fn content(dir: &DirRef, name: &Component) -> Result<[u8; 32], Cause> {
+/// Returns the unkeyed hash of a file's content.
+fn content(dir: &DirRef, name: &Component, stopped: &AtomicBool) -> Result<[u8; 32], Cause> {
     let file = dir.open_source(name).map_err(|error| read::cause(&error))?;
-    crate::content::hash(&file).map_err(|error| read::cause(&error))
+    crate::content::hash(&file, stopped).map_err(|error| read::cause(&error))
 }
 
 /// Fixed part of an entry's estimated size.

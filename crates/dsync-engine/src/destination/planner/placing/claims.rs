@@ -65,7 +65,8 @@ impl Planner<'_> {
             return None;
         }
         let mapped = self.owners.of(&entry.attributes);
-        let here = Here { dir: Some(dir), name: Some(&name), within: None };
+        let stopped = &**self.site.session.halt.stop_flag();
+        let here = Here { dir: Some(dir), name: Some(&name), within: None, stopped };
         let again = self.site.policy.compare(entry, &mapped, &found, &here);
         if matches!(again.action, Action::Keep | Action::Retag) {
             return Some((name, again.wanted));
