@@ -148,6 +148,8 @@ fn empty_directory_of_unfinished_files_is_removed_by_the_next_run() {
     Tree::of([Node::dir("sub"), Node::file("sub/f", 7, 70)]).plant(&scratch.src());
     let parts = scratch.dst().join("sub/.parts");
     fs::create_dir_all(&parts).unwrap();
+    // As a run makes it; one that others may enter is somebody else's and stays.
+    dsync_tests::tree::set_mode(&parts, 0o700);
     let run =
         || Run::dsync().args(["-a", "--partial-dir=.parts"]).arg(slash(&scratch.src())).arg(scratch.dst());
     let _ = run().arg("-n").run().expect_code(0);

@@ -1,8 +1,8 @@
 //! A differential tester: random cases, each run with rsync and with dsync on the same trees.
 //!
-//! A case is made from a seed alone ([`case`]), planted and run twice ([`world`]) and judged ([`judge`]): the trees, the
+//! A case is made from a seed alone (`case`), planted and run twice (`world`) and judged (`judge`): the trees, the
 //! exit code, the dry run, what is left behind, a second run. What dsync means to do otherwise is in one table
-//! ([`known`]). A case that fails is made smaller ([`reduce`]) and written as a shell script ([`script`]).
+//! (`known`). A case that fails is made smaller (`reduce`) and written as a shell script (`script`).
 
 mod case;
 mod dice;
