@@ -197,3 +197,22 @@ fn files_of_patterns_are_held_to_the_same_rule() {
     }
     assert!(scratch.dst().join("f").exists());
 }
+
+#[test]
+fn link_of_another_that_leads_to_no_directory_is_replaced_by_the_one_file() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    fs::write(scratch.at("elsewhere"), "theirs").unwrap();
+    for target in ["elsewhere", "nowhere"] {
+        let to = scratch.at(&format!("to {target}"));
+        symlink(target, &to).unwrap();
+        lchown(&to, Some(OTHER), None).unwrap();
+        let run = || Run::dsync().arg("-a").arg(scratch.src().join("f")).arg(&to).run();
+        let _ = run().expect_quiet_success();
+        assert!(fs::symlink_metadata(&to).unwrap().is_file());
+        assert_eq!(fs::read(&to).unwrap(), b"new");
+    }
+    assert_eq!(fs::read(scratch.at("elsewhere")).unwrap(), b"theirs", "nothing is written through a link");
+}

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_fs::{Component, Dir, DirLock, Links};
+use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use crate::{SyncError, guard, halt::Halt, session::Session};
@@ -77,6 +77,12 @@ impl Target {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
             }
             Err(error) if is_absent_or_file(&error) => {}
+            // Another user's link that leads to no directory is what the one file replaces.
+            Err(error)
+                if may_name_file
+                    && UntrustedLink::of(&error).is_some()
+                    && Dir::open_destination(operand, Links::Any)
+                        .is_err_and(|error| is_absent_or_file(&error)) => {}
             Err(source) => return Err(unusable(operand, source)),
         }
         let is_file = Dir::open_destination(operand, links)
