@@ -187,8 +187,8 @@ fn what_cannot_be_backed_up_keeps_its_name_and_is_backed_up_once_it_can_be() {
         let old = old_content(&scratch.dst());
         let mut before = survey(&scratch.dst());
         before.retain(|path, _| replaced(path));
-        // No directory can be made there.
-        fs::write(scratch.at("kept"), "in the way").unwrap();
+        // No directory can be made there, nor is there anything to refuse.
+        symlink("nowhere/at all", scratch.at("kept")).unwrap();
         let run = || {
             let run = Run::dsync().args(["-aH", "--delete", "--backup-dir=../kept", mode, "src/", "dst/"]);
             run.cwd(scratch.path()).run()
