@@ -214,6 +214,19 @@ fn what_cannot_be_backed_up_keeps_its_name_and_is_backed_up_once_it_can_be() {
 }
 
 #[test]
+fn extraneous_entry_that_cannot_be_backed_up_stays_and_is_told() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir_all(scratch.src()).unwrap();
+    Tree::of([Node::file("x", 1, 50)]).plant(&scratch.dst());
+    symlink("nowhere/at all", scratch.at("kept")).unwrap();
+    let args = ["-a", "--delete", "--allow-empty-source", "--backup-dir=../kept", "src/", "dst/"];
+    let outcome = Run::dsync().args(args).cwd(scratch.path()).run().expect_code(23);
+    assert!(outcome.stderr_text().contains("cannot delete 'x'"), "{}", outcome.account());
+    assert!(scratch.at("dst/x").exists());
+}
+
+#[test]
 fn a_directory_that_gives_way_is_backed_up_before_a_kill_at_any_step() {
     needs_dsync!();
     for mode in ["--force", "--delay-updates"] {

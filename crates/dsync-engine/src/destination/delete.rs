@@ -377,7 +377,8 @@ pub(super) fn remove(
     match result {
         // Gone already is what was wanted; a run that is stopped has no more to say.
         Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
-        Err((path, error)) if error.kind() != io::ErrorKind::NotFound => {
+        // What is still there was not found elsewhere: a place for its backup.
+        Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(now).is_ok() => {
             let path = doomed.was(&path);
             let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
             site.problem(Operation::Delete, &path, cause)
