@@ -3,7 +3,11 @@
 use std::{fs, os::unix::fs::symlink};
 
 use dsync_tests::{
-    Node, Run, Running, Scratch, Tree, compare::temporaries, needs_dsync, run::wait_for, scratch::slash,
+    Node, Run, Running, Scratch, Tree,
+    compare::temporaries,
+    needs_dsync,
+    run::{catch, until_met},
+    scratch::slash,
     unfinished,
 };
 use rustix::process::Signal;
@@ -12,11 +16,16 @@ use rustix::process::Signal;
 fn stopped_within(scratch: &Scratch) -> Running {
     Tree::of([Node::file("long", 7, 2 << 20)]).plant(&scratch.at("inner"));
     fs::create_dir_all(scratch.at("dst/sub")).expect("a directory");
-    let run = Run::dsync().args(["-a", "--bwlimit=500K"]).arg(slash(&scratch.at("inner")));
-    let running = run.arg(scratch.at("dst/sub")).start();
-    wait_for(|| unfinished::hidden(&scratch.at("dst/sub")) > 0);
-    running.signal(Signal::STOP);
-    running
+    until_met(|| {
+        let _ = fs::remove_file(scratch.at("dst/sub/long"));
+        let run = Run::dsync().args(["-a", "--bwlimit=500K"]).arg(slash(&scratch.at("inner")));
+        let running = run.arg(scratch.at("dst/sub")).start();
+        if catch(running.id(), || unfinished::hidden(&scratch.at("dst/sub")) > 0) {
+            return Some(running);
+        }
+        let _ = running.wait();
+        None
+    })
 }
 
 #[test]
