@@ -53,7 +53,7 @@ impl Halt {
         Self { link, control, stopped: Arc::default(), end: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// What [`stopped`](Self::stopped) tells, for work that knows of no run.
+    /// Returns the flag behind [`stopped`](Self::stopped), for work that knows of no run.
     pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
         &self.stopped
     }

@@ -358,11 +358,10 @@ impl Policy {
         changes
     }
 
-    /// What a directory needs before anything is made in it; `None` for nothing, the rule.
+    /// Returns what a directory needs before anything is made in it; `None`, the rule, for nothing.
     ///
-    /// A user must be allowed to list it and to write there. What is made in it takes its group over if it has the
-    /// setgid bit, so that and its owners are what they will be. All other permissions are set when nothing more is done
-    /// in it.
+    /// A user must be allowed to list it and to write there. New entries take over its group if it has the setgid bit,
+    /// so that bit and the group are set at once. All other permissions are set when the work in it is done.
     pub(crate) fn while_worked_in(&self, existing: &Metadata, wanted: &Wanted) -> Option<Wanted> {
         if self.options.fake_super.destination {
             return None;

@@ -42,7 +42,7 @@ impl BackupPlace {
         Self { dir, name, over: None, stopped: None }
     }
 
-    /// Has a copy of content end early once `stopped` is set.
+    /// Makes a copy of content end early once `stopped` is set.
     #[must_use]
     pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
         self.stopped = Some(Arc::clone(stopped));

@@ -34,7 +34,7 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Has [`StagedFile::copy_all`] end early once `stopped` is set, with an error of the kind
+    /// Makes [`StagedFile::copy_all`] end early once `stopped` is set, with an error of the kind
     /// [`Interrupted`](io::ErrorKind::Interrupted).
     #[must_use]
     pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {

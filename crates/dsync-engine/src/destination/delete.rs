@@ -73,7 +73,7 @@ impl Protection {
         }
     }
 
-    /// What stays in a directory that is removed.
+    /// Returns what stays in a directory that is removed.
     fn spare<'a>(&'a self, site: &'a Site<'_>, entries: &'a dyn Fn(&RelPath, Kind) -> bool) -> Spare<'a> {
         let stopped = Some(&**site.session.halt.stop_flag());
         Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, ..Spare::NOTHING }

@@ -41,7 +41,7 @@ pub(super) struct Directory {
     has_parts: AtomicBool,
     /// What its default list leaves to new entries, once that was asked for.
     allowed_mode: OnceLock<Option<u16>>,
-    /// What new directories take over of its permissions, once that was asked for.
+    /// The permission bits that new directories in it take over, once they were asked for.
     inherited_mode: OnceLock<u16>,
 }
 

@@ -177,7 +177,7 @@ impl Dir {
         rename(&aside, temp)
     }
 
-    /// Gives what stands under `temp` the name `name`. True when another entry had that: it has the other name then.
+    /// Renames what stands under `temp` to `name`. True when another entry had that: it has the other name then.
     ///
     /// # Errors
     /// What the system says; then both names are what they were.
