@@ -214,6 +214,18 @@ fn what_cannot_be_backed_up_keeps_its_name_and_is_backed_up_once_it_can_be() {
 }
 
 #[test]
+fn directory_of_backups_that_the_source_has_too_keeps_the_sources_time() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("bk"), Node::file("z", 1, 50)]).plant(&scratch.src());
+    Tree::of([Node::dir("bk"), Node::file("z", 2, 60)]).plant(&scratch.dst());
+    let run = || Run::dsync().args(["-ai", "--backup-dir=bk", "src/", "dst/"]).cwd(scratch.path()).run();
+    let _ = run().expect_code(0);
+    assert!(scratch.at("dst/bk/z").exists());
+    assert_eq!(run().expect_quiet_success().stdout_text(), "");
+}
+
+#[test]
 fn extraneous_entry_that_cannot_be_backed_up_stays_and_is_told() {
     needs_dsync!();
     let scratch = Scratch::new();

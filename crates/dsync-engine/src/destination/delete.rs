@@ -162,6 +162,12 @@ impl Deletions {
         Ok(())
     }
 
+    /// Sets a directory's attributes at the end of the run: until then backups may be put into it.
+    pub(super) fn settle_last(&mut self, directory: &Directory) -> Result<(), SyncError> {
+        let record = Record { directory: Deferred::new(directory), entries: Vec::new() };
+        self.spool.push(&record.encode()).map(|_| ()).map_err(spool_error)
+    }
+
     fn remove_at_once(
         &self,
         site: &Site<'_>,

@@ -49,6 +49,10 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
             Work::Large(file) => lane.large(&file)?,
         }
     }
+    // A run that is stopped has no end in order: the peer would take it for one that owes files.
+    if shared.session.halt.stopped() {
+        return Err(SyncError::Link(LinkError::Closed));
+    }
     lane.out.sender.send(&DataMessage::LaneEnd)?;
     lane.out.sender.finish()?;
     Ok(())

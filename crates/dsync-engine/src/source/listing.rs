@@ -12,6 +12,7 @@ use dsync_fs::{
 };
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
+    link::LinkError,
     message::{
         Acl, Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, Extended, IdName, Listing,
         ListingEnd, Operation, Problem, Tops, Xattr,
@@ -166,6 +167,10 @@ impl Lister<'_> {
         details: Details,
     ) -> Result<Option<Entry>, SyncError> {
         let path = || dir.path.join(&walked.name);
+        // What was not read to its end is no failure of the entry.
+        if self.shared.session.halt.stopped() {
+            return Err(SyncError::Link(LinkError::Closed));
+        }
         let content = match details.content {
             Ok(content) => content,
             Err(cause) => {

@@ -319,6 +319,9 @@ impl Planner<'_> {
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             self.remove_parts(&merge, &directory);
         }
+        if merge.is_own {
+            self.deletions.settle_last(&directory)?;
+        }
         directory.release(self.site)
     }
 
