@@ -1,7 +1,7 @@
 //! Deletions: noted while planning, carried out when all content has arrived or, if so wished, with each
 //! directory.
 //!
-//! Nothing is removed when the source could not list everything (unless `ignore_errors`), when the run did
+//! Nothing is removed when something of the source could not be read (unless `ignore_errors`), when the run did
 //! not come to its end, or when there are more deletions than allowed (invariants S5, D13). With
 //! [`DeleteTiming::During`] this holds for what was known when the directory was compared, with
 //! [`DeleteTiming::Before`] for what was known when everything was listed. The list is kept out of memory.
@@ -223,7 +223,7 @@ fn at_once(options: &SyncOptions) -> bool {
     options.delete_timing == DeleteTiming::During && options.max_delete.is_none()
 }
 
-/// True when the source could not be read completely and nothing may be removed.
+/// Returns whether something of the source could not be read, so that nothing may be removed.
 fn withheld(site: &Site<'_>) -> bool {
     site.account.source_damaged() && !site.policy.options.ignore_errors
 }

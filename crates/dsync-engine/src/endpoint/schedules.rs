@@ -18,7 +18,7 @@ enum Direction {
     Pull,
 }
 
-/// What a run finds beside the source.
+/// The trees that a run finds beside the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beginning {
     /// Old files of each kind, at the destination and in the alternate directory.
@@ -29,7 +29,7 @@ enum Beginning {
     Same,
 }
 
-/// What a run does besides copying.
+/// A name, and options that make a run do more than copy.
 type Setting = (&'static str, fn(&mut SyncOptions));
 
 const DIRECTIONS: [Direction; 3] = [Direction::Local, Direction::Push, Direction::Pull];
@@ -80,7 +80,7 @@ struct Case {
 }
 
 impl Case {
-    /// What a seed chooses besides delays.
+    /// Returns what a seed chooses besides delays.
     fn choices(seed: u64) -> (Direction, &'static Setting, Beginning) {
         let mut rest = usize::try_from(seed).unwrap();
         let mut pick = |choices: usize| {
