@@ -5,6 +5,7 @@ use super::{
     live,
     model::{below, mutated, sound, tree},
     options,
+    world::HOST,
 };
 use crate::tree::{Kind, Node};
 
@@ -200,8 +201,8 @@ impl Case {
             to = absolute(self.cwd, &to);
         }
         match self.carrier {
-            Carrier::Push(_) => to = format!("h:{to}"),
-            Carrier::Pull(_) => from = from.iter().map(|operand| format!("h:{operand}")).collect(),
+            Carrier::Push(_) => to = format!("{HOST}:{to}"),
+            Carrier::Pull(_) => from = from.iter().map(|operand| format!("{HOST}:{operand}")).collect(),
             Carrier::Local => {}
         }
         let sources = if from.len() > 1 { vec!["w/s", "w/s2"] } else { vec!["w/s"] };
@@ -266,10 +267,9 @@ impl Case {
 
     /// Returns whether the destination becomes what the one source is.
     fn may_be_live(&self) -> bool {
-        let destination = self
-            .operands
-            .last()
-            .map(|operand| operand.trim_start_matches("h:@/w/").trim_start_matches("@/w/"));
+        let destination = self.operands.last().map(|operand| {
+            operand.trim_start_matches(HOST).trim_start_matches(":@/w/").trim_start_matches("@/w/")
+        });
         let source = self.operands[0].trim_end_matches('.');
         self.operands.len() == 2
             && source.ends_with("s/")

@@ -68,6 +68,41 @@ impl Verdict {
 }
 
 impl Finding {
+    /// The path that the line is about, as it is printed.
+    pub(super) fn path(&self) -> &str {
+        self.paths().first().copied().unwrap_or_default()
+    }
+
+    /// All paths that the line is about: several where it is about names of one file.
+    pub(super) fn paths(&self) -> Vec<&str> {
+        let mut paths = Vec::new();
+        let mut rest = self.line.as_str();
+        while let Some((_, quoted)) = rest.split_once('\'') {
+            let mut is_escaped = false;
+            let end = quoted.find(|letter| {
+                let ends = letter == '\'' && !is_escaped;
+                is_escaped = letter == '\\' && !is_escaped;
+                ends
+            });
+            let Some((path, tail)) = end.and_then(|end| quoted.split_at_checked(end)) else { break };
+            paths.push(path);
+            rest = tail.strip_prefix("', ").unwrap_or_default();
+        }
+        paths
+    }
+
+    /// Returns whether it is about a time of modification that is one of these runs' own.
+    fn is_of_time(&self) -> bool {
+        self.class == Class::Tree
+            && self.line.contains("': mtime is ")
+            && self.line.contains(&i64::MAX.to_string())
+    }
+
+    /// Returns whether it is about an entry of the directory that the other one is about.
+    fn is_within(&self, directory: &Self) -> bool {
+        self.path().rsplit_once('/').is_some_and(|(parent, _)| parent == directory.path())
+    }
+
     /// What makes two findings the same for a reduction.
     pub(super) fn key(&self) -> (Class, String) {
         (self.class, kind_of(&self.line).to_owned())
@@ -88,6 +123,9 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     judge_for(case, world, None)
 }
 
+/// What ends a case that says nothing of dsync: rsync hangs, or XFS cannot read an attribute that it took.
+const BESIDE: &[&str] = &["\"/usr/bin/rsync\"", "Structure needs cleaning"];
+
 /// The same with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
     let judged = catch_unwind(AssertUnwindSafe(|| match case.is_live {
@@ -96,6 +134,9 @@ pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Ver
     }));
     judged.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        if let Some(reason) = BESIDE.iter().find(|reason| text.contains(**reason)) {
+            return Verdict { refused: Some((*reason).to_owned()), account: text, ..Verdict::default() };
+        }
         let class = if text.contains("did not end within") { Class::Hang } else { Class::Panic };
         let mut verdict = Verdict { account: text.clone(), ..Verdict::default() };
         verdict.add(class, text.lines().next().unwrap_or("the tester failed").to_owned());
@@ -156,7 +197,11 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         verdict.refused = Some(dsync.stderr_text().lines().next().unwrap_or("nothing said").to_owned());
         if let Some((before, _)) = &dry {
             let changed = compare(before, &ours, Scope::EVERYTHING);
-            changed.iter().for_each(|line| verdict.add(Class::Refused, line.clone()));
+            // A directory that both make before they look at the others is no finding.
+            let as_rsync =
+                meaning(&rsync) == Meaning::Refused && compare(&theirs, &ours, Scope::EVERYTHING).is_empty();
+            let changed = changed.into_iter().filter(|_| !as_rsync);
+            changed.for_each(|line| verdict.add(Class::Refused, line));
         }
         return excuse(verdict, case, &rsync, &dsync);
     }
@@ -176,10 +221,15 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
 
 fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -> Verdict {
     let findings = std::mem::take(&mut verdict.findings);
-    for finding in findings {
-        match known::excuse(&Seen { case, finding: &finding, rsync, dsync }) {
+    let excused: Vec<Option<usize>> =
+        findings.iter().map(|finding| known::excuse(&Seen { case, finding, rsync, dsync })).collect();
+    for (finding, number) in findings.iter().zip(&excused) {
+        // The time of a directory tells of what was done in it, which may be meant.
+        let mut within = findings.iter().zip(&excused).filter(|(other, _)| other.is_within(finding));
+        let follows = || within.find_map(|(_, number)| *number).filter(|_| finding.is_of_time());
+        match number.or_else(follows) {
             Some(number) => verdict.excused.push(number),
-            None => verdict.findings.push(finding),
+            None => verdict.findings.push(finding.clone()),
         }
     }
     verdict
@@ -253,4 +303,20 @@ pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().filter(is_change).map(str::to_owned).collect();
     lines.sort_unstable();
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_a_line_are_found_whatever_is_in_them() {
+        let line = |line: &str| Finding { class: Class::Tree, line: line.to_owned() };
+        let odd = line(r"'w/d/a\\': mtime is (1, 2), should be (3, 4)");
+        assert_eq!(odd.path(), r"w/d/a\\");
+        let links = line(r"not one file: 'w/d/it\'s', 'w/d/, b'");
+        assert_eq!(links.paths(), [r"w/d/it\'s", "w/d/, b"]);
+        assert_eq!(line("nothing").path(), "");
+        assert!(line("extra: 'w/d/x/y'").is_within(&line("'w/d/x': mtime is (1, 2), should be (3, 4)")));
+    }
 }

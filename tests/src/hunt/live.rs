@@ -124,6 +124,9 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
             case.world.push(Node::new(format!("w/d/file {number}"), Kind::Spliced(vec![piece])));
         }
     }
+    // Content that differs under one time and size looks the same to every program.
+    let is_old = |node: &&mut Node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Spliced(_));
+    case.world.iter_mut().filter(is_old).for_each(|node| node.mtime.0 -= 10);
     case.settle();
 }
 

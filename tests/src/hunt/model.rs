@@ -188,7 +188,10 @@ fn edit(dice: &mut Dice, node: &mut Node) {
     }
 }
 
-/// Keeps the entries that can be planted: whose directory is there, and whose name is free.
+/// Bytes of the longest name that a filesystem takes.
+const LONGEST_NAME: usize = 255;
+
+/// Keeps the entries that can be planted: whose directory is there, and whose name is free and not too long.
 pub(super) fn sound(nodes: Vec<Node>) -> Vec<Node> {
     let mut taken = BTreeSet::new();
     let mut dirs = BTreeSet::new();
@@ -201,7 +204,9 @@ pub(super) fn sound(nodes: Vec<Node>) -> Vec<Node> {
             Kind::HardLink(first) => linkable.contains(first),
             _ => true,
         };
-        if !is_placed || !is_linked || node.path.is_empty() || !taken.insert(node.path.clone()) {
+        let is_short =
+            node.path.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name.len() <= LONGEST_NAME);
+        if !is_placed || !is_linked || !is_short || node.path.is_empty() || !taken.insert(node.path.clone()) {
             continue;
         }
         match node.kind {

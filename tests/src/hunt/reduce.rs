@@ -6,7 +6,7 @@ use super::{
     case::{Carrier, Case},
     judge::{Class, judge_for},
     model::sound,
-    world::World,
+    world::{HOST, World},
 };
 use crate::tree::{Kind, Node, Piece};
 
@@ -170,7 +170,7 @@ impl Case {
     fn carrier_local(&mut self) {
         self.carrier = Carrier::Local;
         for operand in &mut self.operands {
-            if let Some(path) = operand.strip_prefix("h:") {
+            if let Some(path) = operand.strip_prefix(HOST).and_then(|rest| rest.strip_prefix(':')) {
                 *operand = path.to_owned();
             }
         }

@@ -171,10 +171,11 @@ pub(super) fn nobody() -> [String; 4] {
     ["setpriv".into(), format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]
 }
 
-/// A remote shell that stays here: it drops its options and the host, and says that ssh came over the loopback.
+/// The remote host's name: what is no ssh goes by that.
+pub(super) const HOST: &str = "127.0.0.1";
+
+/// A remote shell that stays here: it drops its options and the host.
 pub(super) const SHELL: &str = "#!/bin/sh\n\
-    while [ \"$1\" != h ]; do shift; done\n\
+    while [ \"$1\" != 127.0.0.1 ]; do shift; done\n\
     shift\n\
-    SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n\
-    export SSH_CONNECTION\n\
     exec sh -c \"$*\"\n";
