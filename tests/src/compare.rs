@@ -204,6 +204,15 @@ pub fn temporaries(root: &Path) -> Vec<String> {
     names(root).iter().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
 }
 
+/// Returns whether a run writes to a directory: it holds the lock then, which it takes in two steps (the file of its name
+/// is there a moment before it is locked), and has a temporary file.
+///
+/// # Panics
+/// When anything cannot be read.
+pub fn is_written_to(root: &Path) -> bool {
+    temporaries(root).iter().any(|path| !path.contains(".dsync-lock-"))
+}
+
 /// The paths of what is in a tree, which may change meanwhile.
 fn names(root: &Path) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
@@ -286,7 +295,8 @@ fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
         .map(|name| {
             let name = String::from_utf8_lossy(name).into_owned();
             let mut value = vec![0; 64 << 10];
-            let len = rustix::fs::lgetxattr(path, &name, &mut value[..]).expect("a value");
+            let len = rustix::fs::lgetxattr(path, &name, &mut value[..])
+                .unwrap_or_else(|error| panic!("{}: {name}: {error}", path.display()));
             value.truncate(len);
             (name, value)
         })

@@ -32,8 +32,8 @@ pub fn watch(calls: &str, log: &Path, args: impl FnOnce(Run) -> Run) -> (Outcome
     (outcome, whole_calls(&text))
 }
 
-/// The calls of a trace; strace writes one in two lines when another thread's came between.
-fn whole_calls(trace: &str) -> Vec<String> {
+/// The calls of a trace of several threads; strace writes one in two lines when another thread's came between.
+pub fn whole_calls(trace: &str) -> Vec<String> {
     let mut calls: Vec<String> = Vec::new();
     let mut begun = HashMap::new();
     for (thread, call) in trace.lines().filter_map(|line| line.split_once(' ')) {

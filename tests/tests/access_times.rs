@@ -117,3 +117,21 @@ fn an_access_time_without_other_times_is_kept() {
         assert_ne!(fs::metadata(to.join("small")).unwrap().mtime(), 1_000_000_000);
     });
 }
+
+#[test]
+fn a_copy_that_is_compared_by_content_keeps_its_access_time() {
+    let scratch = Scratch::new();
+    every_way(&scratch, &["-acU"], |copy, to| {
+        plant(&scratch.src());
+        let _ = copy().run().expect_quiet_success();
+        // Before the change, so that the system would note each access.
+        for at in [&scratch.src(), to] {
+            NAMES.iter().for_each(|name| read_at(&at.join(name), (900_000_000, 0)));
+        }
+        let _ = copy().run().expect_quiet_success();
+        for name in ["small", "large", "first"] {
+            assert_eq!(atime(&to.join(name)).0, 900_000_000, "{name}");
+        }
+        fs::remove_dir_all(scratch.src()).unwrap();
+    });
+}

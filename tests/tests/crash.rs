@@ -9,7 +9,7 @@ use std::{
 
 use dsync_tests::{
     Facts, Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same,
-    compare::temporaries,
+    compare::{is_written_to, temporaries},
     is_stand_in, needs_dsync,
     run::{catch, is_alive, send, until_met, wait_for},
     scratch::slash,
@@ -209,7 +209,7 @@ fn interrupted_run_ends_with_20_and_leaves_no_temporary() {
             let _ = std::fs::remove_dir_all(case.scratch.dst());
             let remote = sshd.remote();
             let running = push(sshd, via, &case, &remote.script).start();
-            let caught = catch(running.id(), || !temporaries(&case.scratch.dst()).is_empty());
+            let caught = catch(running.id(), || is_written_to(&case.scratch.dst()));
             running.signal(signal);
             running.signal(Signal::CONT);
             let outcome = running.wait();

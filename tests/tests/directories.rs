@@ -121,3 +121,86 @@ fn empty_directory_that_has_the_name_of_the_partial_dir_stays() {
     let _ = run.run().expect_quiet_success();
     assert!(scratch.dst().join("sub").is_dir());
 }
+
+#[test]
+fn what_a_user_may_change_the_permissions_of_gives_way_to_him() {
+    needs_dsync!();
+    needs_root!();
+    for locked in [0o555, 0o300, 0o000, 0o1560] {
+        for options in [
+            &["-a", "--delete"][..],
+            &["-a", "--delete-before"],
+            &["-a", "--delete", "-b", "--backup-dir=../bk"],
+        ] {
+            let scratch = Scratch::new();
+            Tree::of([Node::file("replaces", 1, 10)]).plant(&scratch.src());
+            let old = ["replaces", "extraneous", "empty"];
+            Tree::of(old.map(Node::dir)).plant(&scratch.dst());
+            for dir in ["replaces", "extraneous"] {
+                Tree::of([Node::dir("in"), Node::file("in/f", 2, 10)]).plant(&scratch.dst().join(dir));
+                set_mode(&scratch.dst().join(dir).join("in"), locked);
+            }
+            old.iter().for_each(|dir| set_mode(&scratch.dst().join(dir), locked));
+            let _ = as_nobody(&scratch, options).expect_quiet_success();
+            assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+        }
+    }
+}
+
+#[test]
+fn what_stays_in_a_locked_directory_finds_it_locked_as_before() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    Tree::of([Node::dir("d"), Node::file("d/f", 2, 10), Node::dir("d/keep")]).plant(&scratch.dst());
+    set_mode(&scratch.dst().join("d"), 0o500);
+    let _ = as_nobody(&scratch, &["-a", "--delete", "--exclude=keep"]).expect_code(0);
+    assert_eq!(mode(&scratch.dst().join("d")), 0o500);
+    assert!(scratch.dst().join("d/keep").exists() && !scratch.dst().join("d/f").exists());
+}
+
+#[test]
+fn a_file_that_its_owner_may_not_write_is_rewritten_in_place() {
+    needs_dsync!();
+    needs_root!();
+    for (options, left) in [(&["-a", "--inplace"][..], 0o644), (&["-rt", "--inplace"], 0o444)] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("f", 1, 3000)]).plant(&scratch.src());
+        Tree::of([Node::file("f", 2, 4000)]).plant(&scratch.dst());
+        tree::set_mtime(&scratch.dst().join("f"), (1, 1));
+        set_mode(&scratch.dst().join("f"), 0o444);
+        let _ = as_nobody(&scratch, options).expect_quiet_success();
+        let content = |at: &Path| fs::read(at.join("f")).expect("a file");
+        assert_eq!(content(&scratch.src()), content(&scratch.dst()));
+        assert_eq!(mode(&scratch.dst().join("f")), left);
+    }
+}
+
+#[test]
+fn an_empty_directory_gives_way_whatever_rule_protects_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    for options in
+        [&["-a"][..], &["-a", "--delete"], &["-a", "--force"], &["-a", "--delete", "--delete-excluded"]]
+    {
+        Tree::of([Node::file("x", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::dir("x")]).plant(&scratch.dst());
+        let run = Run::dsync().args(options).arg("--exclude=*/");
+        let _ = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0);
+        assert!(scratch.dst().join("x").is_file(), "{options:?}");
+        fs::remove_file(scratch.dst().join("x")).expect("a file");
+    }
+}
+
+#[test]
+fn a_destination_that_may_neither_be_read_nor_written_is_told_as_that() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+    Tree::of([]).plant(&scratch.dst());
+    set_mode(&scratch.dst(), 0o100);
+    let refused = as_nobody(&scratch, &["-a"]).expect_code(3);
+    assert!(refused.stderr_text().contains("Permission denied"), "{}", refused.account());
+}

@@ -166,6 +166,36 @@ fn a_users_own_names_in_rsyncs_name_space_are_kept_and_come_back() {
 }
 
 #[test]
+fn what_a_source_really_has_of_roots_attributes_is_kept_too() {
+    needs_root!();
+    let scratch = Scratch::new();
+    let entry = |node: Node| node.with("trusted.t", b"really").with("user.rsync.security.kept", b"kept");
+    Tree::of([
+        entry(Node::file("file", 1, 10)).with("security.kept", b"not this").with("security.own", b"s"),
+        entry(Node::dir("dir")),
+    ])
+    .plant(&scratch.src());
+    let made = ["rsync", "dsync"].map(|name| {
+        let to = scratch.at(name);
+        let program = if name == "dsync" { program() } else { Path::new("/usr/bin/rsync") };
+        let copy =
+            || Run::of(program).args(["-aX", "-i", "--fake-super"]).arg(slash(&scratch.src())).arg(&to);
+        let _ = copy().run().expect_code(0);
+        if !dsync_tests::is_stand_in() && name == "dsync" {
+            assert_eq!(copy().run().expect_code(0).stdout_text(), "");
+        }
+        ["file", "dir"].map(|entry| survey(&to)[entry.as_bytes()].xattrs.clone())
+    });
+    assert_eq!(made[1][0]["user.rsync.security.kept"], b"kept");
+    assert_eq!(made[1][0]["user.rsync.security.own"], b"s");
+    for [file, dir] in &made {
+        for name in ["user.rsync.trusted.t", "user.rsync.security.kept"] {
+            assert!(file.contains_key(name) && dir.contains_key(name), "{file:?} {dir:?}");
+        }
+    }
+}
+
+#[test]
 fn changed_attributes_alone_are_kept_anew_and_go_where_nothing_is_special() {
     needs_root!();
     needs_dsync!();
@@ -318,4 +348,22 @@ fn target_without_attributes_is_one_line_and_23_and_has_the_files() {
     assert!(!to.join("link").exists());
     assert_eq!(fs::read(to.join("closed")).unwrap().len(), 10);
     assert_eq!(fs::metadata(to.join("setuid")).unwrap().mode() & 0o7777, 0o750);
+}
+
+#[test]
+fn a_directory_that_only_takes_files_in_stays_as_it_is() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 10), Node::file("g", 2, 10)]).plant(&scratch.src());
+    fs::create_dir(scratch.dst()).unwrap();
+    for options in [&["-a"][..], &["-a", "--delay-updates"], &["-a", "-b"], &["-a", "--delete-missing-args"]]
+    {
+        tree::set_mode(&scratch.dst(), 0o1777);
+        let run = Run::dsync().args(options).arg("--fake-super");
+        let operands = ["f", "g"].map(|name| scratch.src().join(name));
+        let _ = run.args(operands).arg(slash(&scratch.dst())).run().expect_quiet_success();
+        let root = &survey(&scratch.dst())[&b""[..]];
+        assert_eq!((root.mode, root.xattrs.len()), (0o1777, 0), "{options:?}");
+    }
 }

@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use dsync_tests::{Outcome, Run, Scratch, Sshd, Via, needs_dsync, needs_root, scratch::slash};
+use dsync_tests::{Outcome, Run, Scratch, Sshd, Via, needs_dsync, needs_root, program, scratch::slash};
 
 const OTHER: u32 = 65_534;
 
@@ -215,4 +215,137 @@ fn link_of_another_that_leads_to_no_directory_is_replaced_by_the_one_file() {
         assert_eq!(fs::read(&to).unwrap(), b"new");
     }
     assert_eq!(fs::read(scratch.at("elsewhere")).unwrap(), b"theirs", "nothing is written through a link");
+}
+
+#[test]
+fn link_that_a_source_may_have_made_leads_no_option_out_of_the_destination() {
+    needs_dsync!();
+    let options =
+        ["--backup-dir", "--temp-dir", "--partial-dir", "--compare-dest", "--copy-dest", "--link-dest"];
+    let sshd = Sshd::shared();
+    for option in options {
+        let scratch = Scratch::new();
+        fs::create_dir_all(scratch.at("outside/sub")).unwrap();
+        fs::create_dir(scratch.src().join("in")).unwrap();
+        fs::write(scratch.src().join("f"), "new content").unwrap();
+        symlink("../outside", scratch.src().join(".old")).unwrap();
+        symlink(scratch.at("outside"), scratch.src().join("in/.old")).unwrap();
+        // The source makes the link in one run, and the next would go through it.
+        let run = |options: &[&str]| {
+            let run = sshd.run(Via::Ssh).arg("-a").args(options).arg(slash(&scratch.src()));
+            run.arg(sshd.operand(scratch.dst())).run()
+        };
+        let _ = run(&[]).expect_code(0);
+        symlink(scratch.dst().join("in"), scratch.at("above")).unwrap();
+        fs::write(scratch.dst().join("f"), "old").unwrap();
+        fs::write(scratch.at("outside/f"), "new content").unwrap();
+        let at = |path: &str| scratch.at(path).display().to_string();
+        let relative =
+            [".old", ".old/sub", "in/.old", "../dst/in/.old/sub", "../above/.old"].map(str::to_owned);
+        let absolute = [at("dst/.old"), at("above/.old/sub"), at("dst/in/../.old")];
+        for dir in relative.into_iter().filter(|_| option != "--partial-dir").chain(absolute) {
+            let outcome = run(&[&format!("{option}={dir}")]).expect_code(42);
+            let text = outcome.stderr_text();
+            for part in [option, ".old' is within the destination", "-M--insecure-links"] {
+                assert!(text.contains(part), "{part}: {}", outcome.account());
+            }
+            assert_eq!(fs::read(scratch.dst().join("f")).unwrap(), b"old", "{option}={dir}");
+            assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 2, "{option}={dir}");
+            assert!(is_empty(&scratch.at("outside/sub")), "{option}={dir}");
+        }
+        let dir = at("above/.old/sub");
+        let _ = run(&["-M--insecure-links", &format!("{option}={dir}")]).expect_quiet_success();
+    }
+}
+
+#[test]
+fn link_that_arrives_in_the_run_itself_takes_no_backup_out() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.at("outside")).unwrap();
+    fs::create_dir(scratch.dst()).unwrap();
+    fs::write(scratch.dst().join("authorized_keys"), "old").unwrap();
+    fs::write(scratch.dst().join("z"), "old").unwrap();
+    fs::write(scratch.src().join("z"), "new content").unwrap();
+    symlink("../outside", scratch.src().join(".old")).unwrap();
+    for dir in [".old", ".old/deep"] {
+        let run = Run::dsync().args(["-a", "--delete"]).arg(format!("--backup-dir={dir}"));
+        let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run();
+        assert!(matches!(outcome.code(), Some(23 | 42)), "{}", outcome.account());
+        assert!(is_empty(&scratch.at("outside")), "{}", outcome.account());
+        for kept in ["authorized_keys", "z"] {
+            assert_eq!(fs::read(scratch.dst().join(kept)).unwrap(), b"old", "{}", outcome.account());
+        }
+    }
+}
+
+/// A remote shell that stays here: it drops its options and the host, and begins in a directory as a login does.
+fn shell_at(scratch: &Scratch) -> std::path::PathBuf {
+    let shell = scratch.at("shell");
+    let home = scratch.at("").display().to_string();
+    fs::write(
+        &shell,
+        format!("#!/bin/sh\nwhile [ \"$1\" != h ]; do shift; done\nshift\ncd '{home}'\nexec sh -c \"$*\"\n"),
+    )
+    .unwrap();
+    dsync_tests::tree::set_mode(&shell, 0o755);
+    shell
+}
+
+#[test]
+fn every_spelling_of_an_operand_is_judged_as_by_rsync_in_every_direction() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    symlink("src", scratch.at("source of theirs")).unwrap();
+    lchown(scratch.at("source of theirs"), Some(OTHER), None).unwrap();
+    let shell = shell_at(&scratch);
+    let at = |path: &str| scratch.at(path).display().to_string();
+    let spellings: Vec<String> = [
+        "mine/",
+        "theirs/",
+        "theirs",
+        "theirs/sub",
+        "./theirs/sub/",
+        "theirs//sub",
+        "theirs/../dst",
+        "theirs/sub/../..",
+        "through",
+        "through/",
+        "through/.",
+        "dst/../theirs/sub",
+        "theirs/new",
+        "mine/new",
+    ]
+    .map(str::to_owned)
+    .into_iter()
+    .chain([at("theirs/sub"), at("dst/../through"), at("mine/sub")])
+    .collect();
+    let check = |from: &str, to: &str, options: &[&str]| {
+        let codes = [
+            Run::of("/usr/bin/rsync"),
+            Run::dsync().args(["--transport=ssh", "--dsync-path"]).arg(program()),
+        ]
+        .map(|run| {
+            let run = run.arg("-r").args(options).arg("-e").arg(&shell).arg(from).arg(to);
+            run.cwd(&scratch.at("")).run().code()
+        });
+        assert_eq!(codes[0] == Some(0), codes[1] == Some(0), "{from} {to} {options:?}: {codes:?}");
+        assert!(matches!(codes[1], Some(0 | 42)), "{from} {to} {options:?}: {codes:?}");
+    };
+    for to in &spellings {
+        for leave in [&[][..], &["--insecure-links"]] {
+            check("src/", to, leave);
+            check("src/", &format!("h:{to}"), leave);
+            check("h:src/", to, leave);
+        }
+        check("src/", &format!("h:{to}"), &["-M--insecure-links"]);
+        check("h:src/", to, &["-M--insecure-links"]);
+    }
+    for from in ["mine/", "source of theirs/", "theirs/../src/"] {
+        check(from, "dst/", &[]);
+        check(&format!("h:{from}"), "dst/", &[]);
+        check(from, "h:dst/", &[]);
+    }
 }

@@ -90,7 +90,7 @@ fn root_that_the_run_makes_has_what_its_parents_list_leaves() {
             .unwrap();
     };
     for (options, inside) in
-        [(&["-r"][..], "new"), (&["-rp"], "new"), (&["-r", "--mkpath"], "new/er"), (&["-r"], "")]
+        [(&["-r"][..], "new"), (&["-rpog"], "new"), (&["-r", "--mkpath"], "new/er"), (&["-r"], "")]
     {
         let wanted = assert_as_rsync(options, inside, listed);
         assert!(wanted[&b""[..]].2.contains_key("system.posix_acl_default"));

@@ -91,6 +91,17 @@ fn several_sources_come_from_one_host() {
 }
 
 #[test]
+fn more_operands_than_their_names_can_be_sent_are_pushed() {
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    fs::create_dir_all(scratch.src()).unwrap();
+    let files: Vec<_> = (0..5000).map(|number| scratch.src().join(number.to_string())).collect();
+    files.iter().for_each(|file| fs::write(file, "x").unwrap());
+    let run = sshd.run(Via::Tls).arg("-t").args(&files).arg(sshd.operand(slash(&scratch.dst())));
+    let _ = run.run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
+}
+
+#[test]
 fn relative_remote_path_starts_at_the_home_directory() {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     let home = Scratch::under(&sshd::home());
@@ -206,8 +217,61 @@ fn jump_host_ends_in_the_ssh_pipe() {
     operand.push(scratch.dst());
     let run = sshd.run(Via::Auto).within(&namespace).arg("-av").arg(slash(&scratch.src())).arg(operand);
     let outcome = run.run().expect_code(0);
-    assert!(outcome.all_text().contains("over ssh (no answer"), "{}", outcome.account());
+    let why = "over ssh (ssh goes through another host)";
+    assert!(outcome.all_text().contains(why), "{}", outcome.account());
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn jump_host_has_the_ssh_pipe_only_even_where_its_far_end_could_be_reached() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::sample().plant(&scratch.src());
+    let mut operand = OsString::from(format!("{}-jumped:", sshd::ALIAS));
+    operand.push(scratch.dst());
+    let run = |via| sshd.run(via).arg("-av").arg(slash(&scratch.src())).arg(&operand).run();
+    let outcome = run(Via::Auto).expect_code(0);
+    let why = "over ssh (ssh goes through another host)";
+    assert!(outcome.all_text().contains(why), "{}", outcome.account());
+    for via in [Via::Quic, Via::Tls] {
+        let outcome = run(via).expect_code(35);
+        assert!(
+            outcome.stderr_text().contains("ssh goes through another host; use"),
+            "{}",
+            outcome.account()
+        );
+    }
+}
+
+#[test]
+fn address_is_the_one_that_ssh_reached_whatever_the_server_says() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    Tree::sample().plant(&scratch.src());
+    // Nobody answers there: who believes it does not arrive.
+    let liar = scratch.at("liar");
+    let lie = "SSH_CONNECTION='203.0.113.1 1 203.0.113.2 22'";
+    let text = format!("#!/bin/sh\nexport {lie}\nexec {} \"$@\"\n", program::program().display());
+    fs::write(&liar, text).unwrap();
+    dsync_tests::tree::set_mode(&liar, 0o755);
+    // A shared connection is another process' one; its configuration says where that goes.
+    let shared = format!(
+        "{} -o ControlMaster=auto -o ControlPersist=5 -o ControlPath={}",
+        sshd.shell().to_str().unwrap(),
+        scratch.at("control").display()
+    );
+    let script = scratch.at("wrapped");
+    fs::write(&script, format!("#!/bin/sh\n{} \"$@\"\n", sshd.shell().to_str().unwrap())).unwrap();
+    dsync_tests::tree::set_mode(&script, 0o755);
+    for shell in [sshd.shell(), shared.clone().into(), shared.into(), script.into()] {
+        for via in ["quic", "tls"] {
+            let run = Run::dsync().arg("-e").arg(&shell).arg("--dsync-path").arg(&liar);
+            let run = run.arg(format!("--transport={via}")).arg("-a").arg(slash(&scratch.src()));
+            let _ = run.arg(sshd.operand(scratch.dst())).run().expect_quiet_success();
+            assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+            fs::remove_dir_all(scratch.dst()).unwrap();
+        }
+    }
 }
 
 #[test]

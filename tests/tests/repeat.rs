@@ -128,7 +128,8 @@ fn comparison_options_mean_what_they_mean_to_rsync() {
         &["-a", "-O"],
         &["-rlt"],
         &["-r"],
-        &["-rlptD"],
+        // Without owners dsync keeps no setuid bit (docs/from-rsync.md).
+        &["-rlptD", "--chmod=Fu-s"],
         &["-a", "--no-perms"],
         &["-a", "--no-t"],
         &["-a", "--no-links"],

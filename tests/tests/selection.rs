@@ -136,14 +136,14 @@ fn linked(scratch: &Scratch) {
 
 #[test]
 fn links_to_directories_are_kept_and_written_through() {
-    for options in [&["-aK"][..], &["-aK", "--delete", "--exclude=/real/"]] {
+    let leave = "--insecure-links";
+    for options in [&["-aK", leave][..], &["-aK", leave, "--delete", "--exclude=/real/"]] {
         let scratch = Scratch::new();
         linked(&scratch);
         let scope = Scope { dir_times: false, ..Scope::full() };
         let sources = slash(&scratch.src());
         let ours = Run::dsync().args(options).arg(&sources).arg(scratch.dst()).run().expect_quiet_success();
-        // rsync 3.5.0 goes through a link within the tree, but no more through one that leads out of it.
-        let theirs = Run::of("/usr/bin/rsync").args(options).arg("--exclude=/outer/").arg(sources);
+        let theirs = Run::of("/usr/bin/rsync").args(options).arg(sources);
         let _ = theirs.arg(scratch.at("rsync")).run().expect_code(0);
         for (mine, other) in [("dst/real", "rsync/real"), ("dst/plain", "rsync/plain")] {
             let found = differences(&scratch.at(other), &scratch.at(mine), scope);
@@ -163,9 +163,79 @@ fn links_to_directories_are_kept_over_the_wire() {
     needs_dsync!();
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     linked(&scratch);
-    let run = sshd.run(Via::Auto).arg("-aK").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
-    let _ = run.run().expect_quiet_success();
+    let run = |leave: &[&str]| {
+        let run = sshd.run(Via::Auto).arg("-aK").args(leave).arg(slash(&scratch.src()));
+        run.arg(sshd.operand(scratch.dst())).run()
+    };
+    // The leave is the destination's to give.
+    for leave in [&[][..], &["--insecure-links"]] {
+        let outcome = run(leave).expect_code(23);
+        let text = outcome.stderr_text();
+        assert!(text.contains("'outer': a link") && text.contains("-M--insecure-links"), "{text}");
+        assert!(!scratch.at("target/sub/f").exists() && scratch.dst().join("outer").is_symlink());
+        assert!(scratch.at("dst/real/f").exists() && scratch.dst().join("inner").is_symlink());
+    }
+    let _ = run(&["-M--insecure-links"]).expect_quiet_success();
     assert!(scratch.at("target/sub/f").exists() && scratch.dst().join("outer").is_symlink());
+}
+
+#[test]
+fn kept_link_leads_nobody_out_of_the_destination() {
+    // The source makes the link in one run and lists a directory of its name in the next, as with rsync.
+    let scratch = Scratch::new();
+    let outside = scratch.at("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir(scratch.src().join("deep")).unwrap();
+    let links = [("../outside".into(), "d"), (outside.clone(), "e"), ("../../outside".into(), "deep/d")];
+    for (text, name) in &links {
+        symlink(text, scratch.src().join(name)).unwrap();
+    }
+    let run = |program: Run, options: &[&str], to: &std::path::Path| {
+        program.args(options).arg(slash(&scratch.src())).arg(to).run()
+    };
+    for (program, to) in
+        [(Run::dsync as fn() -> Run, scratch.dst()), (|| Run::of("/usr/bin/rsync"), scratch.at("rsync"))]
+    {
+        let _ = run(program(), &["-aK"], &to).expect_code(0);
+    }
+    for (_, name) in &links {
+        fs::remove_file(scratch.src().join(name)).unwrap();
+        fs::create_dir(scratch.src().join(name)).unwrap();
+        fs::write(scratch.src().join(name).join("f"), "planted").unwrap();
+    }
+    for (program, to) in
+        [(Run::dsync as fn() -> Run, scratch.dst()), (|| Run::of("/usr/bin/rsync"), scratch.at("rsync"))]
+    {
+        for options in
+            [&["-aK"][..], &["-aKn"], &["-aK", "--delete"], &["-aK", "--inplace", "--delete-before"]]
+        {
+            let _ = run(program(), options, &to).expect_code(23);
+            assert!(fs::read_dir(&outside).unwrap().next().is_none(), "{options:?}");
+            assert!(links.iter().all(|(_, name)| to.join(name).is_symlink()), "{options:?}");
+        }
+    }
+}
+
+#[test]
+fn kept_link_that_the_run_itself_made_is_not_followed() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([
+        Node::dir("a"),
+        Node::symlink("a/x", "../private"),
+        Node::dir("d"),
+        Node::dir("d/x"),
+        Node::file("d/x/f", 1, 10),
+    ])
+    .plant(&scratch.src());
+    fs::create_dir_all(scratch.dst().join("a")).unwrap();
+    fs::create_dir(scratch.dst().join("private")).unwrap();
+    symlink("a", scratch.dst().join("d")).unwrap();
+    let run = Run::dsync().args(["-aK", "--exclude=/private/"]).arg(slash(&scratch.src()));
+    let outcome = run.arg(scratch.dst()).run().expect_code(23);
+    // What it says depends on whether the directory was read before the link was made.
+    assert!(outcome.stderr_text().contains("cannot create directory 'd/x': "), "{}", outcome.account());
+    assert!(fs::read_dir(scratch.dst().join("private")).unwrap().next().is_none());
 }
 
 #[test]

@@ -214,6 +214,12 @@ fn user_without_privileges_copies_what_rsync_copies() {
         assert!(outcome.all_text().contains(told), "{}", outcome.account());
     }
     assert!(!scratch.dst().join("device").exists());
+    if !is_stand_in() {
+        // Whose owner is another by now is trusted with nothing (docs/from-rsync.md).
+        for of_others in ["setuid", "own group"] {
+            tree::set_mode(&scratch.at("rsync").join(of_others), 0o755);
+        }
+    }
     assert_same(&scratch.at("rsync"), &scratch.dst(), Scope::ALL);
 }
 
@@ -290,6 +296,72 @@ fn one_file_system_stays_on_it() {
 }
 
 #[test]
+fn reader_of_the_destination_keeps_no_run_out() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    fs::write(scratch.src().join("f"), "content").unwrap();
+    fs::create_dir(scratch.dst()).unwrap();
+    for (dir, mode) in [(scratch.at(""), 0o755), (scratch.dst(), 0o755)] {
+        tree::set_mode(&dir, mode);
+    }
+    // Whoever may read a directory may lock it, and whatever in it he may open.
+    let mut attacker = std::process::Command::new("setpriv")
+        .args(["--reuid=64401", "--regid=64401", "--clear-groups", "sh", "-c"])
+        .arg("exec 9< \"$0\"; flock 9; echo held; while :; do for f in \"$0\"/.* \"$0\"/*; do flock -n \"$f\" true; done; done")
+        .arg(scratch.dst())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 5];
+    std::io::Read::read_exact(attacker.stdout.as_mut().unwrap(), &mut line).unwrap();
+    for _ in 0..20 {
+        fs::write(scratch.src().join("f"), "content").unwrap();
+        let run = Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst());
+        let _ = run.run().expect_quiet_success();
+    }
+    attacker.kill().unwrap();
+    let _ = attacker.wait();
+    assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+#[test]
+fn runs_of_several_users_keep_out_each_other_and_leave_no_lock() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("huge", 3, 512 << 20)]).plant(&scratch.src());
+    fs::create_dir(scratch.dst()).unwrap();
+    for dir in [scratch.at(""), scratch.src()] {
+        tree::set_mode(&dir, 0o755);
+    }
+    tree::set_mode(&scratch.dst(), 0o777);
+    let copy = || Run::dsync().arg("-r").arg(slash(&scratch.src())).arg(scratch.dst());
+    let first = until_met(|| {
+        let _ = fs::remove_file(scratch.at("dst/huge"));
+        let first = copy().start();
+        if catch(first.id(), || compare::is_written_to(&scratch.dst())) {
+            return Some(first);
+        }
+        let _ = first.wait().expect_quiet_success();
+        None
+    });
+    for user in [64_401, 64_402] {
+        let _ = copy().as_user(user, user).run().expect_code(41);
+    }
+    first.signal(rustix::process::Signal::KILL);
+    let _ = first.wait();
+    // A killed run's is nobody's: a user's takes it over, where that may write.
+    let before = fs::metadata(scratch.dst()).unwrap().modified().unwrap();
+    assert!(compare::temporaries(&scratch.dst()).iter().any(|name| name.contains("lock")));
+    let _ = copy().as_user(64_401, 64_401).arg("-n").run();
+    assert_eq!(fs::metadata(scratch.dst()).unwrap().modified().unwrap(), before);
+    let _ = copy().run().expect_quiet_success();
+    assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new());
+}
+
+#[test]
 fn second_run_on_one_destination_ends_with_41() {
     needs_dsync!();
     let scratch = Scratch::new();
@@ -298,9 +370,7 @@ fn second_run_on_one_destination_ends_with_41() {
     let first = until_met(|| {
         let _ = fs::remove_dir_all(scratch.dst());
         let first = copy().start();
-        let caught =
-            catch(first.id(), || scratch.dst().exists() && !compare::temporaries(&scratch.dst()).is_empty());
-        if caught {
+        if catch(first.id(), || compare::is_written_to(&scratch.dst())) {
             return Some(first);
         }
         let _ = first.wait().expect_quiet_success();
@@ -312,4 +382,43 @@ fn second_run_on_one_destination_ends_with_41() {
     assert!(second.stderr_text().contains("in use by another dsync run"), "{}", second.account());
     let _ = first.wait().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+/// Makes `depth` directories inside each other; a path of all their names would be too long for the system.
+fn chain(top: &Path, depth: usize) {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    fs::create_dir(top).unwrap();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut dir = openat(CWD, top, flags, Mode::empty()).unwrap();
+    for _ in 0..depth {
+        mkdirat(&dir, "d", Mode::RWXU).unwrap();
+        dir = openat(&dir, "d", flags, Mode::empty()).unwrap();
+    }
+}
+
+#[test]
+fn a_chain_of_directories_costs_only_what_is_too_deep_in_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let (source, destination) = (scratch.at("src"), scratch.at("dst"));
+    fs::create_dir_all(&source).unwrap();
+    chain(&source.join("chain"), 6000);
+    fs::write(source.join("after"), "a sibling").unwrap();
+    fs::write(source.join("before"), "another").unwrap();
+    fs::create_dir(source.join("zz")).unwrap();
+    fs::write(source.join("zz/last"), "the last").unwrap();
+    for _ in 0..2 {
+        let run = Run::dsync().args(["-a", "--durability=none"]).arg(slash(&source)).arg(&destination);
+        let outcome = run.run().expect_code(23);
+        let said = outcome.stderr_text();
+        assert_eq!(said.lines().filter(|line| line.contains("too long")).count(), 1, "{}", outcome.account());
+        for (name, content) in [("after", "a sibling"), ("before", "another"), ("zz/last", "the last")] {
+            assert_eq!(fs::read_to_string(destination.join(name)).unwrap(), content);
+        }
+        assert!(destination.join("chain/d/d/d/d").is_dir());
+    }
+    // Too deep for what removes the scratch directory.
+    for tree in [source, destination] {
+        assert!(std::process::Command::new("rm").arg("-rf").arg(tree).status().unwrap().success());
+    }
 }

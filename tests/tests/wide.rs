@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use dsync_tests::{Node, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash};
+use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash};
 
 /// More than the names that are sorted in memory without more ado, at either end.
 const NAMES: usize = 9000;
@@ -47,4 +47,24 @@ fn a_listing_longer_than_the_sources_credit_is_deleted_from_before_it_is_copied(
     let _ = run.arg(sshd.operand(scratch.dst())).run().expect_code(0);
     assert!(!scratch.dst().join("gone").exists());
     assert_eq!(fs::metadata(scratch.dst().join("wide/7")).unwrap().len(), 0);
+}
+
+#[test]
+fn as_many_operands_as_a_command_line_takes_are_copied() {
+    /// More than travel in one message.
+    const FILES: usize = 5000;
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    fs::create_dir_all(scratch.src()).unwrap();
+    let names: Vec<_> = (0..FILES).map(|number| scratch.src().join(format!("f{number}"))).collect();
+    names.iter().for_each(|name| fs::write(name, "").unwrap());
+    let local = scratch.at("local");
+    let _ = Run::dsync().arg("-a").args(&names).arg(slash(&local)).run().expect_code(0);
+    let push = sshd.run(Via::Ssh).arg("-a").args(&names).arg(sshd.operand(scratch.dst()));
+    let _ = push.run().expect_code(0);
+    for to in [local, scratch.dst()] {
+        assert_eq!(fs::read_dir(to).unwrap().count(), FILES);
+    }
+    let remote = names.iter().map(|name| sshd.operand(name));
+    let pull = sshd.run(Via::Ssh).arg("-a").args(remote).arg(scratch.at("pulled")).run().expect_code(1);
+    assert!(pull.stderr_text().contains("more than 4,096"), "{}", pull.account());
 }

@@ -39,6 +39,10 @@ fn visible(command: &Command) -> Command {
 const MANUAL_END: &str = r#".SH NEGATIONS
 Each switch has an opposite under its long and its short name: \-\-no\-perms, \-\-no\-p.
 The last one on the command line wins.
+.SH "KEYS FOR ONE PURPOSE"
+In authorized_keys, command="dsync \-\-server \-\-restrict /srv/backups,append",restrict before a key lets it be used
+for that directory only: rw, both ways; ro, copying from it; wo, copying to it; append, copying from it and adding to it,
+while nothing that is there is changed, replaced or removed. All paths of the client start there and end there.
 .SH "EXIT STATUS"
 0 done; 1 wrong command line; 2 incompatible peer; 3 a source or destination cannot be used; 4 not supported;
 5 the remote end could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
@@ -62,7 +66,7 @@ mod tests {
     use std::{fmt::Write as _, path::Path};
 
     use clap::Arg;
-    use dsync_engine::exit_code;
+    use dsync_engine::{Access, exit_code, grant::Demand};
 
     use super::*;
     use crate::{flags::unsupported::Foreign, messages};
@@ -107,6 +111,7 @@ mod tests {
                 .join(" ");
             page.push_str(&if rest.is_empty() { ".\n".to_owned() } else { format!(". {rest}\n") });
         }
+        page.push_str(&keys());
         page.push_str(&exit_codes());
         page.push_str(&missing());
         page
@@ -141,6 +146,19 @@ mod tests {
         )
     }
 
+    /// Writes what each access of `--restrict` allows, from the decisions themselves.
+    fn keys() -> String {
+        let header = Access::EACH.map(|access| format!(" {} |", access.word())).concat();
+        let row = |demand: Demand| {
+            let cells = Access::EACH.map(|access| if access.allows(demand) { " yes |" } else { " no |" });
+            format!("| {demand} |{}\n", cells.concat())
+        };
+        let rows = Demand::EACH.map(row).concat();
+        format!(
+            "\n## Keys for one purpose\n\n{KEYS}\n\n| what a client asks for |{header}\n|---|---|---|---|---|\n{rows}\n{KEYS_END}\n"
+        )
+    }
+
     fn missing() -> String {
         let rows: String = Foreign::all()
             .iter()
@@ -168,6 +186,22 @@ its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a 
 Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Results go to standard output, all
 else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
 could stumble over. DSYNC_LOG=debug in the environment logs to standard error.";
+
+    const KEYS: &str = "\
+A line in authorized_keys decides what a key is for, whatever its owner asks for:
+
+    command=\"dsync --server --restrict /srv/backups,append\",restrict ssh-ed25519 AAAA... web1
+
+All paths of the client start at that directory: `host:web1`, `host:/web1` and `host:` are in it, and so are the
+directories of its options. A `..` or a link that leads out of it is refused, an absolute link always; links of other users are,
+whatever the client says. Who is refused gets exit code 42 and the rule's name. Without a word the access is `rw`; a directory
+whose name has a comma needs the word. An end that another program starts takes the same option.";
+
+    const KEYS_END: &str = "\
+Under `append` an entry that is there and differs (in content, type or whatever the run compares) stays as it is and is
+reported, exit code 23; with --ignore-existing nobody asks for it. Directories that are there keep their permissions, owners
+and times. Two things are not kept from a client: with `wo` it learns whether a file equals its own, and links with any text
+can be copied to the directory: other programs that follow them there are led where they say.";
 
     const MISSING: &str = "\
 None is ever ignored: each ends with exit code 4 and a line that names it. A word that neither program knows ends with

@@ -1,12 +1,18 @@
 //! Names from the disk and from a peer, made safe for a terminal, a mail and a script that reads lines.
 //!
-//! The one law (reliability design, invariant S10): what is printed holds no control character (C0, DEL,
-//! C1), no line or paragraph separator and no bidirectional control, whatever the bytes were. Each byte of
+//! The one law (reliability design, invariant S10): what is printed or logged holds no character that
+//! [`is_unprintable`] knows, whatever the bytes were. Each byte of
 //! what may not be printed, and of what is not UTF-8, becomes `\#ooo` with three octal digits, which is
 //! rsync's notation and which wrappers already decode; a backslash that would start such a sequence by
 //! accident is written `\#134`. So the way back is exact.
 
-use std::{borrow::Cow, fmt};
+use std::{
+    borrow::Cow,
+    fmt,
+    io::{self, Write},
+};
+
+use dsync_engine::is_unprintable;
 
 /// Bytes that are printed in escaped form.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +44,24 @@ pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A stream of lines, of which each call writes whole ones, e.g. an entry of a log.
+#[derive(Debug)]
+pub(crate) struct EscapedLines<W>(pub(crate) W);
+
+impl<W: Write> Write for EscapedLines<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What is within an entry is a part of it, line ends too: nobody can write an entry of his own.
+        let entry = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let end = if entry.len() < bytes.len() { "\n" } else { "" };
+        self.0.write_all(format!("{}{end}", Escaped(entry)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// The longest start of `bytes` that is printed as it is.
 fn clean_prefix(bytes: &[u8]) -> &str {
     let valid = match std::str::from_utf8(bytes) {
@@ -46,7 +70,7 @@ fn clean_prefix(bytes: &[u8]) -> &str {
     };
     let end = valid
         .char_indices()
-        .find(|&(at, character)| is_dangerous(character) || looks_escaped(&bytes[at..]))
+        .find(|&(at, character)| is_unprintable(character) || looks_escaped(&bytes[at..]))
         .map_or(valid.len(), |(at, _)| at);
     &valid[..end]
 }
@@ -66,15 +90,6 @@ fn dirty_len(bytes: &[u8]) -> usize {
 /// True for `\#` and three digits, which a reader would take for an escape.
 fn looks_escaped(bytes: &[u8]) -> bool {
     matches!(bytes, [b'\\', b'#', a, b, c, ..] if [a, b, c].iter().all(|digit| digit.is_ascii_digit()))
-}
-
-fn is_dangerous(character: char) -> bool {
-    character.is_control()
-        || matches!(character,
-            // Line and paragraph separator.
-            '\u{2028}' | '\u{2029}'
-            // Bidirectional marks, embeddings, overrides and isolates.
-            | '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -119,6 +134,26 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_seen_is_written_out() {
+        for character in
+            ['\u{200b}', '\u{feff}', '\u{e0041}', '\u{2066}', '\u{9b}', '\u{2028}', '\u{2029}', '\u{ad}']
+        {
+            let text = format!("a{character}b");
+            assert!(escaped(text.as_bytes()).starts_with("a\\#"), "{character:?}");
+            assert_eq!(unescape(&escaped(text.as_bytes())), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn entry_of_a_log_is_one_line_whatever_it_quotes() {
+        let mut log = EscapedLines(Vec::new());
+        log.write_all("DEBUG line=\"x\nERROR forged\u{200b}\u{1b}[2J\"\n".as_bytes()).unwrap();
+        log.write_all(b"DEBUG next\n").unwrap();
+        let text = String::from_utf8(log.0).unwrap();
+        assert_eq!(text, "DEBUG line=\"x\\#012ERROR forged\\#342\\#200\\#213\\#033[2J\"\nDEBUG next\n");
+    }
+
+    #[test]
     fn clean_text_is_not_copied() {
         assert!(matches!(escape_text("cannot read 'é'"), Cow::Borrowed(_)));
         assert_eq!(escape_text("a\nb"), "a\\#012b");
@@ -130,7 +165,7 @@ mod tests {
         #[test]
         fn nothing_dangerous_is_ever_printed(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let text = escaped(&bytes);
-            prop_assert!(!text.chars().any(is_dangerous), "{text:?}");
+            prop_assert!(!text.chars().any(is_unprintable), "{text:?}");
             prop_assert!(text.bytes().all(|byte| byte >= 0x20 && byte != 0x7f));
         }
 

@@ -5,6 +5,7 @@
 //! here that another program would want.
 
 mod bar;
+mod cage;
 mod closing;
 mod console;
 mod documents;
@@ -15,6 +16,7 @@ mod messages;
 mod numbers;
 mod resolve;
 mod rules;
+mod server;
 mod signals;
 mod stats;
 mod usage;
@@ -23,17 +25,18 @@ mod version;
 use std::{
     ffi::OsString,
     io::{self, IsTerminal as _},
-    os::fd::AsFd as _,
     process::ExitCode,
+    sync::Arc,
 };
 
-use dsync_engine::{CancelToken, Summary, SyncError, exit_code, serve};
+use dsync_engine::{CancelToken, Summary, SyncError, exit_code};
 
 use crate::{
     bar::Bar,
+    cage::Cage,
     closing::Closing,
     console::{Console, print, say},
-    escape::escape_text,
+    escape::{EscapedLines, escape_text},
     flags::Flags,
     resolve::{Order, Reporting},
     rules::Rules,
@@ -50,9 +53,8 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if words == ["-h"] {
         return show(flags::command().render_help().to_string().as_bytes());
     }
-    let starts_as_server = words.first().is_some_and(|word| word == "--server");
-    if starts_as_server && words.len() > 1 {
-        return refuse(&UsageError::NotForRsync);
+    if let Some(found) = server::words(&words) {
+        return begin_server(found);
     }
     let flags = match flags::parse(words) {
         Ok(flags) => flags,
@@ -68,9 +70,23 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     } else if let Some(shell) = program.print_completion {
         show(&documents::completion(shell))
     } else if program.server {
-        if starts_as_server { be_server() } else { refuse(&UsageError::NotForRsync) }
+        refuse(&UsageError::NotForRsync)
+    } else if program.restrict.is_some() {
+        refuse(&UsageError::Needs { option: "--restrict", needed: "--server before it" })
     } else {
         run(&flags)
+    }
+}
+
+/// Starts the remote end, if its words say what it may.
+fn begin_server((bounds, words): (Vec<OsString>, Vec<OsString>)) -> u8 {
+    let begun = server::restriction(&words).and_then(|restriction| Ok((restriction, flags::parse(bounds)?)));
+    match begun {
+        Ok((restriction, flags)) => {
+            let resources = resolve::resources(&flags, &|name| std::env::var_os(name));
+            server::serve_peer(restriction, &resources)
+        }
+        Err(error) => refuse(&error),
     }
 }
 
@@ -104,37 +120,12 @@ fn start_log() -> bool {
             return false;
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| EscapedLines(io::stderr()))
+        .with_ansi(false)
+        .init();
     true
-}
-
-/// The remote end of a run. What goes wrong is told to the peer, and only to the peer: this standard error
-/// is shown to the same person.
-fn be_server() -> u8 {
-    start_log();
-    let connection = std::env::var("SSH_CONNECTION").ok();
-    let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
-        let output = io::stdout().as_fd().try_clone_to_owned()?;
-        Ok((input, output))
-    });
-    let (input, output) = match streams {
-        Ok(streams) => streams,
-        Err(error) => {
-            say(&format!("dsync: cannot use the standard streams: {}", messages::system_words(&error)));
-            return exit_code::START;
-        }
-    };
-    match serve(input, output, connection.as_deref()) {
-        Ok(()) => exit_code::OK,
-        Err(error) => {
-            let text = messages::failure(&error, &Rules::default());
-            tracing::error!("{text}");
-            if io::stdin().is_terminal() {
-                say(&format!("error: {text}"));
-            }
-            error.exit_code()
-        }
-    }
 }
 
 /// Carries a run out and reports it.
@@ -153,7 +144,11 @@ fn run(flags: &Flags) -> u8 {
     let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
     let has_bar = bar.is_some();
     let console = Console::new(report.listing, report.quiet, io::stdout().is_terminal(), bar);
-    let outcome = job.run(&console, &cancel);
+    let cage = Arc::new(Cage::default());
+    let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
+    if report.listing.verbose > 0 {
+        cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
+    }
     finish(&outcome, &console, &rules, &report, has_bar)
 }
 

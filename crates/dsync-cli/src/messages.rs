@@ -18,6 +18,11 @@ pub(crate) fn problem(problem: &Problem) -> String {
     let (what, name) = (operation_words(problem.operation), Escaped(path));
     match problem.cause {
         // rsync's words: wrappers look for them.
+        Cause::Os(FILE_EXISTS) if problem.operation == Operation::Commit => {
+            format!(
+                "'{name}': it is there already and differs, and nothing there may be replaced; it stays as it is"
+            )
+        }
         Cause::Skipped if problem.operation == Operation::ReadDirectory => {
             format!("skipping directory {name}")
         }
@@ -29,9 +34,19 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
+        // Only a directory meets it, in a link's place.
+        Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {
+            format!(
+                "cannot {what} '{name}': a link has its name that leads out of the destination or is new; -K follows \
+                 such a link only with --insecure-links, at a remote end with -M--insecure-links"
+            )
+        }
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }
 }
+
+/// Linux' number for a link that may not be followed.
+const ELOOP: i32 = 40;
 
 /// An error that ended the run, with its causes and, where there is one, an advice.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
@@ -150,11 +165,19 @@ fn advice(error: &SyncError) -> Option<&'static str> {
         SyncError::Timeout { .. } => {
             Some("What was finished is kept; run the same command again, or with a longer --timeout.")
         }
-        SyncError::Locked { .. } => Some("Wait until it has ended."),
+        SyncError::Stalled { .. } => {
+            Some("What was finished is kept; run the same command again, or with a longer --max-stall.")
+        }
+        SyncError::Locked { .. } => Some(
+            "Wait until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there.",
+        ),
         SyncError::Aborted { .. } => Some("This is an error in dsync; please report it."),
         _ => None,
     }
 }
+
+/// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict PATH,append`).
+const FILE_EXISTS: i32 = 17;
 
 /// "Permission denied" from "Permission denied (os error 13)".
 fn without_number(text: &str) -> &str {

@@ -12,7 +12,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, FakeSuper, IdRule, Job, Links, Operand, RemoteHost, Source, SyncOptions, TransportChoice,
+    EventLevel, FakeSuper, IdRule, Job, Links, Operand, RemoteHost, Resources, Source, SyncOptions,
+    TransportChoice,
 };
 
 use crate::{
@@ -71,7 +72,8 @@ pub(crate) fn order(
     options.fake_super = fake_super(flags, &source, &destination);
     options.insecure_links = insecure_links(flags, &source, &destination);
     let connect = connect_options(flags, environment)?;
-    Ok(Order { job: Job::new(source, destination).options(options).connect(connect), rules, report })
+    let job = Job::new(source, destination).options(options).connect(connect);
+    Ok(Order { job: job.resources(resources(flags, environment)), rules, report })
 }
 
 /// Reads the operands: the last is the destination.
@@ -306,6 +308,15 @@ fn compression(flags: &Flags) -> Result<Compression, UsageError> {
             Ok(Compression::Zstd(level.unwrap_or(DEFAULT_LEVEL)))
         }
     }
+}
+
+/// Returns what a run, or the remote end of one, may take of this machine.
+pub(crate) fn resources(flags: &Flags, environment: &dyn Fn(&str) -> Option<OsString>) -> Resources {
+    let mut resources = Resources::default();
+    resources.max_alloc = flags.remote.max_alloc.unwrap_or(resources.max_alloc);
+    resources.max_stall = flags.remote.max_stall.unwrap_or(resources.max_stall);
+    resources.spool_dir = environment("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    resources
 }
 
 fn connect_options(

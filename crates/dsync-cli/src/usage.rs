@@ -130,9 +130,9 @@ impl fmt::Display for UsageError {
                 write!(f, "{option}={value} is not supported by dsync; use {known}")
             }
             Self::UnsupportedUse { text } => write!(f, "{text} is not supported by dsync"),
-            Self::NotForRsync => {
-                f.write_str("--server takes nothing else: dsync's remote end does not speak to rsync")
-            }
+            Self::NotForRsync => f.write_str(
+                "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",
+            ),
             Self::Unknown { option, suggestion: Some(suggestion) } => {
                 write!(f, "unknown option '{option}'; did you mean '{suggestion}'?")
             }

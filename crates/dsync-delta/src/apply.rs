@@ -53,6 +53,8 @@ pub struct Applier {
     segment: Range<u64>,
     /// Where in the new file the next token starts.
     at: u64,
+    /// Tokens that may still come.
+    tokens_left: u64,
 }
 
 impl Applier {
@@ -72,7 +74,10 @@ impl Applier {
         let allowed = basis.map_or(1, |layout| layout.block_len().get());
         let at = segment.start.checked_sub(u64::from(lead)).filter(|_| lead < allowed);
         match at {
-            Some(at) => Ok(Self { basis, segment, at }),
+            Some(at) => {
+                let tokens_left = most_tokens(segment.end - segment.start);
+                Ok(Self { basis, segment, at, tokens_left })
+            }
             None => Err(ApplyError::LeadTooLong { lead }),
         }
     }
@@ -89,6 +94,8 @@ impl Applier {
     ) -> Result<(), StepError<E>> {
         for token in TokenDecoder::new(payload) {
             let token = token.map_err(ApplyError::Token)?;
+            let most = most_tokens(self.segment.end - self.segment.start);
+            self.tokens_left = self.tokens_left.checked_sub(1).ok_or(ApplyError::TooManyTokens { most })?;
             if let Some(step) = self.step(token)? {
                 sink(step).map_err(StepError::Sink)?;
             }
@@ -166,6 +173,13 @@ impl Applier {
     }
 }
 
+/// Tokens of a segment of `len` bytes at the most: a copy of the shortest block with a literal and zeros beside it in
+/// each KiB, and some for its ends. Each may cost a receiver a system call, so that a peer which sends single bytes has no
+/// more of them than an honest one.
+pub const fn most_tokens(len: u64) -> u64 {
+    256 + 4 * (len / 1024)
+}
+
 /// Why the tokens of a segment were rejected. The peer's fault, always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -178,6 +192,12 @@ pub enum ApplyError {
     LeadTooLong {
         /// Bytes before the segment.
         lead: u32,
+    },
+    /// There are more tokens than any search makes of so many bytes.
+    #[error("more than {most} tokens in a segment")]
+    TooManyTokens {
+        /// Tokens that the segment may have.
+        most: u64,
     },
     /// The payload is malformed.
     #[error("malformed token")]

@@ -62,7 +62,7 @@ pub mod tuning;
 mod weak;
 
 pub use crate::{
-    apply::{Applier, ApplyError, Step, StepError},
+    apply::{Applier, ApplyError, Step, StepError, most_tokens},
     block::{BlockIndex, BlockLen, BlockLenError, BlockRun, Layout},
     in_place::{BasisCopy, InPlaceError, InPlaceOrder, InPlaceStep},
     index::{AddWeakError, IndexedSignature},

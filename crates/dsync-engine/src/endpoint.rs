@@ -4,21 +4,20 @@ use std::{
     ffi::OsString,
     io,
     num::NonZeroU64,
-    os::{
-        fd::OwnedFd,
-        unix::ffi::{OsStrExt, OsStringExt},
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_fs::{Component, FilterSet, OperandProblem, Walk, WalkError, WalkOptions};
+use dsync_fs::{Dir, FilterSet, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions};
 use dsync_transport::{Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
+    budget::Budget,
     event::Report,
+    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
     link::{CloseReason, Link, Traffic},
     message::{ControlMessage, PeerRole},
     options::{Append, Compression, Durability, SyncOptions},
@@ -26,7 +25,11 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, Observer, Summary, SyncError, destination, guard,
+    CancelToken, Observer, Resources, Summary, SyncError,
+    destination::{self, asked},
+    footprint::{Cage, Footprint, Inmates},
+    grant::{Grant, Start},
+    guard,
     halt::POLL,
     observe::Connection,
     reconnect::{self, Attempt, Earlier, SystemClock},
@@ -133,12 +136,15 @@ pub struct Job {
     destination: Destination,
     options: SyncOptions,
     connect: ConnectOptions,
+    resources: Resources,
+    cage: Option<Arc<dyn Cage>>,
 }
 
 impl Job {
     /// Describes a run with default options (see [`SyncOptions`]: nothing recursive, nothing preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
-        Self { source, destination, options: SyncOptions::default(), connect: ConnectOptions::default() }
+        let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
+        Self { source, destination, options, connect, resources: Resources::default(), cage: None }
     }
 
     /// Sets the run's policy.
@@ -155,6 +161,21 @@ impl Job {
         self
     }
 
+    /// Sets what the run may take of this machine.
+    #[must_use]
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.resources = resources;
+        self
+    }
+
+    /// Sets what confines the threads that write what a remote source sends. Default: nothing, they may what the
+    /// process may. The thread that calls [`run`](Self::run) is not confined: it starts the remote shell.
+    #[must_use]
+    pub fn cage(mut self, cage: Arc<dyn Cage>) -> Self {
+        self.cage = Some(cage);
+        self
+    }
+
     /// Carries the run out on the calling thread and the engine's own, and returns when it is over and,
     /// under the default durability, on the disk.
     ///
@@ -165,16 +186,17 @@ impl Job {
         check_options(&self.options, &self.connect)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
-        let Self { source, destination, options, connect } = self;
+        let Self { source, destination, options, connect, resources, cage } = self;
+        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
         let Outcome { report, connection, traffic, earlier } = match (source, destination) {
             (Source::Local { paths }, Destination::Local { path }) => {
-                local(&paths, path, options, connect.bytes_per_second, observer, cancel)?
+                local(&paths, path, options, remote, observer, cancel)?
             }
             (Source::Local { paths }, Destination::Remote { host, path }) => {
-                push(&paths, &host, path, &options, &connect, observer, cancel)?
+                push(&paths, &host, path, &options, remote, observer, cancel)?
             }
             (Source::Remote { host, paths }, Destination::Local { path }) => {
-                pull(&host, paths, &path, &options, &connect, observer, cancel)?
+                pull(&host, paths, &path, &options, remote, observer, cancel)?
             }
             (Source::Remote { .. }, Destination::Remote { .. }) => return Err(SyncError::BothRemote),
         };
@@ -188,6 +210,14 @@ impl Job {
             dry_run,
         })
     }
+}
+
+/// How the other end is reached, and what it may make this one take.
+#[derive(Clone, Copy)]
+struct Remote<'a> {
+    connect: &'a ConnectOptions,
+    resources: &'a Resources,
+    cage: Option<&'a dyn Cage>,
 }
 
 /// What a run of any form comes to.
@@ -204,26 +234,42 @@ fn local(
     paths: &[PathBuf],
     path: PathBuf,
     options: SyncOptions,
-    bytes_per_second: Option<NonZeroU64>,
+    Remote { connect, resources, .. }: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
+    let bytes_per_second = connect.bytes_per_second;
     let filter = compile(&options)?;
     guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
     guard::refuse_doomed_source(paths, &path, &filter, &options)?;
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
-    let paths = paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
-    let terms =
-        session::Terms { role: PeerRole::Source { paths }, options, timeout: NO_TIMEOUT, again: false };
+    let asked = asked::of_operands(paths)?;
+    // Both ends are this process, which wants what it makes itself hold.
+    let budget = Budget::unbounded();
+    let theirs_budget = Arc::clone(&budget);
+    let spools = resources.spool_home();
+    // The operands do not travel: there may be more of them than a message takes.
+    let terms = session::Terms {
+        role: PeerRole::Source { paths: vec![b".".to_vec()] },
+        options,
+        timeout: NO_TIMEOUT,
+        again: false,
+        budget,
+        stall: NO_TIMEOUT,
+    };
     let files = ListedFiles::default();
     let theirs = files.clone();
     // What is copied from file to file crosses no link that could be held to a rate.
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
-        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs));
+        let operands = Some(paths);
+        let means = Means { budget: theirs_budget, spools: spools.clone(), operands, ..Means::default() };
+        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
-            let terms = destination::Terms { operand: path, filter, observer: Some(observer), files: direct };
+            let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
+            let terms =
+                destination::Terms { operand: path, filter, asked, observer, files: direct, spools, start };
             destination::run(session, mail, terms, cancel)
         });
         here.close(CloseReason::Done);
@@ -244,17 +290,19 @@ fn push(
     host: &RemoteHost,
     path: OsString,
     options: &SyncOptions,
-    connect: &ConnectOptions,
+    remote: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     // What cannot be read is said before anybody is asked for a password.
-    let mut tree = Some(open_tree(paths, options, ListedFiles::default())?);
+    let open = || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None);
+    let mut tree = Some(open()?);
+    let asked = asked::of_operands(paths)?.as_sent();
     let path = path.into_vec();
-    with_remote(host, connect, observer, cancel, |link, attempt| {
-        let tree = tree.take().map_or_else(|| open_tree(paths, options, ListedFiles::default()), Ok)?;
-        let role = PeerRole::Destination { path: path.clone() };
-        let terms = terms(role, options, connect, attempt);
+    with_remote(host, remote, observer, cancel, |link, attempt, budget| {
+        let tree = tree.take().map_or_else(open, Ok)?;
+        let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
+        let terms = terms(role, options, remote, attempt, budget);
         let (session, mail) = Session::start_source(link, terms)?;
         source::run(session, mail, tree, Some(attempt), cancel)
     })
@@ -266,39 +314,85 @@ fn pull(
     paths: Vec<OsString>,
     path: &Path,
     options: &SyncOptions,
-    connect: &ConnectOptions,
+    remote: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let filter = compile(options)?;
+    let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
+    let bytes: usize = paths.iter().map(|path| path.len()).sum();
+    if paths.len() > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES {
+        let reason =
+            "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
+        return Err(SyncError::InvalidOption { field: "sources", reason });
+    }
+    let asked = asked::of_operands(&operands)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
-    with_remote(host, connect, observer, cancel, |link, attempt| {
+    with_remote(host, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
-        let terms = terms(role, options, connect, attempt);
+        let terms = terms(role, options, remote, attempt, budget);
         let (session, mail) = Session::start_destination(link, terms)?;
         attempt.note_begun();
-        let (operand, filter) = (path.to_owned(), filter.clone());
-        let terms = destination::Terms { operand, filter, observer: Some(attempt), files: None };
-        destination::run(session, mail, terms, cancel)
+        let terms = destination::Terms {
+            operand: path.to_owned(),
+            filter: filter.clone(),
+            asked: asked.clone(),
+            observer: Some(attempt),
+            files: None,
+            spools: remote.resources.spool_home(),
+            start: Start::default(),
+        };
+        match remote.cage {
+            None => destination::run(session, mail, terms, cancel),
+            Some(cage) => confined(path, options, cage, || destination::run(session, mail, terms, cancel)),
+        }
+    })
+}
+
+/// Runs a destination on a thread of its own, in a cage: the calling one starts the next remote shell if the connection
+/// breaks.
+fn confined<T: Send>(
+    operand: &Path,
+    options: &SyncOptions,
+    cage: &dyn Cage,
+    work: impl FnOnce() -> Result<T, SyncError> + Send,
+) -> Result<T, SyncError> {
+    let work = || {
+        cage.enter(&Footprint::of_destination(operand, options, &Start::default()), Inmates::Thread);
+        work()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("destination".into()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|source| SyncError::Thread { source })?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
 fn terms(
     role: PeerRole,
     options: &SyncOptions,
-    connect: &ConnectOptions,
+    Remote { connect, resources, .. }: Remote<'_>,
     attempt: &Attempt<'_>,
+    budget: Arc<Budget>,
 ) -> session::Terms {
-    session::Terms { role, options: options.clone(), timeout: connect.timeout, again: attempt.again }
+    let stall = resources.max_stall;
+    session::Terms {
+        role,
+        options: options.clone(),
+        timeout: connect.timeout,
+        again: attempt.again,
+        budget,
+        stall,
+    }
 }
 
 /// Connects to a host and runs a session over the link, and others when it breaks.
 fn with_remote(
     host: &RemoteHost,
-    connect: &ConnectOptions,
+    Remote { connect, resources, .. }: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
-    mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>) -> Result<Report, SyncError>,
+    mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>, Arc<Budget>) -> Result<Report, SyncError>,
 ) -> Result<Outcome, SyncError> {
     let shell = RemoteShell {
         command: connect.shell.clone(),
@@ -314,13 +408,16 @@ fn with_remote(
         greeting_timeout: connect.connect_timeout,
         ports: connect.ports,
         bytes_per_second: connect.bytes_per_second,
+        budget: Arc::default(),
     };
     let one_session = |attempt: &Attempt<'_>| {
-        let connected = connect_or_cancel(shell.clone(), options.clone(), cancel)?;
+        let budget = Budget::new(resources.max_alloc);
+        let options = dsync_transport::ConnectOptions { budget: Arc::clone(&budget), ..options.clone() };
+        let connected = connect_or_cancel(shell.clone(), options, cancel)?;
         let link = Arc::clone(&connected.link);
         let connection = Connection { carrier: link.carrier(), reason: connected.reason.clone() };
         attempt.connected(&connection);
-        let result = session(Arc::clone(&link), attempt);
+        let result = session(Arc::clone(&link), attempt, budget);
         attempt.note_traffic(link.traffic());
         Ok((result?, connection, link.traffic()))
     };
@@ -364,14 +461,50 @@ fn connect_or_cancel(
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`, answers
 /// go out on `output`; returns when the session is over.
 ///
-/// `ssh_connection` is the value of the `SSH_CONNECTION` variable, from which the address that the
-/// client really reached is taken.
+/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION` variable, from which the
+/// address that the client really reached is taken. With a `grant` the client may do in its directory what it allows and
+/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known.
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
-pub fn serve(input: OwnedFd, output: OwnedFd, ssh_connection: Option<&str>) -> Result<(), SyncError> {
-    let Accepted { link, idle_timeout, .. } = dsync_transport::accept(input, output, ssh_connection)?;
-    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default())
+pub fn serve(
+    input: OwnedFd,
+    output: OwnedFd,
+    ssh_connection: Option<&str>,
+    resources: &Resources,
+    grant: Option<Grant>,
+    cage: Option<&dyn Cage>,
+) -> Result<(), SyncError> {
+    let budget = Budget::new(resources.max_alloc);
+    let Accepted { link, idle_timeout, .. } =
+        dsync_transport::accept(input, output, ssh_connection, &budget)?;
+    let start = Start(grant.map(Arc::new));
+    let (spools, stall) = (resources.spool_home(), resources.max_stall);
+    let means = Means { budget, spools, start, cage, stall, operands: None };
+    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
+}
+
+/// What the end that serves has of its own, and the client no say in.
+struct Means<'a> {
+    /// What the client may make it hold.
+    budget: Arc<Budget>,
+    /// Where lists go that outgrow memory.
+    spools: SpoolHome,
+    /// Where the operands start, and what may be done there.
+    start: Start,
+    /// What the process is confined with.
+    cage: Option<&'a dyn Cage>,
+    /// How long a session may go without progress.
+    stall: Duration,
+    /// The source's operands, where the client is this process; else those that it sends.
+    operands: Option<&'a [PathBuf]>,
+}
+
+impl Default for Means<'_> {
+    fn default() -> Self {
+        let (budget, spools, start) = Default::default();
+        Self { budget, spools, start, cage: None, stall: NO_TIMEOUT, operands: None }
+    }
 }
 
 /// Serves one session over a link, in whatever role the controller gives; as a source it lists into `files`.
@@ -380,13 +513,20 @@ fn serve_link(
     timeout: Duration,
     cancel: &CancelToken,
     files: ListedFiles,
+    Means { budget, spools, start, cage, stall, operands }: Means<'_>,
 ) -> Result<(), SyncError> {
-    let Invitation { session, receiver, key, role } = Session::accept(link, timeout)?;
+    let Invitation { session, receiver, key, role } = Session::accept(link, timeout, (budget, stall))?;
+    if let Some(Err(error)) = start.0.as_ref().map(|grant| grant.check(&role, &session.options)) {
+        return Err(session.refuse(error));
+    }
     match role {
         PeerRole::Source { paths } => {
-            let paths: Vec<_> =
-                paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-            let tree = match open_tree(&paths, &session.options, files) {
+            let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
+            let paths: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
+            if let Some(cage) = cage {
+                cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
+            }
+            let tree = match open_tree(&paths, &session.options, files, spools, start.floor()) {
                 Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
@@ -394,14 +534,18 @@ fn serve_link(
             let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
             source::run(session, mail, tree, None, cancel)?;
         }
-        PeerRole::Destination { path } => {
+        PeerRole::Destination { path, asked } => {
             let filter = match compile(&session.options) {
                 Ok(filter) => filter,
                 Err(error) => return Err(session.refuse(error)),
             };
-            session.control.send(&ControlMessage::Ready)?;
             let operand = PathBuf::from(OsString::from_vec(path));
-            let terms = destination::Terms { operand, filter, observer: None, files: None };
+            if let Some(cage) = cage {
+                cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
+            }
+            session.control.send(&ControlMessage::Ready)?;
+            let terms =
+                destination::Terms { operand, filter, asked, observer: None, files: None, spools, start };
             let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
             destination::run(session, mail, terms, cancel)?;
         }
@@ -410,14 +554,22 @@ fn serve_link(
 }
 
 /// Opens the source operands; a missing one is an error when it is the only one.
-fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Result<Tree, SyncError> {
+fn open_tree(
+    paths: &[PathBuf],
+    options: &SyncOptions,
+    files: ListedFiles,
+    spools: SpoolHome,
+    floor: Option<Arc<Dir>>,
+) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
         one_file_system: options.one_file_system,
-        filter: listed_by(options)?,
+        filter: asked::listed_by(compile(options)?, options),
         readers: dsync_fs::walk::default_readers(),
         open_noatime: options.open_noatime,
         fake_super: options.fake_super.source,
+        spools,
+        floor,
     };
     let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let walk = Walk::open(&operands, walk_options).map_err(|error| match error {
@@ -428,6 +580,12 @@ fn open_tree(paths: &[PathBuf], options: &SyncOptions, files: ListedFiles) -> Re
         _ => SyncError::InvalidOption { field: "source", reason: "too many paths" },
     })?;
     let problems = walk.operand_problems();
+    for problem in problems {
+        if let Some(step) = LeadsOut::of(&problem.error) {
+            let path = paths.get(problem.index).cloned().unwrap_or_default();
+            return Err(SyncError::LeadsOut { what: "source", path, step: step.clone() });
+        }
+    }
     match problems.first() {
         Some(problem)
             if problems.len() == paths.len()
@@ -451,16 +609,6 @@ fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
         pattern: String::from_utf8_lossy(&error.pattern).into_owned(),
         column: error.column,
         reason: error.reason.as_str(),
-    })
-}
-
-/// What a source lists: not the destination's unfinished files.
-fn listed_by(options: &SyncOptions) -> Result<FilterSet, SyncError> {
-    let filter = compile(options)?;
-    let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
-    Ok(match parts {
-        Some(name) => filter.without_directories(name),
-        None => filter,
     })
 }
 

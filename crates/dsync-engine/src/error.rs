@@ -6,14 +6,18 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::UntrustedLink;
+use dsync_fs::{LeadsOut, UntrustedLink};
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
+    budget::OverBudget,
     link::{Carrier, CloseReason, LinkError},
     message::Operation,
 };
 
-use crate::exit_code;
+use crate::{
+    exit_code,
+    grant::{Demand, GrantTerms},
+};
 
 /// Why a run ended before its end. Problems with single entries are not errors of the run: they are
 /// [`Event::Failed`](crate::Event::Failed) and counted in the [`Summary`](crate::Summary).
@@ -78,7 +82,8 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
-    /// The destination, or a directory that an option names, is reached through another user's link.
+    /// The destination, or a directory that an option names, is reached through another user's link, or through one that a
+    /// source may have made.
     #[error("refusing {what} '{}': {link} and could lead anywhere (remove it or take it over; or follow it, if \
              everybody who may write on the way is trusted, with --insecure-links, at a remote end with \
              -M--insecure-links)", path.display())]
@@ -89,6 +94,25 @@ pub enum SyncError {
         path: PathBuf,
         /// The link.
         link: UntrustedLink,
+    },
+    /// A client asked for what its grant does not allow.
+    #[error("{}", Self::not_granted(*demand, terms))]
+    NotGranted {
+        /// What it asked for.
+        demand: Demand,
+        /// What was granted.
+        terms: GrantTerms,
+    },
+    /// A client's path leads out of the directory that was granted.
+    #[error("refusing {what} '{}': {step}; all paths start at the directory that the key is for (--restrict)",
+            path.display())]
+    LeadsOut {
+        /// What the path is for: "source", "destination", or an option.
+        what: &'static str,
+        /// The path as given.
+        path: PathBuf,
+        /// The step that does.
+        step: LeadsOut,
     },
     /// Source and destination are the same directory, or one would be copied into itself.
     #[error("destination '{}' lies inside the source; this would copy it into itself", path.display())]
@@ -173,12 +197,29 @@ pub enum SyncError {
         /// The timeout.
         after: Duration,
     },
+    /// The peer shows signs of life, and nothing else has happened for long.
+    #[error("the peer is there but nothing was done for {} s", after.as_secs())]
+    Stalled {
+        /// For how long.
+        after: Duration,
+    },
     /// The peer broke the protocol.
     #[error("protocol error: {detail}")]
     Protocol {
         /// What it did, already free of control characters.
         detail: String,
     },
+    /// The source sent something that its operands and the run's options do not ask for.
+    #[error("the source sent {what}, which nobody asked for: {rule}")]
+    NotAskedFor {
+        /// What it sent, already free of control characters.
+        what: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// The peer would make this end hold more memory than it may.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// The peer gave up and said why.
     #[error("{text}")]
     Peer {
@@ -241,6 +282,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
         Operation::RemoveSource => "remove the source's",
         Operation::Delete => "delete",
         Operation::ReadDestination => "read destination directory",
+        Operation::ReadAttributes => "read the ACL or the extended attributes of",
         _ => "handle",
     }
 }
@@ -255,7 +297,10 @@ impl SyncError {
     ) -> Self {
         match UntrustedLink::of(&source) {
             Some(link) => Self::UntrustedLink { what, path: path.to_owned(), link: link.clone() },
-            None => otherwise(path.to_owned(), source),
+            None => match LeadsOut::of(&source) {
+                Some(step) => Self::LeadsOut { what, path: path.to_owned(), step: step.clone() },
+                None => otherwise(path.to_owned(), source),
+            },
         }
     }
 
@@ -288,16 +333,22 @@ impl SyncError {
             Self::DestinationInsideSource { .. }
             | Self::SourceInsideDestination { .. }
             | Self::UntrustedLink { .. }
+            | Self::NotGranted { .. }
+            | Self::LeadsOut { .. }
             | Self::EmptySource { .. }
             | Self::DestinationPrecious { .. } => exit_code::POLICY,
             Self::Locked { .. } => exit_code::LOCKED,
             Self::Connect(error) => error.exit_code(),
             Self::Accept(error) => error.exit_code(),
-            Self::Link(LinkError::TimedOut) | Self::Timeout { .. } => exit_code::TIMEOUT,
+            Self::Link(LinkError::TimedOut) | Self::Timeout { .. } | Self::Stalled { .. } => {
+                exit_code::TIMEOUT
+            }
             // Over the pipe the carrier's bytes are the peer's own.
             Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
             Self::Link(_) => exit_code::SOCKET,
-            Self::Protocol { .. } | Self::Aborted { .. } => exit_code::STREAM,
+            Self::Protocol { .. } | Self::NotAskedFor { .. } | Self::OverBudget(_) | Self::Aborted { .. } => {
+                exit_code::STREAM
+            }
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
             Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
             Self::Cancelled => exit_code::INTERRUPTED,

@@ -11,12 +11,15 @@ mod destination;
 pub mod endpoint;
 pub mod error;
 pub mod exit_code;
+pub mod footprint;
+pub mod grant;
 mod guard;
 mod halt;
 pub mod observe;
 pub mod operand;
 mod plan;
 mod reconnect;
+mod resources;
 mod runs;
 mod schedule;
 mod session;
@@ -24,7 +27,7 @@ mod source;
 pub mod summary;
 
 pub use dsync_fs::{Links, open_operator_file, sys::file_creation_mask};
-pub use dsync_transport::{AddressFamily, TransportChoice};
+pub use dsync_transport::{AddressFamily, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
@@ -36,6 +39,7 @@ pub use dsync_wire::{
         EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions,
         WritePolicy,
     },
+    unprintable::is_unprintable,
     version::VERSION as PROTOCOL_VERSION,
 };
 
@@ -43,7 +47,10 @@ pub use crate::{
     cancel::CancelToken,
     endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
     error::SyncError,
+    footprint::{Cage, Footprint, Inmates, Touch},
+    grant::{Access, Grant, GrantTerms, GrantTermsError},
     observe::{Connection, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
+    resources::Resources,
     summary::Summary,
 };

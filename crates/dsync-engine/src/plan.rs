@@ -24,6 +24,8 @@ pub(crate) struct Policy {
     pub(crate) privileged: bool,
     /// The process's file mode creation mask.
     pub(crate) umask: u16,
+    /// True when nothing that is there may change: an old directory keeps its attributes, whatever is added to it.
+    pub(crate) adds_only: bool,
 }
 
 /// What of an entry is said in the destination's numbers; `None` where it is not to be set.
@@ -32,6 +34,10 @@ pub(crate) struct Mapped {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) extended: Option<Arc<Extended>>,
+    /// Whose the entry is at both ends; `None` when the source's owner is not kept.
+    pub(crate) kept_owner: Option<u32>,
+    /// Whose group it has at both ends.
+    pub(crate) kept_group: Option<u32>,
 }
 
 /// What stands at the destination under an entry's name, asked only where a decision needs it and each
@@ -73,6 +79,11 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
+    /// Keeps an entry with all of its attributes.
+    fn as_it_is() -> Self {
+        Self { placed: true, ..Self::skip() }
+    }
+
     /// Leaves the entry alone whatever it is.
     fn skip() -> Self {
         Self {
@@ -154,7 +165,7 @@ impl Policy {
     ) -> Verdict {
         let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
         if let EntryKind::File { size, .. } = &entry.kind
-            && !(self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(size)
+            && !self.selects_size(*size)
         {
             return Verdict::skip();
         }
@@ -171,6 +182,7 @@ impl Policy {
         }
         let verdict = self.compare(entry, mapped, existing, standing);
         match (&entry.kind, verdict.action) {
+            (EntryKind::Directory, Action::Retag) if self.adds_only => Verdict::as_it_is(),
             (EntryKind::File { size, .. }, Action::Update)
                 if self.options.writing.append != Append::No && existing.size >= *size =>
             {
@@ -178,6 +190,11 @@ impl Policy {
             }
             _ => verdict,
         }
+    }
+
+    /// True when files of so many bytes are copied.
+    pub(crate) fn selects_size(&self, size: u64) -> bool {
+        (self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(&size)
     }
 
     /// True when an entry is left alone for being there, or for not being there, whatever else differs.
@@ -217,7 +234,13 @@ impl Policy {
         } else {
             Action::Retag
         };
-        let wanted = self.wanted(subject, mapped, self.mode(subject, existing.mode));
+        let mut mode = self.mode(subject, mapped, existing.mode);
+        if action == Action::Update && !self.options.perms && matches!(entry.kind, EntryKind::File { .. }) {
+            // What the old content was trusted with, the new one is only if it is the same owner's.
+            let owner = mapped.kept_owner == Some(existing.uid);
+            mode = trusted_with(mode, owner, mapped.kept_group == Some(existing.gid));
+        }
+        let wanted = self.wanted(subject, mapped, mode);
         Verdict { action, changes, wanted, in_the_way: None, placed: true }
     }
 
@@ -256,7 +279,10 @@ impl Policy {
             Some(existing) => {
                 let changes = self.attribute_changes(subject, mapped, existing, standing);
                 let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
-                let wanted = self.wanted(subject, mapped, self.mode(subject, existing.mode));
+                if self.adds_only {
+                    return Verdict::as_it_is();
+                }
+                let wanted = self.wanted(subject, mapped, self.mode(subject, mapped, existing.mode));
                 Verdict { action, changes, wanted, in_the_way: None, placed: true }
             }
         }
@@ -271,7 +297,7 @@ impl Policy {
         standing: &dyn Standing,
     ) -> Verdict {
         let mode = if self.options.perms {
-            entry.attributes.mode
+            kept_mode(entry, mapped)
         } else {
             // As the kernel has it: a default list takes the place of the mask.
             let mode = entry.attributes.mode & 0o777 & standing.allowed_mode().unwrap_or(!self.umask);
@@ -336,7 +362,7 @@ impl Policy {
             changes.insert(Changes::ACCESS_TIME);
         }
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        if !is_link && (damaged || self.mode(entry, existing.mode) != existing.mode) {
+        if !is_link && (damaged || self.mode(entry, mapped, existing.mode) != existing.mode) {
             changes.insert(Changes::PERMS);
         }
         if mapped.uid.is_some_and(|uid| uid != existing.uid || damaged) {
@@ -347,7 +373,7 @@ impl Policy {
         }
         if let Some(wanted) = &mapped.extended {
             let have = standing.extended(wanted.scope());
-            let mode = entry.attributes.mode;
+            let mode = kept_mode(entry, mapped);
             if have.as_ref().is_none_or(|have| !same_lists(wanted, have, mode)) {
                 changes.insert(Changes::ACL);
             }
@@ -363,7 +389,7 @@ impl Policy {
     /// A user must be allowed to list it and to write there. New entries take over its group if it has the setgid bit,
     /// so that bit and the group are set at once. All other permissions are set when the work in it is done.
     pub(crate) fn while_worked_in(&self, existing: &Metadata, wanted: &Wanted) -> Option<Wanted> {
-        if self.options.fake_super.destination {
+        if self.options.fake_super.destination || self.adds_only {
             return None;
         }
         let full = if self.privileged { 0 } else { OWNER_WORKS };
@@ -386,9 +412,9 @@ impl Policy {
     }
 
     /// The permissions of an entry that has `existing`.
-    fn mode(&self, entry: Subject<'_>, existing: u16) -> u16 {
+    fn mode(&self, entry: Subject<'_>, mapped: &Mapped, existing: u16) -> u16 {
         if self.options.perms {
-            return entry.attributes.mode;
+            return kept_mode(entry, mapped);
         }
         if !self.options.executability || !matches!(entry.kind, EntryKind::File { .. }) {
             return existing;
@@ -417,6 +443,31 @@ impl Policy {
     }
 }
 
+/// The source's permissions, as far as they may be kept.
+///
+/// A setuid file runs with the rights of whoever owns it. The source's owner gave it his own; with another owner, root
+/// least, it would hand out rights that nobody gave. A directory's bits are about what is made in it: they stay.
+fn kept_mode(entry: Subject<'_>, mapped: &Mapped) -> u16 {
+    let mode = entry.attributes.mode;
+    match entry.kind {
+        EntryKind::File { .. } => {
+            trusted_with(mode, mapped.kept_owner.is_some(), mapped.kept_group.is_some())
+        }
+        _ => mode,
+    }
+}
+
+/// A file's permissions without what it is not trusted with when its owner or its group is not kept.
+fn trusted_with(mode: u16, owner: bool, group: bool) -> u16 {
+    match (owner, group) {
+        (true, true) => mode,
+        (true, false) => mode & !SETGID,
+        (false, _) => mode & !SPECIAL,
+    }
+}
+
+/// The setuid, setgid and sticky bits.
+const SPECIAL: u16 = 0o7000;
 /// Permissions that the owner of a directory needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
 /// The bit that gives a directory's group to what is made in it.
@@ -455,7 +506,7 @@ mod tests {
     use super::*;
 
     fn policy(options: SyncOptions) -> Policy {
-        Policy { options, privileged: true, umask: 0o022 }
+        Policy { options, privileged: true, umask: 0o022, adds_only: false }
     }
 
     fn file(size: u64, mode: u16, seconds: i64, nanoseconds: u32) -> Entry {
@@ -500,7 +551,12 @@ mod tests {
 
     fn decide(policy: &Policy, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
         let (uid, gid) = (Some(entry.attributes.uid), Some(entry.attributes.gid));
-        policy.decide(entry, &Mapped { uid, gid, extended: None }, existing, &SameLink)
+        policy.decide(
+            entry,
+            &Mapped { uid, gid, extended: None, kept_owner: uid, kept_group: gid },
+            existing,
+            &SameLink,
+        )
     }
 
     /// The same link text, other content.

@@ -16,6 +16,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use dsync_delta::Key;
 use dsync_wire::{
+    budget::Budget,
     error::DecodeError,
     frame::{ControlReceiver, ControlSender, RecvError},
     link::{CloseReason, Link, LinkError},
@@ -34,6 +35,12 @@ use crate::{
 /// Interval of progress messages and signs of life.
 pub(crate) const PULSE: Duration = Duration::from_millis(250);
 
+/// Bytes per second at which a file is read at least.
+const SLOWEST_READ: u64 = 8 << 20;
+
+/// How long a source may hash files before it lists the next one.
+const UNSEEN_HASHING: Duration = Duration::from_secs(24 * 3600);
+
 /// How long messages wait for others of a busy thread, in microseconds: some hundred entries are listed or planned
 /// meanwhile, and no path is so short that it matters.
 const NOW_AND_THEN_US: u64 = 1000;
@@ -45,17 +52,31 @@ pub(crate) struct ControlOut {
     /// When what was queued last went, in microseconds since `opened`.
     flushed_us: AtomicU64,
     opened: Instant,
+    /// Set by each message but signs of life, and by whatever else gets the run on; the watch clears it.
+    moved: AtomicBool,
 }
 
 impl ControlOut {
     /// Shares the sending half of the control lane.
     pub(crate) fn new(sender: ControlSender) -> Self {
         let (flushed_us, opened) = (AtomicU64::new(0), Instant::now());
-        Self { sender: Mutex::new(Some(sender)), flushed_us, opened }
+        Self { sender: Mutex::new(Some(sender)), flushed_us, opened, moved: AtomicBool::new(true) }
+    }
+
+    /// Notes that the run gets on.
+    pub(crate) fn note_progress(&self) {
+        self.moved.store(true, Ordering::Relaxed);
+    }
+
+    fn note_sent(&self, message: &ControlMessage) {
+        if !matches!(message, ControlMessage::Alive | ControlMessage::Progress(_)) {
+            self.note_progress();
+        }
     }
 
     /// Sends one message.
     pub(crate) fn send(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        self.note_sent(message);
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.send(message)?),
             None => Ok(()),
@@ -65,6 +86,7 @@ impl ControlOut {
     /// Sends one message together with others: at the latest when the next one is [sent](Self::send),
     /// which the pulse does several times a second.
     pub(crate) fn queue(&self, message: &ControlMessage) -> Result<(), SyncError> {
+        self.note_sent(message);
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.queue(message)?),
             None => Ok(()),
@@ -110,6 +132,8 @@ pub(crate) struct Session {
     pub(crate) again: bool,
     pub(crate) control: Arc<ControlOut>,
     pub(crate) halt: Halt,
+    /// The account of what the peer makes this end hold.
+    pub(crate) budget: Arc<Budget>,
     vitals: Vitals,
 }
 
@@ -118,6 +142,12 @@ struct Vitals {
     started: Instant,
     heard_ms: AtomicU64,
     timeout: Duration,
+    /// How long neither end may get on, by this end's own measure.
+    stall: Duration,
+    /// The longest file that this end may have to read at once, in bytes.
+    longest: AtomicU64,
+    /// What the peer's last progress came to.
+    told: AtomicU64,
 }
 
 /// What a session is started with, besides its link.
@@ -130,6 +160,10 @@ pub(crate) struct Terms {
     pub(crate) timeout: Duration,
     /// True when an earlier session of the run broke.
     pub(crate) again: bool,
+    /// The account of what the peer makes this end hold.
+    pub(crate) budget: Arc<Budget>,
+    /// How long neither end may get on.
+    pub(crate) stall: Duration,
 }
 
 /// The receiving half of the control lane of a source.
@@ -230,7 +264,11 @@ impl Session {
     }
 
     /// Hears as the peer what is to be done.
-    pub(crate) fn accept(link: Arc<dyn Link>, timeout: Duration) -> Result<Invitation, SyncError> {
+    pub(crate) fn accept(
+        link: Arc<dyn Link>,
+        timeout: Duration,
+        (budget, stall): (Arc<Budget>, Duration),
+    ) -> Result<Invitation, SyncError> {
         let opening = || {
             let lane = link.accept_lane()?;
             let mut receiver = ControlReceiver::new(lane.rx);
@@ -245,22 +283,30 @@ impl Session {
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, .. } = start;
-        let terms = Terms { role: role.clone(), options, timeout, again };
+        let terms = Terms { role: role.clone(), options, timeout, again, budget, stall };
         let session = Self::assemble(link, lanes, sender, terms);
         Ok(Invitation { session, receiver, key, role })
     }
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
-        let Terms { options, timeout, again, .. } = terms;
+        let Terms { options, timeout, again, budget, stall, .. } = terms;
         let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
+            budget,
             options,
             data_lanes,
             again,
             control,
-            vitals: Vitals { started: Instant::now(), heard_ms: AtomicU64::new(0), timeout },
+            vitals: Vitals {
+                started: Instant::now(),
+                heard_ms: AtomicU64::new(0),
+                timeout,
+                stall,
+                longest: AtomicU64::new(0),
+                told: AtomicU64::new(0),
+            },
         }
     }
 
@@ -270,7 +316,36 @@ impl Session {
         let message = next(inbox)?;
         point(Point::Receive);
         self.note_alive();
+        match &message {
+            ControlMessage::Alive => {}
+            // Said several times a second, whether there is any or not.
+            ControlMessage::Progress(progress) => {
+                let told = progress.work();
+                if self.vitals.told.swap(told, Ordering::Relaxed) != told {
+                    self.note_progress();
+                }
+            }
+            _ => self.note_progress(),
+        }
         Ok(message)
+    }
+
+    /// Notes that the run gets on.
+    pub(crate) fn note_progress(&self) {
+        self.control.note_progress();
+    }
+
+    /// Notes a file that may have to be read from end to end before anything is said of it.
+    pub(crate) fn note_length(&self, bytes: u64) {
+        self.vitals.longest.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns how long neither end may get on: with long files that are read at a go, longer.
+    fn patience(&self) -> Duration {
+        let reading = Duration::from_secs(self.vitals.longest.load(Ordering::Relaxed) / SLOWEST_READ);
+        // What a source hashes before it lists it is not known yet.
+        let hashing = if self.options.checksum { UNSEEN_HASHING } else { Duration::ZERO };
+        self.vitals.stall.saturating_add(reading).saturating_add(hashing)
     }
 
     /// Longest silence of the peer.
@@ -284,8 +359,10 @@ impl Session {
         self.vitals.heard_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Watches until `over` disconnects: ends the run when it is cancelled or the peer is silent.
+    /// Watches until `over` disconnects: ends the run when it is cancelled, the peer is silent, or neither end gets on
+    /// though the peer shows signs of life.
     pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
+        let mut moved = Instant::now();
         while !self.halt.stopped() {
             if cancel.is_cancelled() {
                 return Err(SyncError::Cancelled);
@@ -293,6 +370,12 @@ impl Session {
             let heard = Duration::from_millis(self.vitals.heard_ms.load(Ordering::Relaxed));
             if self.vitals.started.elapsed().saturating_sub(heard) > self.vitals.timeout {
                 return Err(SyncError::Timeout { after: self.vitals.timeout });
+            }
+            if self.control.moved.swap(false, Ordering::Relaxed) {
+                moved = Instant::now();
+            }
+            if moved.elapsed() > self.patience() {
+                return Err(SyncError::Stalled { after: moved.elapsed() });
             }
             if over.recv_timeout(crate::halt::POLL) == Err(RecvTimeoutError::Disconnected) {
                 break;

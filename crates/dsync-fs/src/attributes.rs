@@ -45,6 +45,7 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Privileges {
     root: bool,
+    user: u32,
     groups: Vec<u32>,
 }
 
@@ -55,13 +56,18 @@ impl Privileges {
         CURRENT.get_or_init(|| {
             let mut groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
             groups.push(getegid().as_raw());
-            Self { root: geteuid().is_root(), groups }
+            Self { root: geteuid().is_root(), user: geteuid().as_raw(), groups }
         })
     }
 
     /// True when the process may set any owner and make device nodes.
     pub fn is_root(&self) -> bool {
         self.root
+    }
+
+    /// True for the user that the process runs as, whom the files that it makes belong to.
+    pub fn is_user(&self, uid: u32) -> bool {
+        self.user == uid
     }
 
     /// True when the process may give its files to this group.
@@ -187,11 +193,11 @@ mod tests {
     #[test]
     fn what_may_not_be_set_is_not_asked_for() {
         let wanted = Wanted { mode: Some(0o4755), uid: Some(7), gid: Some(20), ..Wanted::default() };
-        let user = Privileges { root: false, groups: vec![20, 30] };
+        let user = Privileges { root: false, user: 9, groups: vec![20, 30] };
         assert_eq!(user.narrow(&wanted), Wanted { uid: None, ..wanted.clone() });
-        let other = Privileges { root: false, groups: vec![30] };
+        let other = Privileges { root: false, user: 9, groups: vec![30] };
         assert_eq!(other.narrow(&wanted), Wanted { uid: None, gid: None, ..wanted.clone() });
-        let root = Privileges { root: true, groups: Vec::new() };
+        let root = Privileges { root: true, user: 0, groups: Vec::new() };
         assert_eq!(root.narrow(&wanted), wanted);
     }
 }

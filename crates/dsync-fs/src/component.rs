@@ -99,6 +99,11 @@ impl RelPath {
         Self(Vec::new())
     }
 
+    /// Returns the path of the directory itself, with room for `bytes`.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(bytes))
+    }
+
     /// Checks a path given as bytes, every component by the rules of [`Component`]. The empty string
     /// is the root; a leading, trailing or doubled slash is an error.
     ///

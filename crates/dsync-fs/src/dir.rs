@@ -5,17 +5,21 @@
 //! call runs. `open` has how directories are reached, `entries` how entries are made and removed.
 
 use std::{
-    fmt, io,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::OnceLock,
+    time::Duration,
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fsync, openat, readlinkat, statx, syncfs},
+    fs::{AtFlags, Mode, OFlags, RawDir, fsync, openat, readlinkat, statx, syncfs},
     io::Errno,
+    time::{ClockId, clock_gettime},
 };
 
+pub use confined::LeadsOut;
 pub use entries::{Special, cannot_link};
+pub use run_lock::{DirLock, is_lock_name};
 pub use trusted::{Links, UntrustedLink, open_operator_file};
 
 use crate::{
@@ -23,13 +27,15 @@ use crate::{
     component::Component,
     extended::{Place, Withheld},
     fake_super,
-    metadata::{Kind, Metadata},
+    metadata::{Kind, Metadata, Timestamp},
     names::{Name, stat_in_disk_order},
     source_file::{SourceFile, stat_fd},
 };
 
+mod confined;
 mod entries;
 mod open;
+mod run_lock;
 mod trusted;
 
 /// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
@@ -39,11 +45,15 @@ pub struct Dir {
     /// Opened with `O_PATH`, because the directory may be passed through but not read.
     path_only: bool,
     /// See [`Dir::through_own_links`].
-    own_links: bool,
+    own_links: Option<Timestamp>,
     /// See [`Dir::with_fake_super`].
     fake_super: bool,
     /// Whose links the operator's paths that start here may pass through.
     links: Links,
+    /// How far they reach.
+    reach: confined::Reach,
+    /// See [`Dir::adding_only`].
+    adds_only: bool,
     device: OnceLock<u64>,
 }
 
@@ -59,24 +69,13 @@ pub struct Listing {
     pub error: Option<io::Error>,
 }
 
-/// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
-pub struct DirLock {
-    _fd: OwnedFd,
-}
-
-impl fmt::Debug for DirLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirLock").finish_non_exhaustive()
-    }
-}
-
 impl Dir {
     /// Lets [`open_beneath`](Self::open_beneath) go through links as
-    /// [`open_child_or_own_link`](Self::open_child_or_own_link) does. Directories that are opened by it do not
-    /// have this property themselves, so that nothing else follows a link.
+    /// [`open_child_or_own_link`](Self::open_child_or_own_link) does, if they are there by now. Directories that are opened
+    /// by it do not have this property themselves, so that nothing else follows a link.
     #[must_use]
     pub fn through_own_links(mut self) -> Self {
-        self.own_links = true;
+        self.own_links = Some(a_moment_that_has_passed());
         self
     }
 
@@ -99,8 +98,15 @@ impl Dir {
         self.fake_super
     }
 
+    /// Passes this directory's properties on to one that was opened by it; the operator's paths do not start there.
     fn inherit(&self, opened: io::Result<Self>) -> io::Result<Self> {
-        opened.map(|dir| Self { links: self.links, ..dir }.with_fake_super(self.fake_super))
+        self.pass_on(opened).map(|dir| Self { reach: self.reach.of_child(), ..dir })
+    }
+
+    /// As `inherit`, for one that was opened by an operator's path.
+    fn pass_on(&self, opened: io::Result<Self>) -> io::Result<Self> {
+        let (links, adds_only) = (self.links, self.adds_only);
+        opened.map(|dir| Self { links, adds_only, ..dir }.with_fake_super(self.fake_super))
     }
 
     /// Attributes of the directory itself.
@@ -277,7 +283,7 @@ impl Dir {
     }
 
     /// A handle of an entry that does not touch it, and what its inode says.
-    fn open_path(&self, name: &Component) -> io::Result<(OwnedFd, Metadata)> {
+    pub(crate) fn open_path(&self, name: &Component) -> io::Result<(OwnedFd, Metadata)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
         let now = stat_fd(fd.as_fd())?;
@@ -305,20 +311,6 @@ impl Dir {
     /// What the system says.
     pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<Withheld> {
         self.apply(self.fd.as_fd(), self.handle(), &stat_fd(self.fd.as_fd())?, wanted)
-    }
-
-    /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are
-    /// kept out.
-    ///
-    /// # Errors
-    /// What the system says, e.g. where a network filesystem has no locks.
-    pub fn try_lock(&self) -> io::Result<Option<DirLock>> {
-        let own = self.reopen()?;
-        match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Some(DirLock { _fd: own.fd })),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     /// Writes the directory's names to the disk.
@@ -352,8 +344,9 @@ impl Dir {
     /// What the system says, e.g. `EMFILE`.
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
-        let Self { path_only, own_links, fake_super, links, .. } = *self;
-        Ok(Self { fd, path_only, own_links, fake_super, links, device: OnceLock::new() })
+        let Self { path_only, own_links, fake_super, links, adds_only, .. } = *self;
+        let reach = self.reach.clone();
+        Ok(Self { fd, path_only, own_links, fake_super, links, reach, adds_only, device: OnceLock::new() })
     }
 
     /// The number of the filesystem that the directory is on, asked once.
@@ -373,9 +366,11 @@ impl Dir {
         Ok(Self {
             fd,
             path_only: false,
-            own_links: false,
+            own_links: None,
             fake_super: self.fake_super,
             links: self.links,
+            reach: self.reach.of_child(),
+            adds_only: self.adds_only,
             device: OnceLock::new(),
         })
     }
@@ -400,6 +395,25 @@ struct WrongType;
 pub(crate) fn wrong_type() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, WrongType)
 }
+
+/// Returns the time, once what a filesystem notes from now on is later than that: it notes the time of the last tick.
+fn a_moment_that_has_passed() -> Timestamp {
+    let now = |clock| {
+        let now = clock_gettime(clock);
+        Timestamp { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or_default() }
+    };
+    let moment = now(ClockId::Realtime);
+    for _ in 0..LONGEST_TICK_MS {
+        if now(ClockId::RealtimeCoarse) > moment {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    moment
+}
+
+/// Milliseconds within which the coarse clock has gone on, as long as nobody sets it.
+const LONGEST_TICK_MS: u32 = 100;
 
 /// Repeats a call that a signal interrupted.
 pub(crate) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {

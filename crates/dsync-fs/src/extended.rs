@@ -126,6 +126,11 @@ impl Extended {
 }
 
 impl Xattr {
+    /// True for the name of an attribute that some source may send: of an attribute, not of what a list or dsync keeps.
+    pub fn is_ever_copied(name: &[u8]) -> bool {
+        !is_left_alone(name)
+    }
+
     /// True when this process may set an attribute of this name, or with `fake_super` keep it, and dsync copies it.
     pub fn is_settable(name: &CStr, fake_super: bool) -> bool {
         let name = name.to_bytes();
@@ -150,6 +155,28 @@ impl Dir {
         read(&self.place_of(name), scope, keeping)
     }
 
+    /// Reads what a source says of an entry: as [`Dir::extended`], but under `--fake-super` also the attributes that the
+    /// entry really has in name spaces of root's. What is kept for it goes before those.
+    ///
+    /// # Errors
+    /// As [`Dir::extended`].
+    pub fn source_extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
+        if scope.is_empty() {
+            return Ok(Extended::default());
+        }
+        let keeping = self.keeping(scope, || self.stat(name))?;
+        read(&self.place_of(name), scope, keeping.with_own())
+    }
+
+    /// Reads what a source says of the directory itself: see [`Dir::source_extended`].
+    ///
+    /// # Errors
+    /// As [`Dir::extended`].
+    pub fn own_source_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
+        let keeping = self.keeping(scope, || self.metadata())?;
+        read(&self.own_place(), scope, keeping.with_own())
+    }
+
     /// Reads the lists and attributes of the directory itself.
     ///
     /// # Errors
@@ -167,8 +194,8 @@ impl Dir {
     ) -> io::Result<Keeping> {
         Ok(match (self.is_fake_super(), scope.acls) {
             (false, _) => Keeping::Own,
-            (true, false) => Keeping::FakeSuper { mode: 0 },
-            (true, true) => Keeping::FakeSuper { mode: stat()?.mode },
+            (true, false) => Keeping::FakeSuper { mode: 0, own: false },
+            (true, true) => Keeping::FakeSuper { mode: stat()?.mode, own: false },
         })
     }
 }
@@ -182,6 +209,8 @@ pub(crate) enum Keeping {
     FakeSuper {
         /// The entry's permission bits, which are not repeated in its access list.
         mode: u16,
+        /// Looks at root's attributes under their own names too.
+        own: bool,
     },
 }
 
@@ -205,6 +234,14 @@ impl Found {
 }
 
 impl Keeping {
+    /// Returns the same that also looks at root's attributes under their own names.
+    fn with_own(self) -> Self {
+        match self {
+            Self::Own => Self::Own,
+            Self::FakeSuper { mode, .. } => Self::FakeSuper { mode, own: true },
+        }
+    }
+
     /// What is kept under this name; `None` for what is not looked at.
     fn find(self, name: &CStr) -> Option<Found> {
         match (self, Found::of(name)) {
@@ -212,14 +249,14 @@ impl Keeping {
             (Self::Own, found) => Some(found),
             (Self::FakeSuper { .. }, _) if name == KEPT_ACCESS => Some(Found::Access),
             (Self::FakeSuper { .. }, _) if name == KEPT_DEFAULT => Some(Found::Default),
-            (Self::FakeSuper { .. }, _) => {
+            (Self::FakeSuper { own, .. }, _) => {
                 let name = name.to_bytes();
                 let attribute = match name.strip_prefix(KEPT) {
                     Some(kept) if needs_keeping(kept) => kept,
                     _ => name,
                 };
                 let is_settable = is_roots(attribute) || attribute.starts_with(b"user.");
-                let is_attribute = is_settable && !is_left_alone(attribute) && !is_roots(name);
+                let is_attribute = is_settable && !is_left_alone(attribute) && (own || !is_roots(name));
                 is_attribute.then(|| CString::new(attribute).ok().map(Found::Attribute))?
             }
         }
@@ -241,7 +278,7 @@ impl Keeping {
         match (self, is_default) {
             (Self::Own, _) => (self.list_name(is_default), acl.to_kernel()),
             (Self::FakeSuper { .. }, true) => (KEPT_DEFAULT, acl.to_rsync(None)),
-            (Self::FakeSuper { mode }, false) => (KEPT_ACCESS, acl.to_rsync(Some(mode))),
+            (Self::FakeSuper { mode, .. }, false) => (KEPT_ACCESS, acl.to_rsync(Some(mode))),
         }
     }
 
@@ -258,7 +295,7 @@ impl Keeping {
     fn parse_list(self, is_default: bool, value: &[u8]) -> Option<Acl> {
         match self {
             Self::Own => Acl::from_kernel(value),
-            Self::FakeSuper { mode } => Acl::from_rsync(value, (!is_default).then_some(mode)),
+            Self::FakeSuper { mode, .. } => Acl::from_rsync(value, (!is_default).then_some(mode)),
         }
     }
 }
@@ -344,7 +381,11 @@ fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result
             if total > MAX_EXTENDED_BYTES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            found.add(what, value, keeping)?;
+            // What is kept goes before the entry's own, whichever is listed first.
+            let is_own = matches!(keeping, Keeping::FakeSuper { own: true, .. }) && is_roots(name.to_bytes());
+            if !(is_own && found.has(&what)) {
+                found.put(what, value, keeping)?;
+            }
         }
         if let Some(xattrs) = &mut found.xattrs {
             xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -369,6 +410,22 @@ fn ask(
 }
 
 impl Extended {
+    /// Returns whether the attribute has been found already.
+    fn has(&self, what: &Found) -> bool {
+        let Found::Attribute(name) = what else { return false };
+        self.xattrs.iter().flatten().any(|xattr| xattr.name == *name)
+    }
+
+    /// Adds what was found, in the place of an attribute of the same name.
+    fn put(&mut self, what: Found, value: &[u8], keeping: Keeping) -> io::Result<()> {
+        if let (Found::Attribute(name), Some(xattrs), Keeping::FakeSuper { own: true, .. }) =
+            (&what, &mut self.xattrs, keeping)
+        {
+            xattrs.retain(|xattr| xattr.name != *name);
+        }
+        self.add(what, value, keeping)
+    }
+
     /// Adds what was found.
     fn add(&mut self, what: Found, value: &[u8], keeping: Keeping) -> io::Result<()> {
         let list = |is_default| keeping.parse_list(is_default, value).ok_or(io::ErrorKind::InvalidData);
@@ -638,7 +695,7 @@ mod tests {
 
     #[test]
     fn fake_super_keeps_what_is_roots_under_a_users_names() {
-        let keeping = Keeping::FakeSuper { mode: 0o640 };
+        let keeping = Keeping::FakeSuper { mode: 0o640, own: false };
         for (name, kept) in [
             (c"user.a", c"user.a"),
             (c"security.capability", c"user.rsync.security.capability"),
@@ -658,6 +715,8 @@ mod tests {
         {
             assert_eq!(keeping.find(hidden), None, "{hidden:?}");
         }
+        let own = Found::Attribute(c"trusted.x".to_owned());
+        assert_eq!(keeping.with_own().find(c"trusted.x"), Some(own));
         for own in [c"user.rsync.%stat", c"trusted.SGI_ACL_FILE", c"system.x", c"plain"] {
             assert!(!Xattr::is_settable(own, true), "{own:?}");
         }

@@ -140,6 +140,11 @@ pub(crate) fn apply(
     wanted: &Wanted,
 ) -> io::Result<Withheld> {
     let place = Place::of(fd, handle);
+    let Wanted { mode, uid, gid, extended, .. } = wanted;
+    if node.is_none() && mode.is_none() && uid.is_none() && gid.is_none() && extended.is_none() {
+        // A directory that the source does not list: it stays what it is, and so do its bits.
+        return set_times(fd, handle, wanted).map(|()| Withheld::default());
+    }
     let mut now = *inode;
     uncover(&mut now, &place)?;
     let (kind, device) = node.unwrap_or((now.kind, now.rdev));
@@ -152,7 +157,7 @@ pub(crate) fn apply(
     let mut withheld = match &wanted.extended {
         None => Withheld::default(),
         Some(extended) => {
-            let mut changes = Reconciling::begin(&place, extended, Keeping::FakeSuper { mode })?;
+            let mut changes = Reconciling::begin(&place, extended, Keeping::FakeSuper { mode, own: false })?;
             changes.xattrs()?;
             changes.set_acls(mode)?;
             changes.finish()?

@@ -10,7 +10,7 @@ mod pattern;
 use std::sync::Arc;
 
 use self::pattern::Pattern;
-use crate::component::Component;
+use crate::component::{Component, RelPath};
 
 /// Compiled rules. Cheap to clone.
 ///
@@ -80,6 +80,45 @@ impl FilterSet {
     /// True when the first rule that matches is an exclude.
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.check(path, is_dir) == Some(false)
+    }
+}
+
+/// The entries of one directory as rules see them: a name becomes a path without a new buffer for each.
+#[derive(Debug, Clone, Default)]
+pub struct Within {
+    /// Path of an entry; the first `prefix` bytes are the directory's, with a slash at their end.
+    path: Vec<u8>,
+    prefix: usize,
+}
+
+impl Within {
+    /// Begins a directory at this path below the transfer's root. Without any rule in the set this takes no memory, and
+    /// forgets the path.
+    pub fn new(filter: &FilterSet, directory: &RelPath) -> Self {
+        let mut path = Vec::new();
+        if !filter.is_empty() && !directory.is_root() {
+            path.extend_from_slice(directory.as_bytes());
+            path.push(b'/');
+        }
+        let prefix = path.len();
+        Self { path, prefix }
+    }
+
+    /// True when the set that this was made for excludes the entry of this name.
+    pub fn excludes(&mut self, filter: &FilterSet, name: &[u8], is_dir: bool) -> bool {
+        !filter.is_empty() && filter.excludes(self.path_of(name), is_dir)
+    }
+
+    /// Returns the path of the directory; nothing where there is no rule.
+    pub fn directory(&self) -> &[u8] {
+        self.path.get(..self.prefix.saturating_sub(1)).unwrap_or_default()
+    }
+
+    /// Returns the path of the entry of this name; its name alone where there is no rule.
+    pub fn path_of(&mut self, name: &[u8]) -> &[u8] {
+        self.path.truncate(self.prefix);
+        self.path.extend_from_slice(name);
+        &self.path
     }
 }
 

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftrunc
 use crate::{
     apart::is_apart_name,
     component::Component,
-    dir::{Dir, retry},
+    dir::{Dir, is_lock_name, retry},
     metadata::{Kind, Stamp},
     source_file::{read_full_at, stat_fd},
     staged::{StagedFile, TempName, hex_name, is_hex_name, is_temp_name, write_all_at},
@@ -64,9 +64,9 @@ pub fn is_finished_name(name: &[u8]) -> bool {
     is_hex_name(FINISHED_PREFIX, name)
 }
 
-/// True for every name that this crate gives to files of its own.
-pub(crate) fn is_own_name(name: &[u8]) -> bool {
-    is_temp_name(name) || is_kept_name(name) || is_apart_name(name)
+/// True for every name that this crate gives to files of its own. No walk lists them, unless an operand names one.
+pub fn is_own_name(name: &[u8]) -> bool {
+    is_temp_name(name) || is_kept_name(name) || is_apart_name(name) || is_lock_name(name)
 }
 
 /// Removes what [`KeptNames`] names, unless a run has it open. True when it did.

@@ -38,6 +38,7 @@ pub mod owner;
 mod place;
 mod read_ahead;
 pub mod remove;
+pub mod shared_path;
 pub mod source_file;
 pub mod spool;
 pub mod staged;
@@ -51,21 +52,25 @@ pub use crate::{
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
-    dir::{Dir, DirLock, Links, Listing, Special, UntrustedLink, cannot_link, open_operator_file},
+    dir::{
+        Dir, DirLock, LeadsOut, Links, Listing, Special, UntrustedLink, cannot_link, is_lock_name,
+        open_operator_file,
+    },
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},
     fake_super::{Origin, is_damaged},
-    filter::{FilterError, FilterReason, FilterSet},
+    filter::{FilterError, FilterReason, FilterSet, Within},
     ids::Names,
-    kept::{KeptNames, Notes, is_finished_name, is_kept_name},
+    kept::{KeptNames, Notes, is_finished_name, is_kept_name, is_own_name},
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
     operand::OperandForm,
     own_places::OwnPlaces,
     place::Location,
     remove::{RemoveError, Spare},
+    shared_path::SharedPath,
     source_file::SourceFile,
-    spool::{RecordAt, SealedSpool, Spool, SpoolError},
+    spool::{RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, is_temp_name, temp_name},
     walk::{
         DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,

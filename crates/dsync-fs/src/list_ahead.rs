@@ -9,17 +9,20 @@
 use std::{io, sync::Arc};
 
 use crate::{
-    component::{Component, RelPath},
+    component::Component,
     dir::Dir,
     metadata::Metadata,
     names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
     read_ahead::{Done, Job, ReadAhead},
+    shared_path::SharedPath,
+    spool::SpoolHome,
 };
 
 /// Lists directories in the order in which they are expected.
 pub struct ListAhead {
     root: Arc<Dir>,
     ahead: ReadAhead<ListJob>,
+    spools: SpoolHome,
 }
 
 /// A directory, or a part of one that has very many names.
@@ -40,15 +43,16 @@ pub struct ListedPart {
 
 impl ListAhead {
     /// Lists directories below `root` (or `root` itself). At most `open` directories are held open ahead of
-    /// the one that is wanted.
-    pub fn new(root: Arc<Dir>, readers: usize, open: usize) -> Self {
-        Self { root, ahead: ReadAhead::new(readers, open) }
+    /// the one that is wanted. Names of very large directories go to `spools`.
+    pub fn new(root: Arc<Dir>, readers: usize, open: usize, spools: SpoolHome) -> Self {
+        Self { root, ahead: ReadAhead::new(readers, open), spools }
     }
 
     /// Says which directories come next, the first of them first, before all that were expected earlier.
-    pub fn expect(&mut self, paths: impl DoubleEndedIterator<Item = RelPath>) {
-        let root = &self.root;
-        self.ahead.push(paths.map(|path| ListJob::Dir { root: Arc::clone(root), path }));
+    pub fn expect(&mut self, paths: impl DoubleEndedIterator<Item = SharedPath>) {
+        let (root, spools) = (&self.root, &self.spools);
+        let job = |path| ListJob::Dir { root: Arc::clone(root), path, spools: spools.clone() };
+        self.ahead.push(paths.map(job));
     }
 
     /// The next part of the directory that is expected next; `None` when none is expected.
@@ -59,7 +63,7 @@ impl ListAhead {
 
 /// What is still to be read.
 enum ListJob {
-    Dir { root: Arc<Dir>, path: RelPath },
+    Dir { root: Arc<Dir>, path: SharedPath, spools: SpoolHome },
     Chunk { dir: Arc<Dir>, names: Arc<SpooledNames>, index: usize, ending: Option<Ending> },
 }
 
@@ -74,8 +78,8 @@ impl Job for ListJob {
 
     fn run(self) -> Done<Self> {
         match self {
-            Self::Dir { root, path } => match open(&root, &path) {
-                Ok((dir, listed)) => names_of(dir, &listed),
+            Self::Dir { root, path, spools } => match open(&root, &path) {
+                Ok((dir, listed)) => names_of(dir, &listed, &spools),
                 Err(error) => {
                     let (dir, entries, error) = (None, Vec::new(), Some(error));
                     done(ListedPart { dir, entries, last: true, complete: false, error })
@@ -97,17 +101,17 @@ impl Job for ListJob {
 }
 
 /// Opens a directory: the handle for all that is done in it, and one that nobody else lists.
-fn open(root: &Arc<Dir>, path: &RelPath) -> io::Result<(Arc<Dir>, Arc<Dir>)> {
+fn open(root: &Arc<Dir>, path: &SharedPath) -> io::Result<(Arc<Dir>, Arc<Dir>)> {
     if path.is_root() {
         return Ok((Arc::clone(root), Arc::new(root.reopen()?)));
     }
-    let dir = Arc::new(root.open_beneath(path)?);
+    let dir = Arc::new(root.open_beneath(&path.to_path())?);
     Ok((Arc::clone(&dir), dir))
 }
 
 /// Reads a directory's names; then its entries, or leaves them to jobs of their own.
-fn names_of(dir: Arc<Dir>, listed: &Dir) -> Done<ListJob> {
-    let mut sorter = NameSorter::default();
+fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
+    let mut sorter = NameSorter::new(spools);
     let mut complete = true;
     let mut kept = Ok(());
     let error = listed.for_each_name_once(&mut complete, |name, ino, _| {

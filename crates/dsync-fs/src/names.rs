@@ -8,13 +8,13 @@
 //! Law: the chunks, one after the other, are all names in order of (name, layer); names that are equal
 //! but for their layer are in one chunk.
 
-use std::{cmp::Reverse, collections::BinaryHeap, io, mem};
+use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, io, mem};
 
 use crate::{
     component::Component,
     dir::Dir,
     metadata::Metadata,
-    spool::{RecordAt, SealedSpool, Spool, SpoolError},
+    spool::{RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
 };
 
 /// A listed name.
@@ -48,9 +48,15 @@ pub(crate) struct NameSorter {
     few: Vec<Name>,
     run: Run,
     runs: Vec<SpooledNames>,
+    home: SpoolHome,
 }
 
 impl NameSorter {
+    /// Makes a sorter whose names go to `home` when they are very many.
+    pub(crate) fn new(home: &SpoolHome) -> Self {
+        Self { home: home.clone(), ..Self::default() }
+    }
+
     /// Adds a name.
     ///
     /// # Errors
@@ -65,7 +71,7 @@ impl NameSorter {
         }
         self.run.push(name.name.as_bytes(), name.layer);
         if self.run.records.len() >= RUN_BYTES {
-            let run = mem::take(&mut self.run).spool()?;
+            let run = mem::take(&mut self.run).spool(&self.home)?;
             self.runs.push(run);
         }
         Ok(())
@@ -80,12 +86,12 @@ impl NameSorter {
             self.few.sort_unstable();
             return Ok(Names::Few(self.few));
         }
-        let last = self.run.spool()?;
+        let last = self.run.spool(&self.home)?;
         if self.runs.is_empty() {
             return Ok(Names::Many(last));
         }
         self.runs.push(last);
-        merge(&self.runs).map(Names::Many)
+        merge(&self.runs, &self.home).map(Names::Many)
     }
 }
 
@@ -102,7 +108,8 @@ impl SpooledNames {
     pub(crate) fn chunk(&self, index: usize) -> Result<Vec<Name>, SpoolError> {
         let damaged = || SpoolError::Damaged { index: index as u64 };
         let place = self.chunks.get(index).ok_or_else(damaged)?;
-        let mut rest = self.spool.get(place)?;
+        let chunk = self.spool.get(place)?;
+        let mut rest = &*chunk;
         let mut names = Vec::with_capacity(CHUNK);
         let mut name = Vec::new();
         while !rest.is_empty() {
@@ -149,10 +156,10 @@ impl Run {
         self.records.extend_from_slice(name);
     }
 
-    fn spool(mut self) -> Result<SpooledNames, SpoolError> {
+    fn spool(mut self, home: &SpoolHome) -> Result<SpooledNames, SpoolError> {
         let records = mem::take(&mut self.records);
         self.starts.sort_unstable_by_key(|&start| record(&records, start));
-        let mut writer = ChunkWriter::new()?;
+        let mut writer = ChunkWriter::new(home);
         for &start in &self.starts {
             let (name, layer) = record(&records, start);
             writer.push(name, layer)?;
@@ -174,16 +181,16 @@ fn record(records: &[u8], start: u32) -> (&[u8], u32) {
 }
 
 /// Merges sorted runs.
-fn merge(runs: &[SpooledNames]) -> Result<SpooledNames, SpoolError> {
+fn merge(runs: &[SpooledNames], home: &SpoolHome) -> Result<SpooledNames, SpoolError> {
     let mut heads = BinaryHeap::with_capacity(runs.len());
     for run in runs {
-        let mut cursor = Cursor { run, chunk: 0, rest: &[] };
+        let mut cursor = Cursor { run, chunk: 0, bytes: Cow::Borrowed(&[]), at: 0 };
         let mut name = Vec::new();
         if let Some(layer) = cursor.next(&mut name)? {
             heads.push(Reverse(Head { name, layer, cursor }));
         }
     }
-    let mut writer = ChunkWriter::new()?;
+    let mut writer = ChunkWriter::new(home);
     while let Some(Reverse(mut head)) = heads.pop() {
         writer.push(&head.name, head.layer)?;
         if let Some(layer) = head.cursor.next(&mut head.name)? {
@@ -225,20 +232,26 @@ impl Eq for Head<'_> {}
 struct Cursor<'a> {
     run: &'a SpooledNames,
     chunk: usize,
-    rest: &'a [u8],
+    /// The chunk, and how much of it was read.
+    bytes: Cow<'a, [u8]>,
+    at: usize,
 }
 
 impl Cursor<'_> {
     /// Goes on to the next name; gives its layer. `name` holds the one before.
     fn next(&mut self, name: &mut Vec<u8>) -> Result<Option<u32>, SpoolError> {
-        if self.rest.is_empty() {
+        if self.at >= self.bytes.len() {
             let Some(place) = self.run.chunks.get(self.chunk) else { return Ok(None) };
-            self.rest = self.run.spool.get(place)?;
+            self.bytes = self.run.spool.get(place)?;
+            self.at = 0;
             self.chunk += 1;
             name.clear();
         }
         let damaged = SpoolError::Damaged { index: self.chunk as u64 };
-        decode(&mut self.rest, name).ok_or(damaged).map(Some)
+        let mut rest = self.bytes.get(self.at..).unwrap_or_default();
+        let layer = decode(&mut rest, name).ok_or(damaged)?;
+        self.at = self.bytes.len() - rest.len();
+        Ok(Some(layer))
     }
 }
 
@@ -252,9 +265,9 @@ struct ChunkWriter {
 }
 
 impl ChunkWriter {
-    fn new() -> Result<Self, SpoolError> {
+    fn new(home: &SpoolHome) -> Self {
         let (chunks, chunk, last) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { spool: Spool::new(None)?, chunks, chunk, count: 0, last })
+        Self { spool: Spool::new(home), chunks, chunk, count: 0, last }
     }
 
     fn push(&mut self, name: &[u8], layer: u32) -> Result<(), SpoolError> {

@@ -7,13 +7,15 @@
 
 use std::{
     io,
+    os::fd::AsFd,
     sync::atomic::{AtomicBool, Ordering},
     vec,
 };
 
-use rustix::io::Errno;
+use rustix::{io::Errno, process::geteuid};
 
 use crate::{
+    attributes::{Handle, Privileges, chmod},
     component::{Component, RelPath},
     dir::Dir,
     metadata::Kind,
@@ -43,6 +45,8 @@ pub struct Spare<'a> {
     pub places: Option<&'a OwnPlaces>,
     /// Set when the removal is to end early, with an error of the kind [`Interrupted`](io::ErrorKind::Interrupted).
     pub stopped: Option<&'a AtomicBool>,
+    /// Unlocks directories of the user's own that cannot be read or written, and locks again what stays of them. Root needs none.
+    pub unlocks: bool,
     /// Takes an entry that is no directory out of its directory; the path is relative to where the removal
     /// started.
     pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
@@ -55,6 +59,7 @@ impl Spare<'_> {
         mounts: false,
         places: None,
         stopped: None,
+        unlocks: false,
         unlink: &|dir, name, _| dir.remove_file(name),
     };
 }
@@ -92,6 +97,46 @@ impl Dir {
     }
 }
 
+impl Dir {
+    /// Opens a directory in this one to remove what is in it. Without privileges the owner of a directory may not list it or
+    /// write there, but may change that: then this does so, and returns the mode that it had, for
+    /// [`lock_child`](Self::lock_child).
+    ///
+    /// # Errors
+    /// As [`open_child`](Self::open_child).
+    pub fn open_unlocked(&self, name: &Component) -> io::Result<(Self, Option<u16>)> {
+        let opened = self.open_child(name);
+        let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        if Privileges::current().is_root() || opened.as_ref().is_err_and(|error| !is_refused(error)) {
+            return opened.map(|dir| (dir, None));
+        }
+        let now = match &opened {
+            Ok(dir) => dir.metadata()?,
+            Err(_) => self.stat(name)?,
+        };
+        if now.kind != Kind::Dir || now.mode & OWNER_WORKS == OWNER_WORKS || now.uid != geteuid().as_raw() {
+            return opened.map(|dir| (dir, None));
+        }
+        self.lock_child(name, (now.dev, now.ino), now.mode | OWNER_WORKS)?;
+        self.open_child(name).map(|dir| (dir, Some(now.mode)))
+    }
+
+    /// Sets the mode of a directory in this one, if it still is the one of this filesystem and inode.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn lock_child(&self, name: &Component, identity: (u64, u64), mode: u16) -> io::Result<()> {
+        let (fd, now) = self.open_path(name)?;
+        match (now.dev, now.ino) == identity {
+            true => chmod(fd.as_fd(), Handle::PathOnly, mode),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Permissions that the owner of a directory needs to list it and to work in it.
+const OWNER_WORKS: u16 = 0o700;
+
 struct Removal<'a> {
     base: &'a Dir,
     spare: Spare<'a>,
@@ -113,6 +158,8 @@ struct Level {
     pending: vec::IntoIter<(Component, Option<Kind>)>,
     /// Something in it stays, and so must it.
     stays: bool,
+    /// The mode that it had before it was unlocked.
+    locked: Option<u16>,
     /// How often it was listed.
     listed: usize,
 }
@@ -126,7 +173,7 @@ impl<'a> Removal<'a> {
         dry_run: bool,
     ) -> Self {
         let pending = vec![(name.clone(), None)].into_iter();
-        let first = Level { dir: None, identity: (0, 0), pending, stays: false, listed: 1 };
+        let first = Level { dir: None, identity: (0, 0), pending, stays: false, locked: None, listed: 1 };
         Self { base, spare, visitor, dry_run, path: RelPath::root(), levels: vec![first], failure: None }
     }
 
@@ -162,11 +209,12 @@ impl<'a> Removal<'a> {
             self.keep_level();
             return Ok(());
         }
-        let Spare { unlink, places, .. } = self.spare;
+        let Spare { unlink, .. } = self.spare;
+        let spare = self.spare;
         let path = self.path.join(name);
         let parent = self.last_dir()?;
         if kind == Kind::Dir {
-            match open_level(parent, name, listed, places) {
+            match open_level(parent, name, listed, spare) {
                 Ok(Some(level)) => {
                     self.push(name, level);
                     return Ok(());
@@ -178,6 +226,13 @@ impl<'a> Removal<'a> {
                 // It became something else, which is removed like anything else.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                // What cannot be listed can still be empty.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !dry_run => {
+                    return parent
+                        .remove_empty_dir(name)
+                        .map(|()| (self.visitor)(&path, kind))
+                        .map_err(|_| error);
+                }
                 Err(error) if self.spare.mounts && error.kind() == io::ErrorKind::CrossesDevices => {
                     self.keep_level();
                     return Ok(());
@@ -210,6 +265,10 @@ impl<'a> Removal<'a> {
         let Some(name) = self.path.file_name() else { return };
         let path = self.path.clone();
         self.path.pop();
+        if let Some(mode) = level.locked.filter(|_| level.stays || self.dry_run) {
+            // A directory that keeps more permissions than it had is no reason to end.
+            let _ = self.last_dir().and_then(|parent| parent.lock_child(&name, level.identity, mode));
+        }
         if level.stays {
             return self.keep_level();
         }
@@ -270,9 +329,9 @@ fn open_level(
     parent: &Dir,
     name: &Component,
     listed: usize,
-    places: Option<&OwnPlaces>,
+    Spare { places, unlocks, .. }: Spare<'_>,
 ) -> io::Result<Option<Level>> {
-    let dir = parent.open_child(name)?;
+    let (dir, locked) = if unlocks { parent.open_unlocked(name)? } else { (parent.open_child(name)?, None) };
     let metadata = dir.metadata()?;
     if places.is_some_and(|places| places.has(&metadata)) {
         return Ok(None);
@@ -288,7 +347,7 @@ fn open_level(
     }
     names.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let identity = (metadata.dev, metadata.ino);
-    Ok(Some(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, listed }))
+    Ok(Some(Level { dir: Some(dir), identity, pending: names.into_iter(), stays: false, locked, listed }))
 }
 
 fn is_no_directory(error: &io::Error) -> bool {

@@ -1,14 +1,17 @@
 //! Byte records that need not stay in memory.
 //!
-//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it
-//! the records go to a file without a name, in a directory of the caller's choice or, without one, in
-//! the kernel's memory filesystem. Read back through a memory map: the file is ours alone, so nobody
-//! can cut it short under the map. Every record carries its XXH3 sum, so a disk that returns other
-//! bytes than were written is noticed, not obeyed.
+//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it the records go to
+//! a file without a name, in one of the directories of a [`SpoolHome`]. Only where none of them can be used is the file
+//! in the kernel's memory, and then it may have 32 MiB. What is read back is mapped 1 MiB at a time: the file is
+//! ours alone, so nobody can cut it short under the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that returns other bytes than were written
+//! is noticed, not obeyed.
 
 use std::{
-    io, mem,
+    borrow::Cow,
+    fmt, io, mem,
     os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::{Arc, OnceLock},
 };
 
 use memmap2::Mmap;
@@ -24,6 +27,50 @@ use crate::{
     staged::temp_name,
     sys,
 };
+
+/// Where the spools of a run go that outgrow memory. Cheap to clone; clones are the same home.
+#[derive(Clone, Default)]
+pub struct SpoolHome(Arc<Home>);
+
+#[derive(Default)]
+struct Home {
+    preferred: OnceLock<Arc<Dir>>,
+    paths: Vec<PathBuf>,
+    /// Those of the paths that could be opened.
+    opened: OnceLock<Vec<Dir>>,
+}
+
+impl SpoolHome {
+    /// Makes a home in the first of these directories, the operator's own, in which a file can be made.
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        Self(Arc::new(Home { paths, ..Home::default() }))
+    }
+
+    /// Puts a directory before all others; only the first one counts.
+    pub fn prefer(&self, dir: Arc<Dir>) {
+        let _ = self.0.preferred.set(dir);
+    }
+
+    /// Makes a file without a name, and tells how many bytes it may have.
+    fn file(&self) -> io::Result<(OwnedFd, u64)> {
+        let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
+        let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
+        // Opened only when they are needed.
+        let dirs = dirs.chain(std::iter::once_with(|| self.0.opened.get_or_init(opened)).flatten());
+        for dir in dirs {
+            if let Ok(file) = unnamed_file(dir) {
+                return Ok((file, u64::MAX));
+            }
+        }
+        Ok((memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?, MAX_IN_MEMFD))
+    }
+}
+
+impl fmt::Debug for SpoolHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SpoolHome").field(&self.0.paths).finish()
+    }
+}
 
 /// Records being collected.
 #[derive(Debug)]
@@ -65,8 +112,9 @@ impl RecordAt {
 #[derive(Debug)]
 enum Place {
     /// Nowhere yet.
-    Memory(Option<Dir>),
-    File(OwnedFd),
+    Memory(SpoolHome),
+    /// With the bytes that it may have.
+    File(OwnedFd, u64),
 }
 
 /// Collected records.
@@ -79,14 +127,20 @@ pub struct SealedSpool {
 #[derive(Debug)]
 enum Bytes {
     Memory(Vec<u8>),
-    Mapped(Mmap),
+    File { file: OwnedFd, len: u64 },
 }
 
 /// Why records could not be kept or read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
-    /// The file could not be written or mapped.
+    /// No directory takes the records, and there are too many for memory.
+    #[error(
+        "no directory for temporary files can be used, and there are more than {} MiB: set TMPDIR or --temp-dir",
+        MAX_IN_MEMFD >> 20
+    )]
+    NoPlace,
+    /// The file could not be written or read.
     #[error("cannot keep records in a temporary file")]
     Io {
         /// What the system said.
@@ -114,19 +168,15 @@ impl From<io::Error> for SpoolError {
 }
 
 impl Spool {
-    /// An empty spool; once it outgrows memory it goes to an unnamed file in `dir`.
-    ///
-    /// # Errors
-    /// What the system says about opening `dir` once more.
-    pub fn new(dir: Option<&Dir>) -> Result<Self, SpoolError> {
-        let dir = dir.map(Dir::reopen).transpose()?;
-        Ok(Self { place: Place::Memory(dir), buffer: Vec::new(), written: 0, count: 0 })
+    /// Makes an empty spool; once it outgrows memory it goes to an unnamed file in `home`.
+    pub fn new(home: &SpoolHome) -> Self {
+        Self { place: Place::Memory(home.clone()), buffer: Vec::new(), written: 0, count: 0 }
     }
 
     /// Appends a record; tells where it will be.
     ///
     /// # Errors
-    /// [`SpoolError::Io`], e.g. when the disk is full; [`SpoolError::TooLong`].
+    /// [`SpoolError::Io`], e.g. when the disk is full; [`SpoolError::TooLong`]; [`SpoolError::NoPlace`].
     pub fn push(&mut self, record: &[u8]) -> Result<RecordAt, SpoolError> {
         let len = u32::try_from(record.len()).map_err(|_| SpoolError::TooLong { len: record.len() })?;
         if !self.buffer.is_empty() && self.buffer.len() + HEADER_LEN + record.len() > MAX_IN_MEMORY {
@@ -151,18 +201,11 @@ impl Spool {
         let mut rest: &[u8] = match (here, &self.place) {
             (Some(here), _) => self.buffer.get(here..).unwrap_or_default(),
             (None, Place::Memory(_)) => return Err(damaged),
-            (None, Place::File(file)) => {
-                let mut header = [0; HEADER_LEN];
-                read_full_at(file.as_fd(), at.offset, &mut header)?;
-                let len = header.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-                let end = at.offset.saturating_add(HEADER_LEN as u64 + u64::from(len));
-                if end > self.written {
-                    return Err(damaged);
-                }
-                let mut record = vec![0; usize::try_from(end - at.offset).unwrap_or_default()];
-                read_full_at(file.as_fd(), at.offset, &mut record)?;
-                out = record;
-                &out
+            (None, Place::File(file, _)) => {
+                out = read_record(file, self.written, at.offset)?.ok_or(damaged)?;
+                return take_record(&mut out.as_slice(), at.index)
+                    .map(<[u8]>::to_vec)
+                    .ok_or(SpoolError::Damaged { index: at.index });
             }
         };
         take_record(&mut rest, at.index).map(<[u8]>::to_vec).ok_or(damaged)
@@ -173,26 +216,30 @@ impl Spool {
     /// # Errors
     /// [`SpoolError::Io`].
     pub fn seal(mut self) -> Result<SealedSpool, SpoolError> {
-        if let Place::File(_) = self.place {
+        if let Place::File(..) = self.place {
             self.write_out()?;
         }
         let bytes = match self.place {
             Place::Memory(_) => Bytes::Memory(self.buffer),
-            Place::File(file) => Bytes::Mapped(sys::map_own_file(file)?),
+            Place::File(file, _) => Bytes::File { file, len: self.written },
         };
         Ok(SealedSpool { bytes, count: self.count })
     }
 
-    fn write_out(&mut self) -> io::Result<()> {
-        if let Place::Memory(dir) = &self.place {
-            self.place = Place::File(unnamed_file(dir.as_ref())?);
+    fn write_out(&mut self) -> Result<(), SpoolError> {
+        if let Place::Memory(home) = &self.place {
+            let (file, most) = home.file()?;
+            self.place = Place::File(file, most);
         }
-        let Place::File(file) = &self.place else { return Ok(()) };
+        let Place::File(file, most) = &self.place else { return Ok(()) };
+        if self.written + self.buffer.len() as u64 > *most {
+            return Err(SpoolError::NoPlace);
+        }
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
             let written = retry(|| rustix::io::write(file, rest))?;
             if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+                return Err(io::Error::from(io::ErrorKind::WriteZero).into());
             }
             rest = rest.get(written..).unwrap_or_default();
         }
@@ -219,14 +266,14 @@ impl SealedSpool {
     /// The records in the order of writing. After an error there is nothing more.
     ///
     /// Each item fails with [`SpoolError::Damaged`] when the record is not what was written.
-    pub fn iter(&self) -> impl Iterator<Item = Result<&[u8], SpoolError>> {
-        let mut rest = self.bytes();
+    pub fn iter(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, SpoolError>> {
+        let mut reader = Reader { bytes: &self.bytes, at: 0, window: None };
         let mut index = 0;
         std::iter::from_fn(move || {
             if index >= self.count {
                 return None;
             }
-            let record = take_record(&mut rest, index).ok_or(SpoolError::Damaged { index });
+            let record = reader.next(index);
             index = if record.is_ok() { index + 1 } else { self.count };
             Some(record)
         })
@@ -236,18 +283,86 @@ impl SealedSpool {
     ///
     /// # Errors
     /// [`SpoolError::Damaged`] when it is not what was written there.
-    pub fn get(&self, at: &RecordAt) -> Result<&[u8], SpoolError> {
-        let offset = usize::try_from(at.offset).ok();
-        let mut rest = offset.and_then(|offset| self.bytes().get(offset..)).unwrap_or_default();
-        take_record(&mut rest, at.index).ok_or(SpoolError::Damaged { index: at.index })
-    }
-
-    fn bytes(&self) -> &[u8] {
+    pub fn get(&self, at: &RecordAt) -> Result<Cow<'_, [u8]>, SpoolError> {
+        let damaged = || SpoolError::Damaged { index: at.index };
         match &self.bytes {
-            Bytes::Memory(bytes) => bytes,
-            Bytes::Mapped(map) => map,
+            Bytes::Memory(bytes) => {
+                let offset = usize::try_from(at.offset).ok();
+                let mut rest = offset.and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+                take_record(&mut rest, at.index).map(Cow::Borrowed).ok_or_else(damaged)
+            }
+            Bytes::File { file, len } => {
+                let record = read_record(file, *len, at.offset)?.ok_or_else(damaged)?;
+                let content = take_record(&mut record.as_slice(), at.index).map(<[u8]>::to_vec);
+                content.map(Cow::Owned).ok_or_else(damaged)
+            }
         }
     }
+}
+
+/// Reads records one after the other.
+struct Reader<'a> {
+    bytes: &'a Bytes,
+    /// Where the next record begins.
+    at: u64,
+    /// A part of the file, and where it begins.
+    window: Option<(u64, Mmap)>,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self, index: u64) -> Result<Cow<'a, [u8]>, SpoolError> {
+        let damaged = SpoolError::Damaged { index };
+        match self.bytes {
+            Bytes::Memory(bytes) => {
+                let used = usize::try_from(self.at).unwrap_or(usize::MAX);
+                let mut rest = bytes.get(used..).unwrap_or_default();
+                let record = take_record(&mut rest, index).ok_or(damaged)?;
+                self.at = (bytes.len() - rest.len()) as u64;
+                Ok(Cow::Borrowed(record))
+            }
+            Bytes::File { file, len } => {
+                let header = self.window(file, *len, HEADER_LEN as u64)?.first_chunk();
+                let record_len =
+                    header.map(|len| u32::from_le_bytes(*len)).ok_or(SpoolError::Damaged { index })?;
+                let whole = HEADER_LEN as u64 + u64::from(record_len);
+                let mut rest = self.window(file, *len, whole)?;
+                let record = take_record(&mut rest, index).map(<[u8]>::to_vec).ok_or(damaged)?;
+                self.at += whole;
+                Ok(Cow::Owned(record))
+            }
+        }
+    }
+
+    /// The file of `len` bytes from the next record on, as far as it is mapped: at least `wanted` bytes, if it has them.
+    fn window(&mut self, file: &OwnedFd, len: u64, wanted: u64) -> io::Result<&[u8]> {
+        let wanted = wanted.min(len.saturating_sub(self.at));
+        let begins = self.window.as_ref().map_or(0, |(begins, _)| *begins);
+        let mapped = self.window.as_ref().map_or(0, |(_, map)| map.len() as u64);
+        if self.at + wanted > begins + mapped {
+            let size = wanted.max(WINDOW).min(len - self.at);
+            self.window = Some((self.at, sys::map_own_file(file, self.at, size)?));
+        }
+        let Some((begins, map)) = &self.window else { return Ok(&[]) };
+        let used = usize::try_from(self.at - begins).unwrap_or(usize::MAX);
+        Ok(map.get(used..).unwrap_or_default())
+    }
+}
+
+/// Reads the record at an offset of a file of `len` bytes with its header; `None` when there is none.
+fn read_record(file: &OwnedFd, len: u64, offset: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut header = [0; HEADER_LEN];
+    if offset.saturating_add(HEADER_LEN as u64) > len {
+        return Ok(None);
+    }
+    read_full_at(file.as_fd(), offset, &mut header)?;
+    let record_len = header.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+    let end = offset.saturating_add(HEADER_LEN as u64 + u64::from(record_len));
+    if end > len {
+        return Ok(None);
+    }
+    let mut record = vec![0; usize::try_from(end - offset).unwrap_or_default()];
+    read_full_at(file.as_fd(), offset, &mut record)?;
+    Ok(Some(record))
 }
 
 fn take_record<'a>(rest: &mut &'a [u8], index: u64) -> Option<&'a [u8]> {
@@ -262,10 +377,7 @@ fn take_record<'a>(rest: &mut &'a [u8], index: u64) -> Option<&'a [u8]> {
     Some(record)
 }
 
-fn unnamed_file(dir: Option<&Dir>) -> io::Result<OwnedFd> {
-    let Some(dir) = dir else {
-        return Ok(memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?);
-    };
+fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(0o600);
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match retry(|| openat(dir, c".", flags | OFlags::TMPFILE, mode)) {
@@ -283,6 +395,12 @@ fn unnamed_file(dir: Option<&Dir>) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// Bytes of a spool for which there is no directory.
+const MAX_IN_MEMFD: u64 = 32 << 20;
+
+/// Bytes of a spool that are mapped at a time.
+const WINDOW: u64 = 1 << 20;
+
 /// Length and sum before each record.
 const HEADER_LEN: usize = 4 + 8;
 
@@ -298,12 +416,12 @@ mod tests {
         vec![index as u8; (index * 7919 % 4001) as usize]
     }
 
-    fn filled(dir: Option<&Dir>, count: u64) -> Spool {
-        with_places(dir, count).0
+    fn filled(home: &SpoolHome, count: u64) -> Spool {
+        with_places(home, count).0
     }
 
-    fn with_places(dir: Option<&Dir>, count: u64) -> (Spool, Vec<RecordAt>) {
-        let mut spool = Spool::new(dir).unwrap();
+    fn with_places(home: &SpoolHome, count: u64) -> (Spool, Vec<RecordAt>) {
+        let mut spool = Spool::new(home);
         let places = (0..count).map(|index| spool.push(&record(index)).unwrap()).collect();
         (spool, places)
     }
@@ -311,14 +429,14 @@ mod tests {
     #[test]
     fn records_are_found_out_of_their_turn() {
         for count in [10, 2000] {
-            let (spool, places) = with_places(None, count);
+            let (spool, places) = with_places(&SpoolHome::default(), count);
             for (index, at) in places.iter().enumerate() {
                 assert_eq!(spool.get(&RecordAt::from_bytes(at.to_bytes())).unwrap(), record(index as u64));
             }
             assert!(spool.get(&RecordAt { offset: 1 << 40, index: 0 }).is_err());
             let sealed = spool.seal().unwrap();
             for index in (0..count).rev() {
-                assert_eq!(sealed.get(&places[index as usize]).unwrap(), record(index));
+                assert_eq!(*sealed.get(&places[index as usize]).unwrap(), record(index));
             }
             let nowhere = RecordAt { offset: 1 << 40, index: 0 };
             assert!(matches!(sealed.get(&nowhere), Err(SpoolError::Damaged { index: 0 })));
@@ -328,15 +446,20 @@ mod tests {
     #[test]
     fn records_come_back_in_order_from_memory_file_and_memfd() {
         let scratch = tempfile::tempdir().unwrap();
-        let dir = Dir::open_operand(scratch.path()).unwrap();
-        for (dir, count) in [(None, 10), (Some(&dir), 10), (None, 2000), (Some(&dir), 2000)] {
-            let sealed = filled(dir, count).seal().unwrap();
-            assert_eq!(matches!(sealed.bytes, Bytes::Mapped(_)), count == 2000);
+        let dir = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+        let preferred = SpoolHome::new(vec!["/nonexistent".into()]);
+        preferred.prefer(Arc::clone(&dir));
+        let second = SpoolHome::new(vec!["/nonexistent".into(), scratch.path().to_owned()]);
+        for (home, count) in
+            [SpoolHome::default(), preferred, second].iter().flat_map(|home| [(home, 10), (home, 2000)])
+        {
+            let sealed = filled(home, count).seal().unwrap();
+            assert_eq!(matches!(sealed.bytes, Bytes::File { .. }), count == 2000);
             assert_eq!(sealed.len(), count);
             for _ in 0..2 {
                 let mut index = 0;
                 for item in sealed.iter() {
-                    assert_eq!(item.unwrap(), record(index));
+                    assert_eq!(*item.unwrap(), record(index));
                     index += 1;
                 }
                 assert_eq!(index, count);
@@ -346,15 +469,24 @@ mod tests {
     }
 
     #[test]
+    fn without_a_directory_a_spool_is_refused_before_it_fills_memory() {
+        let mut spool = Spool::new(&SpoolHome::new(vec!["/nonexistent".into()]));
+        let record = vec![7; 1 << 20];
+        let kept = (0..64).take_while(|_| spool.push(&record).is_ok()).count();
+        assert!((30..34).contains(&kept), "{kept}");
+        assert!(matches!(spool.push(&record), Err(SpoolError::NoPlace)));
+    }
+
+    #[test]
     fn empty_spool_has_no_records() {
-        let sealed = Spool::new(None).unwrap().seal().unwrap();
+        let sealed = Spool::new(&SpoolHome::default()).seal().unwrap();
         assert!(sealed.is_empty() && sealed.iter().next().is_none());
     }
 
     #[test]
     fn a_flipped_bit_is_noticed_at_its_record() {
-        let spool = filled(None, 2000);
-        let Place::File(file) = &spool.place else { panic!("2000 records outgrow memory") };
+        let spool = filled(&SpoolHome::default(), 2000);
+        let Place::File(file, _) = &spool.place else { panic!("2000 records outgrow memory") };
         let at: u64 = (0..1000).map(|index| HEADER_LEN as u64 + record(index).len() as u64).sum();
         let mut byte = [0];
         rustix::io::pread(file.as_fd(), &mut byte[..], at + 20).unwrap();

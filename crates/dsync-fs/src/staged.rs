@@ -8,7 +8,7 @@ use std::{
     cell::RefCell,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    sync::{Arc, Mutex, PoisonError, TryLockError, atomic::AtomicBool},
 };
 
 use rustix::{
@@ -16,11 +16,12 @@ use rustix::{
         AtFlags, FallocateFlags, Mode, OFlags, fallocate, fdatasync, ftruncate, openat, renameat, unlinkat,
     },
     io::Errno,
+    process::geteuid,
     rand::{GetRandomFlags, getrandom},
 };
 
 use crate::{
-    attributes::{Handle, Wanted},
+    attributes::{Handle, Wanted, chmod},
     blank,
     commit::{CommitError, Durability},
     component::Component,
@@ -46,6 +47,8 @@ pub struct StagedFile {
     /// while the first one runs: a tenth of a receiver's processor time where four lanes share a file. This
     /// way it sleeps.
     turn: Mutex<()>,
+    /// Set when [`prepare`](StagedFile::prepare) is to end early.
+    stopped: Option<Arc<AtomicBool>>,
 }
 
 /// A finished file under its temporary name. Dropped without [`commit`](PreparedFile::commit) it
@@ -98,6 +101,17 @@ impl Drop for TempName {
     }
 }
 
+/// Lets the owner of a file read and write it; false where that is not what keeps this process from it.
+fn make_writable(dir: &Dir, name: &Component) -> io::Result<bool> {
+    const OWNER_WRITES: u16 = 0o600;
+    let (fd, now) = dir.open_path(name)?;
+    let is_locked = now.kind == Kind::File && now.mode & OWNER_WRITES != OWNER_WRITES;
+    if !is_locked || now.uid != geteuid().as_raw() {
+        return Ok(false);
+    }
+    chmod(fd.as_fd(), Handle::PathOnly, now.mode | OWNER_WRITES).map(|()| true)
+}
+
 impl StagedFile {
     /// Creates an empty temporary file in `dir`, mode 0600, to become `target`.
     ///
@@ -111,7 +125,15 @@ impl StagedFile {
     }
 
     pub(crate) fn assemble(temp: TempName, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
-        Self { dir: Arc::clone(dir), temp: Some(temp), fd, target, turn: Mutex::default() }
+        Self { dir: Arc::clone(dir), temp: Some(temp), fd, target, turn: Mutex::default(), stopped: None }
+    }
+
+    /// Makes [`prepare`](Self::prepare) end early once `stopped` is set, with an error of the kind
+    /// [`Interrupted`](io::ErrorKind::Interrupted), where it copies from another filesystem.
+    #[must_use]
+    pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
+        self.stopped = Some(Arc::clone(stopped));
+        self
     }
 
     /// Brings a temporary that was made elsewhere beside its target: by a rename, or by a copy from another
@@ -133,7 +155,8 @@ impl StagedFile {
             Err(Errno::XDEV) => {
                 let copy = Self::create(&self.dir, self.target.clone())?;
                 let content = SourceFile::new(self.fd.try_clone()?, stat_fd(self.fd.as_fd())?);
-                copy.copy_all(&content, &Sharing::default(), false).map_err(CopyError::into_inner)?;
+                let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
+                copy.copy_all(&content, &sharing, false).map_err(CopyError::into_inner)?;
                 Ok(copy)
             }
             Err(error) => Err(error.into()),
@@ -141,22 +164,36 @@ impl StagedFile {
     }
 
     /// Opens the regular file `target` of `dir` itself: what is written is seen at once, and stays when this is
-    /// dropped.
+    /// dropped. Without privileges an own file that its mode protects from its owner is made writable, as by rsync.
     ///
     /// # Errors
     /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another type.
     pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = match retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty())) {
+        let open = || retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty()));
+        let fd = match open() {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => {
                 return Err(wrong_type());
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && make_writable(dir, &target)? => {
+                open()?
             }
             result => result?,
         };
         if stat_fd(fd.as_fd())?.kind != Kind::File {
             return Err(wrong_type());
         }
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn: Mutex::default() })
+        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn: Mutex::default(), stopped: None })
+    }
+
+    /// Takes the setuid and setgid bits away before the content changes, as the kernel does for everybody but root: a
+    /// file that is neither old nor new is trusted with nothing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn distrust(&self) -> io::Result<()> {
+        let mode = stat_fd(self.fd.as_fd())?.mode;
+        if mode & SETS_ID == 0 { Ok(()) } else { crate::sys::chmod_open(self.fd.as_fd(), mode & !SETS_ID) }
     }
 
     /// Identity and version of the file that is written.
@@ -416,19 +453,25 @@ impl PreparedFile {
             }
         }
         secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
-        match renameat(&*temp.dir, temp.name.as_c_str(), &*dir, target.as_c_str()) {
+        let error = match dir.give_name(&temp.dir, &temp.name, &target) {
             Ok(()) => {
                 temp.armed = false;
-                Ok(())
+                return Ok(());
             }
-            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) if displaces => {
+            Err(error) => error,
+        };
+        let in_the_way = [Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
+        match Errno::from_io_error(&error) {
+            Some(errno) if in_the_way.contains(&errno) && !dir.adds_only() => {
+                if !displaces {
+                    return Err(CommitError::TargetIsDirectory);
+                }
                 let exchanged = dir.exchange(&temp.name, &target);
                 // The temporary name is the directory's now.
                 temp.armed = exchanged.is_err();
                 exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
             }
-            Err(Errno::ISDIR | Errno::NOTEMPTY | Errno::EXIST) => Err(CommitError::TargetIsDirectory),
-            Err(error) => Err(CommitError::Rename { source: Arc::new(error.into()) }),
+            _ => Err(CommitError::Rename { source: Arc::new(error) }),
         }
     }
 }
@@ -544,6 +587,9 @@ const HEX_DIGITS: usize = 32;
 const TEMP_DIGITS: usize = HEX_DIGITS + 2 * Owner::BYTES;
 /// Names of one call to the kernel's generator.
 const RANDOM_NAMES: usize = 64;
+
+/// The setuid and setgid bits.
+const SETS_ID: u16 = 0o6000;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

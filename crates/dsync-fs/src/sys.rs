@@ -12,7 +12,7 @@ use std::{
 };
 
 use linux_raw_sys::general::{__NR_getxattrat, __NR_listxattrat, xattr_args};
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use nix::libc::{c_long, syscall};
 use rustix::{
     fs::{AtFlags, CWD, Gid, Mode, Uid},
@@ -204,15 +204,16 @@ fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
 /// Cleared when the kernel has no such calls.
 static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 
-/// Maps a spool file for reading.
+/// Maps `len` bytes of a spool file from `offset` on, for reading.
 ///
 /// The caller passes only descriptors of files that it created without a name, or whose name it
 /// removed before the first write, and that it will not write again.
-pub(crate) fn map_own_file(fd: impl AsFd) -> io::Result<Mmap> {
+pub(crate) fn map_own_file(fd: impl AsFd, offset: u64, len: u64) -> io::Result<Mmap> {
     let fd = fd.as_fd().as_raw_fd();
+    let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     // SAFETY: the file has no name and its only descriptor is ours, so no other process can truncate
     // or change it while it is mapped; this crate writes nothing to it after this call.
-    unsafe { Mmap::map(fd) }
+    unsafe { MmapOptions::new().offset(offset).len(len).map(fd) }
 }
 
 #[cfg(test)]

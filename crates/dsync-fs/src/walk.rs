@@ -37,6 +37,7 @@ use crate::{
     metadata::{Kind, Metadata},
     operand::OperandForm,
     read_ahead::ReadAhead,
+    spool::SpoolHome,
 };
 
 /// How a tree is walked.
@@ -54,6 +55,21 @@ pub struct WalkOptions {
     pub open_noatime: bool,
     /// Take what `user.rsync.*` says of entries for what they are: see [`crate::fake_super`].
     pub fake_super: bool,
+    /// Where the names of very large directories go.
+    pub spools: SpoolHome,
+    /// Where the operands start, which is a directory that confines them; none: where the process does.
+    pub floor: Option<Arc<Dir>>,
+}
+
+impl WalkOptions {
+    /// Opens a directory that an operand names.
+    fn open(&self, path: &Path) -> io::Result<Dir> {
+        let opened = match &self.floor {
+            Some(floor) => floor.open_operand_above(path),
+            None => Dir::open_operand(path),
+        };
+        Ok(opened?.with_fake_super(self.fake_super))
+    }
 }
 
 /// The number of [`readers`](WalkOptions::readers) that a machine has a use for: one for each processor, so
@@ -233,9 +249,9 @@ impl Walk {
     /// Lists and attributes of the transfer's root; `None` where [`root`](Self::root) is `None`.
     ///
     /// # Errors
-    /// As [`Dir::own_extended`].
+    /// As [`Dir::own_source_extended`].
     pub fn root_extended(&self, scope: ExtendedScope) -> io::Result<Option<Extended>> {
-        self.root.as_ref().map(|(_, dir)| dir.own_extended(scope)).transpose()
+        self.root.as_ref().map(|(_, dir)| dir.own_source_extended(scope)).transpose()
     }
 
     /// Number of entries of the root that operands name themselves.
@@ -303,7 +319,7 @@ struct Named {
 
 impl Opening {
     fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
-        let base = Arc::new(Dir::open_operand(path)?.with_fake_super(options.fake_super));
+        let base = Arc::new(options.open(path)?);
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if options.recursive {
@@ -317,7 +333,7 @@ impl Opening {
         let base = match self.parents.get(parent) {
             Some(base) => Arc::clone(base),
             None => {
-                let base = Arc::new(Dir::open_operand(parent)?.with_fake_super(options.fake_super));
+                let base = Arc::new(options.open(parent)?);
                 self.parents.insert(parent.to_path_buf(), Arc::clone(&base));
                 base
             }

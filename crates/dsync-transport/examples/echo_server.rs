@@ -22,7 +22,8 @@ fn serve() -> Result<(), AcceptError> {
     let system = |source| AcceptError::System { source };
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
     let output = io::stdout().as_fd().try_clone_to_owned().map_err(system)?;
-    let link = accept(input, output, env::var("SSH_CONNECTION").ok().as_deref())?.link;
+    let link =
+        accept(input, output, env::var("SSH_CONNECTION").ok().as_deref(), &std::sync::Arc::default())?.link;
     while let Ok(lane) = link.accept_lane() {
         thread::spawn(move || echo(lane));
     }

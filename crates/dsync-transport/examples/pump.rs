@@ -95,7 +95,7 @@ fn serve() -> Result<()> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     let reached = env::var("SSH_CONNECTION").ok();
     let (input, output) = (input.as_fd().try_clone_to_owned()?, output.as_fd().try_clone_to_owned()?);
-    let link = accept(input, output, reached.as_deref())?.link;
+    let link = accept(input, output, reached.as_deref(), &Arc::default())?.link;
     let received = Arc::new(AtomicU64::new(0));
     let mut account = link.accept_lane()?;
     let counted = Arc::clone(&received);

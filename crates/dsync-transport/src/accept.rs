@@ -16,6 +16,7 @@ use dsync_wire::{
     bootstrap::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
     },
+    budget::Budget,
     link::Link,
 };
 use quinn::{Connection, Endpoint};
@@ -56,6 +57,8 @@ impl fmt::Debug for Accepted {
 /// `ssh_connection` is the value of the `SSH_CONNECTION` variable: which of this host's addresses the client
 /// reached. Without it the client has only the host's name to go by.
 ///
+/// What the link holds of what the client sends comes out of `budget`.
+///
 /// Nobody else may write to `output` from here on. When the client wants QUIC or TLS, a UDP and a TCP port are
 /// open from its greeting until it has chosen, for 30 s at most; then the chosen one serves that client alone.
 ///
@@ -69,6 +72,7 @@ pub fn accept(
     input: OwnedFd,
     output: OwnedFd,
     ssh_connection: Option<&str>,
+    budget: &Arc<Budget>,
 ) -> Result<Accepted, AcceptError> {
     let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
     let reached = ssh_connection.map(SshConnection::parse).unwrap_or_default();
@@ -81,13 +85,16 @@ pub fn accept(
             Arc::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
         }
         Carried::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
-        Carried::Pipe => Arc::new(MuxLink::start(reactor, reader, writer, Role::Server, idle_timeout)),
+        Carried::Pipe => {
+            let budget = Arc::clone(budget);
+            Arc::new(MuxLink::start(reactor, reader, writer, Role::Server, idle_timeout, budget))
+        }
     };
     Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })
 }
 
 fn idle_timeout(terms: LinkTerms) -> Duration {
-    Duration::from_secs(terms.idle_seconds.get().into()).max(SHORTEST_IDLE)
+    Duration::from_secs(terms.idle_seconds.get().into()).clamp(SHORTEST_IDLE, LONGEST_IDLE)
 }
 
 /// What the two ends agreed on.
@@ -245,6 +252,8 @@ impl From<GreetingError> for AcceptError {
 /// How long the client may take to greet, and then to choose. It has the answer to its greeting within a
 /// round trip, and waits 1.5 s for the ports by default.
 const WINDOW: Duration = Duration::from_secs(30);
+/// Silence that a client may ask for, whatever it says: an hour. A server that nobody talks to ends by itself.
+const LONGEST_IDLE: Duration = Duration::from_secs(3600);
 /// Silence below this would end healthy links: the other end, which does not know this end's limit, shows
 /// a sign of life every second.
 pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(3);

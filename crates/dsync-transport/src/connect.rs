@@ -17,6 +17,7 @@ use dsync_wire::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, Fingerprint, LinkTerms, MAGIC,
         PortRange, ServerBootstrap, Token, Transports, VersionRange,
     },
+    budget::Budget,
     link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic},
     version::FEATURES,
 };
@@ -37,10 +38,11 @@ use crate::{
     shell::ShellProcess,
     text::printable,
     tls::{TlsLink, handshake::Credentials},
+    whereabouts::Whereabouts,
 };
 
 /// How [`connect()`] goes about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ConnectOptions {
     /// Which carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
@@ -59,6 +61,8 @@ pub struct ConnectOptions {
     pub ports: Option<PortRange>,
     /// Payload bytes per second that each end may send. Default `None`: as many as pass.
     pub bytes_per_second: Option<NonZeroU64>,
+    /// The account of what the link holds of what the peer sends. Default one of the usual bound.
+    pub budget: Arc<Budget>,
 }
 
 impl Default for ConnectOptions {
@@ -70,6 +74,7 @@ impl Default for ConnectOptions {
             greeting_timeout: Duration::from_secs(300),
             ports: None,
             bytes_per_second: None,
+            budget: Arc::default(),
         }
     }
 }
@@ -134,7 +139,12 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     let mut options = options.clone();
     options.port_wait = options.port_wait.min(LONGEST_PORT_WAIT);
     let options = &options;
-    let bootstrap = Bootstrap { host: shell.host.clone(), family: shell.family, options: options.clone() };
+    let bootstrap = Bootstrap {
+        host: shell.host.clone(),
+        shell: process.id(),
+        family: shell.family,
+        options: options.clone(),
+    };
     let outcome = reactor.run(async move { bootstrap.run(input, output).await });
     let agreed = match outcome {
         Some(Ok(agreed)) => agreed,
@@ -150,7 +160,10 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
             Box::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
         }
         Reached::Tls(established) => Box::new(TlsLink::start(reactor, established, reader, writer)),
-        Reached::Pipe => Box::new(MuxLink::start(reactor, reader, writer, Role::Client, idle_timeout)),
+        Reached::Pipe => {
+            let budget = Arc::clone(&options.budget);
+            Box::new(MuxLink::start(reactor, reader, writer, Role::Client, idle_timeout, budget))
+        }
     };
     let link = ShellLink { link, process: Arc::clone(&process) };
     Ok(Connected { link: paced(Arc::new(link), options.bytes_per_second), reason, process })
@@ -167,6 +180,8 @@ struct Agreed {
 /// The client's side of the bootstrap.
 struct Bootstrap {
     host: String,
+    /// The remote shell's process.
+    shell: u32,
     family: AddressFamily,
     options: ConnectOptions,
 }
@@ -191,7 +206,7 @@ impl Bootstrap {
             idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
         };
         let reach = Reach {
-            host: self.host,
+            whereabouts: self.whereabouts().await,
             family: self.family,
             server,
             credentials: Arc::new(credentials),
@@ -219,6 +234,17 @@ impl Bootstrap {
             }
         }
         Ok(Agreed { reader, writer, reached, reason })
+    }
+
+    /// Where the remote end is; nobody asks in a run that is bound to ssh.
+    async fn whereabouts(&self) -> Whereabouts {
+        let unknown = Whereabouts::Unknown("where ssh goes could not be found out in time");
+        if self.options.transport == TransportChoice::Ssh {
+            return unknown;
+        }
+        let (shell, host) = (self.shell, self.host.clone());
+        let asked = tokio::task::spawn_blocking(move || Whereabouts::find(shell, &host));
+        timeout(LONGEST_PORT_WAIT, asked).await.ok().and_then(Result::ok).unwrap_or(unknown)
     }
 
     fn offer(&self, fingerprint: Fingerprint) -> Result<ClientBootstrap, Failure> {

@@ -132,6 +132,16 @@ pub enum ConnectError {
         /// How long.
         after: Duration,
     },
+    /// No address is known that surely leads to the host which ssh reached.
+    #[error("{protocol} cannot be used to {host}: {reason}; use --transport=auto or --transport=ssh")]
+    OnlyPipe {
+        /// The host.
+        host: String,
+        /// "UDP" or "TCP".
+        protocol: &'static str,
+        /// Why not.
+        reason: &'static str,
+    },
     /// The remote side could not open the port of the carrier that was demanded.
     #[error("{host} offers no {protocol} port; use --transport=auto or --transport=ssh")]
     PortUnavailable {
@@ -224,7 +234,10 @@ impl ConnectError {
             Self::NotDsync { .. } => 12,
             Self::Incompatible { .. } => 2,
             Self::Refused { exit_code, .. } => *exit_code,
-            Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::PortUnavailable { .. } => 35,
+            Self::GreetingTimeout { .. }
+            | Self::PortBlocked { .. }
+            | Self::OnlyPipe { .. }
+            | Self::PortUnavailable { .. } => 35,
             Self::PeerKeyMismatch { .. } | Self::KeyRefused { .. } => 40,
             Self::System { .. } => 10,
         }

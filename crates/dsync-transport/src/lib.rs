@@ -37,12 +37,14 @@ mod shell;
 mod suite;
 mod text;
 mod tls;
+mod whereabouts;
 
 use std::net::IpAddr;
 
 pub use accept::{Accepted, accept};
 pub use connect::{ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
+pub use identity::cryptography;
 pub use pace::paced;
 pub use shell::RemoteShell;
 

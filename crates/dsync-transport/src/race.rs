@@ -43,7 +43,7 @@ impl DialError {
 pub(crate) struct Addresses<L> {
     /// Tried at once: what ssh itself reached.
     pub(crate) first: Vec<SocketAddr>,
-    /// Tried a little afterwards: what the host's name resolves to.
+    /// Tried a little afterwards, or at once where there are no others: what the operator's name of the host resolves to.
     pub(crate) later: L,
 }
 
@@ -84,8 +84,9 @@ where
     for address in &tried {
         attempts.spawn(attempt(*address));
     }
+    let head_start = if tried.is_empty() { Duration::ZERO } else { STAGGER };
     let stagger = async {
-        sleep(STAGGER).await;
+        sleep(head_start).await;
         later.await
     };
     tokio::pin!(stagger);

@@ -28,6 +28,7 @@ use crate::{
         Established,
         handshake::{self, Credentials, Probe},
     },
+    whereabouts::Whereabouts,
 };
 
 /// What carries the session.
@@ -39,7 +40,8 @@ pub(crate) enum Reached {
 
 /// The remote end as the bootstrap showed it, and what this end has to show.
 pub(crate) struct Reach {
-    pub(crate) host: String,
+    /// Where it is, whatever addresses the bootstrap names.
+    pub(crate) whereabouts: Whereabouts,
     pub(crate) family: AddressFamily,
     pub(crate) server: ServerBootstrap,
     pub(crate) credentials: Arc<Credentials>,
@@ -53,6 +55,14 @@ impl Reach {
         &self,
         choice: TransportChoice,
     ) -> Result<(Reached, Option<String>), CarrierFailure> {
+        if let Whereabouts::Unknown(reason) = self.whereabouts {
+            return match choice {
+                TransportChoice::Ssh => Ok((Reached::Pipe, None)),
+                TransportChoice::Auto => Ok((Reached::Pipe, Some(reason.to_owned()))),
+                TransportChoice::Quic => Err(CarrierFailure::no_way(UDP, reason)),
+                TransportChoice::Tls => Err(CarrierFailure::no_way(TCP, reason)),
+            };
+        }
         Ok(match choice {
             TransportChoice::Ssh => (Reached::Pipe, None),
             TransportChoice::Quic => (self.quic(self.wait).await?, None),
@@ -189,23 +199,35 @@ impl Reach {
         Ok(Reached::Tls(dialed.map_err(|error| self.failure(TCP, port, error))?))
     }
 
-    /// What ssh itself reached, and what the host's name resolves to.
-    fn addresses(&self, port: u16) -> Addresses<impl Future<Output = Vec<SocketAddr>>> {
-        let (host, family) = (self.host.clone(), self.family);
-        let first = self.server.addresses.iter().filter(|address| family.admits(**address));
+    /// Returns what ssh itself reached, else what the operator's name of the host resolves to. What the server names is never
+    /// tried: it could have this host knock at any door.
+    fn addresses(&self, port: u16) -> Addresses<impl Future<Output = Vec<SocketAddr>> + use<>> {
+        let family = self.family;
+        let name = match &self.whereabouts {
+            Whereabouts::Named(name) => Some(name.clone()),
+            _ => None,
+        };
         Addresses {
-            first: first.map(|address| SocketAddr::new(*address, port)).collect(),
+            first: self.reached().map(|address| SocketAddr::new(address, port)).into_iter().collect(),
             later: async move {
-                let resolved = tokio::net::lookup_host((host.as_str(), port)).await;
+                let Some(name) = name else { return Vec::new() };
+                let resolved = tokio::net::lookup_host((name.as_str(), port)).await;
                 let resolved = resolved.map(Iterator::collect::<Vec<_>>).unwrap_or_default();
                 resolved.into_iter().filter(|address| family.admits(address.ip())).collect()
             },
         }
     }
 
+    /// The address that ssh reached.
+    fn reached(&self) -> Option<IpAddr> {
+        match self.whereabouts {
+            Whereabouts::Reached(address) => Some(address).filter(|address| self.family.admits(*address)),
+            _ => None,
+        }
+    }
+
     fn failure(&self, protocol: &'static str, port: u16, error: DialError) -> CarrierFailure {
-        let address = self.server.addresses.iter().copied().find(|address| self.family.admits(*address));
-        CarrierFailure { protocol, dialed: Some(Dialed { address, port, error }) }
+        CarrierFailure { protocol, dialed: Dial::Failed(Dialed { address: self.reached(), port, error }) }
     }
 }
 
@@ -217,8 +239,17 @@ fn round_trip(probe: &Probe) -> String {
 #[derive(Debug)]
 pub(crate) struct CarrierFailure {
     protocol: &'static str,
-    /// What was tried; `None` when the remote side opened no port.
-    dialed: Option<Dialed>,
+    dialed: Dial,
+}
+
+/// What was tried.
+#[derive(Debug)]
+enum Dial {
+    /// Nothing: the remote side opened no port.
+    NoPort,
+    /// Nothing: no address is known that ssh reached, in words.
+    NoWay(&'static str),
+    Failed(Dialed),
 }
 
 #[derive(Debug)]
@@ -231,13 +262,19 @@ struct Dialed {
 
 impl CarrierFailure {
     fn no_port(protocol: &'static str) -> Self {
-        Self { protocol, dialed: None }
+        Self { protocol, dialed: Dial::NoPort }
+    }
+
+    fn no_way(protocol: &'static str, reason: &'static str) -> Self {
+        Self { protocol, dialed: Dial::NoWay(reason) }
     }
 
     fn in_words(&self, wait: Duration) -> String {
         let protocol = self.protocol;
-        let Some(Dialed { address, port, error }) = &self.dialed else {
-            return format!("the remote side could not open a {protocol} port");
+        let Dialed { address, port, error } = match &self.dialed {
+            Dial::NoPort => return format!("the remote side could not open a {protocol} port"),
+            Dial::NoWay(reason) => return (*reason).to_owned(),
+            Dial::Failed(dialed) => dialed,
         };
         match error {
             DialError::Unreachable(None) => format!("no address is known for {protocol} port {port}"),
@@ -255,8 +292,10 @@ impl CarrierFailure {
     /// As the run's failure, where no other carrier may be taken.
     pub(crate) fn explain(self, host: String, after: Duration) -> ConnectError {
         let protocol = self.protocol;
-        let Some(Dialed { address, port, error }) = self.dialed else {
-            return ConnectError::PortUnavailable { host, protocol };
+        let Dialed { address, port, error } = match self.dialed {
+            Dial::NoPort => return ConnectError::PortUnavailable { host, protocol },
+            Dial::NoWay(reason) => return ConnectError::OnlyPipe { host, protocol, reason },
+            Dial::Failed(dialed) => dialed,
         };
         match error {
             DialError::WrongKey(address) => ConnectError::PeerKeyMismatch { host, protocol, address },

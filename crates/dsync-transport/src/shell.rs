@@ -19,11 +19,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    AddressFamily, ConnectError,
-    error::ShellStatus,
-    text::{is_unprintable, printable},
-};
+use dsync_wire::unprintable::is_unprintable;
+
+use crate::{AddressFamily, ConnectError, error::ShellStatus, text::printable};
 
 /// How to start `dsync --server` on another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +147,11 @@ impl ShellProcess {
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
         }
         Ok((process, input, output))
+    }
+
+    /// The process's number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
     /// Has no more use for the process: once it has lost its input it ends when the remote side does, which takes

@@ -1,7 +1,9 @@
 //! Text from outside (ssh, the remote shell, a peer) made fit for a message: one line, printable,
 //! bounded.
 
-/// At most `max` characters of `bytes`, without control, bidirectional or invisible characters: those
+use dsync_wire::unprintable::is_unprintable;
+
+/// At most `max` characters of `bytes`, without those that [`is_unprintable`] knows: they
 /// become `\xNN` or `\u{N}` escapes. Bytes that are not UTF-8 become U+FFFD. A cut is marked by `...`.
 pub(crate) fn printable(bytes: &[u8], max: usize) -> String {
     // Four bytes per character at most: what lies beyond cannot be shown, so do not look at it.
@@ -20,13 +22,6 @@ pub(crate) fn printable(bytes: &[u8], max: usize) -> String {
         }
     }
     out
-}
-
-/// True for what could move the cursor, change the direction of writing, or not be seen.
-pub(crate) fn is_unprintable(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

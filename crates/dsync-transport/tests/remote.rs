@@ -20,7 +20,7 @@ use dsync_transport::{
     connect,
 };
 use dsync_wire::{
-    bootstrap::PortRange,
+    bootstrap::{BootstrapMessage, Fingerprint, PortRange, ServerBootstrap},
     link::{Carrier, CloseReason, LinkError},
 };
 use tempfile::TempDir;
@@ -47,7 +47,7 @@ impl FakeSsh {
         let shell = RemoteShell {
             command: vec![path.into()],
             user: None,
-            host: "testhost".into(),
+            host: "127.0.0.1".into(),
             family: AddressFamily::Any,
             remote_program: echo_server().to_str().unwrap().into(),
         };
@@ -116,8 +116,8 @@ fn the_ssh_pipe_carries_a_session() {
 }
 
 #[test]
-fn quic_and_tls_carry_a_session_to_the_address_that_ssh_reached() {
-    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+fn quic_and_tls_carry_a_session_to_the_host_that_the_operator_named() {
+    let ssh = FakeSsh::new(LOCAL);
     for (transport, carrier) in [(TransportChoice::Quic, Carrier::Quic), (TransportChoice::Tls, Carrier::Tls)]
     {
         let connected = ssh.connect(transport).unwrap();
@@ -129,7 +129,7 @@ fn quic_and_tls_carry_a_session_to_the_address_that_ssh_reached() {
 
 #[test]
 fn a_short_path_gets_tls_and_the_round_trip_is_said() {
-    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+    let ssh = FakeSsh::new(LOCAL);
     let connected = connected_over_tls(&ssh.shell);
     let reason = connected.reason.clone().unwrap();
     assert!(reason.starts_with("round trip ") && reason.ends_with(" ms"), "{reason}");
@@ -153,14 +153,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 #[test]
 fn ports_of_the_range_are_used_and_none_free_is_an_error() {
-    let ssh = FakeSsh::new(&format!("export SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22'\n{LOCAL}"));
+    let ssh = FakeSsh::new(LOCAL);
     let connected = (0..50).find_map(|_| {
         let taken = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
         let limited = |transport| ConnectOptions { ports: PortRange::new(port, port), ..options(transport) };
         let error = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap_err();
         let text =
-            format!("testhost refused: no port in {port} is free on this host; choose others with --port");
+            format!("127.0.0.1 refused: no port in {port} is free on this host; choose others with --port");
         assert_eq!((error.exit_code(), error.to_string()), (10, text.clone()));
         drop(taken);
         match connect(&ssh.shell, &limited(TransportChoice::Tls)) {
@@ -178,20 +178,47 @@ fn ports_of_the_range_are_used_and_none_free_is_an_error() {
 }
 
 #[test]
-fn quic_finds_the_host_by_name_when_ssh_does_not_say() {
+fn no_address_that_the_server_names_is_knocked_at() {
+    let doors = ["127.0.0.5", "127.0.0.6", "127.0.0.7"].map(|door| TcpListener::bind((door, 0)).unwrap());
+    for door in &doors {
+        door.set_nonblocking(true).unwrap();
+        let address = door.local_addr().unwrap();
+        let udp = std::net::UdpSocket::bind(address).unwrap();
+        udp.set_nonblocking(true).unwrap();
+        let port = NonZeroU16::new(address.port());
+        let greeting = ServerBootstrap {
+            version: dsync_wire::version::VERSION,
+            features: 0,
+            fingerprint: Fingerprint([7; 32]),
+            udp_port: port,
+            tcp_port: port,
+            addresses: doors.iter().map(|door| door.local_addr().unwrap().ip()).collect(),
+        };
+        let mut bytes = Vec::new();
+        BootstrapMessage::Server(greeting).encode(&mut bytes).unwrap();
+        let octal: String = bytes.iter().map(|byte| format!("\\\\{byte:03o}")).collect();
+        // It says so once it was greeted, waits for the choice and goes.
+        let ssh = FakeSsh::new(&format!("printf '{octal}'; head -c 250 > /dev/null"));
+        for transport in [TransportChoice::Auto, TransportChoice::Quic, TransportChoice::Tls] {
+            let _ = connect(&ssh.shell, &impatient(transport)).unwrap_err();
+            assert_eq!(door.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+            assert_eq!(udp.recv(&mut [0; 9]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        }
+    }
+}
+
+#[test]
+fn quic_finds_the_host_by_name() {
     let mut ssh = FakeSsh::new(&format!("unset SSH_CONNECTION\n{LOCAL}"));
     ssh.shell.host = "localhost".into();
     let connected = ssh.connect(TransportChoice::Quic).unwrap();
     assert_eq!(connected.link.carrier(), Carrier::Quic);
 }
 
-/// An address of the documentation range, which nobody answers at.
-const UNREACHABLE: &str = "export SSH_CONNECTION='203.0.113.1 1 203.0.113.2 22'";
-
 #[test]
 fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
-    let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
-    // A name would be looked up, and some resolvers have an answer for any.
+    let mut ssh = FakeSsh::new(LOCAL);
+    // An address of the documentation range, which nobody answers at.
     ssh.shell.host = "203.0.113.2".into();
     let begun = Instant::now();
     let connected = connect(&ssh.shell, &impatient(TransportChoice::Auto)).unwrap();
@@ -208,8 +235,8 @@ fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
 
 #[test]
 fn without_an_answer_the_carrier_that_was_demanded_fails() {
-    let mut ssh = FakeSsh::new(&format!("{UNREACHABLE}\n{LOCAL}"));
-    // A name would be looked up, and some resolvers have an answer for any.
+    let mut ssh = FakeSsh::new(LOCAL);
+    // An address of the documentation range, which nobody answers at.
     ssh.shell.host = "203.0.113.2".into();
     for (transport, protocol) in [(TransportChoice::Quic, "UDP"), (TransportChoice::Tls, "TCP")] {
         let error = connect(&ssh.shell, &impatient(transport)).unwrap_err();
@@ -266,7 +293,7 @@ fn a_missing_remote_program_is_named() {
     ssh.shell.remote_program = "dsync-not-installed".into();
     let error = ssh.connect(TransportChoice::Auto).unwrap_err();
     assert_eq!(error.exit_code(), 5);
-    let expected = "'dsync-not-installed' not found on testhost; install it or set --dsync-path";
+    let expected = "'dsync-not-installed' not found on 127.0.0.1; install it or set --dsync-path";
     assert_eq!(error.to_string(), expected);
     // csh and friends exit 1.
     let error = FakeSsh::fails("echo 'dsync: command not found' >&2; exit 1");
@@ -279,7 +306,7 @@ fn text_before_the_greeting_is_shown() {
     assert_eq!(banner.exit_code(), 5);
     assert_eq!(
         banner.to_string(),
-        "unexpected text from testhost before the greeting: 'Welcome to\\u{1b}]0;x\\u{7} host' \
+        "unexpected text from 127.0.0.1 before the greeting: 'Welcome to\\u{1b}]0;x\\u{7} host' \
          (check shell start-up files)"
     );
     let endless = FakeSsh::fails("exec yes 'some line'");
@@ -292,7 +319,7 @@ fn text_before_the_greeting_is_shown() {
 #[test]
 fn another_protocol_is_told_from_text() {
     let error = FakeSsh::fails("printf '\\037\\000\\000\\000\\001\\002'; sleep 1");
-    assert_eq!((error.exit_code(), error.to_string().as_str()), (12, "testhost does not speak dsync"));
+    assert_eq!((error.exit_code(), error.to_string().as_str()), (12, "127.0.0.1 does not speak dsync"));
     // The right magic, then a message that there is not.
     let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\011\\000\\000'; sleep 1");
     assert!(matches!(&error, ConnectError::NotDsync { source: Some(_), .. }), "{error:?}");
@@ -311,7 +338,7 @@ fn other_versions_and_refusals_are_told() {
     assert_eq!(source, "peer speaks versions 3-4, this program version 1; upgrade this side");
     // Refusal, 6 bytes: other (3), exit code 42, "nope".
     let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\003\\006\\000\\003\\052nope'; sleep 1");
-    assert_eq!((error.exit_code(), error.to_string().as_str()), (42, "testhost refused: nope"));
+    assert_eq!((error.exit_code(), error.to_string().as_str()), (42, "127.0.0.1 refused: nope"));
 }
 
 #[test]

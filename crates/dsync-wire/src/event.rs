@@ -157,6 +157,23 @@ pub struct Progress {
     pub totals_final: bool,
 }
 
+impl Progress {
+    /// Returns a number that changes when the run gets on.
+    pub fn work(&self) -> u64 {
+        let Self {
+            entries_checked,
+            files_needed,
+            bytes_needed,
+            files_done,
+            bytes_done,
+            entries_listed,
+            totals_final,
+        } = *self;
+        let counts = [entries_checked, files_needed, bytes_needed, files_done, bytes_done, entries_listed];
+        counts.into_iter().fold(u64::from(totals_final), u64::wrapping_add)
+    }
+}
+
 /// Numbers of entries by type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TypeCounts {

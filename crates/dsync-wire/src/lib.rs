@@ -14,9 +14,11 @@
 //! | [`compress`] | a piece unfolds to what it declared, never to more |
 //! | [`state`] | messages come in the agreed order |
 //! | [`bootstrap`] | noise is told from a greeting; both ends agree before a link exists |
+//! | [`budget`] | what a peer makes an end hold never exceeds one bound |
 //! | [`link`] | what a carrier owes a session |
 
 pub mod bootstrap;
+pub mod budget;
 mod byte_text;
 pub mod codec;
 pub mod compress;
@@ -30,6 +32,7 @@ pub mod message;
 pub mod name;
 pub mod options;
 pub mod state;
+pub mod unprintable;
 pub mod version;
 
 pub use crate::error::{DecodeError, EncodeError};

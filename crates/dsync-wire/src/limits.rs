@@ -5,6 +5,10 @@
 //! that one end needs for what a peer sends is therefore a sum of these constants, not of what the
 //! peer declares. `docs/wire.md` repeats them; a test compares the two.
 
+/// Bytes that a peer can make an end hold in one session, over all [shares](crate::budget::Share) (256 MiB). With the
+/// fixed costs of a process it stays below 300 MiB; `--max-alloc` sets another.
+pub const DEFAULT_MAX_ALLOC: u64 = 256 << 20;
+
 /// Directories of one kind that may hold files already, as in rsync.
 pub const MAX_ALTERNATES: usize = 20;
 
@@ -104,6 +108,9 @@ pub const MAX_REST_RUNS: usize = 256;
 
 /// `IdName` messages of one session: the destination remembers whose each number is, 10 bytes apiece.
 pub const MAX_ID_NAMES: usize = 512 << 10;
+
+/// Requests for one file: again when it changed while it was read, or when what came was not what was sent.
+pub const MAX_ATTEMPTS: u8 = 3;
 
 /// `Rest` messages of one session whose request has not followed.
 pub const MAX_OPEN_RESTS: usize = 1024;

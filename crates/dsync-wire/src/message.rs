@@ -24,7 +24,7 @@ use dsync_delta::{BlockLen, SumsFormat};
 use crate::{
     compress::Packed,
     event::{Event, Progress, Report},
-    limits::MAX_TIMESTAMP_SECONDS,
+    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS, MAX_TIMESTAMP_SECONDS},
     name::Name,
     options::SyncOptions,
 };
@@ -173,7 +173,30 @@ pub enum PeerRole {
     Destination {
         /// Destination operand with its trailing slash.
         path: Vec<u8>,
+        /// What it is to get, so that it can refuse anything else.
+        asked: Asked,
     },
+}
+
+/// What the source's operands stand for in the transfer's root: what a destination may get there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// An operand stands for what is in it (`dir/`, `.`), which may have any name.
+    pub contents: bool,
+    /// The names of the other operands' entries, one for each, in their order. `None` when they are more than
+    /// [`MAX_OPERANDS`] or longer than [`MAX_OPERAND_BYTES`]: then any name may come.
+    pub names: Option<Vec<Name>>,
+}
+
+impl Asked {
+    /// Leaves the names out where there are too many to be sent.
+    #[must_use]
+    pub fn as_sent(mut self) -> Self {
+        let bytes = |names: &Vec<Name>| names.iter().map(|name| name.as_bytes().len()).sum::<usize>();
+        let fits = |names: &Vec<Name>| names.len() <= MAX_OPERANDS && bytes(names) <= MAX_OPERAND_BYTES;
+        self.names = self.names.filter(fits);
+        self
+    }
 }
 
 /// Why an end gives up.
@@ -257,9 +280,9 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// When it was last read, with `atimes` only, and never of a directory.
     pub atime: Option<Timestamp>,
-    /// Owner's number.
+    /// Owner's number; 0 where the run does not preserve owners.
     pub uid: u32,
-    /// Group's number.
+    /// Group's number; 0 where the run does not preserve groups.
     pub gid: u32,
     /// Access control lists and extended attributes, as far as the run copies them. `None` when it copies
     /// neither, or when they could not be read: the destination's are then left as they are.
@@ -337,7 +360,7 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link.
     Symlink {
-        /// Its text, 1 to 4095 bytes, never resolved.
+        /// Its text, 1 to 4095 bytes, never resolved; empty where the run does not copy links.
         target: Vec<u8>,
     },
     /// A named pipe.
@@ -346,18 +369,18 @@ pub enum EntryKind {
     Socket,
     /// A character device.
     CharDevice {
-        /// Its number.
+        /// Its number; 0, 0 where the run does not copy devices.
         device: DeviceNumber,
     },
     /// A block device.
     BlockDevice {
-        /// Its number.
+        /// As of a character device.
         device: DeviceNumber,
     },
 }
 
 /// A device's number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceNumber {
     /// Major number.
     pub major: u32,

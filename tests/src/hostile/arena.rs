@@ -72,8 +72,16 @@ impl Arena {
     /// # Panics
     /// When it cannot be started.
     pub fn server(&self) -> (Server, Pipe) {
+        self.server_with(&[])
+    }
+
+    /// Starts `dsync ARGS --server`.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn server_with(&self, args: &[&str]) -> (Server, Pipe) {
         let mut command = Command::new(program());
-        command.arg("--server").current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
+        command.args(args).arg("--server").current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("dsync --server");
         let writer = Box::new(child.stdin.take().expect("its stdin"));
@@ -98,6 +106,15 @@ impl Arena {
     pub fn pull(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
         let run = shell.client().args(["-a", "--delete", "--retries=0"]).args(flags).arg("host:x/");
+        let running = run.arg(self.scratch.at("tree")).start();
+        let pipe = shell.accept();
+        (running, pipe)
+    }
+
+    /// Starts the client, which pulls these operands into the tree, with these flags and no others of weight.
+    pub fn pull_of(&self, relay: &str, flags: &[&str], operands: &[&str]) -> (Running, Pipe) {
+        let shell = Shell::new(self.scratch.path(), relay);
+        let run = shell.client().arg("--retries=0").args(flags).args(operands);
         let running = run.arg(self.scratch.at("tree")).start();
         let pipe = shell.accept();
         (running, pipe)
@@ -156,6 +173,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Asserts that its memory has stayed in its bounds so far.
     ///
     /// # Panics

@@ -166,6 +166,44 @@ pub fn entries(items: &[Item]) -> Vec<u8> {
     out
 }
 
+/// The content as an LZ4 block that says runs of equal bytes short.
+pub fn lz4(content: &[u8]) -> Vec<u8> {
+    fn length(out: &mut Vec<u8>, mut rest: usize) {
+        while rest >= 255 {
+            out.push(255);
+            rest -= 255;
+        }
+        out.push(rest.to_le_bytes()[0]);
+    }
+    fn literals(out: &mut Vec<u8>, bytes: &[u8], matched: Option<usize>) {
+        let (low, high) = (matched.map_or(0, |len| (len - 4).min(15)), bytes.len().min(15));
+        out.push((high << 4 | low).to_le_bytes()[0]);
+        if high == 15 {
+            length(out, bytes.len() - 15);
+        }
+        out.extend_from_slice(bytes);
+        if let Some(matched) = matched {
+            out.extend_from_slice(&1_u16.to_le_bytes());
+            if low == 15 {
+                length(out, matched - 4 - 15);
+            }
+        }
+    }
+    let (mut out, mut sent, mut at) = (Vec::new(), 0, 1);
+    // A block's end is literals.
+    let most = content.len().saturating_sub(12);
+    while at < most {
+        let run = content[at..most].iter().take_while(|&&byte| byte == content[at - 1]).count();
+        if run >= 16 {
+            literals(&mut out, &content[sent..at], Some(run));
+            sent = at + run;
+        }
+        at += run.max(1);
+    }
+    literals(&mut out, &content[sent..], None);
+    out
+}
+
 /// Appends an `int`.
 pub fn put_int(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

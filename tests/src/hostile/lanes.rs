@@ -148,6 +148,31 @@ impl Lanes {
         found.unwrap_or_else(|| panic!("nothing came on lane {lane}"))
     }
 
+    /// The number of the next session frame of a lane, which stays; `None` at the end of lane or link.
+    ///
+    /// # Panics
+    /// When nothing comes for long.
+    pub fn peek(&self, lane: u32) -> Option<u8> {
+        let found = self.wait(|state| {
+            let over = state.over;
+            let lane = state.lanes.entry(lane).or_default();
+            let whole = lane.bytes.first_chunk::<4>().map(|len| 4 + u32::from_le_bytes(*len) as usize);
+            match whole.filter(|&len| len <= lane.bytes.len()) {
+                Some(_) => Some(lane.bytes.get(4).copied()),
+                None => (over || lane.finished).then_some(None),
+            }
+        });
+        found.unwrap_or_else(|| panic!("nothing came on lane {lane}"))
+    }
+
+    /// The number of the next session frame of a lane, if it is there, which stays.
+    pub fn peek_now(&self, lane: u32) -> Option<u8> {
+        let mut state = lock(&self.shared.state);
+        let lane = state.lanes.entry(lane).or_default();
+        let whole = lane.bytes.first_chunk::<4>().map(|len| 4 + u32::from_le_bytes(*len) as usize);
+        whole.filter(|&len| len <= lane.bytes.len()).and_then(|_| lane.bytes.get(4).copied())
+    }
+
     /// Waits until the other end has opened a lane.
     ///
     /// # Panics

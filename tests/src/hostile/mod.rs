@@ -7,10 +7,12 @@
 
 pub mod arena;
 pub mod bytes;
+pub mod footprint;
 pub mod lanes;
 pub mod session;
 pub mod shell;
 
 pub use arena::Arena;
 pub use bytes::{Item, Message, frame, listing, raw_listing};
+pub use footprint::{Footprint, Peak};
 pub use session::{Fatal, Session};

@@ -29,8 +29,12 @@ pub struct Fatal {
 pub enum Order<'a> {
     /// dsync is the source of this operand.
     Source(&'a [u8]),
-    /// dsync is the destination at this operand.
+    /// dsync is the destination at this operand of what is in a directory.
     Destination(&'a [u8]),
+    /// dsync is the destination at the first operand of what has these names.
+    DestinationOf(&'a [u8], &'a [&'a [u8]]),
+    /// The same, and of what is in a directory.
+    DestinationAlsoOf(&'a [u8], &'a [&'a [u8]]),
 }
 
 /// The control lane: the client's first, which is the controller.
@@ -101,9 +105,14 @@ impl Session {
         self.lanes.finish(CONTROL);
     }
 
-    /// Says, as the source, that one operand names one entry, and nothing of the root.
+    /// Says, as the source, that the only operand stands for what is in a directory.
     pub fn tops(&self) {
-        self.control(&Message::new(5).byte(0).int(1).frame());
+        self.control(&Message::new(5).byte(1).attributes().int(0).frame());
+    }
+
+    /// Says, as the source, that operands name so many entries, and nothing of the root.
+    pub fn named_tops(&self, entries: u64) {
+        self.control(&Message::new(5).byte(0).int(entries).frame());
     }
 
     /// Opens a data lane with the number `number`.
@@ -121,6 +130,13 @@ impl Session {
         lane
     }
 
+    /// The number of the next lane, which is not opened.
+    pub fn next_lane(&mut self) -> u32 {
+        let lane = self.next_lane;
+        self.next_lane += 2;
+        lane
+    }
+
     /// The next control message but signs of life, progress and events.
     ///
     /// # Panics
@@ -130,6 +146,21 @@ impl Session {
             let heard = self.lanes.receive(CONTROL).expect("a control message before the end");
             if !matches!(heard.0, 15 | 16 | 18) {
                 return heard;
+            }
+        }
+    }
+
+    /// The number of the next control message, which is not taken; `None` at the end.
+    pub fn peek(&self) -> Option<u8> {
+        self.lanes.peek(CONTROL)
+    }
+
+    /// As [`peek`](Self::peek), and `None` too when there is none yet; signs of life are taken.
+    pub fn peek_now(&self) -> Option<u8> {
+        loop {
+            match self.lanes.peek_now(CONTROL) {
+                None | Some(4) => return self.lanes.peek_now(CONTROL),
+                Some(_) => _ = self.lanes.receive(CONTROL),
             }
         }
     }
@@ -145,6 +176,20 @@ impl Session {
                 (5 | 6 | 13, _) => {}
                 (4, payload) => panic!("dsync gave up: {}", String::from_utf8_lossy(&payload)),
                 (other, _) => panic!("message {other} instead of {number}"),
+            }
+        }
+    }
+
+    /// Waits until dsync wants nothing more; what it wants before is passed over.
+    ///
+    /// # Panics
+    /// When it gives up.
+    pub fn expect_end_of_needs(&self) {
+        loop {
+            match self.hear() {
+                (14, _) => return,
+                (4, payload) => panic!("dsync gave up: {}", String::from_utf8_lossy(&payload)),
+                _ => {}
             }
         }
     }
@@ -224,14 +269,23 @@ pub fn hello(version: u64) -> Vec<u8> {
     Message::new(1).int(version).bytes(&[0; 8]).bytes(&SHARE).frame()
 }
 
+/// Begins a `Start` for a destination of these names.
+fn destination(role: u8, path: &[u8], names: &[&[u8]]) -> Message {
+    let message = Message::new(2).byte(role).text(path).int(names.len() as u64);
+    names.iter().fold(message, |message, name| message.text(name))
+}
+
 /// `Start` with four data lanes, no syncs, no compression, all events, and more options (6.1): `"name":value`
 /// with a comma before each.
 pub fn start(order: Order<'_>, more: &str) -> Vec<u8> {
     let message = match order {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
-        Order::Destination(path) => Message::new(2).byte(1).text(path),
+        Order::Destination(path) => destination(5, path, &[]),
+        Order::DestinationOf(path, names) => destination(1, path, names),
+        Order::DestinationAlsoOf(path, names) => destination(5, path, names),
     };
-    let options = format!(r#"{{"durability":"none","compression":"off","events":"all"{more}}}"#);
+    let events = if more.contains(r#""events""#) { "" } else { r#","events":"all""# };
+    let options = format!(r#"{{"durability":"none","compression":"off"{events}{more}}}"#);
     message.int(4).text(options.as_bytes()).frame()
 }
 

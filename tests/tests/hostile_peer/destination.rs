@@ -21,46 +21,94 @@ fn sums(entry: u64, last: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn signatures_that_cannot_be_end_the_run() {
+fn signature_headers_that_cannot_be_end_the_run() {
     needs_dsync!();
     destination_breaks(&[
-        ("invalid signature header: block length 0", |s| s.control(&need_delta(1, 1000, 0))),
-        ("invalid signature header: block length 1", |s| s.control(&need_delta(1, 1000, 1))),
-        ("invalid signature header: block length 1500", |s| s.control(&need_delta(1, 1000, 1500))),
-        ("invalid signature header: block length 8388608", |s| s.control(&need_delta(1, 1000, 1 << 23))),
-        ("invalid signature header: block length 2147483648", |s| s.control(&need_delta(1, 1000, 1 << 31))),
+        ("invalid signature header: block length 0", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1000, 0));
+        }),
+        ("invalid signature header: block length 1", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1000, 1));
+        }),
+        ("invalid signature header: block length 1500", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1000, 1500));
+        }),
+        ("invalid signature header: block length 8388608", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1000, 1 << 23));
+        }),
+        ("invalid signature header: block length 2147483648", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1000, 1 << 31));
+        }),
         ("invalid signature header: block length 1099511627776", |s| {
+            s.expect(7);
             s.control(&need_delta(1, 1000, 1 << 40));
         }),
-        ("basis length 9223372036854775808 exceeds the limit", |s| s.control(&need_delta(1, 1 << 63, 1024))),
-        ("signature of 1099511627776 blocks, at most", |s| s.control(&need_delta(1, 1 << 50, 1024))),
+        ("basis length 9223372036854775808 exceeds the limit", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1 << 63, 1024));
+        }),
+        ("signature of 1099511627776 blocks, at most", |s| {
+            s.expect(7);
+            s.control(&need_delta(1, 1 << 50, 1024));
+        }),
+        ("format of sums has no meaning for value 0", |s| {
+            s.expect(7);
+            s.control(&need_sums(1, 4096, 1024, 0));
+        }),
+        ("format of sums has no meaning for value 4", |s| {
+            s.expect(7);
+            s.control(&need_sums(1, 4096, 1024, 4));
+        }),
+    ]);
+}
+
+#[test]
+fn sums_that_do_not_fit_their_signature_end_the_run() {
+    needs_dsync!();
+    destination_breaks(&[
         ("size of sums 262145 exceeds the limit 262144", |s| {
+            s.expect(7);
             s.control(&need_delta(1, 1 << 30, 1024));
             s.control(&sums(1, 0, &vec![0; 262_145]));
         }),
         ("more sums than the 4 blocks", |s| {
+            s.expect(7);
             s.control(&need_delta(1, 4096, 1024));
             s.control(&sums(1, 0, &[0; 4096]));
         }),
         ("sums of 0 blocks out of 4", |s| {
+            s.expect(7);
             s.control(&need_delta(1, 4096, 1024));
             s.control(&sums(1, 1, &[0; 3]));
         }),
-        ("format of sums has no meaning for value 0", |s| s.control(&need_sums(1, 4096, 1024, 0))),
-        ("format of sums has no meaning for value 4", |s| s.control(&need_sums(1, 4096, 1024, 4))),
-        ("entry 1: not the sums that were asked for", |s| s.control(&need_sums(1, 4096, 1024, 2))),
+        ("entry 1: not the sums that were asked for", |s| {
+            s.expect(7);
+            s.control(&need_sums(1, 4096, 1024, 2));
+        }),
         ("more sums than the 4 blocks", |s| {
+            s.expect(7);
             s.control(&need_sums(1, 4096, 1024, 1));
             s.control(&sums(1, 1, &[0; 33]));
         }),
-        ("entry 1: sums without a signature that waits for them", |s| s.control(&sums(1, 1, &[0; 12]))),
+        ("entry 1: sums without a signature that waits for them", |s| {
+            s.expect(7);
+            s.control(&sums(1, 1, &[0; 12]));
+        }),
         ("entry 1: asked for again before its sums are complete", |s| {
+            s.expect(7);
             s.control(&need_delta(1, 4096, 1024));
             s.control(&need_delta(1, 4096, 1024));
         }),
-        ("number of incomplete signatures 1025 exceeds the limit 1024", |s| {
-            // The most blocks that are taken: nothing may be set aside for them.
-            for entry in 0..=1024 {
+        ("request for entry 7, which is not listed", |s| {
+            // The most blocks that are taken: nothing may be set aside for them, nor for more files than there are.
+            s.expect(7);
+            s.expect(7);
+            for entry in [1, 2, 3, 4, 5, 7, 6, 8] {
                 s.control(&need_delta(entry, 4 << 30, 1024));
             }
         }),
@@ -173,7 +221,7 @@ fn requests_for_links_fifos_and_directories_give_no_content() {
 #[test]
 fn requests_without_end_stay_in_memory_bounds() {
     needs_dsync!();
-    destination_breaks(&[("more requests than there are entries", |s| {
+    destination_breaks(&[("entry 1: attempt 0 is not its next request", |s| {
         s.expect(7);
         s.lanes.stop_listening();
         let one = Message::new(10).int(1).byte(0).frame();

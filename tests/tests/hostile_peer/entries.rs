@@ -72,9 +72,9 @@ fn listings_that_are_no_tree_end_the_run() {
         ("parent 18446744073709551615 is not a directory", |s| {
             after_tops(s, &listing(u64::MAX, &[]));
         }),
-        ("got 1 entries, 2 declared", |s| {
+        ("got 2 entries, 3 declared", |s| {
             list(s, &[Item::dir("sub")]);
-            s.control(&Message::new(8).int(2).int(0).frame());
+            s.control(&Message::new(8).int(3).int(0).frame());
         }),
         ("number of entries 4097 exceeds the limit 4096", |s| {
             after_tops(s, &raw_listing(0, 3, &[&[0][..], &int(4097)].concat()));

@@ -4,6 +4,7 @@ use dsync_tests::{
     hostile::{
         Arena, Item, Message, Session,
         arena::{KEPT, assert_ends},
+        bytes::listing_part,
         listing,
         session::{ARCHIVE_DELETE, Order},
     },
@@ -245,7 +246,7 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
     let (client, pipe) = arena.pull(RELAY, &["--whole-file"]);
     let mut session = Session::serve(pipe).answer();
     list(&session, &[Item::file("kept", 5).time(1, 0)]);
-    session.control(&Message::new(8).int(1).int(5).frame());
+    session.control(&Message::new(8).int(2).int(5).frame());
     let lanes: Vec<u32> = (0..4).map(|number| session.lane(number)).collect();
     assert_eq!(serve_wrong_values(&mut session, lanes[0]), 3);
     for lane in lanes {
@@ -265,18 +266,17 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
 #[test]
 fn one_file_that_turns_out_to_be_many_stays_under_its_name() {
     needs_dsync!();
-    // The source claims a single file, so that its one entry is renamed to the operand's last name; then it
-    // lists a link out of the tree and a directory with content, which all get that one name.
+    // Its one entry is renamed to the operand's last name; then it turns out to be a directory with content.
     let arena = Arena::new();
     let (server, pipe) = arena.server();
     let mut operand = arena.tree();
     operand.extend_from_slice(b"name");
-    let session = Session::greet(pipe).start(Order::Destination(&operand), ARCHIVE_DELETE);
+    let session = Session::greet(pipe).start(Order::DestinationOf(&operand, &[b"b"]), ARCHIVE_DELETE);
     session.control(&Message::new(5).byte(2).int(1).frame());
-    session.control(&listing(0, &[Item::symlink("a", b"../outside"), Item::dir("b"), Item::file("c", 5)]));
-    session.control(&listing(2, &[Item::file("canary", 1), Item::symlink("new", b"x")]));
-    session.control(&Message::new(8).int(5).int(17).frame());
-    server_gives_up(server, session, "entry 2: not a single file");
+    session.control(&listing_part(0, 1, &[Item::dir("b")]));
+    session.control(&listing(1, &[Item::file("canary", 1), Item::symlink("new", b"x")]));
+    session.control(&Message::new(8).int(3).int(2).frame());
+    server_gives_up(server, session, "entry 1: not a single file");
     arena.assert_unharmed(&["name"]);
 }
 

@@ -61,7 +61,7 @@ fn messages_of_a_source_in_the_wrong_state_end_the_run() {
             after_tops(s, &listing_part(0, 2, &[]));
             s.control(&Message::new(8).int(0).int(0).frame());
         }),
-        ("missing operands that nobody asked for", |s| {
+        ("the source sent the absence of 'kept'", |s| {
             after_tops(s, &Message::new(22).text(b"kept").frame());
             s.control(&listing(0, &[]));
         }),
@@ -71,7 +71,7 @@ fn messages_of_a_source_in_the_wrong_state_end_the_run() {
         }),
         ("while in state 'receiving files'", |s| {
             list_new(s);
-            s.control(&Message::new(8).int(1).int(5).frame());
+            s.control(&Message::new(8).int(2).int(5).frame());
             s.control(&Message::new(19).frame());
         }),
         ("while in state 'waiting for LaneStart'", |s| {

@@ -13,7 +13,7 @@ fn honest_source_written_by_hand_is_understood() {
     let arena = Arena::new();
     let (mut server, mut session) = arena.destination(COPY);
     list(&session, &[Item::file("new", 5)]);
-    session.control(&Message::new(8).int(1).int(5).frame());
+    session.control(&Message::new(8).int(2).int(5).frame());
     assert_eq!(session.expect(10), [1, 0]);
     let hello = Session::record(1, 0, b"hello");
     let value = session.value(&hello);

@@ -4,12 +4,15 @@
 //! Each deed has to end the run soon, with the stated line and code, in bounded memory, and must change
 //! nothing: not the tree, not what is around it. The peer shares no code with dsync.
 
+mod asked;
+mod beyond;
 mod destination;
 mod entries;
 mod files;
 mod frames;
 mod greeting;
 mod honest;
+mod many;
 mod opening;
 
 use std::{

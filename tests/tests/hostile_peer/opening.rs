@@ -21,17 +21,17 @@ fn hello_and_start_of_a_client_are_held_to_the_format() {
         ("peer speaks version 2, agreed was 1", |s| s.control(&hello(2))),
         ("malformed integer", |s| s.control(&hello(65_537))),
         ("while in state 'waiting for Start'", |s| s.control(&[hello(1), hello(1)].concat())),
-        ("role has no meaning for value 9", |s| {
+        ("role has no meaning for value 17", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(9).frame());
+            s.control(&Message::new(2).byte(17).frame());
         }),
         ("number of data lanes 65 exceeds the limit 64", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(1).text(b"x").int(65).frame());
+            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(65).frame());
         }),
         ("number of data lanes has no meaning for value 0", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(1).text(b"x").int(0).frame());
+            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(0).frame());
         }),
         ("number of operands", |s| {
             s.control(&hello(1));
@@ -45,17 +45,17 @@ fn hello_and_start_of_a_client_are_held_to_the_format() {
             s.control(&hello(1));
             s.control(&start(Order::Source(b"."), r#","time-travel":true"#));
         }),
-        ("duplicate field `events`", |s| {
+        ("duplicate field `durability`", |s| {
             s.control(&hello(1));
-            s.control(&start(Order::Source(b"."), r#","events":"all""#));
+            s.control(&start(Order::Source(b"."), r#","durability":"none""#));
         }),
         ("ends inside its options", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(1).text(b"x").int(4).int(1 << 19).frame());
+            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(4).int(1 << 19).frame());
         }),
         ("options 1048576 exceeds the limit", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(1).text(b"x").int(4).int(1 << 20).frame());
+            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(4).int(1 << 20).frame());
         }),
     ];
     each(cases, |text, deed| {
@@ -180,7 +180,7 @@ fn entry_that_is_listed_and_never_sent_ends_the_run() {
     needs_dsync!();
     source_breaks(&[("the last data lane ended before all files came", |s| {
         list_new(s);
-        s.control(&Message::new(8).int(1).int(5).frame());
+        s.control(&Message::new(8).int(2).int(5).frame());
         for number in 0..4 {
             let lane = s.lane(number);
             s.lanes.send(lane, &Message::new(70).frame());

@@ -32,7 +32,9 @@ pub(crate) struct Attributes {
     /// Make permissions equal
     ///
     /// Without it new files get the source's permissions less the destination's umask, or as far as the default access
-    /// control list of their directory lets them, and existing files keep theirs.
+    /// control list of their directory lets them, and existing files keep theirs. The setuid, setgid and sticky bits of a
+    /// file come along only if its owner does (-o), setgid only with its group (-g), and new content does not get those of
+    /// an old file whose owner was another.
     #[arg(short = 'p', long)]
     pub(crate) perms: bool,
     /// Make modification times equal, to the nanosecond

@@ -38,7 +38,7 @@ pub(crate) struct Remote {
     ///
     /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise; without an answer
     /// over UDP within six round trips, and half a second at least, TLS, and without one over TCP either, within 1.5
-    /// seconds, the ssh connection itself. The summary says which it was, and why. A carrier that is asked for by name
+    /// seconds, the ssh connection itself, as always where ssh goes through another host or a command. The summary says which it was, and why. A carrier that is asked for by name
     /// has 10 seconds to answer.
     #[arg(
         long,
@@ -52,7 +52,8 @@ pub(crate) struct Remote {
     pub(crate) transport: Carrier,
     /// End with exit code 30 when the peer is silent for SECONDS; 60 by default
     ///
-    /// At least 1. Both ends send a sign of life every second, whatever they are busy with.
+    /// At least 1. Both ends send a sign of life every second, whatever they are busy with. The remote end waits for an
+    /// hour at the most.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub(crate) timeout: Option<Duration>,
     /// Connect again when the connection breaks, up to N times in a row; 5 by default
@@ -79,6 +80,21 @@ pub(crate) struct Remote {
     /// --bwlimit=1.5m. What both ends send is limited, before encryption. --no-bwlimit takes it back.
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) bwlimit: Option<Rate>,
+    /// Hold at most SIZE bytes of memory for what the other end sends; 256M by default
+    ///
+    /// At least 16M; 0 for no limit. In bytes without a suffix; K, M, G are powers of 1024. An end that would have to
+    /// hold more ends the run with exit code 12 and names what it was for: a run with millions of hard links, or of
+    /// directories in one directory, may need more. Each end has its own limit, which the other one cannot change; the
+    /// remote one's is set with --dsync-path='dsync --max-alloc=SIZE'. A local run has none.
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = most_memory)]
+    pub(crate) max_alloc: Option<u64>,
+    /// End with exit code 30 when nothing is done for SECONDS; 3600 by default
+    ///
+    /// At least 1. --timeout ends a run whose peer is silent, this one a run whose peer says no more than that it is
+    /// there. A second comes on top for each 8 MiB of the longest file, which may have to be read at a go, and a day with
+    /// -c. Each end has its own limit; the remote one's is set with --dsync-path='dsync --max-stall=SECONDS'.
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    pub(crate) max_stall: Option<Duration>,
     /// Use IPv4 only; passed on to ssh
     #[arg(short = '4', long, overrides_with = "ipv6")]
     pub(crate) ipv4: bool,
@@ -126,6 +142,35 @@ fn retries(value: &str) -> Result<u32, NotInRange> {
     let number = whole_number(value, 0, MAX_RETRIES)?;
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
+
+/// A bound of memory that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotMemory {
+    Size(NotASize),
+    TooLittle,
+}
+
+impl fmt::Display for NotMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size(error) => error.fmt(f),
+            Self::TooLittle => f.write_str("is less than 16M, which a run needs (0 is for no limit)"),
+        }
+    }
+}
+
+impl std::error::Error for NotMemory {}
+
+fn most_memory(word: &str) -> Result<u64, NotMemory> {
+    match Size::parse(word, 'B').map_err(NotMemory::Size)?.0 {
+        0 => Ok(u64::MAX),
+        1..LEAST_MEMORY => Err(NotMemory::TooLittle),
+        bytes => Ok(bytes),
+    }
+}
+
+/// What the buffers of the lanes of any carrier and the listing under way fit in, in bytes.
+const LEAST_MEMORY: u64 = 16 << 20;
 
 /// Most tries in a row: with the longest pause between them, five weeks.
 const MAX_RETRIES: u64 = 100_000;
@@ -234,6 +279,16 @@ mod tests {
         assert_eq!(families("-4 -6"), (false, true));
         assert_eq!(families("-6 --ipv4"), (true, false));
         assert_eq!(families("-4 --no-ipv4"), (false, false));
+    }
+
+    #[test]
+    fn memory_is_in_bytes_and_nought_is_no_limit() {
+        for (word, bytes) in [("0", u64::MAX), ("16m", 16 << 20), ("1G", 1 << 30), ("300000000", 300_000_000)]
+        {
+            assert_eq!(most_memory(word), Ok(bytes), "{word}");
+        }
+        assert_eq!(most_memory("16777215"), Err(NotMemory::TooLittle));
+        assert!(matches!(most_memory("much"), Err(NotMemory::Size(_))));
     }
 
     #[test]

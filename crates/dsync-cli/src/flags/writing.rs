@@ -21,8 +21,9 @@ pub(crate) struct Writing {
     pub(crate) mkpath: bool,
     /// Take a link to a directory at the destination for the directory, where the source has one
     ///
-    /// Only links of root and of the user who writes there; then what they lead to is written, wherever it is.
-    /// Without it the link is replaced by a directory.
+    /// Only links of root and of the user who writes there that were there before the run and lead to a directory in the
+    /// destination. One that leads out of it stays as it is, with exit code 23, as a source may have made it in an earlier run:
+    /// --insecure-links follows it all the same. Without -K the link is replaced by a directory.
     #[arg(short = 'K', long)]
     pub(crate) keep_dirlinks: bool,
     /// Follow anybody's links on the way to the destination
@@ -30,8 +31,9 @@ pub(crate) struct Writing {
     /// On the way to the destination, to the directories that options name there (--backup-dir, --temp-dir, --partial-dir,
     /// --compare-dest, --copy-dest, --link-dest), and to files of patterns, links are followed only if they belong to root
     /// or to the user who runs dsync; with another's the run is refused. Whoever may write to a directory on the way could lead a
-    /// run of root's anywhere: use this only if all of them are trusted. It is for this end; -M--insecure-links is for the
-    /// remote one.
+    /// run of root's anywhere: use this only if all of them are trusted. Within the destination a source may have made a
+    /// link: on the way to those directories none is followed there, and with -K only those that stay within. It is for this
+    /// end; -M--insecure-links is for the remote one.
     #[arg(long)]
     pub(crate) insecure_links: bool,
     /// Write into the old file itself, not beside it

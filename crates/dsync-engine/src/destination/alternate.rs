@@ -4,13 +4,7 @@
 //! the destination. The law: an entry is taken from there only when everything that the run compares is equal,
 //! by the same rules as those for an old file in the destination itself.
 
-use std::{
-    ffi::OsStr,
-    io,
-    os::unix::ffi::OsStrExt,
-    path::{Component as Step, Path, PathBuf},
-    sync::Arc,
-};
+use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
 use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
@@ -22,6 +16,7 @@ use dsync_wire::{
 use super::{Site, commit::Outbox, files::Pending, planner::Here};
 use crate::{
     SyncError,
+    footprint::from_missing,
     plan::{Mapped, Verdict, file_type, file_type_of, timestamp},
 };
 
@@ -61,7 +56,11 @@ impl Alternates {
         let mut roots = Vec::new();
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
-            match base.open_operand_here(&from_missing(below, path)) {
+            let opened = match below.as_os_str().is_empty() {
+                true => base.open_operand_here(path),
+                false => base.open_operand_above(&from_missing(below, path)),
+            };
+            match opened {
                 Ok(dir) => roots.push(dir),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => {
@@ -115,21 +114,6 @@ impl Alternates {
         verdict.placed = verdict.action != Action::Keep;
         Some(verdict)
     }
-}
-
-/// Returns a path that starts at a missing directory as one that starts above it: what is missing has no links.
-fn from_missing(below: &Path, path: &Path) -> PathBuf {
-    let mut from = below.to_owned();
-    let mut steps = path.components();
-    while !from.as_os_str().is_empty() && !path.is_absolute() {
-        let rest = steps.as_path();
-        match steps.next() {
-            Some(Step::ParentDir) => _ = from.pop(),
-            Some(Step::CurDir) => {}
-            _ => return from.join(rest),
-        }
-    }
-    if path.is_absolute() { path.to_owned() } else { Path::new(".").join(steps.as_path()) }
 }
 
 impl Level {

@@ -92,7 +92,7 @@ impl Backups {
     /// Opens the tree, made where it is missing. In the destination that is no change of the destination.
     fn open_tree(&self, tree: &Path) -> io::Result<Arc<Dir>> {
         let before = self.root.metadata()?.mtime;
-        let opened = self.root.create_operand_here(tree)?;
+        let opened = self.root.create_operand_here(tree, true)?;
         self.own.add_whole(&opened)?;
         // There each entry would be its own backup.
         if self.suffix.is_empty() && opened.is_same(&self.root)? {

@@ -4,9 +4,9 @@
 //! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so no
 //! single file can block a run.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use dsync_wire::message::ControlMessage;
+use dsync_wire::{budget::Held, message::ControlMessage};
 
 use crate::{
     SyncError,
@@ -111,12 +111,25 @@ pub(super) struct PartTicket {
     /// `None` when the source counts it as forgotten already.
     number: Option<u64>,
     pending: std::sync::atomic::AtomicU64,
+    /// What the attribute sets of its entries take, until the last of its files is done.
+    sets: Option<Arc<Held>>,
 }
 
 impl PartTicket {
     /// A ticket held once by the planner.
     pub(super) fn new(number: Option<u64>) -> Self {
-        Self { number, pending: std::sync::atomic::AtomicU64::new(1) }
+        Self { number, pending: std::sync::atomic::AtomicU64::new(1), sets: None }
+    }
+
+    /// Keeps what was taken for the attribute sets of its entries.
+    pub(super) fn holding(mut self, sets: Option<Arc<Held>>) -> Self {
+        self.sets = sets;
+        self
+    }
+
+    /// Returns what was taken for the attribute sets of its entries, to be kept with one of them.
+    pub(super) fn sets(&self) -> Option<Arc<Held>> {
+        self.sets.clone()
     }
 
     pub(super) fn hold(&self) {

@@ -14,8 +14,8 @@ use std::{
 };
 
 use dsync_fs::{
-    CommitGroup, Component, Dir, Kind, PreparedFile, RelPath, SealedSpool, Spool, SpoolError, Stamp,
-    Timestamp, is_finished_name,
+    CommitGroup, Component, Dir, Kind, PreparedFile, RelPath, SealedSpool, Spool, SpoolError, SpoolHome,
+    Stamp, Timestamp, is_finished_name,
 };
 use dsync_wire::{
     event::{Action, FileType},
@@ -67,10 +67,11 @@ pub(super) struct Late {
 }
 
 impl Delayed {
-    pub(super) fn new(root: &Arc<Dir>) -> Result<Self, SyncError> {
-        let spool = || Spool::new(Some(root)).map_err(spool_error);
-        let waiting = Waiting { entries: spool()?, directories: spool()? };
-        Ok(Self { root: Arc::clone(root), waiting: Mutex::new(waiting) })
+    pub(super) fn new(root: &Arc<Dir>) -> Self {
+        let home = SpoolHome::default();
+        home.prefer(Arc::clone(root));
+        let waiting = Waiting { entries: Spool::new(&home), directories: Spool::new(&home) };
+        Self { root: Arc::clone(root), waiting: Mutex::new(waiting) }
     }
 
     /// Has an entry wait that is in its directory under a temporary name.
@@ -131,8 +132,8 @@ impl Delayed {
     pub(super) fn settle(&self, site: &Site<'_>) -> Result<(), SyncError> {
         let directories = self.take(|waiting| &mut waiting.directories)?;
         for record in directories.iter() {
-            let mut rest = record.map_err(spool_error)?;
-            let Deferred { path, wanted } = Deferred::decode(&mut rest).ok_or_else(damaged)?;
+            let record = record.map_err(spool_error)?;
+            let Deferred { path, wanted } = Deferred::decode(&mut &*record).ok_or_else(damaged)?;
             match self.root.open_beneath(&path) {
                 Ok(dir) => settle(site, &path, Some(&dir), wanted.as_ref())?,
                 // Deleted since, or moved away by somebody.
@@ -162,7 +163,7 @@ impl Delayed {
     }
 
     fn take(&self, which: impl Fn(&mut Waiting) -> &mut Spool) -> Result<SealedSpool, SyncError> {
-        let empty = Spool::new(None).map_err(spool_error)?;
+        let empty = Spool::new(&SpoolHome::default());
         std::mem::replace(which(&mut lock(&self.waiting)), empty).seal().map_err(spool_error)
     }
 
@@ -177,7 +178,7 @@ impl Delayed {
 
     fn each(&self, entries: &SealedSpool, mut act: impl FnMut(&Dir, &Late)) {
         let mut parent = LastOpened::default();
-        for late in entries.iter().flatten().filter_map(Late::decode) {
+        for late in entries.iter().flatten().filter_map(|record| Late::decode(&record)) {
             if let Ok(dir) = parent.open(&self.root, &late.directory) {
                 act(&dir, &late);
             }
@@ -193,7 +194,7 @@ impl Delayed {
     ) -> Result<Vec<Landed>, SyncError> {
         let (mut parent, mut landed) = (LastOpened::default(), Vec::new());
         for record in entries.iter() {
-            let late = Late::decode(record.map_err(spool_error)?).ok_or_else(damaged)?;
+            let late = Late::decode(&record.map_err(spool_error)?).ok_or_else(damaged)?;
             let path = late.directory.join(&late.name);
             let cause = match parent.open(&self.root, &late.directory) {
                 Ok(dir) => late.place(site, &dir, &path, protection)?,

@@ -13,7 +13,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, SealedSpool, Spare, Spool, SpoolError};
+use dsync_fs::{
+    Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, SealedSpool, Spare, Spool, SpoolError, SpoolHome,
+};
 use dsync_wire::{
     event::{Action, Planned},
     message::Operation,
@@ -76,7 +78,8 @@ impl Protection {
     /// Returns what stays in a directory that is removed.
     fn spare<'a>(&'a self, site: &'a Site<'_>, entries: &'a dyn Fn(&RelPath, Kind) -> bool) -> Spare<'a> {
         let stopped = Some(&**site.session.halt.stop_flag());
-        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, ..Spare::NOTHING }
+        let unlocks = !site.policy.options.dry_run;
+        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
     }
 
     /// True when the entry of the directory stays.
@@ -126,8 +129,8 @@ struct Record {
 }
 
 impl Deletions {
-    pub(super) fn new(protection: Protection) -> Result<Self, SyncError> {
-        Ok(Self { spool: Spool::new(None).map_err(spool_error)?, entries: 0, compared: 0, protection })
+    pub(super) fn new(protection: Protection, spools: &SpoolHome) -> Self {
+        Self { spool: Spool::new(spools), entries: 0, compared: 0, protection }
     }
 
     /// What stays.
@@ -208,7 +211,7 @@ impl Deletions {
             if site.session.halt.stopped() {
                 return Ok(());
             }
-            let Some(record) = Record::decode(record.map_err(spool_error)?) else {
+            let Some(record) = Record::decode(&record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
             directory(site, root, &record, allowed, &protection)?;
@@ -243,7 +246,7 @@ fn within_limit(
         if site.stopped() {
             return Ok(false);
         }
-        let Some(record) = Record::decode(record.map_err(spool_error)?) else { continue };
+        let Some(record) = Record::decode(&record.map_err(spool_error)?) else { continue };
         let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
         for (name, kind) in &record.entries {
             if *kind != Kind::Dir {
@@ -281,6 +284,7 @@ fn directory(
     allowed: bool,
     protection: &Protection,
 ) -> Result<(), SyncError> {
+    site.session.note_progress();
     let Deferred { path, wanted } = &record.directory;
     let dir = match root.open_beneath(path) {
         Ok(dir) => Arc::new(dir),
@@ -424,11 +428,23 @@ pub(super) fn empty(
     name: &Component,
     protection: &Protection,
 ) -> Result<io::Result<()>, SyncError> {
-    let child = match dir.open_child(name) {
-        Ok(child) => child,
+    let (child, locked) = match dir.open_unlocked(name) {
+        Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
-    let path = parent.join(name);
+    let emptied = empty_child(site, &child, &parent.join(name), protection)?;
+    if let (Err(_), Some(mode), Ok(now)) = (&emptied, locked, child.metadata()) {
+        let _ = dir.lock_child(name, (now.dev, now.ino), mode);
+    }
+    Ok(emptied)
+}
+
+fn empty_child(
+    site: &Site<'_>,
+    child: &Dir,
+    path: &RelPath,
+    protection: &Protection,
+) -> Result<io::Result<()>, SyncError> {
     for (name, found) in child.list().entries {
         if site.stopped() {
             return Ok(Err(io::ErrorKind::Interrupted.into()));
@@ -436,7 +452,7 @@ pub(super) fn empty(
         let Ok(found) = found else { continue };
         let (kind, device, ino) = (found.kind, found.dev, found.ino);
         if !protection.spares(&path.join(&name), kind, (device, ino)) {
-            remove(site, &child, Doomed { parent: &path, name: &name, now: &name, kind }, protection)?;
+            remove(site, child, Doomed { parent: path, name: &name, now: &name, kind }, protection)?;
         }
     }
     let left = child.list();

@@ -12,8 +12,11 @@ use std::{
     },
 };
 
-use dsync_fs::{Dir, Extended, ExtendedScope, RelPath, Timestamp, Wanted};
-use dsync_wire::message::{Cause, Operation};
+use dsync_fs::{Dir, Extended, ExtendedScope, RelPath, SharedPath, Timestamp, Wanted};
+use dsync_wire::{
+    budget::Held,
+    message::{Cause, Operation},
+};
 
 use super::{
     Site,
@@ -25,6 +28,10 @@ use crate::SyncError;
 pub(super) struct Directory {
     /// Path from the destination's root.
     pub(super) path: RelPath,
+    /// The same, for the paths of its directories.
+    pub(super) shared: SharedPath,
+    /// What its path and its attributes take.
+    _held: (Option<Held>, Option<Arc<Held>>),
     /// The open directory; `None` in a dry run where it does not exist.
     pub(super) dir: Option<Arc<Dir>>,
     /// Attributes it gets in the end; `None` for one that the source did not announce.
@@ -47,9 +54,16 @@ pub(super) struct Directory {
 
 impl Directory {
     /// A directory whose planning starts.
-    pub(super) fn new(path: RelPath, dir: Option<Arc<Dir>>, wanted: Option<Wanted>, dirty: bool) -> Self {
+    pub(super) fn new(
+        shared: SharedPath,
+        dir: Option<Arc<Dir>>,
+        wanted: Option<Wanted>,
+        dirty: bool,
+    ) -> Self {
         Self {
-            path,
+            path: shared.to_path(),
+            shared,
+            _held: (None, None),
             dir,
             wanted,
             pending: AtomicU64::new(1),
@@ -60,6 +74,12 @@ impl Directory {
             allowed_mode: OnceLock::new(),
             inherited_mode: OnceLock::new(),
         }
+    }
+
+    /// Keeps what was taken for its path and for its attributes until it is gone.
+    pub(super) fn holding(mut self, path: Held, attributes: Option<Arc<Held>>) -> Self {
+        self._held = (Some(path), attributes);
+        self
     }
 
     /// Adds a piece of work.
@@ -100,6 +120,11 @@ impl Directory {
         self.delayed.store(true, Ordering::Release);
     }
 
+    /// Returns what its path takes of those that are open.
+    pub(super) fn path_bytes(&self) -> u64 {
+        self.shared.len() as u64
+    }
+
     fn defer(&self) {
         self.deferred.store(true, Ordering::Release);
     }
@@ -110,6 +135,7 @@ impl Directory {
             return Ok(());
         }
         site.open_directories.release();
+        site.open_paths.give(self.path_bytes());
         if self.has_parts.load(Ordering::Acquire) && site.homes.tidy(self) {
             self.touch();
         }

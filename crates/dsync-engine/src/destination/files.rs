@@ -16,6 +16,7 @@ use dsync_delta::{Layout, Signature};
 use dsync_fs::{Component, Dir, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
+    limits::MAX_ATTEMPTS,
     message::{Cause, ControlMessage, EntryId, NeedTail, Operation, Segment, Timestamp},
 };
 
@@ -521,6 +522,3 @@ impl Files {
         lock(&self.by_entry).remove(&entry);
     }
 }
-
-/// A file is asked for this often before it is given up.
-const MAX_ATTEMPTS: u8 = 3;

@@ -8,7 +8,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
 };
 
 use dsync_delta::ContentHasher;
@@ -24,6 +24,8 @@ pub(super) struct Homes {
     temp_dir: Option<PathBuf>,
     temporaries: OnceLock<Arc<Dir>>,
     parts: PartHome,
+    /// Set when the run ends.
+    stopped: Arc<AtomicBool>,
 }
 
 /// Permissions of a directory of unfinished files beside their targets.
@@ -40,7 +42,7 @@ enum PartHome {
 }
 
 impl Homes {
-    pub(super) fn new(policy: &WritePolicy) -> Self {
+    pub(super) fn new(policy: &WritePolicy, stopped: &Arc<AtomicBool>) -> Self {
         let path = |dir: &[u8]| PathBuf::from(OsStr::from_bytes(dir));
         let parts = match policy.partial_dir.as_deref() {
             None => PartHome::WithTemporaries,
@@ -48,7 +50,7 @@ impl Homes {
                 .map_or_else(|_| PartHome::Apart(path(dir), OnceLock::new()), PartHome::Within),
         };
         let temp_dir = policy.temp_dir.as_deref().map(path);
-        Self { temp_dir, temporaries: OnceLock::new(), parts }
+        Self { temp_dir, temporaries: OnceLock::new(), parts, stopped: Arc::clone(stopped) }
     }
 
     /// Opens the operator's own directories and removes what killed runs left there; in a dry run only looks whether
@@ -61,7 +63,11 @@ impl Homes {
                 apart::reap_all(&dir);
             }
             let _ = site.own.add(&dir);
-            let _ = self.temporaries.set(Arc::new(dir));
+            let dir = Arc::new(dir);
+            if !dry_run {
+                site.spools.prefer(Arc::clone(&dir));
+            }
+            let _ = self.temporaries.set(dir);
         }
         if let PartHome::Apart(path, _) = &self.parts
             && let Ok(dir) = root.open_operand_here(path)
@@ -73,7 +79,9 @@ impl Homes {
             && !dry_run
             && site.local.is_none()
         {
-            let dir = Dir::create_destination(path, false, root.links())
+            let dir = root
+                .create_operand_here(path, false)
+                .map(|dir| dir.with_fake_super(false))
                 .map_err(|source| unusable("--partial-dir", path, source))?;
             let _ = site.own.add(&dir);
             let _ = opened.set(Arc::new(dir));
@@ -84,7 +92,7 @@ impl Homes {
     /// Creates a temporary file that is to become `target` in `dir`.
     pub(super) fn stage(&self, dir: &Arc<Dir>, target: Component) -> io::Result<StagedFile> {
         match self.temporaries.get() {
-            Some(home) => StagedFile::create_apart(home, dir, target),
+            Some(home) => Ok(StagedFile::create_apart(home, dir, target)?.until(&self.stopped)),
             None => StagedFile::create(dir, target),
         }
     }

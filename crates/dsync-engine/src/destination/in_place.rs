@@ -9,7 +9,14 @@
 //! The law: until the rewriting begins the file is old, after it the file is new. In between it is neither, and a
 //! power cut then leaves a mixture, whose modification time is not the source's: the next run makes it whole.
 
-use std::{io, ops::Range, sync::Arc};
+use std::{
+    io,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
 use dsync_fs::{Durability, StagedFile};
@@ -28,28 +35,43 @@ pub(super) struct Rewriting {
     /// Old zeros of which holes may be made, as long as they are not too many to remember.
     blanks: Vec<Range<u64>>,
     moved: Vec<BasisCopy>,
+    /// Nothing is noted: the file is replaced.
+    ignores: bool,
 }
 
 impl Rewriting {
+    /// Notes the pieces of a segment whose old file is rewritten, of another one nothing.
+    pub(super) fn of_segment(is_rewritten: bool) -> Self {
+        Self { ignores: !is_rewritten, ..Self::default() }
+    }
+
     pub(super) fn literal(&mut self, offset: u64, len: u64) {
-        extend(&mut self.literals, offset, len);
+        if !self.ignores {
+            extend(&mut self.literals, offset, len);
+        }
     }
 
     pub(super) fn zero(&mut self, offset: u64, len: u64) {
-        extend(&mut self.zeros, offset, len);
+        if !self.ignores {
+            extend(&mut self.zeros, offset, len);
+        }
     }
 
     pub(super) fn hole(&mut self, offset: u64, len: u64) {
-        extend(&mut self.holes, offset, len);
+        if !self.ignores {
+            extend(&mut self.holes, offset, len);
+        }
     }
 
     pub(super) fn blank(&mut self, offset: u64, len: u64) {
-        extend(&mut self.blanks, offset, len);
+        if !self.ignores && self.blanks.len() <= MAX_PIECES {
+            extend(&mut self.blanks, offset, len);
+        }
     }
 
     /// Notes bytes of the old file; those that stay where they are need nothing.
     pub(super) fn copy(&mut self, basis_offset: u64, offset: u64, len: u64) {
-        if basis_offset == offset {
+        if basis_offset == offset || self.ignores {
             return;
         }
         match self.moved.last_mut() {
@@ -73,6 +95,12 @@ impl Rewriting {
         self.moved.append(&mut other.moved);
     }
 
+    /// Returns the bytes of memory that the pieces take, with the room that a vector keeps free.
+    pub(super) fn bytes(&self) -> u64 {
+        let ranges = self.literals.len() + self.zeros.len() + self.holes.len() + self.blanks.len();
+        2 * (ranges * size_of::<Range<u64>>() + self.moved.len() * size_of::<BasisCopy>()) as u64
+    }
+
     /// True when there is more to remember than any edit needs: a peer made it up, and the file goes whole.
     pub(super) fn is_excessive(&self) -> bool {
         let pieces = self.literals.len() + self.zeros.len() + self.holes.len() + self.moved.len();
@@ -82,11 +110,18 @@ impl Rewriting {
     /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
     ///
     /// # Errors
-    /// What the system says; from the first write on, `target` is a mixture then.
-    pub(super) fn carry_out(self, temp: &StagedFile, target: &StagedFile, len: u64) -> io::Result<()> {
+    /// What the system says, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set; from the first write
+    /// on, `target` is a mixture then.
+    pub(super) fn carry_out(
+        self,
+        temp: &StagedFile,
+        target: &StagedFile,
+        len: u64,
+        stopped: &AtomicBool,
+    ) -> io::Result<()> {
         let order = InPlaceOrder::new(self.moved)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES] };
+        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES], stopped };
         let mut saved = len;
         for step in order.steps() {
             match *step {
@@ -129,12 +164,13 @@ impl Rewriting {
         from: u64,
         len: u64,
         durability: Durability,
+        stopped: &AtomicBool,
     ) -> io::Result<()> {
         // A peer may have made a tail of nothing up.
         let Some(end) = len.checked_sub(1) else { return Ok(()) };
         let mut last = [0];
         temp.read_full_at(end, &mut last)?;
-        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES] };
+        let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES], stopped };
         let mut pieces: Vec<_> = self.literals.into_iter().map(|piece| (piece, true)).collect();
         pieces.extend(self.zeros.into_iter().map(|piece| (piece, false)));
         // In their order: what a failure leaves is a beginning. Holes are where nothing is written.
@@ -169,6 +205,7 @@ struct Mover<'a> {
     temp: &'a StagedFile,
     target: &'a StagedFile,
     buffer: Vec<u8>,
+    stopped: &'a AtomicBool,
 }
 
 impl Mover<'_> {
@@ -182,6 +219,9 @@ impl Mover<'_> {
     ) -> io::Result<()> {
         let mut done = 0;
         while done < len {
+            if self.stopped.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             let count = usize::try_from(len - done).unwrap_or(usize::MAX).min(self.buffer.len());
             let at = if backward { len - done - count as u64 } else { done };
             let piece = &mut self.buffer[..count];
@@ -209,6 +249,7 @@ pub(super) fn open(file: &Pending) -> io::Result<Option<StagedFile>> {
 pub(super) fn create(site: &Site<'_>, file: &Pending, len: u64) -> io::Result<StagedFile> {
     if let Some(old) = open(file)? {
         site.keep_content(file)?;
+        old.distrust()?;
         return Ok(old);
     }
     let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
@@ -255,7 +296,24 @@ mod tests {
         let name = Component::new(b"f").unwrap();
         let temp = StagedFile::create(&dir, name.clone()).unwrap();
         let target = StagedFile::open_in_place(&dir, name).unwrap();
-        Rewriting::default().add_to(&temp, &target, 3, 0, Durability::Batch).unwrap();
+        let goes_on = AtomicBool::new(false);
+        Rewriting::default().add_to(&temp, &target, 3, 0, Durability::Batch, &goes_on).unwrap();
+        assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn rewriting_ends_when_the_run_does() {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::write(scratch.path().join("f"), b"old").unwrap();
+        let dir = Arc::new(Dir::open_operand(scratch.path()).unwrap());
+        let name = Component::new(b"f").unwrap();
+        let temp = StagedFile::create(&dir, name.clone()).unwrap();
+        temp.write_all_at(0, b"new").unwrap();
+        let target = StagedFile::open_in_place(&dir, name).unwrap();
+        let mut rewriting = Rewriting::default();
+        rewriting.literal(0, 3);
+        let error = rewriting.carry_out(&temp, &target, 3, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), b"old");
     }
 
@@ -300,7 +358,7 @@ mod tests {
                     }
                 }
             }
-            rewriting.carry_out(&temp, &target, new.len() as u64).unwrap();
+            rewriting.carry_out(&temp, &target, new.len() as u64, &AtomicBool::new(false)).unwrap();
             prop_assert_eq!(std::fs::read(scratch.path().join("f")).unwrap(), new);
         }
     }

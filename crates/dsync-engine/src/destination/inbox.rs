@@ -1,14 +1,16 @@
 //! The source's messages at the destination: its listing goes to the planner.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use crossbeam_channel::Sender;
-use dsync_wire::{
-    limits::MAX_LISTING_ENTRIES,
-    message::{ControlMessage, Refine},
-};
+use dsync_wire::{budget::Share, limits::MAX_LISTING_ENTRIES, message::ControlMessage};
 
-use super::{Site, planner::Listed};
+use super::{
+    Site,
+    planner::{Listed, Waiting},
+    sign::Refinement,
+    weight,
+};
 use crate::{
     SyncError,
     schedule::{Point, point},
@@ -20,8 +22,8 @@ use crate::{
 pub(super) fn run(
     site: &Site<'_>,
     mail: DestinationMail,
-    planner: &Sender<Listed>,
-    refinements: &Sender<Refine>,
+    planner: &Sender<Waiting>,
+    refinements: &Sender<Refinement>,
 ) -> Result<(), SyncError> {
     let DestinationMail { mut receiver, mut order, .. } = mail;
     loop {
@@ -34,12 +36,19 @@ pub(super) fn run(
             ControlMessage::Alive => continue,
             ControlMessage::Bye => return Ok(()),
             ControlMessage::Refine(refine) => {
-                if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(refine).is_err() {
+                // Of a file that is not under way any more nothing is to be signed.
+                if site.files.get(refine.entry).is_none() {
+                    continue;
+                }
+                let bytes = (size_of::<Refinement>() + 64 + refine.runs.len()) as u64;
+                let _held = site.session.budget.take(Share::Signatures, bytes)?;
+                let waiting = Refinement { refine, _held };
+                if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(waiting).is_err() {
                     return Err(SyncError::Protocol { detail: "more refinements than requests".to_owned() });
                 }
                 continue;
             }
-            ControlMessage::Removed { entries } => {
+            ControlMessage::Removed { entries } if site.removes_source() => {
                 site.unremoved.give(entries);
                 continue;
             }
@@ -54,7 +63,9 @@ pub(super) fn run(
             }
             ControlMessage::Listing(listing) => {
                 check_credit(site, planner, listing.entries.len())?;
-                Listed::Listing(listing)
+                let sets = weight::of_sets(&listing);
+                let sets = (sets > 0).then(|| site.session.budget.take(Share::AttributeSets, sets));
+                Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
             // Not behind the planner, which may wait for files: a flood of problems meets this end's own lane.
             ControlMessage::Problem(problem) => {
@@ -67,16 +78,17 @@ pub(super) fn run(
             }
             other => return Err(session::unexpected(&other)),
         };
+        let held = site.session.budget.take(Share::Listings, weight::of_message(&listed))?;
         point(Point::Send);
         // The planner ends early only when the run has failed.
-        if planner.send(listed).is_err() {
+        if planner.send(Waiting { message: listed, _held: held }).is_err() {
             return Ok(());
         }
     }
 }
 
 /// The source may be ahead of the planner by its credit, not more.
-fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Result<(), SyncError> {
+fn check_credit(site: &Site<'_>, planner: &Sender<Waiting>, entries: usize) -> Result<(), SyncError> {
     let progress = &site.account.progress;
     let entries = entries as u64;
     let listed = progress.entries_listed.fetch_add(entries, Ordering::AcqRel) + entries;
@@ -90,7 +102,7 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Listed>, entries: usize) -> Re
 }
 
 /// What the planner has not come to yet is bounded whatever it is.
-fn check_queue(planner: &Sender<Listed>) -> Result<(), SyncError> {
+fn check_queue(planner: &Sender<Waiting>) -> Result<(), SyncError> {
     let messages = planner.len();
     if messages > MAX_QUEUED_MESSAGES {
         return Err(SyncError::Protocol {

@@ -11,13 +11,14 @@
 //!
 //! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once it has arrived.
 
-use std::{io, sync::Arc};
+use std::{borrow::Cow, io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    SealedSpool, Spool, SpoolError, Wanted, cannot_link,
+    SealedSpool, Spool, SpoolError, SpoolHome, Wanted, cannot_link,
 };
 use dsync_wire::{
+    budget::{Budget, Held, Share},
     event::{Action, FileType},
     message::{Cause, Entry, EntryId, HardLink, Landed, Operation},
 };
@@ -37,6 +38,8 @@ use crate::{
 pub(super) struct Links {
     /// What has several names, in the order of listing.
     groups: Vec<Group>,
+    /// What they take.
+    held: Held,
     /// Filesystems that first names are on, from 1 on.
     devices: Vec<u64>,
     /// Paths of first names.
@@ -111,10 +114,22 @@ impl FirstName {
 }
 
 impl Links {
-    pub(super) fn new(protection: Protection) -> Result<Self, SyncError> {
-        let spool = || Spool::new(None).map_err(spool_error);
-        let (first_names, noted) = (spool()?, spool()?);
-        Ok(Self { groups: Vec::new(), devices: Vec::new(), first_names, noted, current: None, protection })
+    pub(super) fn new(
+        protection: Protection,
+        budget: &Arc<Budget>,
+        spools: &SpoolHome,
+    ) -> Result<Self, SyncError> {
+        let (first_names, noted) = (Spool::new(spools), Spool::new(spools));
+        let held = budget.take(Share::HardLinks, 0)?;
+        Ok(Self {
+            groups: Vec::new(),
+            held,
+            devices: Vec::new(),
+            first_names,
+            noted,
+            current: None,
+            protection,
+        })
     }
 
     /// Checks what the source says of an entry's names.
@@ -124,7 +139,9 @@ impl Links {
             HardLink::First => {
                 if self.groups.len() == self.groups.capacity() {
                     // By an eighth: doubling would cost as much again.
-                    self.groups.reserve_exact(self.groups.len() / 8 + 64);
+                    let more = self.groups.len() / 8 + 64;
+                    self.held.grow((more * size_of::<Group>()) as u64)?;
+                    self.groups.reserve_exact(more);
                 }
                 self.groups.push(Group {
                     entry: id,
@@ -256,7 +273,7 @@ impl Links {
             if site.session.halt.stopped() {
                 break;
             }
-            let record = Record::decode(record.map_err(spool_error)?);
+            let record = Record::decode(&record.map_err(spool_error)?);
             maker.directory(&record.ok_or_else(|| spool_error(SpoolError::Damaged { index: 0 }))?)?;
         }
         Ok(maker.landed)
@@ -328,10 +345,10 @@ impl Maker<'_> {
     fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
         let successor = self.site.succession.successor(first.index());
         let path = match &successor {
-            Some(successor) => successor.path.as_slice(),
+            Some(successor) => Cow::Borrowed(successor.path.as_slice()),
             None => self.first_names.get(first).map_err(io::Error::other)?,
         };
-        let path = RelPath::parse(path).map_err(io::Error::other)?;
+        let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
@@ -487,7 +504,8 @@ mod tests {
 
     fn links() -> Links {
         let filter = Arc::new(FilterSet::compile(&[]).unwrap());
-        Links::new(Protection::new(&filter, &SyncOptions::archive(), &Arc::default())).unwrap()
+        let protection = Protection::new(&filter, &SyncOptions::archive(), &Arc::default());
+        Links::new(protection, &Arc::default(), &SpoolHome::default()).unwrap()
     }
 
     fn entry(kind: EntryKind, hard_link: Option<HardLink>) -> Entry {
@@ -530,7 +548,7 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
-        let at = Spool::new(None).unwrap().push(b"x").unwrap();
+        let at = Spool::new(&SpoolHome::default()).push(b"x").unwrap();
         let directory = Deferred { path: RelPath::parse(b"d").unwrap(), wanted: Some(Wanted::default()) };
         let further = |name: &[u8], action, kind, displaces| Further {
             entry: EntryId(7),

@@ -226,7 +226,7 @@ impl Worker<'_> {
         if changed || verifies && !self.begins_alike(source, &old, from) {
             return Ok(None);
         }
-        if let Err(error) = self.site.keep_content(file) {
+        if let Err(error) = self.site.keep_content(file).and_then(|()| old.distrust()) {
             return file.broke(self.site, Operation::WriteFile, error).map(Some);
         }
         let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
@@ -270,11 +270,17 @@ impl Worker<'_> {
         let failed = |error: io::Error| Failure::Source(ListedFiles::cause(&error));
         let (mut literal, end) = (0, range.end - 1);
         for data in source.data_ranges(range.start..end) {
-            let data = data.map_err(failed)?;
-            literal += match sparse {
-                true => old.copy_sparse(source, data, false, &mut self.buffers.0)?,
-                false => old.copy_from(source, data, &mut self.buffers.0)?,
-            };
+            let Range { start, end } = data.map_err(failed)?;
+            for from in (start..end).step_by(SEGMENT_STEP) {
+                if self.site.stopped() {
+                    return Err(Failure::Written(io::ErrorKind::Interrupted.into()));
+                }
+                let data = from..end.min(from + SEGMENT_BYTES);
+                literal += match sparse {
+                    true => old.copy_sparse(source, data, false, &mut self.buffers.0)?,
+                    false => old.copy_from(source, data, &mut self.buffers.0)?,
+                };
+            }
         }
         let mut last = [0];
         if source.read_full_at(end, &mut last).map_err(failed)? == 0 {
@@ -417,4 +423,5 @@ impl From<CopyError> for Failure {
 
 /// What one worker copies of a large file at a time: 8 MiB take a few milliseconds, so that the workers end
 /// together and an interrupt is heard.
-const SEGMENT_BYTES: u64 = 8 << 20;
+const SEGMENT_BYTES: u64 = SEGMENT_STEP as u64;
+const SEGMENT_STEP: usize = 8 << 20;

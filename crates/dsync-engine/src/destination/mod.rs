@@ -8,6 +8,7 @@
 //! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides it.
 
 mod alternate;
+pub(crate) mod asked;
 mod backup;
 mod commit;
 mod credit;
@@ -32,6 +33,7 @@ mod sign;
 mod stage;
 mod succession;
 mod target;
+mod weight;
 
 use std::{
     collections::HashMap,
@@ -45,11 +47,11 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dsync_delta::Key;
-use dsync_fs::{CommitGroup, Dir, FilterSet, OwnPlaces, Privileges, RelPath, Sharing, Withheld};
+use dsync_fs::{CommitGroup, Dir, FilterSet, OwnPlaces, Privileges, RelPath, Sharing, SpoolHome, Withheld};
 use dsync_wire::{
     event::Report,
     link::LinkError,
-    message::{Cause, ControlMessage, EntryId, Operation, Problem, Refine},
+    message::{Asked, Cause, ControlMessage, EntryId, Operation, Problem},
     options::{Durability, KeepPartial},
 };
 
@@ -62,12 +64,14 @@ use self::{
     homes::Homes,
     local::Local,
     planner::Leftover,
+    sign::Refinement,
     succession::Succession,
     target::Target,
 };
 use crate::{
     CancelToken, SyncError,
     account::{Account, Audience},
+    grant::Start,
     halt::lock,
     plan::Policy,
     session::{DestinationMail, Session},
@@ -79,6 +83,8 @@ pub(super) struct Site<'a> {
     session: &'a Session,
     key: Key,
     policy: Policy,
+    /// Where the operand starts.
+    start: Start,
     durability: dsync_fs::Durability,
     account: Account<'a>,
     files: Files,
@@ -92,6 +98,8 @@ pub(super) struct Site<'a> {
     delayed: OnceLock<Delayed>,
     /// Where unfinished files are.
     homes: Homes,
+    /// Where lists go that outgrow memory.
+    spools: SpoolHome,
     /// Which filesystems share extents.
     sharing: Sharing,
     /// Files asked for that have neither arrived nor failed, and names that wait for one of them.
@@ -100,6 +108,8 @@ pub(super) struct Site<'a> {
     unremoved: Credit,
     /// Directories held open.
     open_directories: Credit,
+    /// Bytes of their paths.
+    open_paths: Credit,
     /// Bytes of signatures that the source holds.
     signatures: Credit,
     listed: AtomicU64,
@@ -122,10 +132,16 @@ pub(crate) struct Terms<'a> {
     pub(crate) operand: PathBuf,
     /// The run's filters, compiled.
     pub(crate) filter: FilterSet,
+    /// What the source's operands stand for.
+    pub(crate) asked: Asked,
     /// Who hears of events: `None` when the source is the controller.
     pub(crate) observer: Option<&'a dyn crate::Observer>,
     /// The source's files, when it is in this process.
     pub(crate) files: Option<ListedFiles>,
+    /// Where lists go that outgrow memory.
+    pub(crate) spools: SpoolHome,
+    /// Where the operand starts, and what may be done there.
+    pub(crate) start: Start,
 }
 
 /// Makes the destination like the source; gives the account of it.
@@ -139,8 +155,9 @@ pub(crate) fn run(
     let (commits_tx, commits) = bounded(QUEUED_COMMITS);
     {
         let control = Arc::clone(&session.control);
-        let audience = terms.observer.map_or(Audience::Wire(&control), Audience::Observer);
-        let site = Site::new(&session, mail.key.clone(), audience, terms.files.map(Local::new));
+        let Terms { operand, filter, asked, observer, files, spools, start } = terms;
+        let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
+        let site = Site::new(&session, mail.key.clone(), audience, files.map(Local::new), (spools, start));
         let site = &site;
         let halt = &session.halt;
         let report = &mut report;
@@ -161,8 +178,9 @@ pub(crate) fn run(
                 *lock(group) = Some(commit::run(site, &commits)?);
                 Ok(())
             });
-            let filter = Arc::new(terms.filter);
-            let plan = |readers, outbox| planner::run(site, terms.operand, &filter, readers, outbox, &listed);
+            let plan = |readers, outbox| {
+                planner::run(site, operand, &Arc::new(filter), asked, readers, outbox, &listed)
+            };
             let leftover = work(site, commits_tx, &refinements, plan);
             if let Some(committer) = committer {
                 let _ = committer.join();
@@ -189,7 +207,7 @@ pub(crate) fn run(
 fn work<'a>(
     site: &'a Site<'a>,
     committer: Sender<Vec<Commit>>,
-    refinements: &Receiver<Refine>,
+    refinements: &Receiver<Refinement>,
     plan: impl FnOnce(Sender<Vec<Arc<Pending>>>, Outbox<'a>) -> Result<Option<Leftover>, SyncError> + Send,
 ) -> Option<Leftover> {
     let halt = &site.session.halt;
@@ -221,7 +239,13 @@ fn work<'a>(
 }
 
 impl<'a> Site<'a> {
-    fn new(session: &'a Session, key: Key, audience: Audience<'a>, local: Option<Local>) -> Self {
+    fn new(
+        session: &'a Session,
+        key: Key,
+        audience: Audience<'a>,
+        local: Option<Local>,
+        (spools, start): (SpoolHome, Start),
+    ) -> Self {
         let descriptors = dsync_fs::sys::raise_nofile_limit();
         let options = session.options.clone();
         let durability = match options.durability {
@@ -233,22 +257,26 @@ impl<'a> Site<'a> {
             session,
             key,
             account: Account::new(audience, options.events),
-            homes: Homes::new(&options.writing),
+            homes: Homes::new(&options.writing, session.halt.stop_flag()),
             policy: Policy {
                 privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,
                 umask: dsync_fs::sys::file_creation_mask(),
+                adds_only: start.adds_only(),
             },
+            start,
             durability,
             files: Files::default(),
             local,
             backups: OnceLock::new(),
             own: Arc::default(),
             delayed: OnceLock::new(),
+            spools,
             sharing: Sharing::default().until(session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
             unremoved: Credit::new(u64::MAX),
             open_directories: Credit::new((descriptors / 4).clamp(8, MAX_OPEN_DIRECTORIES)),
+            open_paths: Credit::new(MAX_OPEN_PATH_BYTES),
             signatures: Credit::new(MAX_SIGNATURE_BYTES),
             listed: AtomicU64::new(1),
             root: OnceLock::new(),
@@ -348,7 +376,7 @@ impl<'a> Site<'a> {
 
     /// Everything has arrived: gives the names that were put off, and further ones, deletes, makes durable, reports.
     fn finish(&self, leftover: Leftover, mut group: CommitGroup<Arc<Pending>>) -> Result<Report, SyncError> {
-        let Leftover { target, links, deletions } = leftover;
+        let Leftover { mut target, links, deletions } = leftover;
         let mut landed = match self.delayed.get() {
             Some(delayed) => delayed.carry_out(self, deletions.protection(), &mut group)?,
             None => Vec::new(),
@@ -360,6 +388,7 @@ impl<'a> Site<'a> {
         if self.stopped() {
             return Err(SyncError::Link(LinkError::Closed));
         }
+        target.unlock();
         if !self.policy.options.dry_run {
             self.sync_names(&mut group)?;
         }
@@ -388,6 +417,9 @@ const QUEUED_FILES: usize = 8;
 const QUEUED_COMMITS: usize = 8;
 /// Directories held open, unless the descriptor limit is lower.
 const MAX_OPEN_DIRECTORIES: u64 = 1024;
+/// Bytes of the paths of directories held open, in each of which something is under way: those of a usual tree are a
+/// hundredth of it.
+pub(crate) const MAX_OPEN_PATH_BYTES: u64 = 32 << 20;
 /// Signature bytes that the source may be made to hold; one larger signature is always admitted.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 20;
 /// Blocks of one signature: beyond, a file is sent whole. 4 Mi blocks of the longest length are 16 TiB.

@@ -27,6 +27,8 @@ pub(super) struct Owners {
     fake_super: bool,
     /// The last set that was translated: neighbours often have the same.
     last: Option<(Arc<message::Extended>, Arc<Extended>)>,
+    /// Those that were translated since the listing began, by their place in memory: a source may name them in turns.
+    translated: HashMap<*const message::Extended, (Arc<message::Extended>, Arc<Extended>)>,
 }
 
 impl Owners {
@@ -45,6 +47,7 @@ impl Owners {
             xattrs: options.xattrs,
             fake_super: options.fake_super.destination,
             last: None,
+            translated: HashMap::new(),
         })
     }
 
@@ -71,11 +74,24 @@ impl Owners {
     pub(super) fn of(&mut self, attributes: &Attributes) -> Mapped {
         let (uid, gid) = (self.users.of(attributes.uid), self.groups.of(attributes.gid));
         let privileges = Privileges::current();
+        let sets_owner = self.preserves_owner && (self.fake_super || privileges.is_root());
+        let sets_group = self.preserves_group && (self.fake_super || privileges.may_set_group(gid));
         Mapped {
-            uid: (self.preserves_owner && (self.fake_super || privileges.is_root())).then_some(uid),
-            gid: (self.preserves_group && (self.fake_super || privileges.may_set_group(gid))).then_some(gid),
+            uid: sets_owner.then_some(uid),
+            gid: sets_group.then_some(gid),
+            // Without privileges what the user makes is the user's: so is what was his. What is only noted under
+            // `--fake-super` gives nobody a right.
+            kept_owner: (sets_owner || self.fake_super || self.preserves_owner && privileges.is_user(uid))
+                .then_some(uid),
+            kept_group: (sets_group || self.fake_super).then_some(gid),
             extended: attributes.extended.as_ref().map(|extended| self.extended(extended)),
         }
+    }
+
+    /// Forgets the sets of the listing before.
+    pub(super) fn forget_sets(&mut self) {
+        self.last = None;
+        self.translated.clear();
     }
 
     fn extended(&mut self, wire: &Arc<message::Extended>) -> Arc<Extended> {
@@ -84,15 +100,30 @@ impl Owners {
         {
             return Arc::clone(translated);
         }
+        if let Some(known) = self.translated.get(&Arc::as_ptr(wire)) {
+            self.last = Some(known.clone());
+            return Arc::clone(&known.1);
+        }
         let acl = |acl: &Option<message::Acl>| acl.as_ref().map(|acl| self.acl(acl));
         let translated = Arc::new(Extended {
             acls: self.acls.then(|| Acls { access: acl(&wire.access), default: acl(&wire.default) }),
             xattrs: self
                 .xattrs
-                .then(|| wire.xattrs.iter().filter_map(|wire| xattr(wire, self.fake_super)).collect()),
+                .then(|| wire.xattrs.iter().filter_map(|wire| xattr(wire, self.fake_super)).collect())
+                .map(|xattrs: Vec<Xattr>| self.trusted_with(xattrs)),
         });
-        self.last = Some((Arc::clone(wire), Arc::clone(&translated)));
+        let both = (Arc::clone(wire), Arc::clone(&translated));
+        self.translated.insert(Arc::as_ptr(wire), both.clone());
+        self.last = Some(both);
         translated
+    }
+
+    /// Leaves a file's capabilities out where its owner is not kept, as its setuid bit.
+    fn trusted_with(&self, mut xattrs: Vec<Xattr>) -> Vec<Xattr> {
+        if !self.preserves_owner && !self.fake_super {
+            xattrs.retain(|xattr| xattr.name.as_bytes() != CAPABILITY);
+        }
+        xattrs
     }
 
     fn acl(&self, acl: &message::Acl) -> Acl {
@@ -198,6 +229,9 @@ impl Ids {
         self.rules.iter().find(|rule| rule.from.has(id, name)).map(|rule| rule.to)
     }
 }
+
+/// The attribute that has a file's capabilities, which only root may set.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// An attribute that this process may set.
 fn xattr(wire: &message::Xattr, fake_super: bool) -> Option<Xattr> {

@@ -27,13 +27,16 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{
-    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, ListAhead, Metadata, RelPath, UntrustedLink,
-    walk::default_readers,
+    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, LeadsOut, ListAhead, Metadata, RelPath,
+    SharedPath, UntrustedLink, walk::default_readers,
 };
 use dsync_wire::{
+    budget::{Held, Share},
     event::{Action, FileType, Planned},
     limits::MAX_OPERANDS,
-    message::{Cause, ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Problem, Tops},
+    message::{
+        Asked, Cause, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Operation, Problem, Tops,
+    },
 };
 
 use handover::Handover;
@@ -44,6 +47,7 @@ use sweep::Sweep;
 use super::{
     Site,
     alternate::{Alternate, Alternates},
+    asked::Bounds,
     backup::{self, Backups},
     commit::Outbox,
     credit::{Credit, PartTicket},
@@ -55,6 +59,7 @@ use super::{
     links::Links,
     owners::Owners,
     target::Target,
+    weight,
 };
 use crate::{
     SyncError,
@@ -72,8 +77,8 @@ pub(super) struct Planner<'a> {
     owners: Owners,
     target: Option<Target>,
     alternates: Option<Alternates>,
-    /// The transfer's root stands for what is in an operand; otherwise the root's entries are the operands.
-    root_is_contents: bool,
+    /// What the source may send.
+    bounds: Bounds<'a>,
     /// Number of the next listing message; `None` when they were released already.
     next_part: Option<u64>,
     /// Lists the destination's own directories; none where there is nothing to list.
@@ -82,6 +87,8 @@ pub(super) struct Planner<'a> {
     announced: Vec<Announced>,
     /// Those of the current directory.
     children: Vec<Announced>,
+    /// What both take.
+    waiting: Held,
     current: Option<Merge>,
     links: Links,
     deletions: Deletions,
@@ -96,9 +103,12 @@ pub(super) struct Planner<'a> {
 }
 
 /// A directory that the source will list.
-struct Announced {
+pub(super) struct Announced {
     id: EntryId,
-    path: RelPath,
+    /// Below the root; of one that is ignored, nothing.
+    pub(super) path: SharedPath,
+    /// What its attributes take.
+    sets: Option<Arc<Held>>,
     wanted: Option<dsync_fs::Wanted>,
     /// What the destination has of it.
     state: Presence,
@@ -106,7 +116,7 @@ struct Announced {
 
 /// What the destination has of an announced directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Presence {
+pub(super) enum Presence {
     /// It was there and is to be compared.
     Old { dirty: bool },
     /// It was just made and is empty.
@@ -141,9 +151,16 @@ impl Announced {
 pub(super) enum Listed {
     Tops(Tops),
     Missing(dsync_wire::name::Name),
-    IdName(dsync_wire::message::IdName),
-    Listing(Listing),
+    IdName(IdName),
+    /// With what its attribute sets take.
+    Listing(Listing, Option<Arc<Held>>),
     End,
+}
+
+/// A message that waits for the planner, and what it takes until it is planned.
+pub(super) struct Waiting {
+    pub(super) message: Listed,
+    pub(super) _held: Held,
 }
 
 /// What is left to do when everything was planned and has arrived.
@@ -159,9 +176,10 @@ pub(super) fn run<'a>(
     site: &'a Site<'a>,
     operand: PathBuf,
     filter: &Arc<FilterSet>,
+    asked: Asked,
     readers: Sender<Vec<Arc<Pending>>>,
     outbox: Outbox<'a>,
-    listing: &Receiver<Listed>,
+    listing: &Receiver<Waiting>,
 ) -> Result<Option<Leftover>, SyncError> {
     let protection = Protection::new(filter, &site.policy.options, &site.own);
     let mut planner = Planner {
@@ -173,20 +191,21 @@ pub(super) fn run<'a>(
         owners: Owners::new(&site.policy.options)?,
         target: None,
         alternates: None,
-        root_is_contents: false,
+        bounds: Bounds::new(asked, filter, &site.policy.options),
         next_part: Some(0),
         ahead: None,
         announced: Vec::new(),
         children: Vec::new(),
+        waiting: site.session.budget.take(Share::Paths, 0)?,
         current: None,
-        links: Links::new(protection.clone())?,
-        deletions: Deletions::new(protection)?,
+        links: Links::new(protection.clone(), &site.session.budget, &site.spools)?,
+        deletions: Deletions::new(protection, &site.spools),
         missing: HashSet::new(),
         swept: HashSet::new(),
-        sweep: Sweep::wanted(&site.policy.options)?,
+        sweep: Sweep::wanted(&site.policy.options, &site.spools),
         own_paths: Vec::new(),
     };
-    for message in listing {
+    for Waiting { message, _held } in listing {
         point(Point::Receive);
         if site.session.halt.stopped() {
             return Ok(None);
@@ -194,9 +213,9 @@ pub(super) fn run<'a>(
         match message {
             Listed::Tops(tops) => planner.tops(tops)?,
             Listed::Missing(name) => planner.missing(&name)?,
-            Listed::IdName(name) => planner.owners.learn(&name)?,
-            Listed::Listing(listing) if planner.sweep.is_some() => planner.sweep(listing)?,
-            Listed::Listing(listing) => planner.listing(&listing)?,
+            Listed::IdName(name) => planner.id_name(&name)?,
+            Listed::Listing(listing, _) if planner.sweep.is_some() => planner.sweep(listing)?,
+            Listed::Listing(listing, sets) => planner.listing(&listing, sets)?,
             Listed::End => {
                 planner.end_sweep()?;
                 return planner.end();
@@ -213,15 +232,15 @@ pub(super) fn run<'a>(
 impl Planner<'_> {
     /// Opens the destination and begins with its root directory.
     fn tops(&mut self, tops: Tops) -> Result<(), SyncError> {
-        let target = Target::open(&self.operand, &tops, self.site.session)?;
+        self.bounds.tops(&tops).map_err(|unasked| unasked.at(b""))?;
+        let contents = self.bounds.is_contents();
+        let target = Target::open(&self.operand, &tops, contents, (self.site.session, &self.site.start))?;
         self.site.set_root(&target);
         self.open_others(&target)?;
-        self.root_is_contents = tops.root.is_some();
         let state = target.presence();
         self.target = Some(target);
         if self.sweep.is_some() {
-            self.begin_sweep(tops, state);
-            return Ok(());
+            return self.begin_sweep(tops, state);
         }
         self.root_directory(&tops)
     }
@@ -237,17 +256,26 @@ impl Planner<'_> {
             (None, _) => (None, state),
         };
         self.target = Some(target);
-        self.list_own(Announced { id: EntryId(0), path: RelPath::root(), wanted, state });
-        Ok(())
+        self.list_own(Announced { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state })
     }
 
     /// Begins to list the destination's own directories, from the root on.
-    fn list_own(&mut self, root: Announced) {
+    fn list_own(&mut self, root: Announced) -> Result<(), SyncError> {
         if let Some(own) = self.target.as_ref().and_then(|target| target.root.as_ref()) {
             let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
-            self.ahead = Some(ListAhead::new(Arc::clone(own), default_readers(), open));
+            self.ahead =
+                Some(ListAhead::new(Arc::clone(own), default_readers(), open, self.site.spools.clone()));
         }
+        self.waiting.grow(weight::of_announced(&root))?;
         self.expect(vec![root]);
+        Ok(())
+    }
+
+    /// Notes a directory whose listing will come.
+    fn announce(&mut self, announced: Announced) -> Result<(), SyncError> {
+        self.waiting.grow(weight::of_announced(&announced))?;
+        self.children.push(announced);
+        Ok(())
     }
 
     /// Opens the directories beside the destination that the run uses.
@@ -255,7 +283,7 @@ impl Planner<'_> {
         let policy = &self.site.policy.options.writing;
         let Some(root) = &target.root else {
             if let (Some(options), Some((base, below))) =
-                (&policy.alternates, target.missing(&self.site.policy.options))
+                (&policy.alternates, target.missing(&self.site.policy.options, &self.site.start))
             {
                 self.alternates = Some(Alternates::open(options, &base, &below)?);
             }
@@ -272,7 +300,7 @@ impl Planner<'_> {
         }
         self.site.homes.open(root, self.site)?;
         if policy.delay_updates && !self.site.policy.options.dry_run {
-            let _ = self.site.delayed.set(Delayed::new(root)?);
+            let _ = self.site.delayed.set(Delayed::new(root));
         }
         if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
             refuse_unusable("--backup-dir", root, dir)?;
@@ -336,8 +364,9 @@ impl Planner<'_> {
 
     /// Notes a name that is to go.
     fn missing(&mut self, name: &dsync_wire::name::Name) -> Result<(), SyncError> {
-        if !self.site.policy.options.delete_missing_args || self.missing.len() >= MAX_OPERANDS {
-            return Err(SyncError::Protocol { detail: "missing operands that nobody asked for".to_owned() });
+        self.bounds.missing(name).map_err(|unasked| unasked.at(name.as_bytes()))?;
+        if self.missing.len() >= MAX_OPERANDS.max(self.bounds.named()) {
+            return Err(SyncError::Protocol { detail: "more missing operands than there can be".to_owned() });
         }
         let renamed = self.target.as_ref().and_then(|target| target.rename.clone());
         let name = renamed.map_or_else(|| Component::new(name.as_bytes()), Ok);
@@ -345,11 +374,35 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// Takes the name of a user or group.
+    fn id_name(&mut self, name: &IdName) -> Result<(), SyncError> {
+        self.bounds.id_name(name).map_err(|unasked| unasked.at(&name.name))?;
+        self.owners.learn(name)
+    }
+
+    /// Judges a part of a listing before anything of it is looked at.
+    fn judge(&mut self, merge: &mut Merge, listing: &Listing) -> Result<(), SyncError> {
+        if listing.complete {
+            self.bounds.whole(&merge.judged).map_err(|unasked| unasked.at(merge.path()))?;
+        }
+        for entry in &listing.entries {
+            let judged = self.bounds.entry(&mut merge.judged, entry);
+            judged.map_err(|unasked| unasked.at(&entry_path(merge.path(), entry)))?;
+        }
+        Ok(())
+    }
+
     /// Merges one part of a directory's listing.
-    fn listing(&mut self, listing: &Listing) -> Result<(), SyncError> {
-        let part = Arc::new(PartTicket::new(self.next_part));
+    fn listing(&mut self, listing: &Listing, sets: Option<Arc<Held>>) -> Result<(), SyncError> {
+        self.owners.forget_sets();
+        let part = Arc::new(PartTicket::new(self.next_part).holding(sets));
+        let is_new = self.next_part.is_some();
         self.next_part = self.next_part.map(|part| part + 1);
         let mut merge = self.turn_to_merge(listing.dir)?;
+        // What was swept was judged then.
+        if is_new {
+            self.judge(&mut merge, listing)?;
+        }
         for entry in &listing.entries {
             let id = self.site.next_entry();
             self.site.account.count_listed(entry);
@@ -359,7 +412,8 @@ impl Planner<'_> {
                 self.entry(&mut merge, &directory, &part, id, entry)?;
             } else {
                 self.tell_covered(&mut merge)?;
-                self.announce_ignored(entry, id);
+                let path = merge.path_of(entry);
+                self.announce_ignored(entry, id, path)?;
             }
             if self.next_part.is_some() {
                 self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
@@ -372,21 +426,23 @@ impl Planner<'_> {
 
     /// Takes what the source says of an entry's other names.
     fn learn_names(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
-        if entry.hard_link.is_some() && !self.site.policy.options.hard_links {
-            return Err(SyncError::Protocol { detail: format!("entry {}: hard link not asked for", id.0) });
-        }
         self.links.learn(entry, id)
     }
 
     /// Takes one of what a bound admits, waiting for it; false when the run has ended.
     fn take_one(&mut self, credit: &Credit) -> Result<bool, SyncError> {
-        if credit.try_take(1) {
+        self.take_some(credit, 1)
+    }
+
+    /// Takes some of what a bound admits, waiting for it; false when the run has ended.
+    fn take_some(&mut self, credit: &Credit, amount: u64) -> Result<bool, SyncError> {
+        if credit.try_take(amount) {
             return Ok(true);
         }
         // What is taken may be given back only when these files have come.
         self.handover.flush()?;
         self.site.session.control.flush()?;
-        Ok(credit.take(1, &self.site.session.halt))
+        Ok(credit.take(amount, &self.site.session.halt))
     }
 
     /// Plans one entry and carries the plan out.
@@ -400,13 +456,16 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         let name = self.own_name(entry, id)?;
         let existing = self.meet(merge, directory, &name)?;
-        let existing = self.through_own_link(directory, &name, entry, existing);
         let path = directory.path.join(&name);
-        let existing = existing.map(|existing| self.as_swept(&path, existing));
-        if self.is_passed_over(directory, entry, id, (&path, existing.as_ref()))? {
+        let Some(existing) = self.followed(directory, (&name, &path), entry, id, existing)? else {
+            return Ok(());
+        };
+        let mut place = Place::of(directory, &name, &path);
+        if self.is_passed_over(directory, entry, id, (&path, existing.as_ref()))?
+            || self.must_stay(&place, entry, id, existing.as_ref())?
+        {
             return Ok(());
         }
-        let mut place = Place::of(directory, &name, &path);
         let group = self.links.group_of(entry, id);
         let first = group.and_then(|group| self.links.first_name(self.site, group));
         if let (Some(first), Some(existing)) = (&first, &existing)
@@ -424,7 +483,7 @@ impl Planner<'_> {
             Way::Free => {}
             Way::Taken => place.displaced = verdict.in_the_way,
             Way::Blocked => {
-                self.announce_ignored(entry, id);
+                self.announce_ignored(entry, id, directory.shared.join(&name))?;
                 return Ok(());
             }
         }
@@ -444,21 +503,15 @@ impl Planner<'_> {
             self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
         }
         self.claim(merge, &mut place, entry, &verdict, first.is_none() && alternate.is_none());
-        let placed = self.carry_out(
-            id,
-            part,
-            &place,
-            entry,
-            &verdict,
-            Old { existing: existing.as_ref(), alternate },
-        )?;
+        let old = Old { existing: existing.as_ref(), alternate };
+        let placed = self.carry_out(id, part, &place, entry, &verdict, old)?;
         if let (Some(group), Placed::Failed) = (group, placed) {
             self.links.displace(group);
         }
-        if placed == Placed::Here {
-            self.landed(id, part, &place, existing.as_ref())?;
+        if placed != Placed::Here {
+            return Ok(());
         }
-        Ok(())
+        self.landed(id, part, &place, existing.as_ref())
     }
 
     /// True when what has the name goes on having it.
@@ -468,7 +521,7 @@ impl Planner<'_> {
             // The source removes a name only when its content is here as well.
             Action::Update => {
                 let in_place = self.site.policy.options.writing.inplace && existing.kind == Kind::File;
-                in_place && !self.site.removes_source()
+                in_place && !self.site.policy.options.remove_source_files
             }
             _ => false,
         }
@@ -512,13 +565,18 @@ impl Planner<'_> {
         (path, existing): (&RelPath, Option<&Metadata>),
     ) -> Result<bool, SyncError> {
         let safe_links = self.site.policy.options.safe_links;
+        let leads_out = |target: &[u8]| safe_links && leads_out(path, target);
         let operation = match &entry.kind {
-            EntryKind::Symlink { target } if safe_links && leads_out(path, target) => Operation::CreateLink,
+            EntryKind::Symlink { target } if self.is_copied(&entry.kind) && leads_out(target) => {
+                Operation::CreateLink
+            }
             kind if self.is_copied(kind) => return Ok(false),
             EntryKind::Directory => Operation::ReadDirectory,
             _ => Operation::Stat,
         };
-        self.announce_ignored(entry, id);
+        let name = path.file_name();
+        let shared = name.map_or_else(SharedPath::root, |name| directory.shared.join(&name));
+        self.announce_ignored(entry, id, shared)?;
         if !self.site.policy.leaves_alone(&entry.kind, existing) {
             let path = listed_path(directory, entry);
             self.site.account.problem(Problem { operation, path, cause: Cause::Skipped })?;
@@ -526,28 +584,69 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    /// What the destination has: under `keep_dirlinks` a directory where a link leads to one.
+    /// Returns what the destination has, through a link that may be followed. `None` when it has one that may neither be followed
+    /// nor give way, which is told: as rsync has it, and the message says what may be done.
+    fn followed(
+        &mut self,
+        directory: &Directory,
+        (name, path): (&Component, &RelPath),
+        entry: &Entry,
+        id: EntryId,
+        existing: Option<Metadata>,
+    ) -> Result<Option<Option<Metadata>>, SyncError> {
+        match self.through_own_link(directory, name, entry, existing) {
+            Ok(existing) => Ok(Some(existing.map(|existing| self.as_swept(path, existing)))),
+            Err(error) => {
+                tracing::debug!(%error, "a link is not followed");
+                self.site.problem(Operation::CreateDirectory, path, Cause::Os(TOO_MANY_LINKS))?;
+                self.announce_ignored(entry, id, directory.shared.join(name))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns what the destination has: under `keep_dirlinks` a directory where a link leads to one. The inner error is of a
+    /// link that may neither be followed nor give way, which is the operator's to decide.
     fn through_own_link(
         &self,
         directory: &Directory,
         name: &Component,
         entry: &Entry,
         existing: Option<Metadata>,
-    ) -> Option<Metadata> {
+    ) -> Result<Option<Metadata>, io::Error> {
         let is_link = existing.as_ref().is_some_and(|existing| existing.kind == Kind::Symlink);
         let wanted = self.site.policy.options.keep_dirlinks && matches!(entry.kind, EntryKind::Directory);
-        match &directory.dir {
-            Some(dir) if is_link && wanted => {
-                let opened = dir.open_child_or_own_link(name).ok();
-                if let (Some(opened), Some(root)) =
-                    (&opened, self.target.as_ref().and_then(|to| to.root.as_ref()))
-                {
-                    self.protection.note_led_to(root, opened);
-                }
-                opened.and_then(|dir| dir.metadata().ok()).or(existing)
+        let root = self.target.as_ref().and_then(|to| to.root.as_ref());
+        let (Some(dir), Some(root), true) = (&directory.dir, root, is_link && wanted) else {
+            return Ok(existing);
+        };
+        match dir.open_child_or_own_link(name, root) {
+            Ok(opened) => {
+                self.protection.note_led_to(root, &opened);
+                Ok(opened.metadata().ok().or(existing))
             }
-            _ => existing,
+            Err(error) if UntrustedLink::of(&error).is_some_and(UntrustedLink::is_in_a_directorys_place) => {
+                Err(error)
+            }
+            Err(_) => Ok(existing),
         }
+    }
+
+    /// Reports an entry that is there, differs and may not change; returns whether it is one.
+    fn must_stay(
+        &mut self,
+        place: &Place<'_>,
+        entry: &Entry,
+        id: EntryId,
+        existing: Option<&Metadata>,
+    ) -> Result<bool, SyncError> {
+        let Some(existing) = existing.filter(|_| self.site.policy.adds_only) else { return Ok(false) };
+        if self.decide(place, entry, Some(existing)).action == Action::Keep {
+            return Ok(false);
+        }
+        self.site.problem(Operation::Commit, place.path, Cause::Os(FILE_EXISTS))?;
+        self.announce_ignored(entry, id, place.directory.shared.join(place.name))?;
+        Ok(true)
     }
 
     /// True when the run copies entries of this type.
@@ -616,6 +715,9 @@ impl Planner<'_> {
     }
 }
 
+/// Linux's `EEXIST`: a name is taken where nothing may be replaced.
+const FILE_EXISTS: i32 = 17;
+
 /// What stands at a name of the destination; without a name, the directory itself.
 pub(super) struct Here<'a> {
     pub(super) dir: Option<&'a Dir>,
@@ -634,7 +736,8 @@ impl Standing for Here<'_> {
 
     fn content_equals(&self, content: &[u8; 32]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
-        let hash = dir.open_source(name).and_then(|file| crate::content::hash(&file, self.stopped));
+        // To look at a copy is no access that its access time tells of.
+        let hash = dir.open_source_noatime(name).and_then(|file| crate::content::hash(&file, self.stopped));
         hash.is_ok_and(|here| here == *content)
     }
 
@@ -701,7 +804,11 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
 fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
     let path = Path::new(OsStr::from_bytes(dir));
     match root.open_operand_here(path) {
-        Err(error) if UntrustedLink::of(&error).is_some() || error.kind() == io::ErrorKind::NotADirectory => {
+        Err(error)
+            if UntrustedLink::of(&error).is_some()
+                || LeadsOut::of(&error).is_some()
+                || error.kind() == io::ErrorKind::NotADirectory =>
+        {
             Err(SyncError::of_path(option, path, error, |path, source| SyncError::StagingUnusable {
                 option,
                 path,
@@ -712,9 +819,17 @@ fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), S
     }
 }
 
+/// Linux' error number for a link that may not be followed.
+const TOO_MANY_LINKS: i32 = 40;
+
 /// The path of an entry as the source names it.
 fn listed_path(directory: &Directory, entry: &Entry) -> Vec<u8> {
-    let mut path = directory.path.as_bytes().to_vec();
+    entry_path(directory.path.as_bytes(), entry)
+}
+
+/// Returns the path of an entry of the directory at this path.
+fn entry_path(directory: &[u8], entry: &Entry) -> Vec<u8> {
+    let mut path = directory.to_vec();
     if !path.is_empty() {
         path.push(b'/');
     }

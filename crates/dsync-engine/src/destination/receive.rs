@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use dsync_fs::StagedFile;
 use dsync_wire::{
+    budget::Share,
     codec::decode_records,
     compress::{Packed, Unpacker},
     frame::DataReceiver,
@@ -18,7 +19,7 @@ use dsync_wire::{
 };
 
 use super::{
-    Site,
+    Site, asked,
     commit::Outbox,
     files::{Pending, Verified},
     in_place,
@@ -28,6 +29,10 @@ use crate::{
     SyncError, content,
     schedule::{Point, point},
 };
+
+/// What the buffers of a lane take, in bytes: a frame, what it unfolds to, a run of copied blocks, and what the
+/// decompressor keeps.
+const LANE_BUFFERS: u64 = 3 << 20;
 
 /// The state of one lane.
 struct Lane<'a> {
@@ -40,6 +45,7 @@ struct Lane<'a> {
 
 /// Receives over one lane until the source ends it.
 pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), SyncError> {
+    let _buffers = site.session.budget.take(Share::Lanes, LANE_BUFFERS)?;
     let lane = site.session.link.accept_lane()?;
     // The sending half carries nothing, but dropping it could reset the stream.
     let _held = lane.tx;
@@ -50,6 +56,7 @@ pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), Sync
         point(Point::Receive);
         order.check(&message)?;
         site.session.note_alive();
+        site.session.note_progress();
         lane.message(message)?;
         lane.outbox.flush()?;
     }
@@ -77,6 +84,9 @@ impl Lane<'_> {
             DataMessage::Batch { value, files } => self.batch(&value, &files),
             DataMessage::Segment(header) => self.begin(&header),
             DataMessage::Holes(holes) => {
+                let path = |(file, _): &(Arc<Pending>, Incoming)| file.directory.path.join(&file.name);
+                let path = self.segment.as_ref().map(path).unwrap_or_default();
+                asked::holes(&self.site.policy.options).map_err(|unasked| unasked.at(path.as_bytes()))?;
                 if let Some((_, incoming)) = &mut self.segment {
                     incoming.holes(&holes);
                 }
@@ -110,6 +120,9 @@ impl Lane<'_> {
         }
         self.site.account.received(record.content.len() as u64, 0, 0);
         let mtime = match record.outcome {
+            Ok(_) if intact && !self.site.policy.selects_size(record.content.len() as u64) => {
+                return file.give_up_or_retry(self.site, Cause::Changed);
+            }
             Ok(mtime) if intact => mtime,
             Err(cause) if intact => return file.give_up_or_retry(self.site, cause),
             _ => return file.give_up_or_retry(self.site, Cause::ContentMismatch),

@@ -9,6 +9,7 @@ use dsync_delta::{
 };
 use dsync_fs::{SourceFile, StagedFile};
 use dsync_wire::{
+    budget::Held,
     limits::MAX_SUMS,
     message::{Cause, ControlMessage, NeedDelta, Refine, Sums},
 };
@@ -26,12 +27,18 @@ use crate::{
     source::MAX_FINE_BLOCKS,
 };
 
+/// A request for further sums that waits for a signer, and what it takes.
+pub(super) struct Refinement {
+    pub(super) refine: Refine,
+    pub(super) _held: Held,
+}
+
 /// Signs old files until no more come.
 pub(super) fn run(
     site: &Site<'_>,
     mut outbox: Outbox<'_>,
     files: &Receiver<Vec<Arc<Pending>>>,
-    refinements: &Receiver<Refine>,
+    refinements: &Receiver<Refinement>,
 ) -> Result<(), SyncError> {
     while !site.session.halt.stopped() {
         select! {
@@ -41,7 +48,7 @@ pub(super) fn run(
                 Err(_) => return Ok(()),
             },
             recv(refinements) -> refine => match refine {
-                Ok(refine) => further_round(site, &refine)?,
+                Ok(waiting) => further_round(site, &waiting.refine)?,
                 Err(_) => return Ok(()),
             },
         }
@@ -134,6 +141,7 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         return Ok(true);
     }
     basis.advise_sequential();
+    site.session.note_length(basis.len());
     let both = SumsFormat::StrongAndWeak;
     let Ok(signature) = signature_parallel(&site.key, layout, both, &Positional::whole(&basis)) else {
         site.signatures.give(bytes);

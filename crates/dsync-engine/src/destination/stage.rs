@@ -15,7 +15,10 @@ use std::{
 
 use dsync_delta::{Applier, Layout, SegmentHasher, Step, StepError};
 use dsync_fs::StagedFile;
-use dsync_wire::message::{Cause, EntryId, Operation, Segment, Timestamp};
+use dsync_wire::{
+    budget::{Held, Share},
+    message::{Cause, EntryId, Operation, Segment, Timestamp},
+};
 
 use super::{
     Site,
@@ -45,6 +48,8 @@ pub(super) struct Stage {
     punches: bool,
     /// What becomes of the old file, when it is written itself.
     rewriting: Option<Mutex<Rewriting>>,
+    /// What its pieces take.
+    pieces: Mutex<Held>,
     /// Where the segments go in an old file that is added to.
     tail_from: Option<u64>,
     /// What copies count in.
@@ -126,7 +131,11 @@ impl Stage {
         let part = part.filter(|part| part.head == head);
         let cloned = part.is_none() && clone.is_some();
         let writing = &site.policy.options.writing;
+        // A file that has grown since it was listed, as an honest source's can, is not what was asked for.
+        let len = tail_from.unwrap_or(0).saturating_add(head.segments.file_len());
+        let unselected = (!site.policy.selects_size(len)).then_some((Operation::ReadFile, Cause::Changed));
         let beginning = match (part, clone) {
+            _ if unselected.is_some() => Err(io::ErrorKind::Unsupported.into()),
             (Some(part), _) => Ok((part.done, part.file, Some(part.journal))),
             (None, Some(clone)) => Ok((Runs::default(), clone, None)),
             (None, None) => Self::begin(site, file, &head),
@@ -137,6 +146,7 @@ impl Stage {
         });
         let (done, staged, journal, broken) = match sized {
             Ok(sized) => sized,
+            Err(_) if unselected.is_some() => (Runs::default(), None, None, unselected),
             Err(error) => {
                 let path = file.directory.path.join(&file.name);
                 let cause = site.cause_or_fatal(Operation::WriteFile, &path, error)?;
@@ -154,6 +164,7 @@ impl Stage {
             cloned,
             punches: cloned || writing.sparse && writing.preallocate,
             rewriting: file.circumstances.in_place.then(Mutex::default),
+            pieces: Mutex::new(site.session.budget.take(Share::Pieces, 0)?),
             tail_from,
             differs: AtomicBool::new(false),
             complete: Mutex::new(None),
@@ -199,7 +210,7 @@ impl Stage {
         let applier = Applier::new(self.layout, segments, index, header.lead).map_err(protocol)?;
         let hasher = SegmentHasher::new(&site.key, segments, index).map_err(protocol)?;
         let holes = Holes::unsaid(site.policy.options.writing.sparse);
-        let work = Work { hasher, holes, rewriting: Rewriting::default() };
+        let work = Work { hasher, holes, rewriting: Rewriting::of_segment(self.rewriting.is_some()) };
         let (stage, entry, start) = (Arc::clone(self), header.entry, segments.range(index).start);
         Ok(Incoming { stage, applier, work, entry, index, start, buffer: Vec::new() })
     }
@@ -237,10 +248,12 @@ impl Stage {
                 return Ok(Taken::Stale);
             }
             site.keep_content(pending)?;
+            old.distrust()?;
             let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
+            let stopped = site.session.halt.stop_flag();
             match self.tail_from {
-                Some(from) => rewriting.add_to(&file, &old, from, len, site.durability)?,
-                None => rewriting.carry_out(&file, &old, len)?,
+                Some(from) => rewriting.add_to(&file, &old, from, len, site.durability, stopped)?,
+                None => rewriting.carry_out(&file, &old, len, stopped)?,
             }
             return Ok(Taken::File(old, mtime));
         }
@@ -389,6 +402,7 @@ impl Incoming {
             return Ok(());
         }
         let Self { stage, work, applier, buffer, .. } = self;
+        let before = work.rewriting.bytes();
         let (mut literal, mut matched, mut zero) = (0, 0, 0);
         let result = applier.push(payload, |step: Step<'_>| {
             match step {
@@ -400,6 +414,10 @@ impl Incoming {
             stage.write(&step, work, buffer)
         });
         site.account.received(literal, matched, zero);
+        let noted = work.rewriting.bytes().saturating_sub(before);
+        if noted > 0 {
+            lock(&stage.pieces).grow(noted)?;
+        }
         match result {
             Ok(()) => Ok(()),
             Err(StepError::Sink(error)) => {

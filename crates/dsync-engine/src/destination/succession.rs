@@ -164,14 +164,19 @@ impl FirstName {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use dsync_fs::{Component, RelPath, Wanted};
+    use dsync_fs::{Component, SharedPath, Wanted};
     use dsync_wire::event::Action;
 
     use super::*;
     use crate::destination::{credit::PartTicket, directory::Directory};
 
     fn heir(entry: u64, same_inode: bool) -> Heir {
-        let directory = Arc::new(Directory::new(RelPath::parse(b"d").unwrap(), None, None, false));
+        let directory = Arc::new(Directory::new(
+            SharedPath::root().join(&Component::new(b"d").unwrap()),
+            None,
+            None,
+            false,
+        ));
         let (part, name) = (Arc::new(PartTicket::new(None)), Component::new(&[b'a'; 3]).unwrap());
         let (entry, wanted) = (EntryId(entry), Wanted::default());
         let file = Pending::new(entry, directory, part, name, Action::Create, wanted, 0);

@@ -14,7 +14,7 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use crate::{SyncError, guard, halt::Halt, session::Session};
+use crate::{SyncError, grant::Start, guard, halt::Halt, session::Session};
 
 /// Where the source's root lands.
 pub(super) struct Target {
@@ -32,8 +32,15 @@ pub(super) struct Target {
 
 impl Target {
     /// Opens the destination, creating it where the rule says so, and takes its lock.
-    pub(super) fn open(operand: &Path, tops: &Tops, session: &Session) -> Result<Self, SyncError> {
-        let mut target = Self::find(operand, tops, &session.options)?;
+    ///
+    /// The guards hold for what `contents` says, which is the operator's word, and not for what the source announces.
+    pub(super) fn open(
+        operand: &Path,
+        tops: &Tops,
+        contents: bool,
+        (session, start): (&Session, &Start),
+    ) -> Result<Self, SyncError> {
+        let mut target = Self::find(operand, tops, contents, (&session.options, start))?;
         if let (Some(root), false) = (&target.root, session.options.dry_run) {
             // The far end of a connection that broke holds the lock until it has noticed too.
             let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
@@ -46,24 +53,34 @@ impl Target {
         Ok(target)
     }
 
+    /// Lets other runs write here, and leaves no name of the lock: before the names are written to the disk.
+    pub(super) fn unlock(&mut self) {
+        drop(self.lock.take());
+    }
+
     /// Returns where a root is that does not exist: the nearest directory that does, and what is missing below it.
-    pub(super) fn missing(&self, options: &SyncOptions) -> Option<(Dir, PathBuf)> {
+    pub(super) fn missing(&self, options: &SyncOptions, start: &Start) -> Option<(Dir, PathBuf)> {
         let steps: Vec<_> = self.path.components().collect();
         (0..steps.len()).rev().find_map(|there| {
             let above: PathBuf = steps[..there].iter().collect();
             let above = if there == 0 { PathBuf::from(".") } else { above };
-            let base = Dir::open_destination(&above, links(options)).ok()?;
+            let base = start.open(&above, links(options)).ok()?;
             Some((base, steps[there..].iter().collect()))
         })
     }
 
-    fn find(operand: &Path, tops: &Tops, options: &SyncOptions) -> Result<Self, SyncError> {
+    fn find(
+        operand: &Path,
+        tops: &Tops,
+        contents: bool,
+        (options, start): (&SyncOptions, &Start),
+    ) -> Result<Self, SyncError> {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         let links = links(options);
-        match Dir::open_destination(operand, links) {
+        match start.open(operand, links) {
             Ok(root) => {
-                if options.delete && tops.root.is_some() && !options.force_root {
+                if options.delete && contents && !options.force_root {
                     guard::refuse_precious(operand, &root)?;
                 }
                 let root = if options.keep_dirlinks { root.through_own_links() } else { root };
@@ -81,21 +98,24 @@ impl Target {
             Err(error)
                 if may_name_file
                     && UntrustedLink::of(&error).is_some()
-                    && Dir::open_destination(operand, Links::Any)
-                        .is_err_and(|error| is_absent_or_file(&error)) => {}
+                    && start.open(operand, Links::Any).is_err_and(|error| is_absent_or_file(&error)) => {}
             Err(source) => return Err(unusable(operand, source)),
         }
-        let is_file = Dir::open_destination(operand, links)
-            .is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
+        let is_file =
+            start.open(operand, links).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
         if tops.root.is_none() && tops.named == 0 && !(is_file && may_name_file) {
             // Nothing is selected: nothing is made.
             return Ok(Self::imagined(operand));
         }
-        if may_name_file { Self::file(operand, options) } else { Self::create(operand, options) }
+        if may_name_file {
+            Self::file(operand, options, start)
+        } else {
+            Self::create(operand, options, start)
+        }
     }
 
     /// The operand names a file: its parent is the root.
-    fn file(operand: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+    fn file(operand: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
         let parent = match operand.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -105,13 +125,13 @@ impl Target {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
         })?;
-        let root = match Dir::open_destination(parent, links(options)) {
+        let root = match start.open(parent, links(options)) {
             Ok(root) => root,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !options.mkpath {
                     return Err(SyncError::DestinationParentMissing { path: parent.to_owned() });
                 }
-                let mut target = Self::create_missing(parent, options)?;
+                let mut target = Self::create_missing(parent, options, start)?;
                 target.rename = Some(name);
                 return Ok(target);
             }
@@ -121,13 +141,13 @@ impl Target {
     }
 
     /// The operand names a directory that does not exist.
-    fn create(operand: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+    fn create(operand: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
         let parent = operand
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or_else(|| Path::new("."));
         if !options.mkpath
-            && let Err(source) = Dir::open_destination(parent, links(options))
+            && let Err(source) = start.open(parent, links(options))
         {
             let path = parent.to_owned();
             return Err(match source.kind() {
@@ -136,7 +156,7 @@ impl Target {
                 _ => unusable(&path, source),
             });
         }
-        Self::create_missing(operand, options)
+        Self::create_missing(operand, options, start)
     }
 
     /// A root that does not exist and is not made.
@@ -144,11 +164,11 @@ impl Target {
         Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None }
     }
 
-    fn create_missing(path: &Path, options: &SyncOptions) -> Result<Self, SyncError> {
+    fn create_missing(path: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
         if options.dry_run {
             return Ok(Self::imagined(path));
         }
-        match Dir::create_destination(path, options.mkpath, links(options)) {
+        match start.create(path, options.mkpath, links(options)) {
             Ok(root) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })

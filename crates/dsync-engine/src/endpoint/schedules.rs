@@ -3,7 +3,11 @@
 //! Each run has a seed, which chooses direction, options and delays; a failure names it. `DSYNC_SCHEDULES=N` tries more
 //! of them, `DSYNC_SCHEDULE=SEED` one alone.
 
-use std::{collections::BTreeMap, env, fs, os::unix::fs::PermissionsExt};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    os::unix::{ffi::OsStrExt, fs::PermissionsExt},
+};
 
 use dsync_wire::options::{AlternateUse, Alternates, Backup, DeleteTiming};
 
@@ -148,13 +152,23 @@ impl Case {
         let (source, target) = (self.at("src/"), self.at("dst"));
         let cancel = CancelToken::new();
         let options = self.options();
+        let asked = asked::of_operands(std::slice::from_ref(&source))?;
         match self.direction {
             Direction::Local => {
-                local(&[source], target, options, None, &Silent, &cancel).map(|outcome| outcome.report)
+                let (connect, resources) = (ConnectOptions::default(), Resources::default());
+                let remote = Remote { connect: &connect, resources: &resources, cage: None };
+                local(&[source], target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {
-                let role = PeerRole::Destination { path: target.as_os_str().as_bytes().to_vec() };
-                let tree = open_tree(std::slice::from_ref(&source), &options, ListedFiles::default())?;
+                let path = target.as_os_str().as_bytes().to_vec();
+                let role = PeerRole::Destination { path, asked: asked.clone() };
+                let tree = open_tree(
+                    std::slice::from_ref(&source),
+                    &options,
+                    ListedFiles::default(),
+                    SpoolHome::default(),
+                    None,
+                )?;
                 let (session, mail) = Session::start_source(link, self.terms(role))?;
                 with_attempt(&cancel, session, mail, tree)
             }),
@@ -165,8 +179,11 @@ impl Case {
                 let terms = destination::Terms {
                     operand: target.clone(),
                     filter,
+                    asked: asked.clone(),
                     observer: Some(&Silent),
                     files: None,
+                    spools: SpoolHome::default(),
+                    start: Start::default(),
                 };
                 destination::run(session, mail, terms, &cancel)
             }),
@@ -174,7 +191,14 @@ impl Case {
     }
 
     fn terms(&self, role: PeerRole) -> session::Terms {
-        session::Terms { role, options: self.options(), timeout: NO_TIMEOUT, again: false }
+        session::Terms {
+            role,
+            options: self.options(),
+            timeout: NO_TIMEOUT,
+            again: false,
+            budget: Arc::default(),
+            stall: NO_TIMEOUT,
+        }
     }
 
     /// Runs under the schedule, and checks that the destination is the source.
@@ -222,7 +246,8 @@ fn over_a_link(
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, &cancel, ListedFiles::default()));
+        let means = Means::default();
+        let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, &cancel, ListedFiles::default(), means));
         let result = controller(Arc::clone(&here));
         here.close(CloseReason::Done);
         let served = peer.join().unwrap();

@@ -3,7 +3,7 @@
 use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender},
-    message::Hello,
+    message::{Asked, Hello},
     version::{FEATURES, VERSION},
 };
 
@@ -15,10 +15,18 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
     let dir = tempfile::tempdir().unwrap();
     let cancel = CancelToken::new();
     let run = |attempt: &Attempt<'_>| {
-        let role = PeerRole::Destination { path: b"there".to_vec() };
-        let terms = session::Terms { role, options: options(), timeout: LIMIT, again: false };
+        let role = PeerRole::Destination { path: b"there".to_vec(), asked: Asked::default() };
+        let terms = session::Terms {
+            role,
+            options: options(),
+            timeout: LIMIT,
+            again: false,
+            budget: Arc::default(),
+            stall: NO_TIMEOUT,
+        };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
-        let tree = open_tree(&[dir.path().to_owned()], &options(), ListedFiles::default())?;
+        let (files, spools) = (ListedFiles::default(), SpoolHome::default());
+        let tree = open_tree(&[dir.path().to_owned()], &options(), files, spools, None)?;
         source::run(session, mail, tree, Some(attempt), &cancel)
     };
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)

@@ -9,12 +9,12 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
 use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp};
-use dsync_wire::message::EntryId;
+use dsync_wire::{limits::MAX_ATTEMPTS, message::EntryId};
 
 use crate::{
     SyncError,
@@ -53,6 +53,8 @@ pub(super) struct Part {
     pub(super) entries: Vec<(Component, u64)>,
     /// What each was, where entries may be removed once they were copied; `None` for a directory.
     pub(super) witnesses: Vec<Option<Witness>>,
+    /// How often each was asked for.
+    pub(super) requests: Vec<AtomicU8>,
 }
 
 /// What an entry was when it was listed.
@@ -95,6 +97,14 @@ impl Listed {
     /// The directory that holds the entry.
     pub(super) fn dir(&self) -> &DirRef {
         &self.part.dir
+    }
+
+    /// Notes a request; false when `attempt` does not count the earlier ones, or there were enough of them.
+    pub(super) fn ask(&self, attempt: u8) -> bool {
+        let Some(requests) = self.part.requests.get(self.index) else { return false };
+        let next = attempt.saturating_add(1);
+        attempt < MAX_ATTEMPTS
+            && requests.compare_exchange(attempt, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The entry's name.

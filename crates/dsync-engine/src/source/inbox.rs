@@ -1,10 +1,11 @@
 //! The destination's messages at the source: requests into the queue, credit back, the final report.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{collections::HashMap, io, ops::Range};
 
 use crossbeam_channel::Sender;
 use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
+    budget::{Held, Share},
     event::Report,
     limits::MAX_OPEN_RESTS,
     message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, Sums},
@@ -12,7 +13,7 @@ use dsync_wire::{
 
 use super::{
     Refining, Shared,
-    queue::{Request, Tail},
+    queue::{KeptRest, KeptSignature, Request, Tail},
     read,
 };
 use crate::{
@@ -27,6 +28,8 @@ use crate::{
 struct Arriving {
     need: NeedDelta,
     decoder: SignatureDecoder,
+    /// What its sums take, here and as an index.
+    held: Held,
     /// The file and the request that this answers.
     refining: Option<Refining>,
 }
@@ -42,7 +45,7 @@ pub(super) fn run(
     let _ = lanes.send(key.clone());
     let SourceMail { mut receiver, mut order, .. } = mail;
     let mut arriving = HashMap::new();
-    let mut rests = HashMap::new();
+    let mut rests: HashMap<EntryId, KeptRest> = HashMap::new();
     loop {
         let message = shared.session.hear(&mut receiver)?;
         order.check(&message)?;
@@ -70,7 +73,12 @@ pub(super) fn run(
                 if rests.len() >= MAX_OPEN_RESTS {
                     return Err(protocol("too many rests without a request".to_owned()));
                 }
-                rests.insert(rest.entry, rest);
+                if shared.catalogue.find(rest.entry).is_none() {
+                    return Err(not_listed(rest.entry));
+                }
+                let bytes = rest_bytes(&rest);
+                let held = shared.session.budget.take(Share::Signatures, bytes)?;
+                rests.insert(rest.entry, KeptRest { rest, _held: held });
             }
             ControlMessage::ListingDone { part } => {
                 if !shared.catalogue.release(part) {
@@ -145,17 +153,20 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
 struct Wanted {
     entry: EntryId,
     attempt: u8,
-    rest: Option<Rest>,
+    rest: Option<KeptRest>,
     tail: Option<Tail>,
-    signature: Option<Arc<IndexedSignature>>,
+    signature: Option<KeptSignature>,
 }
 
 fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
     let Wanted { entry, attempt, rest, tail, signature } = wanted;
     let Some(listed) = shared.catalogue.find(entry) else {
-        return Err(protocol(format!("request for entry {}, which is not listed", entry.0)));
+        return Err(not_listed(entry));
     };
-    let rest = rest.filter(|rest| rest.attempt == attempt);
+    if !listed.ask(attempt) {
+        return Err(protocol(format!("entry {}: attempt {attempt} is not its next request", entry.0)));
+    }
+    let rest = rest.filter(|kept| kept.rest.attempt == attempt);
     if shared.queue.push(Request { entry, attempt, listed, signature, rest, tail }) {
         return Ok(());
     }
@@ -177,12 +188,16 @@ fn begin_signature(
     if !asked_for {
         return Err(protocol(format!("entry {}: not the sums that were asked for", need.entry.0)));
     }
+    if shared.catalogue.find(need.entry).is_none() {
+        return Err(not_listed(need.entry));
+    }
     let decoder = match &refining {
         Some(Refining { request, .. }) => request.decoder(MAX_SIGNATURE_BLOCKS),
         None => SignatureDecoder::new(layout, need.format, MAX_SIGNATURE_BLOCKS),
     };
     let decoder = decoder.map_err(|error| protocol(error.to_string()))?;
-    arriving.insert(need.entry, Arriving { need, decoder, refining });
+    let held = shared.session.budget.take(Share::Signatures, 0)?;
+    arriving.insert(need.entry, Arriving { need, decoder, held, refining });
     Ok(())
 }
 
@@ -191,6 +206,8 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
     let Some(entry) = arriving.get_mut(&sums.entry) else {
         return Err(protocol(format!("sums for entry {}, which has no request", sums.entry.0)));
     };
+    let blocks = (sums.bytes.len() / entry.need.format.bytes_per_block().max(1) + 1) as u64;
+    entry.held.grow(blocks * BLOCK_BYTES)?;
     entry.decoder.push(&sums.bytes).map_err(|error| protocol(error.to_string()))?;
     Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
 }
@@ -199,27 +216,39 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
 fn use_signature(
     shared: &Shared<'_>,
     key: &Key,
-    rests: &mut HashMap<EntryId, Rest>,
+    rests: &mut HashMap<EntryId, KeptRest>,
     arrived: Arriving,
 ) -> Result<(), SyncError> {
-    let Arriving { need, decoder, refining } = arrived;
+    let Arriving { need, decoder, held, refining } = arrived;
     let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
     let index = |signature: Signature| IndexedSignature::new(signature, key);
     let Some(Refining { file, request }) = refining else {
         let rest = rests.remove(&need.entry);
-        let signature = Some(Arc::new(index(signature)));
+        let signature = Some(KeptSignature::new(index(signature), held));
         let NeedDelta { entry, attempt, .. } = need;
         return push(shared, Wanted { entry, attempt, rest, signature, tail: None });
     };
     if request.format().has_strong() {
-        file.refined(index(signature));
+        file.refined(KeptSignature::new(index(signature), held));
     } else {
-        file.weak_sums(signature).map_err(|error| protocol(error.to_string()))?;
+        file.weak_sums(signature, held).map_err(|error| protocol(error.to_string()))?;
     }
     shared.queue.push_again(file);
     Ok(())
 }
 
+fn not_listed(entry: EntryId) -> SyncError {
+    protocol(format!("request for entry {}, which is not listed", entry.0))
+}
+
+/// Returns what a request for the rest of a file takes.
+fn rest_bytes(rest: &Rest) -> u64 {
+    (size_of::<Rest>() + 64 + rest.runs.len() * size_of::<Range<u64>>()) as u64
+}
+
 fn protocol(detail: String) -> SyncError {
     SyncError::Protocol { detail }
 }
+
+/// What the sums of a block take: as they came, and in the index while that is made from them.
+const BLOCK_BYTES: u64 = 12 + 20;

@@ -5,11 +5,13 @@ use std::{ops::Range, sync::Arc, time::Instant};
 use bytes::Bytes;
 use dsync_delta::{Key, SearchError, SegmentPlan, SegmentValue, Token, TokenEncoder, TokenSink};
 use dsync_wire::{
+    budget::Share,
     codec::{MAX_RECORD_HEADER, RecordsEncoder},
     compress::Packer,
     frame::DataSender,
     link::LinkError,
     message::{Cause, DataMessage, FileEnd, Segment, Timestamp},
+    options::Compression,
 };
 
 use super::{
@@ -37,6 +39,7 @@ struct Out<'a> {
 
 /// Serves the queue over one lane until it is closed and empty.
 pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncError> {
+    let _buffers = shared.session.budget.take(Share::Lanes, lane_buffers(shared))?;
     let lane = shared.session.link.open_lane()?;
     // The receiving half carries nothing, but dropping it could reset the stream.
     let _held = lane.rx;
@@ -56,6 +59,15 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
     lane.out.sender.send(&DataMessage::LaneEnd)?;
     lane.out.sender.finish()?;
     Ok(())
+}
+
+/// Returns what the buffers of a lane take, in bytes: content, what it is packed to, and the compressor, whose tables
+/// grow with its level.
+fn lane_buffers(shared: &Shared<'_>) -> u64 {
+    match shared.session.options.compression {
+        Compression::Zstd(10..) => 8 << 20,
+        _ => 3 << 20,
+    }
 }
 
 impl Lane<'_> {
@@ -226,6 +238,7 @@ impl Out<'_> {
         let wire_bytes = packed.bytes.len() as u64;
         let started = Instant::now();
         self.sender.send(&message(packed))?;
+        self.shared.session.note_progress();
         let waited = started.elapsed();
         self.shared.effort.sent(Sent { effort, content_bytes, wire_bytes, waited });
         Ok(())

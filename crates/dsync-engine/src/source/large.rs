@@ -15,15 +15,16 @@ use std::{
     sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
 };
 
-use dsync_delta::{AddWeakError, IndexedSignature, RefineRequest, SegmentPlan, Segments, Signature};
+use dsync_delta::{AddWeakError, RefineRequest, SegmentPlan, Segments, Signature};
 use dsync_fs::{SourceFile, Stamp};
 use dsync_wire::{
+    budget::Held,
     limits::{MAX_HOLES, MAX_SUMS},
     message::{Cause, FileState, Timestamp},
 };
 
 use super::{
-    queue::{Request, Tail},
+    queue::{KeptSignature, Request, Tail},
     read,
 };
 use crate::{
@@ -58,7 +59,9 @@ struct Claims {
     failed: Option<Cause>,
     ended: bool,
     plans: Vec<Option<Arc<SegmentPlan>>>,
-    fine: Option<Arc<IndexedSignature>>,
+    fine: Option<KeptSignature>,
+    /// What the weak sums take that came later.
+    weak: Option<Held>,
 }
 
 /// What is done with each segment.
@@ -89,7 +92,7 @@ pub(super) enum Claim<'a> {
 /// A segment that was searched.
 pub(super) struct Planned {
     pub(super) plan: Arc<SegmentPlan>,
-    pub(super) fine: Option<Arc<IndexedSignature>>,
+    pub(super) fine: Option<KeptSignature>,
 }
 
 /// What follows a search.
@@ -115,6 +118,7 @@ impl LargeFile {
             ended: false,
             plans: Vec::new(),
             fine: None,
+            weak: None,
         };
         Self { request, opened: OnceLock::new(), claims: Mutex::new(claims) }
     }
@@ -172,18 +176,20 @@ impl LargeFile {
     }
 
     /// Takes the weak sums that were asked for: segments may be searched again.
-    pub(super) fn weak_sums(&self, sums: Signature) -> Result<(), AddWeakError> {
+    pub(super) fn weak_sums(&self, sums: Signature, held: Held) -> Result<(), AddWeakError> {
         if let Some(signature) = &self.request.signature {
             signature.add_weak(sums)?;
         }
-        lock(&self.claims).begin(Round::Plan);
+        let mut claims = lock(&self.claims);
+        claims.weak = Some(held);
+        claims.begin(Round::Plan);
         Ok(())
     }
 
     /// Takes the sums of shorter blocks: the segments may be sent.
-    pub(super) fn refined(&self, fine: IndexedSignature) {
+    pub(super) fn refined(&self, fine: KeptSignature) {
         let mut claims = lock(&self.claims);
-        claims.fine = Some(Arc::new(fine));
+        claims.fine = Some(fine);
         claims.begin(Round::Send);
     }
 
@@ -239,7 +245,7 @@ impl LargeFile {
         }
         let state = content::state(&stamp);
         let from = self.begin_tail(&file, stopped)?;
-        let rest = self.request.rest.as_ref().filter(|rest| rest.state == state);
+        let rest = self.request.rest.as_ref().map(|kept| &kept.rest).filter(|rest| rest.state == state);
         let segments = match rest {
             Some(rest) => Segments::new(stamp.size, rest.length_log2),
             None => Segments::for_file(stamp.size - from),

@@ -4,7 +4,10 @@ use std::{
     collections::HashSet,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8},
+    },
 };
 
 use dsync_fs::{
@@ -14,8 +17,8 @@ use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
     link::LinkError,
     message::{
-        Acl, Attributes, Cause, ControlMessage, Entry, EntryId, EntryKind, Extended, IdName, Listing,
-        ListingEnd, Operation, Problem, Tops, Xattr,
+        Acl, Attributes, Cause, ControlMessage, DeviceNumber, Entry, EntryId, EntryKind, Extended, IdName,
+        Listing, ListingEnd, Operation, Problem, Tops, Xattr,
     },
     name::Name,
     options::{ModeRule, SyncOptions},
@@ -198,7 +201,8 @@ impl Lister<'_> {
         }
         self.note_directory(walked, Some(EntryId(self.next_entry)));
         let size = if walked.metadata.kind == Kind::File { walked.metadata.size } else { 0 };
-        let text_len = walked.link_target.as_ref().map_or(0, |text| text.len() as u64);
+        self.shared.session.note_length(size);
+        let text_len = if let EntryKind::Symlink { target } = &entry.kind { target.len() as u64 } else { 0 };
         // Sparse files may add up to more than 64 bits hold.
         self.bytes = self.bytes.saturating_add(size).saturating_add(text_len);
         Ok(Some(entry))
@@ -215,7 +219,8 @@ impl Lister<'_> {
     fn send(&self, number: EntryId, dir: &WalkedDir, draft: Draft, last: bool) -> Result<(), SyncError> {
         let Draft { entries, kept, witnesses, .. } = draft;
         let first = self.next_entry - entries.len() as u64;
-        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses };
+        let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
+        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests };
         let control = &self.shared.session.control;
         if !self.shared.catalogue.add(part, &self.shared.session.halt, || control.flush())? {
             return Ok(());
@@ -369,21 +374,24 @@ impl Draft {
 
 /// The wire's form of a walked entry; `None` for one that it cannot express, such as a time that is
 /// further off than the sun's end.
-fn entry(
+pub(crate) fn entry(
     walked: &WalkedEntry,
     content: Option<[u8; 32]>,
     extended: Option<Arc<Extended>>,
     options: &SyncOptions,
 ) -> Option<Entry> {
     let metadata = &walked.metadata;
+    // What is not copied is nobody's business there.
+    let device = || if options.devices { device_number(metadata.rdev) } else { DeviceNumber::default() };
     let kind = match metadata.kind {
         Kind::File => EntryKind::File { size: metadata.size, content },
         Kind::Dir => EntryKind::Directory,
+        Kind::Symlink if !options.links => EntryKind::Symlink { target: Vec::new() },
         Kind::Symlink => EntryKind::Symlink { target: walked.link_target.clone()? },
         Kind::Fifo => EntryKind::Fifo,
         Kind::Socket => EntryKind::Socket,
-        Kind::CharDevice => EntryKind::CharDevice { device: device_number(metadata.rdev) },
-        Kind::BlockDevice => EntryKind::BlockDevice { device: device_number(metadata.rdev) },
+        Kind::CharDevice => EntryKind::CharDevice { device: device() },
+        Kind::BlockDevice => EntryKind::BlockDevice { device: device() },
     };
     let name = Name::try_from(walked.name.as_bytes()).ok()?;
     if !timestamp(metadata.mtime).is_valid() {
@@ -401,6 +409,7 @@ fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, options: &Sy
     // One that cannot travel is no reason to leave the entry out.
     let atime = (options.atimes && kind != Kind::Dir).then(|| timestamp(metadata.atime));
     let atime = atime.filter(|time| time.is_valid());
+    let (uid, gid) = (if options.owner { uid } else { 0 }, if options.group { gid } else { 0 });
     Attributes { mode, mtime: timestamp(metadata.mtime), atime, uid, gid, extended }
 }
 

@@ -30,6 +30,8 @@ use dsync_wire::{
 };
 
 pub(crate) use self::catalogue::MAX_UNRELEASED_ENTRIES;
+#[cfg(test)]
+pub(crate) use self::listing::entry as listed_entry;
 use self::{
     catalogue::Catalogue,
     effort::EffortGauge,

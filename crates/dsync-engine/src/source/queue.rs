@@ -6,11 +6,15 @@
 
 use std::{
     collections::VecDeque,
+    ops::Deref,
     sync::{Arc, Condvar, Mutex},
 };
 
 use dsync_delta::{BlockLen, IndexedSignature, Layout, tuning::refined_block_lens};
-use dsync_wire::message::{EntryId, Rest};
+use dsync_wire::{
+    budget::Held,
+    message::{EntryId, Rest},
+};
 
 use super::{
     catalogue::{Listed, MAX_UNRELEASED_ENTRIES},
@@ -24,11 +28,36 @@ pub(super) struct Request {
     pub(super) attempt: u8,
     pub(super) listed: Listed,
     /// The basis' signature, when a delta was asked for.
-    pub(super) signature: Option<Arc<IndexedSignature>>,
+    pub(super) signature: Option<KeptSignature>,
     /// What is wanted of the file, when the destination has a part of it.
-    pub(super) rest: Option<Rest>,
+    pub(super) rest: Option<KeptRest>,
     /// What is wanted of the file, when the destination has its beginning.
     pub(super) tail: Option<Tail>,
+}
+
+/// A basis' signature, and what it takes until the last who searches in it is done.
+#[derive(Clone)]
+pub(super) struct KeptSignature(Arc<(IndexedSignature, Held)>);
+
+impl KeptSignature {
+    /// Keeps a signature with what was taken for it.
+    pub(super) fn new(signature: IndexedSignature, held: Held) -> Self {
+        Self(Arc::new((signature, held)))
+    }
+}
+
+impl Deref for KeptSignature {
+    type Target = IndexedSignature;
+
+    fn deref(&self) -> &IndexedSignature {
+        &self.0.0
+    }
+}
+
+/// What is wanted of a file that the destination has a part of, and what that takes.
+pub(super) struct KeptRest {
+    pub(super) rest: Rest,
+    pub(super) _held: Held,
 }
 
 /// What follows the beginning of a file.

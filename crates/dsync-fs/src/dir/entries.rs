@@ -115,6 +115,7 @@ impl Dir {
         if (here.dev, here.ino) == (there.dev, there.ino) {
             return Ok(());
         }
+        self.refuse_change(name)?;
         let temp = temp_name()?;
         link(&temp)?;
         let placed = renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str());
@@ -134,10 +135,9 @@ impl Dir {
     ) -> io::Result<Withheld> {
         let temp = temp_name()?;
         let created = create(&temp);
-        let placed = created.and_then(|()| self.finish_node(&temp, node, wanted)).and_then(|withheld| {
-            renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str())?;
-            Ok(withheld)
-        });
+        let placed = created
+            .and_then(|()| self.finish_node(&temp, node, wanted))
+            .and_then(|withheld| self.give_name(self, &temp, name).map(|()| withheld));
         if placed.is_err() {
             // Nothing more can be done for the leftover than the next run's cleaning does.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
@@ -150,7 +150,7 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn rename(&self, from: &Component, to: &Component) -> io::Result<()> {
-        retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
+        self.give_name(self, from, to)
     }
 
     /// Exchanges what stands under two names, whatever their types are.
@@ -161,6 +161,7 @@ impl Dir {
     /// # Errors
     /// What the system says; then both names are what they were.
     pub fn exchange(&self, temp: &Component, name: &Component) -> io::Result<()> {
+        self.refuse_change(temp).and_then(|()| self.refuse_change(name))?;
         let rename = |from: &Component, to: &Component| {
             retry(|| renameat(&self.fd, from.as_c_str(), &self.fd, to.as_c_str()))
         };
@@ -182,6 +183,9 @@ impl Dir {
     /// # Errors
     /// What the system says; then both names are what they were.
     pub fn take_name(&self, temp: &Component, name: &Component) -> io::Result<bool> {
+        if self.adds_only() {
+            return self.rename(temp, name).map(|()| false);
+        }
         match self.exchange(temp, name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.rename(temp, name).map(|()| false),
             result => result.map(|()| true),
@@ -193,6 +197,7 @@ impl Dir {
     /// # Errors
     /// What the system says; `EISDIR` for a directory.
     pub fn remove_file(&self, name: &Component) -> io::Result<()> {
+        self.refuse_change(name)?;
         Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::empty())?)
     }
 
@@ -201,6 +206,7 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOTEMPTY` when it is not empty.
     pub fn remove_empty_dir(&self, name: &Component) -> io::Result<()> {
+        self.refuse_change(name)?;
         Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::REMOVEDIR)?)
     }
 

@@ -24,8 +24,10 @@ use rustix::{
 };
 
 use super::{
-    Dir, Links, retry,
-    trusted::{self, Make, is_trusted},
+    Dir, Links, UntrustedLink,
+    confined::Reach,
+    retry,
+    trusted::{self, Bounds, Make, is_trusted},
 };
 use crate::{
     component::{Component, RelPath},
@@ -47,9 +49,9 @@ impl Dir {
     /// Paths that start at that directory may as well.
     ///
     /// # Errors
-    /// As [`Dir::open_operand`]; [`UntrustedLink`](super::UntrustedLink) for a link that is not followed.
+    /// As [`Dir::open_operand`]; [`UntrustedLink`] for a link that is not followed.
     pub fn open_destination(path: &Path, links: Links) -> io::Result<Self> {
-        open_by(CWD, path, Make::Nothing, links)
+        open_by(CWD, path, Make::Nothing, links, &Reach::Anywhere)
     }
 
     /// As [`Dir::open_destination`], and creates the directory, when missing, with the process's default permissions;
@@ -58,25 +60,48 @@ impl Dir {
     /// # Errors
     /// As [`Dir::open_destination`]; `ENOENT` without `mkpath` means that the parent is missing.
     pub fn create_destination(path: &Path, mkpath: bool, links: Links) -> io::Result<Self> {
-        open_by(CWD, path, if mkpath { Make::All } else { Make::Last }, links)
+        let make = if mkpath { Make::All } else { Make::Last };
+        open_by(CWD, path, make, links, &Reach::Anywhere)
     }
 
-    /// As [`Dir::open_destination`], with a path that is relative to this directory unless it is absolute, and with
-    /// its rule for links.
+    /// As [`Dir::open_destination`], with a path that is relative to this directory, the destination's root, unless it is
+    /// absolute, and with its rule for links: at the root and below none is followed unless all are.
     ///
     /// # Errors
     /// As [`Dir::open_destination`].
     pub fn open_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(open_by(self.fd.as_fd(), path, Make::Nothing, self.links))
+        self.open_operand_of_root(path, Make::Nothing)
     }
 
-    /// As [`Dir::create_destination`] with `mkpath`, with a path that is relative to this directory unless it is
-    /// absolute, and with its rule for links.
+    /// As [`Dir::open_operand_here`], where this directory is no destination but above one: links in it are an operator's.
+    ///
+    /// # Errors
+    /// As [`Dir::open_destination`].
+    pub fn open_operand_above(&self, path: &Path) -> io::Result<Self> {
+        self.pass_on(open_by(self.fd.as_fd(), path, Make::Nothing, self.links, &self.reach))
+    }
+
+    /// As [`Dir::open_operand_above`], and creates the directory when it is missing; with `mkpath` its parents as well.
     ///
     /// # Errors
     /// As [`Dir::create_destination`].
-    pub fn create_operand_here(&self, path: &Path) -> io::Result<Self> {
-        self.inherit(open_by(self.fd.as_fd(), path, Make::All, self.links))
+    pub fn create_operand_above(&self, path: &Path, mkpath: bool) -> io::Result<Self> {
+        let make = if mkpath { Make::All } else { Make::Last };
+        self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, &self.reach))
+    }
+
+    /// As [`Dir::open_operand_here`], and creates the directory when it is missing; with `mkpath` its parents as well.
+    ///
+    /// # Errors
+    /// As [`Dir::create_destination`].
+    pub fn create_operand_here(&self, path: &Path, mkpath: bool) -> io::Result<Self> {
+        self.open_operand_of_root(path, if mkpath { Make::All } else { Make::Last })
+    }
+
+    fn open_operand_of_root(&self, path: &Path, make: Make) -> io::Result<Self> {
+        let (links, reach) = (self.links, &self.reach);
+        let opened = trusted::open(self.fd.as_fd(), path, make, links, Bounds { reach, root: Some(self) });
+        self.pass_on(opened.map(|dir| Self { links, ..dir }))
     }
 
     /// Opens a directory in this one.
@@ -87,13 +112,15 @@ impl Dir {
         self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
     }
 
-    /// Opens a directory in this one, or the one that a link in its place leads to. The link must belong to
-    /// root or to this process's user, and so must those on the way; what it leads to may be anywhere.
+    /// Opens a directory in this one, or the one that a link in its place leads to: at `root`, the destination's, or
+    /// below. The link must belong to root or to this process's user and have been there when `root` got its leave
+    /// ([`through_own_links`](Self::through_own_links)), and so must those on the way. Where `root` follows anybody's links
+    /// nothing of that matters.
     ///
     /// # Errors
     /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
-    /// meets.
-    pub fn open_child_or_own_link(&self, name: &Component) -> io::Result<Self> {
+    /// meets; [`UntrustedLink`] for a link that leads out of the destination or that is new.
+    pub fn open_child_or_own_link(&self, name: &Component, root: &Self) -> io::Result<Self> {
         let refusal = match self.open_child(name) {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => error,
             result => return result,
@@ -101,13 +128,43 @@ impl Dir {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
         let metadata = stat_fd(link.as_fd())?;
-        if metadata.kind != Kind::Symlink || !is_trusted(metadata.uid) {
+        let any = root.links == Links::Any;
+        if metadata.kind != Kind::Symlink || !any && !is_trusted(metadata.uid) {
             return Err(refusal);
+        }
+        let path = || OsStr::from_bytes(name.as_bytes()).into();
+        let refuse = |link| Err(io::Error::new(io::ErrorKind::PermissionDenied, link));
+        if !any && root.own_links.is_some_and(|since| metadata.ctime > since) {
+            return refuse(UntrustedLink::New { path: path() });
         }
         // Read from the link that was looked at, not from what has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-        self.inherit(open_by(self.fd.as_fd(), target, Make::Nothing, self.links))
+        let reached = open_by(self.fd.as_fd(), target, Make::Nothing, self.links, &self.reach);
+        let opened = self.pass_on(reached)?;
+        if !any && !opened.is_beneath(root)? {
+            return refuse(UntrustedLink::LeadsOut { path: path() });
+        }
+        Ok(opened)
+    }
+
+    /// Returns whether this directory is `root` or below it, by the way up from it.
+    fn is_beneath(&self, root: &Self) -> io::Result<bool> {
+        let place = |fd: BorrowedFd<'_>| stat_fd(fd).map(|now| (now.dev, now.ino));
+        let root = place(root.fd.as_fd())?;
+        let mut here = place(self.fd.as_fd())?;
+        let mut above: Option<OwnedFd> = None;
+        while here != root {
+            let at = above.as_ref().map_or_else(|| self.fd.as_fd(), AsFd::as_fd);
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let up = retry(|| openat(at, c"..", flags, Mode::empty()))?;
+            let parent = place(up.as_fd())?;
+            if parent == here {
+                return Ok(false);
+            }
+            (here, above) = (parent, Some(up));
+        }
+        Ok(true)
     }
 
     fn open_through_own_links(&self, path: &RelPath) -> io::Result<Self> {
@@ -115,7 +172,7 @@ impl Dir {
         for name in path.components() {
             let name =
                 Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            reached = reached.open_child_or_own_link(&name)?;
+            reached = reached.open_child_or_own_link(&name, self)?;
         }
         Ok(reached)
     }
@@ -127,7 +184,7 @@ impl Dir {
     /// # Errors
     /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
     pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
-        if self.own_links {
+        if self.own_links.is_some() {
             return self.open_through_own_links(path);
         }
         self.open_beneath_by(path, Self::open_accelerated)
@@ -161,7 +218,8 @@ impl Dir {
     /// # Errors
     /// What the system says.
     pub fn reopen(&self) -> io::Result<Self> {
-        self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))
+        let again = self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))?;
+        Ok(Self { reach: self.reach.clone(), ..again })
     }
 
     /// Several components at once by `openat2`; `None` when that does not work here.
@@ -211,8 +269,8 @@ pub(super) fn open_step<P: rustix::path::Arg + Copy>(
 }
 
 /// Opens an operator's own path, made as far as `make` says.
-fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links) -> io::Result<Dir> {
-    trusted::open(at, path, make, links).map(|dir| Dir { links, ..dir })
+fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links, reach: &Reach) -> io::Result<Dir> {
+    trusted::open(at, path, make, links, Bounds { reach, root: None }).map(|dir| Dir { links, ..dir })
 }
 
 /// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
@@ -223,8 +281,16 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
         Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
         result => (result?, false),
     };
-    let links = Links::Trusted;
-    Ok(Dir { fd, path_only, own_links: false, fake_super: false, links, device: OnceLock::new() })
+    Ok(Dir {
+        fd,
+        path_only,
+        own_links: None,
+        fake_super: false,
+        links: Links::Trusted,
+        reach: Reach::Anywhere,
+        adds_only: false,
+        device: OnceLock::new(),
+    })
 }
 
 /// Length of the longest prefix of whole components within `limit` bytes.
@@ -245,7 +311,7 @@ const OPENAT2_TRIES: usize = 8;
 static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 mod tests {
     use proptest::prelude::*;
 
@@ -277,6 +343,47 @@ mod tests {
                 other => panic!("{path:?}: {other:?}"),
             }
         }
+    }
+
+    /// Law: a link that may be followed was there before the leave was given, and leads to the root or below.
+    #[test]
+    fn links_are_followed_that_stay_and_were_there_before() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir_all(at("root/real")).unwrap();
+        std::fs::create_dir_all(at("outside")).unwrap();
+        std::fs::create_dir_all(at("root of another")).unwrap();
+        let link = |text: &str, path: &str| std::os::unix::fs::symlink(text, at(path)).unwrap();
+        let absolute = at("root/real").to_str().unwrap().to_owned();
+        for (text, name) in [
+            ("real", "in"),
+            ("../root/real", "up"),
+            (&absolute, "absolute"),
+            (".", "self"),
+            ("../outside", "out"),
+            ("..", "above"),
+            ("/", "top"),
+            ("../root of another", "neighbour"),
+        ] {
+            link(text, &format!("root/{name}"));
+        }
+        let root = Dir::open_destination(&at("root"), Links::Trusted).unwrap().through_own_links();
+        link("real", "root/new");
+        for followed in ["in", "up", "absolute", "self"] {
+            let followed = name(followed.as_bytes());
+            assert!(root.open_child_or_own_link(&followed, &root).is_ok(), "{followed:?}");
+            assert!(root.open_beneath(&RelPath::root().join(&followed)).is_ok(), "{followed:?}");
+        }
+        for refused in ["out", "above", "top", "neighbour", "new"] {
+            let link = name(refused.as_bytes());
+            let error = root.open_child_or_own_link(&link, &root).unwrap_err();
+            let is_new = matches!(UntrustedLink::of(&error), Some(UntrustedLink::New { .. }));
+            assert!(UntrustedLink::of(&error).unwrap().is_in_a_directorys_place(), "{refused}");
+            assert_eq!(is_new, refused == "new");
+            assert!(root.open_beneath(&RelPath::root().join(&link)).is_err(), "{refused}");
+        }
+        let any = Dir::open_destination(&at("root"), Links::Any).unwrap().through_own_links();
+        assert!(any.open_child_or_own_link(&name(b"out"), &any).is_ok());
     }
 
     proptest! {

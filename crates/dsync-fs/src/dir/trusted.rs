@@ -5,7 +5,14 @@
 //! leads. Each step opens one component without following it, and what a link says is read from the link that was
 //! looked at, so a swap during the walk changes nothing.
 //!
+//! Within the destination the owner proves nothing: a link there may have come from a source, in this run or an earlier
+//! one, and then it belongs to whoever ran it. From the destination's root down no link is followed, however the walk got
+//! there.
+//!
 //! A link of `/proc` leads to an object and not along its text (`/proc/PID/root` reads `/`): the kernel follows it.
+//!
+//! A walk that is confined ([`Dir::confining`]) never leaves its floor: `/` is the floor, `..` goes back to a directory that
+//! the walk came through, whatever became of it meanwhile, and a link that leads out is refused, an absolute one always.
 
 use std::{
     ffi::OsStr,
@@ -16,6 +23,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use rustix::{
@@ -23,7 +31,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::{Dir, open::open_step, retry};
+use super::{
+    Dir,
+    confined::{LeadsOut, Reach, Trail},
+    open::open_step,
+    retry,
+};
 use crate::{metadata::Kind, source_file::stat_fd};
 
 /// Whose symbolic links an operator's path may pass through.
@@ -36,20 +49,46 @@ pub enum Links {
     Any,
 }
 
-/// A link on an operator's path that is not followed for whom it belongs to.
+/// A link on an operator's path that is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the link '{}' belongs to user {uid}", path.display())]
-pub struct UntrustedLink {
-    /// Where it is: the path with the links before it replaced by what they say.
-    pub path: PathBuf,
-    /// Its owner.
-    pub uid: u32,
+pub enum UntrustedLink {
+    /// Neither root nor this process's user made it.
+    #[error("the link '{}' belongs to user {uid}", path.display())]
+    OfAnother {
+        /// Where it is: the path with the links before it replaced by what they say.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// It is within the destination, where a source may have made it.
+    #[error("the link '{}' is within the destination, where a source may have made it,", path.display())]
+    Within {
+        /// As above.
+        path: PathBuf,
+    },
+    /// It is in a directory's place in the destination and leads elsewhere.
+    #[error("the link '{}' leads out of the destination", path.display())]
+    LeadsOut {
+        /// Its name.
+        path: PathBuf,
+    },
+    /// It is in a directory's place in the destination and was not there when the run began.
+    #[error("the link '{}' was not there when the run began", path.display())]
+    New {
+        /// Its name.
+        path: PathBuf,
+    },
 }
 
 impl UntrustedLink {
     /// The link for which an operation was refused, if that was why it failed.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+
+    /// True for a link that `-K` would follow if it led within the destination and were not new.
+    pub fn is_in_a_directorys_place(&self) -> bool {
+        matches!(self, Self::LeadsOut { .. } | Self::New { .. })
     }
 }
 
@@ -61,9 +100,35 @@ pub(super) enum Make {
     All,
 }
 
+/// What holds a walk besides whose the links are.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    /// How far it may go.
+    pub(super) reach: &'a Reach,
+    /// The destination's root, within which no link is followed.
+    pub(super) root: Option<&'a Dir>,
+}
+
+impl Bounds<'_> {
+    #[cfg(test)]
+    const NONE: Bounds<'static> = Bounds { reach: &Reach::Anywhere, root: None };
+}
+
 /// Opens a directory by a path that is relative to `at` unless it is absolute.
-pub(super) fn open(at: BorrowedFd<'_>, path: &Path, make: Make, trust: Links) -> io::Result<Dir> {
-    let mut walk = Walk { at, trust, here: None, seen: PathBuf::new(), steps: Vec::new(), links: 0 };
+pub(super) fn open(
+    at: BorrowedFd<'_>,
+    path: &Path,
+    make: Make,
+    trust: Links,
+    Bounds { reach, root }: Bounds<'_>,
+) -> io::Result<Dir> {
+    let trail = match reach {
+        Reach::Anywhere => None,
+        Reach::Along(trail) => Some(trail.to_vec()),
+        // Its way from the floor is not known.
+        Reach::Below => return Err(LeadsOut { path: path.to_owned() }.into()),
+    };
+    let mut walk = Walk { trail, within: Within::of(root, at)?, ..Walk::new(at, trust) };
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());
     }
@@ -75,7 +140,9 @@ pub(super) fn open(at: BorrowedFd<'_>, path: &Path, make: Make, trust: Links) ->
         let makes = step.of_operand && (make == Make::All || make == Make::Last && left == 0);
         walk.step(&step, makes)?;
     }
-    open_step(walk.place(), c".", OFlags::empty())
+    let opened = open_step(walk.place(), c".", OFlags::empty())?;
+    let reach = walk.trail.map_or(Reach::Anywhere, |trail| Reach::Along(Trail::from(trail)));
+    Ok(Dir { reach, ..opened })
 }
 
 /// Opens a file of the operator's own for reading, e.g. one of rules. Its path may pass through `links` only, and so may a
@@ -84,8 +151,7 @@ pub(super) fn open(at: BorrowedFd<'_>, path: &Path, make: Make, trust: Links) ->
 /// # Errors
 /// What the system says; [`UntrustedLink`] for a link that is not followed.
 pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
-    let mut walk =
-        Walk { at: CWD, trust: links, here: None, seen: PathBuf::new(), steps: Vec::new(), links: 0 };
+    let mut walk = Walk::new(CWD, links);
     let _ = walk.push(path.as_os_str().as_bytes(), true);
     walk.begin(path.as_os_str().as_bytes())?;
     while let Some(step) = walk.steps.pop() {
@@ -120,16 +186,56 @@ struct Walk<'a> {
     trust: Links,
     /// The directory that was reached; `at` at first.
     here: Option<OwnedFd>,
+    /// Of a confined walk, the directories from the floor to the one that was reached; never empty.
+    trail: Option<Vec<Arc<OwnedFd>>>,
     /// Its path.
     seen: PathBuf,
     /// What is left, the next one last.
     steps: Vec<Step>,
     links: usize,
+    within: Within,
 }
 
-impl Walk<'_> {
+/// Whether a walk is within the destination.
+#[derive(Clone, Copy, Default)]
+struct Within {
+    /// Filesystem and inode number of the destination's root, where it counts.
+    root: Option<(u64, u64)>,
+    /// The walk is at it or below.
+    inside: bool,
+    /// The walk is at it.
+    at_root: bool,
+}
+
+impl Within {
+    fn of(root: Option<&Dir>, at: BorrowedFd<'_>) -> io::Result<Self> {
+        let root = root.map(|root| stat_fd(root.fd.as_fd())).transpose()?;
+        let mut within = Self { root: root.map(|root| (root.dev, root.ino)), ..Self::default() };
+        within.arrive(at, b".")?;
+        Ok(within)
+    }
+
+    /// Notes that one step was taken and led to a directory.
+    fn arrive(&mut self, fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+        let Some(root) = self.root else { return Ok(()) };
+        // Only from the root itself does the way up lead out.
+        let leaves = self.at_root && name == b"..";
+        let now = stat_fd(fd)?;
+        self.at_root = (now.dev, now.ino) == root;
+        self.inside = self.at_root || self.inside && !leaves;
+        Ok(())
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn new(at: BorrowedFd<'a>, trust: Links) -> Self {
+        let (seen, steps) = (PathBuf::new(), Vec::new());
+        Self { at, trust, here: None, trail: None, seen, steps, links: 0, within: Within::default() }
+    }
+
     fn place(&self) -> BorrowedFd<'_> {
-        self.here.as_ref().map_or(self.at, AsFd::as_fd)
+        let last = self.trail.as_ref().and_then(|trail| trail.last());
+        last.map(AsFd::as_fd).or_else(|| self.here.as_ref().map(AsFd::as_fd)).unwrap_or(self.at)
     }
 
     /// Puts the components of a path before what is left; returns how many they are.
@@ -140,17 +246,42 @@ impl Walk<'_> {
         self.steps.len() - before
     }
 
-    /// Goes to `/` for an absolute path.
+    /// Goes to `/` for an absolute path, which is the floor for a confined walk.
     fn begin(&mut self, path: &[u8]) -> io::Result<()> {
-        if path.first() == Some(&b'/') {
-            self.here = Some(retry(|| openat(CWD, c"/", PASS | OFlags::DIRECTORY, Mode::empty()))?);
-            self.seen = PathBuf::from("/");
+        if path.first() != Some(&b'/') {
+            return Ok(());
         }
+        self.seen = PathBuf::from("/");
+        self.within = Within { root: self.within.root, ..Within::default() };
+        if let Some(trail) = &mut self.trail {
+            trail.truncate(1);
+        } else {
+            self.here = Some(retry(|| openat(CWD, c"/", PASS | OFlags::DIRECTORY, Mode::empty()))?);
+        }
+        self.note_arrival(b"/")
+    }
+
+    /// Notes where the step of this name has led.
+    fn note_arrival(&mut self, name: &[u8]) -> io::Result<()> {
+        let mut within = self.within;
+        within.arrive(self.place(), name)?;
+        self.within = within;
         Ok(())
     }
 
     fn step(&mut self, step: &Step, makes: bool) -> io::Result<()> {
         let name = step.name.as_slice();
+        if name == b".."
+            && let Some(trail) = &mut self.trail
+        {
+            // The kernel's `..` is wherever the directory is by now.
+            if trail.len() < 2 {
+                return Err(LeadsOut { path: self.seen.join("..") }.into());
+            }
+            trail.pop();
+            self.seen.pop();
+            return self.note_arrival(name);
+        }
         // With DIRECTORY an automount is mounted; of anything else the type is asked.
         let enter = |walk: &Self| {
             retry(|| openat(walk.place(), name, PASS | OFlags::NOFOLLOW | OFlags::DIRECTORY, Mode::empty()))
@@ -170,22 +301,31 @@ impl Walk<'_> {
             }
             entered => entered?,
         };
-        self.enter(fd, name);
-        Ok(())
+        self.enter(fd, name)
     }
 
-    fn enter(&mut self, fd: OwnedFd, name: &[u8]) {
+    fn enter(&mut self, fd: OwnedFd, name: &[u8]) -> io::Result<()> {
         self.seen.push(OsStr::from_bytes(name));
-        self.here = Some(fd);
+        match &mut self.trail {
+            Some(trail) => trail.push(Arc::new(fd)),
+            None => self.here = Some(fd),
+        }
+        self.note_arrival(name)
     }
 
     /// Goes where a link leads.
     fn follow(&mut self, name: &[u8]) -> io::Result<()> {
         match self.judge(name)? {
-            Way::Dir(fd) => self.enter(fd, name),
+            Way::Dir(fd) => self.enter(fd, name)?,
+            Way::Object if self.trail.is_some() => {
+                return Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into());
+            }
             Way::Object => {
                 let fd = retry(|| openat(self.place(), name, PASS | OFlags::DIRECTORY, Mode::empty()))?;
-                self.enter(fd, name);
+                self.enter(fd, name)?;
+            }
+            Way::Text(text) if self.trail.is_some() && text.first() == Some(&b'/') => {
+                return Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into());
             }
             Way::Text(text) => self.go_along(&text)?,
         }
@@ -207,9 +347,12 @@ impl Walk<'_> {
             Kind::Dir => return Ok(Way::Dir(link)),
             _ => return Err(Errno::NOTDIR.into()),
         }
-        if self.trust == Links::Trusted && !is_trusted(metadata.uid) {
+        if self.trust == Links::Trusted && (self.within.inside || !is_trusted(metadata.uid)) {
             let path = self.seen.join(OsStr::from_bytes(name));
-            let refusal = UntrustedLink { path, uid: metadata.uid };
+            let refusal = match self.within.inside {
+                true => UntrustedLink::Within { path },
+                false => UntrustedLink::OfAnother { path, uid: metadata.uid },
+            };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, refusal));
         }
         self.links += 1;
@@ -254,7 +397,7 @@ mod tests {
     use super::*;
 
     fn walk(path: &Path) -> io::Result<Dir> {
-        open(CWD, path, Make::Nothing, Links::Trusted)
+        open(CWD, path, Make::Nothing, Links::Trusted, Bounds::NONE)
     }
 
     /// Law: without links of others the walk reaches what the kernel reaches.
@@ -337,7 +480,8 @@ mod tests {
         if rustix::process::geteuid().is_root() {
             lchown(at("link"), Some(65_534), None).unwrap();
             let error = read(&at("dir/back")).unwrap_err();
-            assert_eq!(UntrustedLink::of(&error).unwrap().path, at("link"));
+            let expected = UntrustedLink::OfAnother { path: at("link"), uid: 65_534 };
+            assert_eq!(*UntrustedLink::of(&error).unwrap(), expected);
             assert!(open_operator_file(&at("dir/back"), Links::Any).is_ok());
         }
     }
@@ -350,11 +494,12 @@ mod tests {
         symlink("a", at("link")).unwrap();
         symlink("missing", at("dangling")).unwrap();
         let missing = |path: &str, make| {
-            open(CWD, &at(path), make, Links::Trusted).unwrap_err().kind() == io::ErrorKind::NotFound
+            open(CWD, &at(path), make, Links::Trusted, Bounds::NONE).unwrap_err().kind()
+                == io::ErrorKind::NotFound
         };
         assert!(missing("link/x/y", Make::Last) && missing("dangling", Make::All));
         assert!(missing("dangling/x", Make::All) && !at("missing").exists());
-        let opens = |path: &str, make| open(CWD, &at(path), make, Links::Trusted).is_ok();
+        let opens = |path: &str, make| open(CWD, &at(path), make, Links::Trusted, Bounds::NONE).is_ok();
         assert!(opens("link/x", Make::Last) && at("a/x").is_dir());
         assert!(opens("link/new/er/", Make::All) && at("a/new/er").is_dir());
     }
@@ -371,11 +516,54 @@ mod tests {
         lchown(at("theirs"), Some(65_534), None).unwrap();
         symlink(at("theirs/b"), at("ours")).unwrap();
         for path in ["theirs", "theirs/", "theirs/b", "theirs/new", "ours", "ours/.."] {
-            let error = open(CWD, &at(path), Make::All, Links::Trusted).unwrap_err();
+            let error = open(CWD, &at(path), Make::All, Links::Trusted, Bounds::NONE).unwrap_err();
             let refused = UntrustedLink::of(&error).unwrap();
-            assert_eq!(*refused, UntrustedLink { path: at("theirs"), uid: 65_534 }, "{path}");
+            assert_eq!(*refused, UntrustedLink::OfAnother { path: at("theirs"), uid: 65_534 }, "{path}");
         }
         assert!(!at("a/new").exists());
-        assert!(open(CWD, &at("ours"), Make::Nothing, Links::Any).is_ok());
+        assert!(open(CWD, &at("ours"), Make::Nothing, Links::Any, Bounds::NONE).is_ok());
+    }
+
+    /// Law: from the destination's root down no link is followed, by whatever way the walk got there; above it those of
+    /// one's own are.
+    #[test]
+    fn links_within_the_destination_are_not_followed_by_any_way() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir_all(at("dst/sub/real")).unwrap();
+        std::fs::create_dir_all(at("out/deep")).unwrap();
+        symlink("../out", at("dst/link")).unwrap();
+        symlink("real", at("dst/sub/link")).unwrap();
+        symlink("dst/sub", at("in")).unwrap();
+        symlink("out", at("above")).unwrap();
+        symlink(at("dst"), at("dst/back")).unwrap();
+        let root = Dir::open_operand(&at("dst")).unwrap();
+        let bounds = Bounds { reach: &Reach::Anywhere, root: Some(&root) };
+        let way = |path: &Path, trust| open(root.fd.as_fd(), path, Make::All, trust, bounds);
+        let absolute = |path: &str| at(path);
+        let inside = [
+            PathBuf::from("link"),
+            "link/deep".into(),
+            "sub/link".into(),
+            "../dst/link".into(),
+            "../in/link".into(),
+            "sub/../sub/link".into(),
+            "../above/../dst/link".into(),
+            "back".into(),
+            absolute("dst/link"),
+            absolute("in/link"),
+            absolute("above/../dst/sub/../link"),
+        ];
+        for path in inside {
+            let error = way(&path, Links::Trusted).unwrap_err();
+            assert!(matches!(UntrustedLink::of(&error), Some(UntrustedLink::Within { .. })), "{path:?}");
+            assert!(way(&path, Links::Any).is_ok(), "{path:?}");
+        }
+        for path in
+            ["sub/real", "sub/new/er", "../above/deep", "../in/real", "../in/../../out", "../out/deep"]
+        {
+            assert!(way(Path::new(path), Links::Trusted).is_ok(), "{path}");
+            assert!(way(&at("dst").join(path), Links::Trusted).is_ok(), "{path}");
+        }
     }
 }

@@ -115,7 +115,7 @@ impl DirRef {
     /// Reads the lists and attributes of the entry that the walk found under this name.
     ///
     /// # Errors
-    /// As [`Dir::extended`].
+    /// As [`Dir::source_extended`].
     pub fn extended(&self, name: &Component, found: &Metadata, scope: ExtendedScope) -> io::Result<Extended> {
         let several = self.0.layers.len() > 1;
         self.first_found(name, |dir| {
@@ -126,7 +126,7 @@ impl DirRef {
                     return not_found();
                 }
             }
-            dir.extended(name, scope)
+            dir.source_extended(name, scope)
         })
     }
 

@@ -7,6 +7,7 @@ use crate::{
     component::{Component, RelPath},
     dir::Dir,
     fake_super::{self, Origin},
+    filter::Within,
     kept::is_own_name,
     metadata::{Kind, Metadata},
     names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
@@ -75,7 +76,7 @@ impl Job for WalkJob {
                 let handle = child.parent.child(child.name, child.layers);
                 let mut reading = Reading::new(handle, child.depth, true);
                 reading.complete = !child.partly;
-                if child.depth > MAX_DEPTH {
+                if child.depth >= MAX_DEPTH {
                     reading.problem(
                         None,
                         WalkOperation::ReadDirectory,
@@ -109,9 +110,8 @@ struct Reading {
     handle: DirRef,
     depth: u32,
     path: RelPath,
-    /// Path of an entry for the filters; the first `prefix` bytes are the directory's.
-    entry_path: Vec<u8>,
-    prefix: usize,
+    /// Its entries for the filters.
+    within: Within,
     entries: Vec<WalkedEntry>,
     children: Vec<Child>,
     complete: bool,
@@ -123,19 +123,14 @@ struct Reading {
 impl Reading {
     fn new(handle: DirRef, depth: u32, whole: bool) -> Self {
         let path = handle.path();
-        let mut entry_path = Vec::new();
-        if !handle.shared().options.filter.is_empty() && !path.is_root() {
-            entry_path.extend_from_slice(path.as_bytes());
-            entry_path.push(b'/');
-        }
-        let prefix = entry_path.len();
+        let within = Within::new(&handle.shared().options.filter, &path);
         let (entries, children, problems) = (Vec::new(), Vec::new(), Vec::new());
-        Self { handle, depth, path, entry_path, prefix, entries, children, complete: true, whole, problems }
+        Self { handle, depth, path, within, entries, children, complete: true, whole, problems }
     }
 
     /// Reads the names of all layers; then the entries, or leaves them to jobs of their own.
     fn names_of_directory(mut self, named: Vec<(Component, u32)>) -> Done<WalkJob> {
-        let mut sorter = NameSorter::default();
+        let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
         for layer in self.handle.layers().to_vec() {
             match self.handle.open_layer(layer) {
                 Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
@@ -247,13 +242,7 @@ impl Reading {
     }
 
     fn excludes(&mut self, name: &Component, is_dir: bool) -> bool {
-        let filter = &self.handle.shared().options.filter;
-        if filter.is_empty() {
-            return false;
-        }
-        self.entry_path.truncate(self.prefix);
-        self.entry_path.extend_from_slice(name.as_bytes());
-        filter.excludes(&self.entry_path, is_dir)
+        self.within.excludes(&self.handle.shared().options.filter, name.as_bytes(), is_dir)
     }
 
     /// Merges runs of equal names: of the layers, which are numbered in the order of the operands, the
@@ -342,5 +331,6 @@ impl Reading {
     }
 }
 
-/// Deepest directory that is walked: bounds the memory of a walk through a tree made to exhaust it.
+/// Depth of the deepest entry that is listed, and of the first directory that is not walked: bounds the memory of a walk
+/// through a tree made to exhaust it. What is deeper the other end refuses (`MAX_PATH_DEPTH` of the wire).
 const MAX_DEPTH: u32 = 4096;

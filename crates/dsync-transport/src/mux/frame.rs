@@ -15,6 +15,8 @@
 //! | 7 | alive | – | lane 0: sent when there was nothing else to send for a while |
 //! | 8 | close | u32 LE | lane 0: end of the link and its reason; nothing follows |
 
+use dsync_wire::budget::OverBudget;
+
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 8;
 
@@ -52,6 +54,8 @@ pub(crate) enum MuxError {
     CreditExceeded { lane: u32, credit: u32 },
     #[error("the peer does not read what it causes to be sent")]
     Flooded,
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
 }
 
 /// The first frame of `bytes` with its lane and its whole length, or `None` when it is incomplete.

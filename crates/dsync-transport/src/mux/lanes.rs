@@ -3,7 +3,7 @@
 //! It takes the peer's frames ([`Lanes::on_frame`]), calls of the two halves of each lane, and the
 //! writer's question what to send next ([`Lanes::next_batch`]). The laws it keeps:
 //! - a lane's bytes are given on in order and once; its end is either clean or an error, never guessed;
-//! - what waits for a reader is at most [`WINDOW`] per lane, what waits to be sent at most
+//! - what waits for a reader is at most [`WINDOW`] per lane and comes out of the session's [`Budget`], what waits to be sent at most
 //!   [`OUTPUT_BYTES`] per lane, and a peer that breaks either bound is an error;
 //! - a lane that can send never waits for one that cannot, and lanes take turns frame by frame.
 //!
@@ -15,7 +15,10 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use dsync_wire::link::{Carrier, CloseReason, LinkError};
+use dsync_wire::{
+    budget::{Budget, Held, OverBudget, Share},
+    link::{Carrier, CloseReason, LinkError},
+};
 
 use super::frame::{Frame, MAX_PAYLOAD, MuxError, encode, header, kind};
 
@@ -47,6 +50,7 @@ pub(crate) struct Lanes {
     farewell: Option<CloseReason>,
     /// Threads that wait for a lane to accept, or for the right to open one.
     waiters: Arc<Condvar>,
+    budget: Arc<Budget>,
 }
 
 /// What the writer is to do next.
@@ -74,6 +78,8 @@ struct LaneState {
     waiters: Arc<Waiters>,
     local: bool,
     announced: bool,
+    /// Somebody here has it.
+    accepted: bool,
     /// No longer among the live lanes.
     counted_out: bool,
     // Sending.
@@ -84,6 +90,8 @@ struct LaneState {
     in_ready: bool,
     // Receiving.
     inbox: VecDeque<BytesMut>,
+    /// The lane itself and what is in its inbox.
+    held: Held,
     allowance: usize,
     uncredited: usize,
     receive: ReceiveState,
@@ -119,11 +127,12 @@ pub(crate) enum Received {
 }
 
 impl LaneState {
-    fn new(local: bool) -> Self {
-        Self {
+    fn new(local: bool, budget: &Arc<Budget>) -> Result<Self, OverBudget> {
+        Ok(Self {
             waiters: Arc::default(),
             local,
             announced: false,
+            accepted: local,
             counted_out: false,
             output: VecDeque::new(),
             output_bytes: 0,
@@ -131,11 +140,12 @@ impl LaneState {
             send: SendState::Open,
             in_ready: false,
             inbox: VecDeque::new(),
+            held: budget.take(Share::Lanes, LANE_BYTES)?,
             allowance: WINDOW,
             uncredited: 0,
             receive: ReceiveState::Open,
             reader_gone: false,
-        }
+        })
     }
 
     fn send_ended(&self) -> bool {
@@ -157,6 +167,11 @@ impl LaneState {
     fn drop_output(&mut self) {
         self.output = VecDeque::new();
         self.output_bytes = 0;
+    }
+
+    fn drop_inbox(&mut self) {
+        self.inbox = VecDeque::new();
+        self.held.shrink(self.held.bytes().saturating_sub(LANE_BYTES));
     }
 
     /// Ends the sending direction without having said everything, unless it has ended.
@@ -187,7 +202,9 @@ impl LaneState {
         match self.inbox.back_mut() {
             Some(tail) if tail.capacity() - tail.len() >= data.len() => tail.extend_from_slice(data),
             _ => {
-                let mut piece = BytesMut::with_capacity(data.len().max(SMALLEST_PIECE));
+                let capacity = data.len().max(SMALLEST_PIECE);
+                self.held.grow(capacity as u64)?;
+                let mut piece = BytesMut::with_capacity(capacity);
                 piece.extend_from_slice(data);
                 self.inbox.push_back(piece);
             }
@@ -198,7 +215,7 @@ impl LaneState {
 }
 
 impl Lanes {
-    pub(crate) fn new(role: Role, waiters: Arc<Condvar>) -> Self {
+    pub(crate) fn new(role: Role, waiters: Arc<Condvar>, budget: Arc<Budget>) -> Self {
         let (next_local, next_remote) = match role {
             Role::Client => (1, 2),
             Role::Server => (2, 1),
@@ -216,6 +233,7 @@ impl Lanes {
             ended: None,
             farewell: None,
             waiters,
+            budget,
         }
     }
 
@@ -236,7 +254,7 @@ impl Lanes {
         };
         self.next_local = next;
         self.live_local += 1;
-        let lane = LaneState::new(true);
+        let lane = LaneState::new(true, &self.budget).map_err(|error| carrier_error(error.into()))?;
         let waiters = Arc::clone(&lane.waiters);
         self.lanes.insert(id, lane);
         encode(id, Frame::Open, &mut self.urgent);
@@ -247,8 +265,11 @@ impl Lanes {
     pub(crate) fn accept(&mut self) -> Result<Option<(u32, Arc<Waiters>)>, LinkError> {
         self.check()?;
         while let Some(id) = self.arrivals.pop_front() {
-            if let Some(lane) = self.lanes.get(&id) {
-                return Ok(Some((id, Arc::clone(&lane.waiters))));
+            if let Some(lane) = self.lanes.get_mut(&id) {
+                lane.accepted = true;
+                let waiters = Arc::clone(&lane.waiters);
+                self.retire(id);
+                return Ok(Some((id, waiters)));
             }
         }
         Ok(None)
@@ -306,12 +327,17 @@ impl Lanes {
             };
         };
         lane.uncredited += data.len();
+        lane.held.shrink(data.capacity() as u64);
         if lane.receive == ReceiveState::Open && lane.uncredited >= CREDIT_STEP {
             let credit = lane.uncredited;
             lane.allowance += credit;
             lane.uncredited = 0;
             // Within WINDOW, hence within u32.
             encode(id, Frame::Credit(u32::try_from(credit).unwrap_or(u32::MAX)), &mut self.urgent);
+        }
+        let is_over = lane.receive != ReceiveState::Open;
+        if is_over {
+            self.retire(id);
         }
         Ok(Received::Data(data))
     }
@@ -320,7 +346,7 @@ impl Lanes {
     pub(crate) fn reader_dropped(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.reader_gone = true;
-        lane.inbox = VecDeque::new();
+        lane.drop_inbox();
         if lane.receive == ReceiveState::Open && self.ended.is_none() {
             encode(id, Frame::Stop, &mut self.urgent);
         }
@@ -440,7 +466,7 @@ impl Lanes {
         // At the very end of the numbers every further open is refused as too low.
         self.next_remote = id.saturating_add(1);
         self.live_remote += 1;
-        self.lanes.insert(id, LaneState::new(false));
+        self.lanes.insert(id, LaneState::new(false, &self.budget)?);
         Ok(())
     }
 
@@ -480,7 +506,7 @@ impl Lanes {
         self.waiters.notify_all();
         for lane in self.lanes.values_mut() {
             lane.drop_output();
-            lane.inbox = VecDeque::new();
+            lane.drop_inbox();
             lane.waiters.readable.notify_all();
             lane.waiters.writable.notify_all();
         }
@@ -497,13 +523,15 @@ impl Lanes {
         }
     }
 
-    /// Counts a lane as closed once both directions ended, and forgets it once nobody reads it.
+    /// Counts a lane as closed once both directions ended and nothing of it is held for a reader, and forgets it once
+    /// nobody reads it. A peer that ends lanes which nobody here has taken up has not closed them.
     fn retire(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !lane.ended_both_ways() {
             return;
         }
-        if !lane.counted_out {
+        let is_read = lane.reader_gone || lane.accepted && lane.inbox.is_empty();
+        if is_read && !lane.counted_out {
             lane.counted_out = true;
             let live = if lane.local { &mut self.live_local } else { &mut self.live_remote };
             *live = live.saturating_sub(1);
@@ -538,5 +566,7 @@ const BATCH_BYTES: usize = 256 << 10;
 const BATCH_PARTS: usize = 64;
 /// Least buffer of a received piece, in bytes.
 const SMALLEST_PIECE: usize = 8 << 10;
+/// What an open lane costs without its content, in bytes.
+const LANE_BYTES: u64 = 1 << 10;
 /// Answers that wait for a peer which does not read, in bytes: credits of 72 lanes are under 10 KiB.
 const MAX_URGENT_BYTES: usize = 64 << 10;

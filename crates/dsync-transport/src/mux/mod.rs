@@ -20,7 +20,10 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+use dsync_wire::{
+    budget::Budget,
+    link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic},
+};
 use tokio::{
     sync::{Notify, oneshot},
     time::{sleep, timeout},
@@ -48,15 +51,16 @@ pub(crate) struct MuxLink {
 }
 
 impl MuxLink {
-    /// Starts the tasks. What `reader` has read beyond the bootstrap belongs to the mux.
+    /// Starts the tasks; what waits for a reader comes out of `budget`. What `reader` has read beyond the bootstrap belongs to the mux.
     pub(crate) fn start(
         reactor: Reactor,
         reader: PipeReader,
         writer: PipeWriter,
         role: Role,
         idle_timeout: Duration,
+        budget: Arc<Budget>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(role));
+        let shared = Arc::new(Shared::new(role, budget));
         let (done, written) = oneshot::channel();
         reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
         let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
@@ -145,10 +149,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(role: Role) -> Self {
+    fn new(role: Role, budget: Arc<Budget>) -> Self {
         let changed = Arc::new(Condvar::new());
         Self {
-            lanes: Mutex::new(Lanes::new(role, Arc::clone(&changed))),
+            lanes: Mutex::new(Lanes::new(role, Arc::clone(&changed), budget)),
             changed,
             output: Notify::new(),
             ended: Notify::new(),

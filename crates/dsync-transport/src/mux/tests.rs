@@ -19,7 +19,7 @@ fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink 
     let reactor = Reactor::start().unwrap();
     let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
-    MuxLink::start(reactor, reader, writer, role, idle)
+    MuxLink::start(reactor, reader, writer, role, idle, Arc::default())
 }
 
 /// Over pipes, as ssh's parent has them.
@@ -110,7 +110,7 @@ fn quiet_links_stay_alive() {
 }
 
 fn lanes(role: Role) -> Lanes {
-    Lanes::new(role, Arc::default())
+    Lanes::new(role, Arc::default(), Arc::default())
 }
 
 #[test]

@@ -331,9 +331,9 @@ fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind,
     })
 }
 
-/// A link text has at least one byte and no NUL, or it could not be read from a filesystem.
+/// A link text has no NUL, or it could not be read from a filesystem. It is empty in a run that copies no links.
 fn valid_target(target: &[u8]) -> bool {
-    !target.is_empty() && !target.contains(&0)
+    !target.contains(&0)
 }
 
 /// Wire values are those of [`FileType`](crate::event::FileType).

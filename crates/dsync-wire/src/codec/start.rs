@@ -2,14 +2,22 @@
 
 use super::{options, reader::Reader, writer::Writer};
 use crate::{
-    error::{DecodeError, EncodeError},
-    limits::{MAX_DATA_LANES, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS},
-    message::{PeerRole, Start},
+    error::{DecodeError, EncodeError, PeerText},
+    limits::{MAX_DATA_LANES, MAX_NAME, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS},
+    message::{Asked, PeerRole, Start},
+    name::Name,
 };
 
 pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    let destination = matches!(start.role, PeerRole::Destination { .. });
-    w.flags(0, &[(DESTINATION, destination), (AGAIN, start.again)]);
+    let asked = match &start.role {
+        PeerRole::Source { .. } => None,
+        PeerRole::Destination { asked, .. } => Some(asked),
+    };
+    let contents = asked.is_some_and(|asked| asked.contents);
+    let unnamed = asked.is_some_and(|asked| asked.names.is_none());
+    let destination = asked.is_some();
+    let flags = [(DESTINATION, destination), (AGAIN, start.again), (CONTENTS, contents), (UNNAMED, unnamed)];
+    w.flags(0, &flags);
     match &start.role {
         PeerRole::Source { paths } => {
             w.count(paths.len(), MAX_OPERANDS, "number of operands")?;
@@ -19,7 +27,10 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
                 encode_operand(path, w)?;
             }
         }
-        PeerRole::Destination { path } => encode_operand(path, w)?,
+        PeerRole::Destination { path, asked } => {
+            encode_operand(path, w)?;
+            asked.names.as_ref().map_or(Ok(()), |names| encode_names(names, w))?;
+        }
     }
     w.valid(start.data_lanes > 0, "number of data lanes")?;
     w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
@@ -27,10 +38,16 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
 }
 
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
-    let flags = r.flags(DESTINATION | AGAIN, "role")?;
+    let offset = r.offset();
+    let flags = r.flags(DESTINATION | AGAIN | CONTENTS | UNNAMED, "role")?;
     let role = match flags & DESTINATION {
+        0 if flags & (CONTENTS | UNNAMED) != 0 => return Err(r.value(u64::from(flags), offset, "role")),
         0 => PeerRole::Source { paths: decode_operands(r)? },
-        _ => PeerRole::Destination { path: decode_operand(r)? },
+        _ => {
+            let path = decode_operand(r)?;
+            let names = if flags & UNNAMED == 0 { Some(decode_names(r)?) } else { None };
+            PeerRole::Destination { path, asked: Asked { contents: flags & CONTENTS != 0, names } }
+        }
     };
     let offset = r.offset();
     let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
@@ -55,6 +72,27 @@ fn decode_operands(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
         paths.push(path);
     }
     Ok(paths)
+}
+
+fn encode_names(names: &[Name], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.count(names.len(), MAX_OPERANDS, "number of names")?;
+    let total: usize = names.iter().map(|name| name.as_bytes().len()).sum();
+    w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of names")?;
+    names.iter().try_for_each(|name| w.bytes(name.as_bytes(), MAX_NAME, "name"))
+}
+
+fn decode_names(r: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
+    let count = r.count(MAX_OPERANDS, 2, "number of names")?;
+    let mut names = Vec::with_capacity(count);
+    let mut budget = MAX_OPERAND_BYTES;
+    for _ in 0..count {
+        let name = r.bytes(MAX_NAME + 1, "name")?;
+        let name =
+            Name::new(name).map_err(|source| DecodeError::Name { name: PeerText::new(name), source })?;
+        budget = within(budget, name.as_bytes().len(), MAX_OPERAND_BYTES, "size of names", r)?;
+        names.push(name);
+    }
+    Ok(names)
 }
 
 fn decode_operand(r: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
@@ -87,3 +125,7 @@ fn within(
 const DESTINATION: u8 = 1;
 /// Bit of the role: an earlier session of the run broke.
 const AGAIN: u8 = 2;
+/// Bit of a destination's role: an operand of the source stands for what is in it.
+const CONTENTS: u8 = 4;
+/// Bit of a destination's role: the names of the source's operands are too many to be given.
+const UNNAMED: u8 = 8;

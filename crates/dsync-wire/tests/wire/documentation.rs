@@ -105,6 +105,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_OPEN_SIGNATURES,
         MAX_REST_RUNS,
         MAX_ID_NAMES,
+        MAX_ATTEMPTS,
         MAX_OPEN_RESTS,
         MAX_LANDED,
         MAX_BLOCK_LEN,

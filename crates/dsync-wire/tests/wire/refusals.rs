@@ -212,35 +212,35 @@ fn unknown_values_are_refused() {
         "message Listing: flags has no meaning for value 89 (offset 2)"
     );
     assert_eq!(
-        refuse_listing(&[1, 2 | 8 | 16, 0, 1, b'a', 0, 0]),
-        "message Listing: link text has no meaning for value 0 (offset 7)"
+        refuse_listing(&[1, 2 | 8 | 16, 0, 1, b'a', 0, 1, 0]),
+        "message Listing: link text has no meaning for value 1 (offset 7)"
     );
 }
 
 #[test]
 fn options_beyond_their_bounds_are_refused() {
-    let no_meaning = "has no meaning for value 0 (offset 20)";
+    let no_meaning = "has no meaning for value 0 (offset 21)";
     for (options, sentence) in [
-        (r#"{"filters":FILTERS}"#, "number of filters 4097 exceeds the limit 4096 (offset 20)".to_owned()),
+        (r#"{"filters":FILTERS}"#, "number of filters 4097 exceeds the limit 4096 (offset 21)".to_owned()),
         (
             r#"{"filters":[{"include":true,"pattern":LONG}]}"#,
-            "filter 5000 exceeds the limit 4096 (offset 20)".to_owned(),
+            "filter 5000 exceeds the limit 4096 (offset 21)".to_owned(),
         ),
         (
             r#"{"mode-rules":[{"files":true,"directories":true,"if-executable":false,"keep":4096,"set":0}]}"#,
-            "mode rule 4096 exceeds the limit 4095 (offset 20)".to_owned(),
+            "mode rule 4096 exceeds the limit 4095 (offset 21)".to_owned(),
         ),
         (
             r#"{"id-rules":[{"group":true,"from":{"numbers":[0,1]},"to":{"name":LONG}}]}"#,
-            "owner rule 5000 exceeds the limit 256 (offset 20)".to_owned(),
+            "owner rule 5000 exceeds the limit 256 (offset 21)".to_owned(),
         ),
         (
             r#"{"max-delete":{"percent":101}}"#,
-            "deletion limit 101 exceeds the limit 100 (offset 20)".to_owned(),
+            "deletion limit 101 exceeds the limit 100 (offset 21)".to_owned(),
         ),
         (
             r#"{"compression":{"zstd":20}}"#,
-            "compression level 20 exceeds the limit 19 (offset 20)".to_owned(),
+            "compression level 20 exceeds the limit 19 (offset 21)".to_owned(),
         ),
         (r#"{"compression":{"zstd":0}}"#, format!("compression level {no_meaning}")),
         (r#"{"writing":{"backup":{"dir":null,"suffix":""}}}"#, format!("backup suffix {no_meaning}")),
@@ -255,7 +255,7 @@ fn options_beyond_their_bounds_are_refused() {
         ),
         (
             r#"{"writing":{"alternates":{"way":"copy","dirs":[LONG]}}}"#,
-            "directory 5000 exceeds the limit 4095 (offset 20)".to_owned(),
+            "directory 5000 exceeds the limit 4095 (offset 21)".to_owned(),
         ),
     ] {
         let filters = format!("[{}]", vec![r#"{"include":true,"pattern":"x"}"#; 4097].join(","));
@@ -280,7 +280,7 @@ fn options_that_are_not_understood_are_named() {
         let error = refuse_options(options);
         let start = format!("message Start: its options are not understood: {detail}");
         assert!(error.starts_with(&start), "{error}");
-        assert!(error.ends_with("(offset 20)"), "{error}");
+        assert!(error.ends_with("(offset 21)"), "{error}");
     }
     assert!(refuse_options("{\"\u{1b}[2J\":1}".as_bytes()).is_ascii());
 }
@@ -290,7 +290,7 @@ fn a_start_without_lanes_is_refused() {
     let mut payload = up_to_the_options();
     *payload.last_mut().unwrap() = 0;
     let error = refuse(Kind::START, &payload);
-    assert_eq!(error, "message Start: number of data lanes has no meaning for value 0 (offset 19)");
+    assert_eq!(error, "message Start: number of data lanes has no meaning for value 0 (offset 20)");
 }
 
 /// What is said of a `Start` with these options.
@@ -299,9 +299,30 @@ fn refuse_options(options: &[u8]) -> String {
     refuse(Kind::START, &payload)
 }
 
-/// The payload of a `Start`: role, a path of 12 bytes, one data lane.
+/// The payload of a `Start`: role, a path of 12 bytes, no names, one data lane.
 fn up_to_the_options() -> Vec<u8> {
-    [&[1, 12][..], b"/srv/mirror/", &[1]].concat()
+    [&[1, 12][..], b"/srv/mirror/", &[0, 1]].concat()
+}
+
+#[test]
+fn what_a_destination_may_get_is_checked() {
+    let names = |names: &[&[u8]]| {
+        let names = names.iter().map(|name| [leb(name.len() as u64), name.to_vec()].concat());
+        [&[1, 1, b'd'][..], &leb(names.len() as u64), &names.collect::<Vec<_>>().concat()].concat()
+    };
+    for (payload, sentence) in [
+        (names(&[b"a", b".."]), "peer sent an invalid name '..'"),
+        (names(&[b"a/b"]), "peer sent an invalid name 'a/b'"),
+        (names(&[b"", b"aaaa"]), "peer sent an invalid name ''"),
+        (names(&[&[b'x'; 256]]), "peer sent an invalid name 'xxx"),
+        (names(&[&[b'x'; 200][..]; 3000]), "message Start: size of names 524400 exceeds the limit 524288"),
+        (names(&[&b"x"[..]; 4097]), "message Start: number of names 4097 exceeds the limit 4096"),
+        (vec![4, 1, 1, b'a'], "message Start: role has no meaning for value 4"),
+        (vec![8, 1, 1, b'a'], "message Start: role has no meaning for value 8"),
+    ] {
+        let error = refuse(Kind::START, &payload);
+        assert!(error.starts_with(sentence), "{error}");
+    }
 }
 
 #[test]
@@ -431,7 +452,6 @@ fn encoders_refuse_what_decoders_would() {
     let linked_directory = Entry { hard_link: Some(HardLink::First), ..samples::directory(b"a") };
     for bad in [
         samples::file(b"a", 1 << 63),
-        link(b""),
         link(b"a\0"),
         link(&[b'a'; 4096]),
         attributes(0o10000, 0, 0),

@@ -15,7 +15,7 @@ use dsync_wire::{
     compress::{Codec, Packed},
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     message::{
-        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
+        Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
         NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
         Xattr,
@@ -254,7 +254,13 @@ fn start_source() -> Start {
 
 fn start_destination() -> Start {
     Start {
-        role: PeerRole::Destination { path: b"/srv/mirror/".to_vec() },
+        role: PeerRole::Destination {
+            path: b"/srv/mirror/".to_vec(),
+            asked: Asked {
+                contents: true,
+                names: Some(vec![Name::new(b"docs").unwrap(), Name::new(b"-odd\n").unwrap()]),
+            },
+        },
         options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },
         data_lanes: 1,
         again: false,

@@ -9,7 +9,7 @@ use dsync_wire::{
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
-        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
+        Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
         NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
         Xattr,
@@ -196,11 +196,17 @@ fn rest() -> impl Strategy<Value = Rest> {
     )
 }
 
+fn asked() -> impl Strategy<Value = Asked> {
+    let name = "[^/\\x00.]{1,60}".prop_map(|name| Name::new(name.as_bytes()).unwrap());
+    let names = option::of(vec(name, 0..5));
+    (any::<bool>(), names).prop_map(|(contents, names)| Asked { contents, names })
+}
+
 fn start() -> impl Strategy<Value = Start> {
     let operand = || vec(1..=255u8, 0..30);
     let role = prop_oneof![
         vec(operand(), 0..5).prop_map(|paths| PeerRole::Source { paths }),
-        operand().prop_map(|path| PeerRole::Destination { path }),
+        (operand(), asked()).prop_map(|(path, asked)| PeerRole::Destination { path, asked }),
     ];
     (role, options(), 1..=64u8, any::<bool>()).prop_map(|(role, options, data_lanes, again)| Start {
         role,

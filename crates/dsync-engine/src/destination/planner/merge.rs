@@ -3,10 +3,11 @@
 use std::{collections::HashSet, iter::Peekable, sync::Arc, vec};
 
 use dsync_fs::{
-    Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, Spare, apart, is_apart_name,
-    is_finished_name, is_kept_name, is_temp_name, kept, owner::is_abandoned,
+    Component, Dir, Kind, ListAhead, ListedPart, Metadata, RelPath, SharedPath, Spare, apart, is_apart_name,
+    is_finished_name, is_kept_name, is_lock_name, is_temp_name, kept, owner::is_abandoned,
 };
 use dsync_wire::{
+    budget::{Held, Share},
     message::{Cause, Entry, EntryId, Listing, Operation},
     options::DeleteTiming,
 };
@@ -16,15 +17,20 @@ use crate::{
     SyncError,
     destination::{
         alternate::Level,
+        asked::Judged,
         delete::Found,
         directory::{Directory, settle},
-        homes,
+        homes, weight,
     },
 };
 
 /// A directory whose listing is arriving.
 pub(super) struct Merge {
     pub(super) id: EntryId,
+    /// Its path, also where it is ignored.
+    shared: SharedPath,
+    /// For judging what the source says is in it.
+    pub(super) judged: Judged,
     pub(super) directory: Option<Arc<Directory>>,
     /// The destination's entries from the current name on, as far as they were read.
     pub(super) local: Peekable<vec::IntoIter<(Component, std::io::Result<Metadata>)>>,
@@ -46,6 +52,43 @@ pub(super) struct Merge {
     pub(super) parts: (Vec<Component>, HashSet<Component>),
     /// It belongs to the run's backups: nothing in it is extraneous.
     pub(super) is_own: bool,
+}
+
+impl Merge {
+    /// A directory of which nothing is known at the destination: what is listed of it is judged and passed over.
+    fn ignored(id: EntryId, shared: SharedPath, judged: Judged) -> Self {
+        Self {
+            id,
+            shared,
+            judged,
+            directory: None,
+            local: Vec::new().into_iter().peekable(),
+            local_goes_on: false,
+            local_complete: true,
+            last_name: None,
+            alternates: Level::default(),
+            extraneous: Vec::new(),
+            missing: Vec::new(),
+            has_finished: false,
+            covered: None,
+            parts: Default::default(),
+            is_own: false,
+        }
+    }
+
+    /// Returns the path of the directory, as far as that is known of one that is ignored.
+    pub(super) fn path(&self) -> &[u8] {
+        match &self.directory {
+            Some(directory) => directory.path.as_bytes(),
+            None => self.judged.path(),
+        }
+    }
+
+    /// The path of an entry of the directory.
+    pub(super) fn path_of(&self, entry: &Entry) -> SharedPath {
+        let name = Component::new(entry.name.as_bytes());
+        name.map_or_else(|_| self.shared.clone(), |name| self.shared.join(&name))
+    }
 }
 
 impl Planner<'_> {
@@ -76,60 +119,66 @@ impl Planner<'_> {
 
     /// Opens the directory whose listing begins.
     pub(super) fn begin(&mut self, id: EntryId) -> Result<Merge, SyncError> {
-        let announced = self.turn_to(id)?;
-        let empty = |directory| Merge {
-            id,
-            directory,
-            local: Vec::new().into_iter().peekable(),
-            local_goes_on: false,
-            local_complete: true,
-            last_name: None,
-            alternates: Level::default(),
-            extraneous: Vec::new(),
-            missing: Vec::new(),
-            has_finished: false,
-            covered: None,
-            parts: Default::default(),
-            is_own: false,
-        };
-        let Announced { path, wanted, state, .. } = announced;
+        let Announced { path: shared, sets, wanted, state, .. } = self.turn_to(id)?;
+        let path = shared.to_path();
+        let judged = self.bounds.directory(id, &path);
+        let judged = judged.map_err(|unasked| unasked.at(path.as_bytes()))?;
+        let merge = Merge::ignored(id, shared.clone(), judged);
         let dirty = match state {
-            Presence::Ignored => return Ok(empty(None)),
-            Presence::Covered => return Ok(Merge { covered: Some(path), ..empty(None) }),
-            Presence::Imagined => {
-                self.take_one(&self.site.open_directories)?;
-                return Ok(empty(Some(Arc::new(Directory::new(path, None, wanted, false)))));
-            }
+            Presence::Ignored => return Ok(merge),
+            Presence::Covered => return Ok(Merge { covered: Some(path), ..merge }),
+            Presence::Imagined => false,
             Presence::New => true,
             Presence::Old { dirty } => dirty,
         };
-        if !self.take_one(&self.site.open_directories)? {
-            return Ok(empty(None));
+        let Some(held) = self.take_place(&shared)? else { return Ok(merge) };
+        if state == Presence::Imagined {
+            let directory = Directory::new(shared, None, wanted, dirty).holding(held, sets);
+            return Ok(Merge { directory: Some(Arc::new(directory)), ..merge });
         }
-        let (opened, listed) = match state {
-            Presence::New => (self.open(&path), None),
-            _ => match self.ahead.as_mut().and_then(ListAhead::next_part) {
-                Some(ListedPart { dir: None, error, .. }) => (Err(error.unwrap_or_else(gone)), None),
-                Some(mut part) => (part.dir.take().ok_or_else(gone), Some(part)),
-                None => (Err(gone()), None),
-            },
-        };
+        let (opened, listed) = self.open_announced(&path, state);
         let dir = match opened {
             Ok(dir) => dir,
             Err(error) => {
                 self.site.open_directories.release();
+                self.site.open_paths.give(shared.len() as u64);
                 let cause = self.site.cause_or_fatal(Operation::ReadDestination, &path, error)?;
                 self.site.problem(Operation::ReadDestination, &path, cause)?;
-                return Ok(empty(None));
+                return Ok(merge);
             }
         };
         let is_own = self.is_own(&path, &dir);
-        let directory = Arc::new(Directory::new(path, Some(dir), wanted, dirty));
-        let mut merge = Merge { is_own, ..empty(Some(Arc::clone(&directory))) };
+        let directory = Arc::new(Directory::new(shared, Some(dir), wanted, dirty).holding(held, sets));
+        let mut merge = Merge { is_own, directory: Some(Arc::clone(&directory)), ..merge };
         if let Some(part) = listed {
             self.take_local(&mut merge, &directory, part)?;
         }
         Ok(merge)
+    }
+
+    /// Opens a directory that was announced; one that was there comes with what was listed of it ahead.
+    fn open_announced(
+        &mut self,
+        path: &RelPath,
+        state: Presence,
+    ) -> (std::io::Result<Arc<Dir>>, Option<ListedPart>) {
+        if state == Presence::New {
+            return (self.open(path), None);
+        }
+        match self.ahead.as_mut().and_then(ListAhead::next_part) {
+            Some(ListedPart { dir: None, error, .. }) => (Err(error.unwrap_or_else(gone)), None),
+            Some(mut part) => (part.dir.take().ok_or_else(gone), Some(part)),
+            None => (Err(gone()), None),
+        }
+    }
+
+    /// Takes the right to have one more directory open, waiting for it; `None` when the run has ended.
+    fn take_place(&mut self, path: &SharedPath) -> Result<Option<Held>, SyncError> {
+        let (site, bytes) = (self.site, path.len() as u64);
+        if !self.take_one(&site.open_directories)? || !self.take_some(&site.open_paths, bytes)? {
+            return Ok(None);
+        }
+        Ok(Some(site.session.budget.take(Share::Paths, bytes)?))
     }
 
     /// Tells that what the source has in a directory cannot be copied, as another entry has the directory's name.
@@ -165,6 +214,7 @@ impl Planner<'_> {
     /// Goes to the directory whose listing begins; those that the source passes over are settled.
     pub(super) fn turn_to(&mut self, id: EntryId) -> Result<Announced, SyncError> {
         while let Some(announced) = self.announced.pop() {
+            self.waiting.shrink(weight::of_announced(&announced));
             if announced.id == id {
                 return Ok(announced);
             }
@@ -187,7 +237,9 @@ impl Planner<'_> {
             let cause = self.site.cause_or_fatal(Operation::ReadDestination, &directory.path, error)?;
             self.site.problem(Operation::ReadDestination, &directory.path, cause)?;
         }
-        self.deletions.compare(part.entries.len());
+        // The lock of a run is nothing of the destination's.
+        let own = part.entries.iter().filter(|(name, _)| is_lock_name(name.as_bytes())).count();
+        self.deletions.compare(part.entries.len() - own);
         merge.local = part.entries.into_iter().peekable();
         merge.local_goes_on = !part.last;
         merge.local_complete &= part.complete;
@@ -255,6 +307,15 @@ impl Planner<'_> {
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
                 && is_abandoned(dir, &name)
                 && dir.remove_tree(&name, spare, &mut |_, _| {}).is_ok()
+            {
+                directory.touch();
+            }
+            return Ok(());
+        }
+        if is_lock_name(name.as_bytes()) {
+            // This run's own is held, as is one of a run below.
+            if let (false, Some(dir)) = (options.dry_run, &directory.dir)
+                && dir.reap_lock()
             {
                 directory.touch();
             }
@@ -338,7 +399,7 @@ impl Planner<'_> {
 
     /// An operand without any entry is more often a disk that is not mounted than a tree that was emptied.
     pub(super) fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
-        let is_operand = match self.root_is_contents {
+        let is_operand = match self.bounds.is_contents() {
             true => directory.path.is_root(),
             false => directory.path.depth() == 1,
         };
@@ -359,8 +420,12 @@ impl Planner<'_> {
             Presence::Old { dirty } => dirty,
             Presence::Imagined | Presence::Ignored | Presence::Covered => false,
         };
-        if dirty && let Ok(dir) = self.open(&announced.path) {
-            settle(self.site, &announced.path, Some(&dir), announced.wanted.as_ref())?;
+        if !dirty {
+            return Ok(());
+        }
+        let path = announced.path.to_path();
+        if let Ok(dir) = self.open(&path) {
+            settle(self.site, &path, Some(&dir), announced.wanted.as_ref())?;
         }
         Ok(())
     }

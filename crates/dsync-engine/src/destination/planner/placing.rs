@@ -6,7 +6,7 @@ mod way;
 
 use std::sync::{Arc, atomic::Ordering};
 
-use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, Wanted};
+use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, SharedPath, Wanted};
 use dsync_wire::{
     event::{Action, Changes, FileType, Planned},
     message::{ControlMessage, Entry, EntryId, EntryKind, Operation},
@@ -86,11 +86,16 @@ impl Planner<'_> {
     }
 
     /// Expects the listing of a directory that is not made, and ignores it.
-    pub(super) fn announce_ignored(&mut self, entry: &Entry, id: EntryId) {
-        if matches!(entry.kind, EntryKind::Directory) {
-            let announced = Announced { id, path: RelPath::root(), wanted: None, state: Presence::Ignored };
-            self.children.push(announced);
+    pub(super) fn announce_ignored(
+        &mut self,
+        entry: &Entry,
+        id: EntryId,
+        path: SharedPath,
+    ) -> Result<(), SyncError> {
+        if !matches!(entry.kind, EntryKind::Directory) {
+            return Ok(());
         }
+        self.announce(Announced { id, path, sets: None, wanted: None, state: Presence::Ignored })
     }
 
     /// Carries the plan for an entry out.
@@ -104,7 +109,9 @@ impl Planner<'_> {
         old: Old<'_>,
     ) -> Result<Placed, SyncError> {
         match &entry.kind {
-            EntryKind::Directory => self.directory(id, place, verdict, old.existing).map(|()| Placed::Open),
+            EntryKind::Directory => {
+                self.directory(id, part, place, verdict, old.existing).map(|()| Placed::Open)
+            }
             EntryKind::File { size, .. } => match &place.finished {
                 Some(finished) => self.take_up(id, place, *size, finished),
                 None => self.file(id, part, place, verdict, *size, old),
@@ -156,6 +163,7 @@ impl Planner<'_> {
     fn directory(
         &mut self,
         id: EntryId,
+        part: &PartTicket,
         place: &Place<'_>,
         verdict: &Verdict,
         existing: Option<&Metadata>,
@@ -176,10 +184,10 @@ impl Planner<'_> {
                 Some(_) => Presence::Covered,
             },
         };
-        let announced =
-            Announced { id, path: place.path.clone(), wanted: Some(verdict.wanted.clone()), state };
-        self.children.push(announced);
-        Ok(())
+        let wanted = verdict.wanted.clone();
+        let sets = wanted.extended.as_ref().and_then(|_| part.sets());
+        let path = place.directory.shared.join(place.name);
+        self.announce(Announced { id, path, sets, wanted: Some(wanted), state })
     }
 
     /// Lets the run work in a directory; returns whether its own permissions have to be set afterwards.

@@ -5,12 +5,13 @@
 //! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
 
 use std::{
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use dsync_fs::{Kind, Metadata, RelPath, Spool, SpoolError, Timestamp};
+use dsync_fs::{Kind, Metadata, RelPath, SharedPath, Spool, SpoolError, SpoolHome, Timestamp};
 use dsync_wire::{
+    budget::Share,
     codec::{FRAME_HEADER, decode_control, encode_control},
     compress::{Packer, Unpacker},
     event::Report,
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    destination::{delete::Deletions, records},
+    destination::{delete::Deletions, records, weight},
 };
 
 /// What the first pass keeps for the second.
@@ -39,12 +40,11 @@ pub(super) struct Sweep {
 
 impl Sweep {
     /// A sweep, if the run makes one.
-    pub(super) fn wanted(options: &SyncOptions) -> Result<Option<Self>, SyncError> {
+    pub(super) fn wanted(options: &SyncOptions, spools: &SpoolHome) -> Option<Self> {
         if !options.needs_whole_listing() {
-            return Ok(None);
+            return None;
         }
-        let listings = Spool::new(None).map_err(spool_error)?;
-        Ok(Some(Self { tops: None, listings, packer: Packer::new(), next_entry: 1 }))
+        Some(Self { tops: None, listings: Spool::new(spools), packer: Packer::new(), next_entry: 1 })
     }
 
     fn keep(&mut self, listing: Listing) -> Result<(), SyncError> {
@@ -57,16 +57,18 @@ impl Sweep {
 
 impl Planner<'_> {
     /// Begins the first pass.
-    pub(super) fn begin_sweep(&mut self, tops: Tops, state: Presence) {
+    pub(super) fn begin_sweep(&mut self, tops: Tops, state: Presence) -> Result<(), SyncError> {
         if let Some(sweep) = &mut self.sweep {
             sweep.tops = Some(tops);
         }
-        self.list_own(Announced { id: EntryId(0), path: RelPath::root(), wanted: None, state });
+        let path = SharedPath::root();
+        self.list_own(Announced { id: EntryId(0), path, sets: None, wanted: None, state })
     }
 
     /// Compares one part of a directory's listing, and keeps it.
     pub(super) fn sweep(&mut self, listing: Listing) -> Result<(), SyncError> {
         let mut merge = self.turn_to_merge(listing.dir)?;
+        self.judge(&mut merge, &listing)?;
         for entry in &listing.entries {
             let Some(sweep) = &mut self.sweep else { return Ok(()) };
             let id = EntryId(sweep.next_entry);
@@ -89,18 +91,18 @@ impl Planner<'_> {
     /// Looks at what the destination has of an entry.
     fn look_at(&mut self, merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
         let mut state = Presence::Ignored;
-        let mut path = RelPath::root();
         if let Some(directory) = merge.directory.clone() {
             let name = self.own_name(entry, id)?;
             let existing = self.meet(merge, &directory, &name)?;
-            let existing = self.through_own_link(&directory, &name, entry, existing);
+            // What may not be followed is told when the entry is compared.
+            let existing = self.through_own_link(&directory, &name, entry, existing).unwrap_or_default();
             if existing.is_some_and(|existing| existing.kind == Kind::Dir) && self.is_copied(&entry.kind) {
                 state = Presence::Old { dirty: false };
-                path = directory.path.join(&name);
             }
         }
         if matches!(entry.kind, EntryKind::Directory) {
-            self.children.push(Announced { id, path, wanted: None, state });
+            let path = merge.path_of(entry);
+            self.announce(Announced { id, path, sets: None, wanted: None, state })?;
         }
         Ok(())
     }
@@ -126,7 +128,11 @@ impl Planner<'_> {
     pub(super) fn end_sweep(&mut self) -> Result<(), SyncError> {
         let Some(Sweep { tops: Some(tops), listings, .. }) = self.sweep.take() else { return Ok(()) };
         self.announced.clear();
-        let deletions = std::mem::replace(&mut self.deletions, Deletions::new(self.protection.clone())?);
+        self.waiting.shrink(self.waiting.bytes());
+        let deletions = std::mem::replace(
+            &mut self.deletions,
+            Deletions::new(self.protection.clone(), &self.site.spools),
+        );
         let root = self.target.as_ref().and_then(|target| target.root.clone());
         deletions.carry_out(self.site, root.as_ref())?;
         let kept = |report: &Report| report.deletions_withheld + report.deletions_over_limit > 0;
@@ -144,7 +150,11 @@ impl Planner<'_> {
             let record = record.map_err(spool_error)?;
             let payload = record.get(FRAME_HEADER..).unwrap_or_default();
             match decode_control(MessageKind::LISTING, payload, 0, &mut unpacker) {
-                Ok(ControlMessage::Listing(listing)) => self.listing(&listing)?,
+                Ok(ControlMessage::Listing(listing)) => {
+                    let sets = weight::of_sets(&listing);
+                    let sets = self.site.session.budget.take(Share::AttributeSets, sets)?;
+                    self.listing(&listing, Some(Arc::new(sets)))?;
+                }
                 _ => return Err(spool_error(SpoolError::Damaged { index: 0 })),
             }
         }

@@ -43,10 +43,8 @@ impl Planner<'_> {
                 Ok(Way::Free)
             }
             Ok(true) => Ok(Way::Taken),
-            Ok(false) => {
-                self.site.problem(Operation::WriteFile, place.path, Cause::DirectoryInTheWay)?;
-                Ok(Way::Blocked)
-            }
+            // What a rule protects stays, but for a directory with nothing in it.
+            Ok(false) => self.clear_empty_directory(place, dir),
             Err(error) => {
                 self.report(Operation::Delete, place, Err(error))?;
                 Ok(Way::Blocked)
@@ -54,7 +52,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Without leave to delete only an empty directory gives way, and at once: nothing is lost with it.
+    /// Where nothing may be deleted only an empty directory gives way, and at once: nothing is lost with it.
     fn clear_empty_directory(&self, place: &Place<'_>, dir: &Dir) -> Result<Way, SyncError> {
         let empty = dir.open_child(place.name).is_ok_and(|child| child.list().entries.is_empty());
         if !empty {

@@ -1,0 +1,289 @@
+//! What the end that faces a peer gives up once it knows what it works on: the files outside, new privileges, system calls that it
+//! has no use for, core dumps.
+//!
+//! Three layers, each by itself: Landlock holds the run to its [`Footprint`] and what a C library reads; a seccomp list
+//! leaves the calls that a run makes, so that nothing can be executed, traced, mounted or loaded; limits and `dumpable` keep
+//! memory from the disk and from other processes of the user. The law: a layer that the kernel does not have costs a note and never the run.
+//!
+//! A cage of a thread ([`Inmates::Thread`]) holds that thread and those that it starts. Before Linux 7.0 Landlock holds only
+//! those of a process, too: the threads that carry bytes were started before. They touch no files, and the seccomp list
+//! holds for them as well.
+//!
+//! It does not keep the run from what its own rights allow below the footprint, nor (Landlock has no such rights) from changing
+//! attributes or reading the attributes of what it can name elsewhere.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use dsync_engine::{Footprint, Inmates, Touch};
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd,
+    RestrictSelfAttr as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
+    Scope,
+};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+mod calls;
+
+/// The cage of this process, and what it lacks.
+#[derive(Debug, Default)]
+pub(crate) struct Cage {
+    notes: Mutex<Vec<String>>,
+}
+
+impl Cage {
+    /// Returns what the kernel lacks, one sentence each; nothing where all layers hold.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, note: String) {
+        tracing::info!("{note}");
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A new session after a broken connection has nothing new to say.
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+}
+
+impl dsync_engine::Cage for Cage {
+    fn enter(&self, footprint: &Footprint, inmates: Inmates) {
+        let started = Instant::now();
+        if let Err(error) = withhold_memory() {
+            self.note(format!("the run is caged without limits on core dumps: {error}"));
+        }
+        if footprint.is_unbounded() {
+            self.note(
+                "the run is caged without Landlock: --insecure-links lets --keep-dirlinks lead it anywhere"
+                    .to_owned(),
+            );
+        } else {
+            match confine_files(footprint, inmates) {
+                Ok(None) => {}
+                Ok(Some(note)) => self.note(note),
+                Err(error) => self.note(format!("the run is caged without Landlock: {error}")),
+            }
+        }
+        if is_interposed() {
+            self.note("the run is caged without a seccomp list: LD_PRELOAD may need any call".to_owned());
+        } else if let Err(error) = confine_calls(inmates) {
+            self.note(format!("the run is caged without a seccomp list: {error}"));
+        }
+        tracing::debug!(elapsed = ?started.elapsed(), "caged");
+    }
+}
+
+/// Keeps what is in memory from core files and from other processes of the same user.
+fn withhold_memory() -> std::io::Result<()> {
+    for resource in [Resource::Core, Resource::Msgqueue] {
+        setrlimit(resource, Rlimit { current: Some(0), maximum: Some(0) })?;
+    }
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+/// Holds file access to the footprint and to what the C library reads; returns what the kernel lacks.
+fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<String>, RulesetError> {
+    let mut rules =
+        Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.scope(Scope::AbstractUnixSocket)?;
+    if inmates == Inmates::Process {
+        // The server's ports are open by now. A client opens more connections, from other threads.
+        rules = rules.handle_access(AccessNet::BindTcp)?.scope(Scope::Signal)?;
+    }
+    let mut rules = rules.create()?;
+    for (dir, touch) in footprint.places() {
+        rules = rules.add_rule(PathBeneath::new(dir, rights(touch)))?;
+    }
+    for (path, rights) in surroundings() {
+        // What is not there needs no rule.
+        let Ok(fd) = PathFd::new(&path) else { continue };
+        rules = rules.add_rule(PathBeneath::new(fd, rights))?;
+    }
+    let whole = inmates == Inmates::Process;
+    let status = rules.all_threads(whole)?.restrict_self()?;
+    Ok(match (status.ruleset, status.landlock) {
+        (RulesetStatus::NotEnforced, LandlockStatus::NotEnabled) => Some(
+            "the run is caged without Landlock: it is not enabled (the kernel's lsm= parameter)".to_owned(),
+        ),
+        (RulesetStatus::NotEnforced, _) => Some(
+            "the run is caged without Landlock: the kernel is older than Linux 5.13 or built without"
+                .to_owned(),
+        ),
+        (_, LandlockStatus::Available { effective_abi, .. }) if effective_abi < FILES_ABI => Some(format!(
+            "the run is caged by an early Landlock, {effective_abi:?} (Linux 6.10 has all that is used)"
+        )),
+        _ => None,
+    })
+}
+
+/// Returns what a run may do below a directory of its footprint.
+fn rights(touch: Touch) -> BitFlags<AccessFs> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    match touch {
+        Touch::Read => read,
+        Touch::Take => read | AccessFs::RemoveFile,
+        Touch::Write => AccessFs::from_all(FILES_ABI) & !(AccessFs::Execute | AccessFs::IoctlDev),
+    }
+}
+
+/// Returns what is read or written besides: by the C library for names of users, by the standard library for the number of
+/// processors, by dsync for what it is itself and for lists that outgrow memory.
+fn surroundings() -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let spool = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
+    let spools = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
+    let mut found: Vec<_> = READ.iter().map(|path| (PathBuf::from(path), read)).collect();
+    found.push((PathBuf::from("/dev/null"), read | AccessFs::WriteFile));
+    // As [`dsync_engine::Resources::spool_dir`] says.
+    let spools =
+        spools.map_or_else(|| vec!["/var/tmp".into(), "/tmp".into()], |dir| vec![PathBuf::from(dir)]);
+    found.extend(spools.into_iter().map(|dir| (dir, spool)));
+    found
+}
+
+/// Leaves the calls that a run makes. Others fail as on a kernel that does not have them: libraries are made for that.
+fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
+    let program = program()?;
+    match inmates {
+        Inmates::Process => seccompiler::apply_filter_all_threads(&program),
+        Inmates::Thread => seccompiler::apply_filter(&program),
+    }
+}
+
+fn program() -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        calls::ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    // Threads, never processes. What clone3 is asked for is in memory, where no filter can look: without it
+    // the C library takes clone.
+    let thread = u64::from(CLONE_THREAD);
+    let starts_thread =
+        SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![starts_thread])?]);
+    let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let filter =
+        SeccompFilter::new(rules, missing, SeccompAction::Allow, std::env::consts::ARCH.try_into()?)?;
+    Ok(filter.try_into()?)
+}
+
+/// True where a library stands before the C library's functions.
+fn is_interposed() -> bool {
+    std::env::var_os("LD_PRELOAD").is_some_and(|libraries| !libraries.is_empty())
+}
+
+/// The rights on files that are taken: all up to Linux 6.10.
+const FILES_ABI: ABI = ABI::V5;
+
+/// `CLONE_THREAD` as the kernel has it in the call's first argument.
+const CLONE_THREAD: u32 = libc::CLONE_THREAD.unsigned_abs();
+
+/// What is only read. Of `/etc` only what name look-ups need: it has other users' secrets, too.
+const READ: &[&str] = &[
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld-musl-x86_64.path",
+    "/etc/localtime",
+    "/etc/machine-id",
+    "/etc/hosts",
+    "/etc/resolv.conf",
+    "/etc/host.conf",
+    "/etc/services",
+    "/etc/sssd/conf.d",
+    "/etc/nslcd.conf",
+    "/etc/userdb",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/nix/store",
+    "/gnu/store",
+    "/var/lib/sss",
+    "/run/systemd/userdb",
+    "/run/nscd",
+    "/var/run/nscd",
+    "/dev/urandom",
+    "/proc/self",
+    "/proc/sys/kernel/random",
+    "/proc/sys/vm",
+    "/proc/meminfo",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu",
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, io, process::Command, thread};
+
+    use super::*;
+
+    /// Runs a test in a thread that is caged with this footprint; a thread's cage ends with it.
+    fn caged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            scope
+                .spawn(|| {
+                    let cage = Cage::default();
+                    dsync_engine::Cage::enter(&cage, &Footprint::default(), Inmates::Thread);
+                    assert_eq!(cage.notes(), Vec::<String>::new());
+                    work()
+                })
+                .join()
+                .unwrap()
+        })
+    }
+
+    fn code(result: io::Result<impl Sized>) -> Option<i32> {
+        result.err().and_then(|error| error.raw_os_error())
+    }
+
+    #[test]
+    fn nothing_outside_is_opened_and_nothing_is_executed() {
+        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let secret = scratch.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        caged(|| {
+            assert_eq!(code(fs::read(&secret)), Some(libc::EACCES));
+            assert_eq!(code(fs::write(scratch.path().join("new"), "")), Some(libc::EACCES));
+            assert_eq!(code(fs::read("/etc/shadow")), Some(libc::EACCES));
+            assert!(code(Command::new("/bin/true").spawn()).is_some());
+            // What a run needs: threads, and the names of users.
+            assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
+            assert!(!fs::read("/etc/passwd").unwrap().is_empty());
+        });
+        assert_eq!(fs::read(&secret).unwrap(), b"secret", "the cage of a thread is that thread's");
+    }
+
+    #[test]
+    fn the_list_has_each_call_once_and_none_that_starts_or_changes_programs() {
+        let mut calls = calls::ALLOWED.to_vec();
+        calls.sort_unstable();
+        calls.dedup();
+        assert_eq!(calls.len(), calls::ALLOWED.len());
+        for call in [
+            libc::SYS_execve,
+            libc::SYS_execveat,
+            libc::SYS_ptrace,
+            libc::SYS_mount,
+            libc::SYS_setns,
+            libc::SYS_unshare,
+            libc::SYS_bpf,
+            libc::SYS_clone3,
+            libc::SYS_io_uring_setup,
+            libc::SYS_open_by_handle_at,
+            libc::SYS_process_vm_writev,
+            libc::SYS_setuid,
+        ] {
+            assert!(!calls.contains(&call), "{call}");
+        }
+    }
+}

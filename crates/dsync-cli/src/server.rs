@@ -1,0 +1,96 @@
+//! The remote end of a run: `dsync --server`, as the client's ssh or a forced command starts it.
+//!
+//! Its words are the administrator's or the constant of the client's own dsync: nothing else may be said here, and what a
+//! client asked sshd to run (`SSH_ORIGINAL_COMMAND`) is not looked at.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, IsTerminal as _},
+    os::{fd::AsFd as _, unix::ffi::OsStrExt as _},
+};
+
+use dsync_engine::{Grant, GrantTerms, Resources, exit_code, serve};
+
+use crate::{
+    cage::Cage, console::say, escape::escape_text, messages, rules::Rules, start_log, usage::UsageError,
+};
+
+/// Returns the words of a remote end, those that bound what it takes of this machine and the others; `None` where the words
+/// are a run's. What bounds it may stand before `--server`: the client's `--dsync-path` can say so.
+pub(crate) fn words(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)> {
+    let is_bound = |word: &OsString| BOUNDS.iter().any(|option| word.as_bytes().starts_with(option));
+    let at = words.iter().position(|word| !is_bound(word)).filter(|at| words[*at] == "--server")?;
+    Some(
+        words
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != at)
+            .map(|(_, word)| word.clone())
+            .partition(is_bound),
+    )
+}
+
+/// Reads what else follows `--server`: nothing, or `--restrict PATH[,ACCESS]`.
+pub(crate) fn restriction(words: &[OsString]) -> Result<Option<GrantTerms>, UsageError> {
+    let value = match words {
+        [] => return Ok(None),
+        [option] if option == OPTION => return Err(UsageError::ValueMissing { option: OPTION.to_owned() }),
+        [option, value] if option == OPTION => value.as_os_str(),
+        [word] => match word.as_bytes().strip_prefix(b"--restrict=") {
+            Some(value) => OsStr::from_bytes(value),
+            None => return Err(UsageError::NotForRsync),
+        },
+        _ => return Err(UsageError::NotForRsync),
+    };
+    let terms = GrantTerms::parse(value);
+    terms
+        .map(Some)
+        .map_err(|error| UsageError::ValueInvalid { option: OPTION.to_owned(), reason: error.to_string() })
+}
+
+/// Serves one run on standard input and output; returns the exit code.
+///
+/// What goes wrong is told to the peer, and only to the peer, once there is one: this standard error is shown to the same
+/// person.
+pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources) -> u8 {
+    start_log();
+    let grant = match restriction.map(|terms| (terms.path.clone(), Grant::open(terms))) {
+        None => None,
+        Some((_, Ok(grant))) => Some(grant),
+        Some((path, Err(error))) => {
+            let why = messages::system_words(&error);
+            let text = format!("dsync: cannot use the directory of --restrict '{}': {why}", path.display());
+            say(&escape_text(&text));
+            return exit_code::FILE_SELECTION;
+        }
+    };
+    let connection = std::env::var("SSH_CONNECTION").ok();
+    let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
+        let output = io::stdout().as_fd().try_clone_to_owned()?;
+        Ok((input, output))
+    });
+    let (input, output) = match streams {
+        Ok(streams) => streams,
+        Err(error) => {
+            say(&format!("dsync: cannot use the standard streams: {}", messages::system_words(&error)));
+            return exit_code::START;
+        }
+    };
+    match serve(input, output, connection.as_deref(), resources, grant, Some(&Cage::default())) {
+        Ok(()) => exit_code::OK,
+        Err(error) => {
+            let text = messages::failure(&error, &Rules::default());
+            tracing::error!("{text}");
+            if io::stdin().is_terminal() {
+                say(&format!("error: {text}"));
+            }
+            error.exit_code()
+        }
+    }
+}
+
+/// What bounds a remote end, with its value in the same word.
+const BOUNDS: [&[u8]; 2] = [b"--max-alloc=", b"--max-stall="];
+
+/// The one other option of the remote end.
+const OPTION: &str = "--restrict";

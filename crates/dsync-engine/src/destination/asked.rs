@@ -1,0 +1,348 @@
+//! What the run asked for: from a source the destination takes that and nothing else.
+//!
+//! The law: an entry is taken if and only if an honest source of these operands, under these options, could have listed
+//! it. What the operands stand for, and the options, come from the person who started the run; what the source says of itself
+//! can only narrow that. The same holds for what may be deleted: a listing says what of a directory is gone only where
+//! an operand stands for that directory or for one above it.
+//!
+//! The rules are those by which [`dsync_fs::Walk`] lists, with the same filters, and by which the lister sends. An option
+//! that selects entries, or what is sent of them, has its one place here. The tests compare this with walks of real trees.
+
+use std::{path::PathBuf, sync::Arc};
+
+use dsync_fs::{Component, FilterSet, OperandForm, RelPath, Within, Xattr, is_own_name};
+use dsync_wire::{
+    error::PeerText,
+    limits::MAX_MODE,
+    message::{Asked, Attributes, DeviceNumber, Entry, EntryId, EntryKind, Extended, HardLink, IdName, Tops},
+    name::Name,
+    options::{ModeRule, SyncOptions},
+};
+
+use crate::SyncError;
+
+/// Returns what operands stand for at the destination.
+///
+/// # Errors
+/// [`SyncError::SourceUnreadable`] for one that cannot be a path.
+pub(crate) fn of_operands(paths: &[PathBuf]) -> Result<Asked, SyncError> {
+    let mut asked = Asked { contents: false, names: None };
+    let mut names = Vec::new();
+    for path in paths {
+        let invalid = |error| SyncError::SourceUnreadable {
+            path: path.clone(),
+            source: std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
+        };
+        match OperandForm::of(path).map_err(invalid)? {
+            OperandForm::Contents(_) => asked.contents = true,
+            // Both types have the same rules.
+            OperandForm::Entry { name, .. } => names.extend(Name::new(name.as_bytes())),
+        }
+    }
+    asked.names = Some(names);
+    Ok(asked)
+}
+
+/// Returns the rules by which a source leaves entries out: the run's own, and not the destination's unfinished files.
+pub(crate) fn listed_by(filter: FilterSet, options: &SyncOptions) -> FilterSet {
+    let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
+    match parts {
+        Some(name) => filter.without_directories(name),
+        None => filter,
+    }
+}
+
+/// What a source of the run may send.
+pub(super) struct Bounds<'a> {
+    options: &'a SyncOptions,
+    filter: FilterSet,
+    /// An operand stands for what is in it.
+    contents: bool,
+    /// The names that the other operands have, in order, each once; `None` when any may come.
+    names: Option<Vec<Name>>,
+    /// There is one operand and it is a name.
+    single: bool,
+    /// The permission bits that the run's changes can give; `None` without any.
+    modes: Option<Modes>,
+    /// The source has announced the root's attributes: it could open what is to be listed as the root.
+    has_root: bool,
+    /// Entries that operands name and that are to come.
+    named_left: u32,
+    /// The last attribute set that was found to be right: neighbours often have the same.
+    last_set: Option<Arc<Extended>>,
+}
+
+/// Something that the source sent and nobody asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unasked {
+    /// What of an entry; `None` for the entry itself.
+    pub(super) part: Option<&'static str>,
+    /// The rule that it breaks.
+    pub(super) rule: &'static str,
+}
+
+/// A directory whose entries are judged.
+#[derive(Default)]
+pub(super) struct Judged {
+    is_root: bool,
+    within: Within,
+}
+
+impl Unasked {
+    fn entry(rule: &'static str) -> Self {
+        Self { part: None, rule }
+    }
+
+    fn part(part: &'static str, rule: &'static str) -> Self {
+        Self { part: Some(part), rule }
+    }
+
+    /// The error that ends the run, for the entry at this path of the source's listing.
+    pub(super) fn at(self, path: &[u8]) -> SyncError {
+        let name = match path {
+            [] => "the destination directory itself".to_owned(),
+            path => format!("'{}'", PeerText::new(path)),
+        };
+        let what = self.part.map_or_else(|| name.clone(), |part| format!("{part} of {name}"));
+        SyncError::NotAskedFor { what, rule: self.rule }
+    }
+}
+
+impl<'a> Bounds<'a> {
+    /// Derives what may come from what the operands stand for and the options.
+    pub(super) fn new(asked: Asked, filter: &FilterSet, options: &'a SyncOptions) -> Self {
+        let Asked { contents, mut names } = asked;
+        let single = !contents && names.as_ref().is_some_and(|names| names.len() == 1);
+        if let Some(names) = &mut names {
+            names.sort_unstable();
+            names.dedup();
+        }
+        Self {
+            options,
+            filter: listed_by(filter.clone(), options),
+            contents,
+            names,
+            single,
+            modes: Modes::of(&options.mode_rules),
+            has_root: false,
+            named_left: 0,
+            last_set: None,
+        }
+    }
+
+    /// True when the root stands for what is in an operand, so that `delete` is for the whole of the destination.
+    pub(super) fn is_contents(&self) -> bool {
+        self.contents
+    }
+
+    /// Returns how many names the operands have, as far as they are known.
+    pub(super) fn named(&self) -> usize {
+        self.names.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Judges what the source says of its operands.
+    pub(super) fn tops(&mut self, tops: &Tops) -> Result<(), Unasked> {
+        if let Some(attributes) = &tops.root {
+            if !self.contents {
+                return Err(Unasked::part("attributes", NOT_CONTENTS));
+            }
+            self.attributes(attributes, &EntryKind::Directory)?;
+        }
+        let named =
+            self.names.as_ref().map_or(u32::MAX, |names| u32::try_from(names.len()).unwrap_or(u32::MAX));
+        if tops.named > named {
+            return Err(Unasked::part("more entries", "the operands are fewer"));
+        }
+        if tops.single_file && !self.single {
+            return Err(Unasked::part("word that a file takes the place", "there is more than one operand"));
+        }
+        (self.has_root, self.named_left) = (tops.root.is_some(), tops.named);
+        Ok(())
+    }
+
+    /// Judges an operand's name that the source does not have.
+    pub(super) fn missing(&self, name: &Name) -> Result<(), Unasked> {
+        match () {
+            () if !self.options.delete_missing_args => {
+                Err(Unasked::part("the absence", "--delete-missing-args is not given"))
+            }
+            () if !self.is_named(name) => Err(Unasked::part("the absence", NOT_NAMED)),
+            () => Ok(()),
+        }
+    }
+
+    /// Judges the name of a user or group.
+    pub(super) fn id_name(&self, name: &IdName) -> Result<(), Unasked> {
+        let options = self.options;
+        let preserved = if name.group { options.group } else { options.owner };
+        match () {
+            () if options.numeric_ids => Err(Unasked::entry("--numeric-ids is given")),
+            () if preserved || options.acls => Ok(()),
+            () if name.group => Err(Unasked::entry("no groups' names are needed without --group")),
+            () => Err(Unasked::entry("no users' names are needed without --owner")),
+        }
+    }
+
+    /// Begins a directory that the source lists, at this path.
+    pub(super) fn directory(&self, id: EntryId, path: &RelPath) -> Result<Judged, Unasked> {
+        let is_root = id == EntryId(0);
+        if !is_root && !self.options.recursive {
+            return Err(Unasked::part("the entries", "--recursive is not given"));
+        }
+        Ok(Judged { is_root, within: Within::new(&self.filter, path) })
+    }
+
+    /// Judges the source's word that it lists all of a directory, so that what it does not list may be deleted.
+    pub(super) fn whole(&self, directory: &Judged) -> Result<(), Unasked> {
+        let listed = if directory.is_root { self.lists_contents() } else { self.options.recursive };
+        let rule = if self.contents { "it is not listed" } else { NOT_CONTENTS };
+        if listed { Ok(()) } else { Err(Unasked::part("word that it lists all", rule)) }
+    }
+
+    /// Judges an entry of a directory.
+    pub(super) fn entry(&mut self, directory: &mut Judged, entry: &Entry) -> Result<(), Unasked> {
+        let is_named = directory.is_root && self.is_named(&entry.name);
+        if directory.is_root && !self.lists_contents() {
+            if !is_named {
+                return Err(Unasked::entry(NOT_NAMED));
+            }
+            let left = self.named_left.checked_sub(1);
+            self.named_left = left.ok_or_else(|| Unasked::entry("the source said that no operand has it"))?;
+        }
+        let name = entry.name.as_bytes();
+        if !is_named && is_own_name(name) {
+            return Err(Unasked::entry("names of dsync's own files are never copied"));
+        }
+        if directory.within.excludes(&self.filter, name, matches!(entry.kind, EntryKind::Directory)) {
+            return Err(Unasked::entry("the filters exclude it"));
+        }
+        self.details(entry)?;
+        self.attributes(&entry.attributes, &entry.kind)
+    }
+
+    fn is_named(&self, name: &Name) -> bool {
+        self.names.as_ref().is_none_or(|names| names.binary_search(name).is_ok())
+    }
+
+    /// True when what is in an operand is listed as the root's entries.
+    fn lists_contents(&self) -> bool {
+        self.contents && self.has_root && self.options.recursive
+    }
+
+    /// Judges what belongs to an entry's type, and its other names.
+    fn details(&self, entry: &Entry) -> Result<(), Unasked> {
+        let options = self.options;
+        if !options.hard_links && matches!(entry.hard_link, Some(HardLink::First | HardLink::To(_))) {
+            return Err(Unasked::part("other names", "--hard-links is not given"));
+        }
+        let none = DeviceNumber::default();
+        match &entry.kind {
+            EntryKind::File { content: Some(_), .. } if !options.checksum => {
+                Err(Unasked::part("a checksum", "--checksum is not given"))
+            }
+            EntryKind::Symlink { target } if options.links == target.is_empty() => Err(match options.links {
+                true => Unasked::part("an empty link text", "a link has one"),
+                false => Unasked::part("the link text", "--links is not given"),
+            }),
+            EntryKind::CharDevice { device } | EntryKind::BlockDevice { device }
+                if !options.devices && *device != none =>
+            {
+                Err(Unasked::part("the device number", "--devices is not given"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Judges what is said of every type of entry.
+    fn attributes(&mut self, attributes: &Attributes, kind: &EntryKind) -> Result<(), Unasked> {
+        let options = self.options;
+        let Attributes { mode, atime, uid, gid, ref extended, .. } = *attributes;
+        if uid != 0 && !options.owner {
+            return Err(Unasked::part("the owner", "--owner is not given"));
+        }
+        if gid != 0 && !options.group {
+            return Err(Unasked::part("the group", "--group is not given"));
+        }
+        if atime.is_some() && !options.atimes {
+            return Err(Unasked::part("the access time", "--atimes is not given"));
+        }
+        let is_link = matches!(kind, EntryKind::Symlink { .. });
+        let is_dir = matches!(kind, EntryKind::Directory);
+        if !is_link && self.modes.as_ref().is_some_and(|modes| !modes.has(mode, is_dir)) {
+            return Err(Unasked::part("the permissions", "--chmod gives others"));
+        }
+        extended.as_ref().map_or(Ok(()), |set| self.extended(set))
+    }
+
+    /// Judges lists and extended attributes.
+    fn extended(&mut self, set: &Arc<Extended>) -> Result<(), Unasked> {
+        if self.last_set.as_ref().is_some_and(|last| Arc::ptr_eq(last, set)) {
+            return Ok(());
+        }
+        let options = self.options;
+        if !options.acls && !options.xattrs {
+            return Err(Unasked::part("an attribute set", "neither --acls nor --xattrs is given"));
+        }
+        if !options.acls && (set.access.is_some() || set.default.is_some()) {
+            return Err(Unasked::part("an access control list", "--acls is not given"));
+        }
+        if !options.xattrs && !set.xattrs.is_empty() {
+            return Err(Unasked::part("extended attributes", "--xattrs is not given"));
+        }
+        if set.xattrs.iter().any(|xattr| !Xattr::is_ever_copied(&xattr.name)) {
+            return Err(Unasked::part("an extended attribute", "no source copies one of that name"));
+        }
+        self.last_set = Some(Arc::clone(set));
+        Ok(())
+    }
+}
+
+/// Judges the word on where a file has holes.
+pub(super) fn holes(options: &SyncOptions) -> Result<(), Unasked> {
+    let rule = "with --sparse all zeros are holes";
+    if options.writing.sparse { Err(Unasked::part("holes", rule)) } else { Ok(()) }
+}
+
+impl Judged {
+    /// Returns the directory's path, as far as it is needed to judge what is in it.
+    pub(super) fn path(&self) -> &[u8] {
+        self.within.directory()
+    }
+}
+
+/// The permission bits that the run's changes can give.
+struct Modes {
+    files: Vec<bool>,
+    directories: Vec<bool>,
+}
+
+impl Modes {
+    fn of(rules: &[ModeRule]) -> Option<Self> {
+        if rules.is_empty() {
+            return None;
+        }
+        let given = |is_dir| {
+            let mut given = vec![false; usize::from(MAX_MODE) + 1];
+            for mode in 0..=MAX_MODE {
+                let becomes = usize::from(ModeRule::apply(rules, mode, is_dir));
+                if let Some(given) = given.get_mut(becomes) {
+                    *given = true;
+                }
+            }
+            given
+        };
+        Some(Self { files: given(false), directories: given(true) })
+    }
+
+    fn has(&self, mode: u16, is_dir: bool) -> bool {
+        let given = if is_dir { &self.directories } else { &self.files };
+        given.get(usize::from(mode)).copied().unwrap_or(false)
+    }
+}
+
+const NOT_NAMED: &str = "no operand names it";
+const NOT_CONTENTS: &str = "no operand stands for what is in it (none ends in '/')";
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests;

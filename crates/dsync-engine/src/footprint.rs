@@ -1,0 +1,273 @@
+//! The directories that one end of a run touches, as far as its operands and options name them, and what it is to be
+//! confined with: a [`Cage`].
+//!
+//! The engine knows the directories and when its threads have not begun yet; what a cage is made of (and whether a process may
+//! be caged at all) is the program's affair, so the library only calls. The law: a footprint is opened in the same way as the
+//! run opens its directories, so it never holds what the run would refuse; of what does not exist yet it holds
+//! the nearest directory that does.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fmt, io,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Component as Step, Path, PathBuf},
+};
+
+use dsync_fs::{Dir, Kind, Links, OperandForm};
+use dsync_wire::options::{AlternateUse, SyncOptions};
+
+use crate::grant::Start;
+
+/// What a run does below a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touch {
+    /// It lists and reads.
+    Read,
+    /// It also removes files (`--remove-source-files`).
+    Take,
+    /// It makes, changes and removes whatever it likes.
+    Write,
+}
+
+/// Which threads a cage is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inmates {
+    /// All of the process, which is there for this run only.
+    Process,
+    /// The calling one and those that it starts.
+    Thread,
+}
+
+/// What confines the end that faces a peer.
+pub trait Cage: fmt::Debug + Send + Sync {
+    /// Takes from the inmates what a run with this footprint does not need. Called once for each session, before
+    /// the session's threads start. What cannot be taken is the cage's to report: the run goes on.
+    fn enter(&self, footprint: &Footprint, inmates: Inmates);
+}
+
+/// The directories of one end of a run.
+#[derive(Debug, Default)]
+pub struct Footprint {
+    places: Vec<(Dir, Touch)>,
+    unbounded: bool,
+}
+
+impl Footprint {
+    /// The directories, open, and what is done below each.
+    pub fn places(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Touch)> {
+        self.places.iter().map(|(dir, touch)| (dir.as_fd(), *touch))
+    }
+
+    /// True when the run may go elsewhere as well: with `keep_dirlinks` and
+    /// `insecure_links` links decide where, which are met on the way.
+    pub fn is_unbounded(&self) -> bool {
+        self.unbounded
+    }
+
+    /// Opens the directories that a source reads.
+    pub(crate) fn of_source(paths: &[PathBuf], options: &SyncOptions, start: &Start) -> Self {
+        let touch = if options.remove_source_files { Touch::Take } else { Touch::Read };
+        let mut footprint = Self::default();
+        let mut parents: HashMap<PathBuf, usize> = HashMap::new();
+        for path in paths {
+            match OperandForm::of(path) {
+                Ok(OperandForm::Contents(path)) => footprint.add(start.open_source(&path), touch),
+                Ok(OperandForm::Entry { parent, name }) => {
+                    let entries = parents.entry(parent.clone()).or_default();
+                    *entries += 1;
+                    // Its directory has been added for all of them.
+                    if *entries > MANY_ENTRIES {
+                        continue;
+                    }
+                    let Ok(dir) = start.open_source(&parent) else { continue };
+                    let own = dir.stat(&name).is_ok_and(|entry| entry.kind == Kind::Dir);
+                    // A file may be replaced by a rename until it is opened: only its directory stands for it.
+                    let own = own && touch == Touch::Read && *entries < MANY_ENTRIES;
+                    footprint.add(if own { dir.open_child(&name) } else { Ok(dir) }, touch);
+                }
+                Err(_) => {}
+            }
+        }
+        footprint
+    }
+
+    /// Opens the directories that a destination reads and writes.
+    pub(crate) fn of_destination(operand: &Path, options: &SyncOptions, start: &Start) -> Self {
+        let links = if options.insecure_links { Links::Any } else { Links::Trusted };
+        let mut footprint =
+            Self { unbounded: options.keep_dirlinks && options.insecure_links, ..Self::default() };
+        let Some((base, below)) = nearest(operand, |path| start.open(path, links)) else { return footprint };
+        let writing = &options.writing;
+        let partial = writing.partial_dir.as_ref().filter(|dir| dir.contains(&b'/'));
+        let backup = writing.backup.as_ref().and_then(|backup| backup.dir.as_ref());
+        let written = writing.temp_dir.iter().chain(partial).chain(backup).map(|dir| (dir, Touch::Write));
+        let alternates = writing.alternates.iter().flat_map(|alternates| {
+            // A link into the destination would give a file rights that it does not have where it is.
+            let touch = if alternates.way == AlternateUse::Link { Touch::Write } else { Touch::Read };
+            alternates.dirs.iter().map(move |dir| (dir, touch))
+        });
+        for (dir, touch) in written.chain(alternates) {
+            let path = from_missing(&below, Path::new(OsStr::from_bytes(dir)));
+            let open = |path: &Path| match below.as_os_str().is_empty() {
+                true => base.open_operand_here(path),
+                false => base.open_operand_above(path),
+            };
+            if let Some((dir, _)) = nearest(&path, open) {
+                footprint.add(Ok(dir), touch);
+            }
+        }
+        footprint.add(Ok(base), Touch::Write);
+        footprint
+    }
+
+    /// Adds a directory; what cannot be opened fails when the run opens it.
+    fn add(&mut self, dir: io::Result<Dir>, touch: Touch) {
+        let Ok(dir) = dir else { return };
+        self.places.push((dir, touch));
+    }
+}
+
+/// Opens the nearest directory on the way to a path, and says what is missing below it.
+fn nearest(path: &Path, open: impl Fn(&Path) -> io::Result<Dir>) -> Option<(Dir, PathBuf)> {
+    let steps: Vec<_> = path.components().collect();
+    (0..=steps.len()).rev().find_map(|there| {
+        let above: PathBuf = steps[..there].iter().collect();
+        let above = if there == 0 { PathBuf::from(".") } else { above };
+        Some((open(&above).ok()?, steps[there..].iter().collect()))
+    })
+}
+
+/// Returns a path that starts at a missing directory as one that starts above it: what is missing has no links.
+pub(crate) fn from_missing(below: &Path, path: &Path) -> PathBuf {
+    if path.is_absolute() {
+        return path.to_owned();
+    }
+    let mut from = below.to_owned();
+    let mut steps = path.components();
+    loop {
+        let rest = steps.as_path();
+        match steps.next() {
+            Some(Step::ParentDir) if !from.as_os_str().is_empty() => _ = from.pop(),
+            Some(Step::CurDir) => {}
+            // Back into what is missing.
+            Some(Step::Normal(name)) if below.starts_with(from.join(name)) => from.push(name),
+            _ => return Path::new(".").join(from).join(rest),
+        }
+    }
+}
+
+/// Operands of one directory, as a shell's `*` makes them, from which on the directory stands for all of them.
+const MANY_ENTRIES: usize = 64;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use dsync_wire::options::{Alternates, Backup, WritePolicy};
+
+    use super::*;
+
+    #[test]
+    fn a_path_from_a_missing_directory_leads_where_it_would_lead_from_it() {
+        for (below, path, wanted) in [
+            ("d", "../alt", "./alt"),
+            ("d", "../d/../alt", "./alt"),
+            ("d", "./../d/x/../alt", "./d/x/../alt"),
+            ("new/d", "../alt", "./new/alt"),
+            ("new/d", "../../new/../alt", "./alt"),
+            ("new/d", "../../../alt", "./../alt"),
+            ("d", "/alt", "/alt"),
+            ("d", "alt", "./d/alt"),
+        ] {
+            assert_eq!(from_missing(Path::new(below), Path::new(path)), Path::new(wanted), "{below} {path}");
+        }
+    }
+
+    /// The directories of a footprint below `scratch`.
+    fn places(footprint: &Footprint, scratch: &Path) -> Vec<(String, Touch)> {
+        let mut places: Vec<_> = footprint
+            .places
+            .iter()
+            .map(|(dir, touch)| {
+                let path = dir.real_path().unwrap();
+                (path.strip_prefix(scratch).unwrap().display().to_string(), *touch)
+            })
+            .collect();
+        places.sort();
+        places
+    }
+
+    fn names(places: &[(&str, Touch)]) -> Vec<(String, Touch)> {
+        places.iter().map(|(name, touch)| ((*name).to_owned(), *touch)).collect()
+    }
+
+    #[test]
+    fn a_source_touches_its_operands_and_the_directories_of_files() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        std::fs::create_dir_all(at("a/b")).unwrap();
+        std::fs::create_dir(at("c")).unwrap();
+        std::fs::write(at("c/file"), "").unwrap();
+        let operands = [at("a"), at("a/b/."), at("c/file"), at("missing"), at("none/x")];
+        let read = SyncOptions::default();
+        let found = Footprint::of_source(&operands, &read, &Start::default());
+        let expected = [("", Touch::Read), ("a", Touch::Read), ("a/b", Touch::Read), ("c", Touch::Read)];
+        assert_eq!(places(&found, &root), names(&expected));
+        let moves = SyncOptions { remove_source_files: true, ..read };
+        let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
+        assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));
+    }
+
+    #[test]
+    fn very_many_operands_of_one_directory_are_that_directory() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let operands: Vec<_> = (0..1000).map(|number| root.join(number.to_string())).collect();
+        operands.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        let found = Footprint::of_source(&operands, &SyncOptions::default(), &Start::default());
+        let places = places(&found, &root);
+        assert!(places.len() <= MANY_ENTRIES && places[0].0.is_empty());
+    }
+
+    #[test]
+    fn a_destination_touches_its_operand_and_the_directories_of_its_options() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path);
+        for dir in ["dst", "temp", "old", "full"] {
+            std::fs::create_dir(at(dir)).unwrap();
+        }
+        std::fs::write(at("dst/file"), "").unwrap();
+        let of = |operand: &str, writing: WritePolicy| {
+            let options = SyncOptions { writing, ..SyncOptions::default() };
+            let footprint = Footprint::of_destination(&at(operand), &options, &Start::default());
+            places(&footprint, &root)
+        };
+        let write =
+            |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Touch::Write)).collect::<Vec<_>>();
+        for (operand, expected) in
+            [("dst", "dst"), ("dst/", "dst"), ("dst/file", "dst"), ("new", ""), ("dst/x/y", "dst")]
+        {
+            assert_eq!(of(operand, WritePolicy::default()), write(&[expected]), "{operand}");
+        }
+        let writing = || WritePolicy {
+            temp_dir: Some(b"../temp".to_vec()),
+            partial_dir: Some(at("parts").into_os_string().into_encoded_bytes()),
+            backup: Some(Backup { dir: Some(b"../old/2/3".to_vec()), suffix: Vec::new() }),
+            alternates: Some(Alternates { way: AlternateUse::Link, dirs: vec![b"../full".to_vec()] }),
+            ..WritePolicy::default()
+        };
+        assert_eq!(of("dst", writing()), write(&["", "dst", "full", "old", "temp"]));
+        assert_eq!(of("new", writing()), write(&["", "", "full", "old", "temp"]));
+        let compares = WritePolicy {
+            partial_dir: Some(b".part".to_vec()),
+            alternates: Some(Alternates { way: AlternateUse::Compare, dirs: vec![b"../full".to_vec()] }),
+            ..WritePolicy::default()
+        };
+        assert_eq!(of("dst", compares), names(&[("dst", Touch::Write), ("full", Touch::Read)]));
+    }
+}

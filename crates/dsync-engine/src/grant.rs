@@ -1,0 +1,474 @@
+//! What a client may do whom an administrator has let in for one purpose: a directory, and an [`Access`] to it.
+//!
+//! Takes what the client asks for ([`PeerRole`] and [`SyncOptions`]) as a list of [`Demand`]s and decides each by the table
+//! in [`Access::allows`]. The law: the client's words narrow what is done, never widen it. What no demand stands for
+//! is kept elsewhere, by means that ask nobody: paths start at the grant's directory and end below it
+//! ([`Dir::confining`]), and where only additions are allowed the destination's directories refuse everything else
+//! ([`Dir::adding_only`]).
+//!
+//! It does not know how the client was let in: `dsync --server --restrict` makes a grant from its own command line, a
+//! server that stands makes one for each of its users.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt, io,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use dsync_fs::Dir;
+use dsync_wire::{message::PeerRole, options::SyncOptions};
+
+use crate::SyncError;
+
+/// What may be done in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everything that stays in it: `rw`.
+    ReadWrite,
+    /// It may be copied from: `ro`.
+    ReadOnly,
+    /// It may be copied to, also over what is there, and deleted from: `wo`. What is there cannot be copied, but a client
+    /// learns whether it equals what the client has.
+    WriteOnly,
+    /// It may be copied from, and new entries may be added: `append`. Nothing that is there is changed, replaced or
+    /// removed.
+    Append,
+}
+
+impl Access {
+    /// All of them.
+    pub const EACH: [Self; 4] = [Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Append];
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "rw",
+            Self::ReadOnly => "ro",
+            Self::WriteOnly => "wo",
+            Self::Append => "append",
+        }
+    }
+
+    /// Returns whether something may be done.
+    pub fn allows(self, demand: Demand) -> bool {
+        let [rw, ro, wo, append] = match demand {
+            Demand::Read => [true, true, false, true],
+            Demand::Write | Demand::MakePath | Demand::TempDir | Demand::Alternates => {
+                [true, false, true, true]
+            }
+            Demand::Delete
+            | Demand::Force
+            | Demand::InPlace
+            | Demand::Backup
+            | Demand::DelayUpdates
+            | Demand::PartialDir => [true, false, true, false],
+            Demand::RemoveSource => [true, false, false, false],
+            // They give the client a say in where paths lead.
+            Demand::KeepDirlinks | Demand::InsecureLinks => [false; 4],
+        };
+        match self {
+            Self::ReadWrite => rw,
+            Self::ReadOnly => ro,
+            Self::WriteOnly => wo,
+            Self::Append => append,
+        }
+    }
+
+    /// Returns the words for it in a message.
+    fn purpose(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "copying to and from it",
+            Self::ReadOnly => "copying from it",
+            Self::WriteOnly => "copying to it",
+            Self::Append => "copying from it and adding to it",
+        }
+    }
+}
+
+/// One thing that a client can ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Demand {
+    /// The client is the destination: a pull, or the list that a dry run of one gives.
+    Read,
+    /// The client is the source: a push.
+    Write,
+    /// Entries that the source does not have are removed.
+    Delete,
+    /// A directory that is not empty gives way to what is none.
+    Force,
+    /// Files are rewritten in place or added to.
+    InPlace,
+    /// What is replaced or removed gets another name.
+    Backup,
+    /// What has arrived waits for its name under another one, also for a later run.
+    DelayUpdates,
+    /// Unfinished files have a directory that is made and removed.
+    PartialDir,
+    /// Content is written in another directory first.
+    TempDir,
+    /// Files of other directories are used.
+    Alternates,
+    /// Missing parents of the destination are made.
+    MakePath,
+    /// What has been copied from here is removed here.
+    RemoveSource,
+    /// Links to directories are followed in the destination.
+    KeepDirlinks,
+    /// Links of other users are followed on the way to the destination.
+    InsecureLinks,
+}
+
+impl Demand {
+    /// All of them.
+    pub const EACH: [Self; 14] = [
+        Self::Read,
+        Self::Write,
+        Self::Delete,
+        Self::Force,
+        Self::InPlace,
+        Self::Backup,
+        Self::DelayUpdates,
+        Self::PartialDir,
+        Self::TempDir,
+        Self::Alternates,
+        Self::MakePath,
+        Self::RemoveSource,
+        Self::KeepDirlinks,
+        Self::InsecureLinks,
+    ];
+
+    /// Lists what a client asks for that gives this end a role.
+    pub fn of(role: &PeerRole, options: &SyncOptions) -> Vec<Self> {
+        let writing = &options.writing;
+        let asked: &[(Self, bool)] = match role {
+            PeerRole::Source { .. } => {
+                &[(Self::Read, true), (Self::RemoveSource, options.remove_source_files)]
+            }
+            PeerRole::Destination { .. } => &[
+                (Self::Write, true),
+                (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
+                (Self::Force, options.force),
+                (Self::InPlace, writing.inplace),
+                (Self::Backup, writing.backup.is_some()),
+                (Self::DelayUpdates, writing.delay_updates),
+                (Self::PartialDir, writing.partial_dir.is_some()),
+                (Self::TempDir, writing.temp_dir.is_some()),
+                (Self::Alternates, writing.alternates.is_some()),
+                (Self::MakePath, options.mkpath),
+                (Self::KeepDirlinks, options.keep_dirlinks),
+                (Self::InsecureLinks, options.insecure_links),
+            ],
+        };
+        asked.iter().filter(|(_, asked)| *asked).map(|(demand, _)| *demand).collect()
+    }
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "copying from there",
+            Self::Write => "copying to there",
+            Self::Delete => "--delete and its like",
+            Self::Force => "--force",
+            Self::InPlace => "--inplace and --append",
+            Self::Backup => "--backup",
+            Self::DelayUpdates => "--delay-updates",
+            Self::PartialDir => "--partial-dir",
+            Self::TempDir => "--temp-dir",
+            Self::Alternates => "--compare-dest, --copy-dest and --link-dest",
+            Self::MakePath => "--mkpath",
+            Self::RemoveSource => "--remove-source-files",
+            Self::KeepDirlinks => "--keep-dirlinks",
+            Self::InsecureLinks => "--insecure-links",
+        })
+    }
+}
+
+/// A directory and what a client may do in it.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    terms: GrantTerms,
+    floor: Arc<Dir>,
+}
+
+/// What an administrator wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantTerms {
+    /// The directory.
+    pub path: PathBuf,
+    /// What may be done there.
+    pub access: Access,
+}
+
+/// Why a word is no [`GrantTerms`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrantTermsError {
+    /// There is no directory.
+    #[error("names no directory")]
+    NoPath,
+    /// What follows the last comma is no access. A directory whose name has a comma needs one after it, too: a slip is
+    /// never read as leave to do everything.
+    #[error(
+        "'{word}' after the last comma is none of rw, ro, wo and append (of a directory with a comma in its name, \
+             say which of them: PATH,rw)"
+    )]
+    UnknownAccess {
+        /// What follows the comma.
+        word: String,
+    },
+}
+
+impl GrantTerms {
+    /// Reads `PATH[,rw|ro|wo|append]`; without a word it is [`Access::ReadWrite`].
+    ///
+    /// # Errors
+    /// [`GrantTermsError`].
+    pub fn parse(text: &OsStr) -> Result<Self, GrantTermsError> {
+        let bytes = text.as_bytes();
+        let (path, word) = match bytes.iter().rposition(|&byte| byte == b',') {
+            Some(comma) => (&bytes[..comma], Some(&bytes[comma + 1..])),
+            None => (bytes, None),
+        };
+        let access = match word {
+            None => Access::ReadWrite,
+            Some(word) => {
+                Access::EACH.into_iter().find(|access| access.word().as_bytes() == word).ok_or_else(|| {
+                    GrantTermsError::UnknownAccess { word: String::from_utf8_lossy(word).into_owned() }
+                })?
+            }
+        };
+        if path.is_empty() {
+            return Err(GrantTermsError::NoPath);
+        }
+        Ok(Self { path: PathBuf::from(OsString::from_vec(path.to_vec())), access })
+    }
+}
+
+impl fmt::Display for GrantTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.path.display(), self.access.word())
+    }
+}
+
+impl Grant {
+    /// Opens the directory. Its path is the administrator's and may pass through any link.
+    ///
+    /// # Errors
+    /// What the system says, e.g. when there is no such directory.
+    pub fn open(terms: GrantTerms) -> io::Result<Self> {
+        let floor = Arc::new(Dir::open_operand(&terms.path)?.confining()?);
+        Ok(Self { terms, floor })
+    }
+
+    /// Decides on all that a client asks for; the first thing that it may not is the error.
+    pub(crate) fn check(&self, role: &PeerRole, options: &SyncOptions) -> Result<(), SyncError> {
+        match Demand::of(role, options).into_iter().find(|demand| !self.terms.access.allows(*demand)) {
+            None => Ok(()),
+            Some(demand) => Err(SyncError::NotGranted { demand, terms: self.terms.clone() }),
+        }
+    }
+
+    /// Where the client's paths start and end.
+    pub(crate) fn floor(&self) -> &Arc<Dir> {
+        &self.floor
+    }
+
+    /// The directory, and what may be done there.
+    pub fn terms(&self) -> &GrantTerms {
+        &self.terms
+    }
+
+    /// True when nothing that is there may change.
+    pub(crate) fn adds_only(&self) -> bool {
+        self.terms.access == Access::Append
+    }
+}
+
+/// Where a session's own paths start: where the process is, or at the directory of a grant.
+#[derive(Clone, Default)]
+pub(crate) struct Start(pub(crate) Option<Arc<Grant>>);
+
+impl Start {
+    /// As [`Dir::open_destination`].
+    pub(crate) fn open(&self, path: &Path, links: dsync_fs::Links) -> io::Result<Dir> {
+        match &self.0 {
+            // Whose links are followed is not the client's to say.
+            Some(grant) => Ok(grant.floor.open_operand_above(path)?.adding_only(grant.adds_only())),
+            None => Dir::open_destination(path, links),
+        }
+    }
+
+    /// As [`Dir::create_destination`].
+    pub(crate) fn create(&self, path: &Path, mkpath: bool, links: dsync_fs::Links) -> io::Result<Dir> {
+        let Some(grant) = &self.0 else { return Dir::create_destination(path, mkpath, links) };
+        let floor = &grant.floor;
+        let made = floor.create_operand_above(path, mkpath);
+        Ok(made?.adding_only(grant.adds_only()))
+    }
+
+    /// Opens a directory that a source operand names.
+    pub(crate) fn open_source(&self, path: &Path) -> io::Result<Dir> {
+        match &self.0 {
+            Some(grant) => grant.floor.open_operand_here(path),
+            None => Dir::open_operand(path),
+        }
+    }
+
+    /// True when nothing that is there may change.
+    pub(crate) fn adds_only(&self) -> bool {
+        self.0.as_ref().is_some_and(|grant| grant.adds_only())
+    }
+
+    /// The directory that the paths are confined to.
+    pub(crate) fn floor(&self) -> Option<Arc<Dir>> {
+        self.0.as_ref().map(|grant| Arc::clone(grant.floor()))
+    }
+}
+
+impl SyncError {
+    /// Writes the refusal for a client that asks for more than it may.
+    pub(crate) fn not_granted(demand: Demand, terms: &GrantTerms) -> String {
+        format!(
+            "{demand}: not allowed in '{}': the key that you logged in with is for {} only (--restrict {terms}). Leave it \
+             out, or have the administrator there change the key's command in authorized_keys",
+            terms.path.display(),
+            terms.access.purpose(),
+        )
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::{
+        message::Asked,
+        options::{AlternateUse, Alternates, Backup},
+    };
+
+    use super::*;
+
+    fn source() -> PeerRole {
+        PeerRole::Source { paths: vec![b"x".to_vec()] }
+    }
+
+    fn destination() -> PeerRole {
+        PeerRole::Destination { path: b"x".to_vec(), asked: Asked::default() }
+    }
+
+    /// The table of docs/cli.md, cell by cell.
+    #[test]
+    fn each_access_allows_what_the_table_says() {
+        use Access::{Append, ReadOnly, ReadWrite, WriteOnly};
+        for demand in Demand::EACH {
+            let allowed: Vec<_> = Access::EACH.into_iter().filter(|access| access.allows(demand)).collect();
+            let expected: &[Access] = match demand {
+                Demand::Read => &[ReadWrite, ReadOnly, Append],
+                Demand::Write | Demand::TempDir | Demand::Alternates | Demand::MakePath => {
+                    &[ReadWrite, WriteOnly, Append]
+                }
+                Demand::Delete
+                | Demand::Force
+                | Demand::InPlace
+                | Demand::Backup
+                | Demand::DelayUpdates
+                | Demand::PartialDir => &[ReadWrite, WriteOnly],
+                Demand::RemoveSource => &[ReadWrite],
+                Demand::KeepDirlinks | Demand::InsecureLinks => &[],
+            };
+            assert_eq!(allowed, expected, "{demand:?}");
+        }
+    }
+
+    /// Options of which each is one demand of a push.
+    fn each_option() -> Vec<(Demand, SyncOptions)> {
+        let plain = SyncOptions::default;
+        let with = |change: &dyn Fn(&mut SyncOptions)| {
+            let mut options = plain();
+            change(&mut options);
+            options
+        };
+        vec![
+            (Demand::Delete, with(&|options| options.delete = true)),
+            (Demand::Delete, with(&|options| options.delete_excluded = true)),
+            (Demand::Delete, with(&|options| options.delete_missing_args = true)),
+            (Demand::Force, with(&|options| options.force = true)),
+            (Demand::InPlace, with(&|options| options.writing.inplace = true)),
+            (
+                Demand::Backup,
+                with(&|options| options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })),
+            ),
+            (Demand::DelayUpdates, with(&|options| options.writing.delay_updates = true)),
+            (Demand::PartialDir, with(&|options| options.writing.partial_dir = Some(b"p".to_vec()))),
+            (Demand::TempDir, with(&|options| options.writing.temp_dir = Some(b"t".to_vec()))),
+            (
+                Demand::Alternates,
+                with(&|options| {
+                    let alternates = Alternates { way: AlternateUse::Link, dirs: vec![b"a".to_vec()] };
+                    options.writing.alternates = Some(alternates);
+                }),
+            ),
+            (Demand::MakePath, with(&|options| options.mkpath = true)),
+            (Demand::KeepDirlinks, with(&|options| options.keep_dirlinks = true)),
+            (Demand::InsecureLinks, with(&|options| options.insecure_links = true)),
+        ]
+    }
+
+    #[test]
+    fn every_option_of_a_push_is_the_demand_that_it_is() {
+        let plain = SyncOptions::archive();
+        assert_eq!(Demand::of(&destination(), &plain), [Demand::Write]);
+        assert_eq!(Demand::of(&source(), &plain), [Demand::Read]);
+        for (demand, options) in each_option() {
+            assert_eq!(Demand::of(&destination(), &options), [Demand::Write, demand]);
+            // What the client does to its own tree is its own affair.
+            assert_eq!(Demand::of(&source(), &options), [Demand::Read]);
+        }
+        let moving = SyncOptions { remove_source_files: true, ..plain };
+        assert_eq!(Demand::of(&source(), &moving), [Demand::Read, Demand::RemoveSource]);
+        assert_eq!(Demand::of(&destination(), &moving), [Demand::Write]);
+    }
+
+    #[test]
+    fn a_grant_refuses_by_the_first_thing_that_it_does_not_allow() {
+        let scratch = tempfile::tempdir().unwrap();
+        for access in Access::EACH {
+            let grant = Grant::open(GrantTerms { path: scratch.path().to_owned(), access }).unwrap();
+            for (demand, options) in each_option() {
+                let outcome = grant.check(&destination(), &options);
+                let refused = [Demand::Write, demand].into_iter().find(|demand| !access.allows(*demand));
+                match (outcome, refused) {
+                    (Ok(()), None) => {}
+                    (Err(error), Some(refused)) => {
+                        assert_eq!(error.exit_code(), crate::exit_code::POLICY);
+                        let text = error.to_string();
+                        assert!(
+                            text.starts_with(&refused.to_string()) && text.contains(access.word()),
+                            "{text}"
+                        );
+                    }
+                    other => panic!("{access:?} {demand:?}: {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_access_is_never_read_as_a_path() {
+        let parse = |text: &str| GrantTerms::parse(OsStr::new(text));
+        let terms = |path: &str, access| Ok(GrantTerms { path: path.into(), access });
+        assert_eq!(parse("/srv/b"), terms("/srv/b", Access::ReadWrite));
+        assert_eq!(parse("/srv/b,append"), terms("/srv/b", Access::Append));
+        assert_eq!(parse("/srv/a,b,ro"), terms("/srv/a,b", Access::ReadOnly));
+        assert_eq!(parse("rel,wo"), terms("rel", Access::WriteOnly));
+        for text in ["/srv/b,apend", "/srv/b,", "/srv/b,RO", "/srv/a,b", "/srv,ro "] {
+            assert!(matches!(parse(text), Err(GrantTermsError::UnknownAccess { .. })), "{text}");
+        }
+        for text in ["", ",ro"] {
+            assert_eq!(parse(text), Err(GrantTermsError::NoPath), "{text}");
+        }
+    }
+}

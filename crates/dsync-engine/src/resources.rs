@@ -1,0 +1,100 @@
+//! What a run may take of this machine because its peer says so.
+
+use std::{path::PathBuf, time::Duration};
+
+use dsync_fs::SpoolHome;
+use dsync_wire::limits::DEFAULT_MAX_ALLOC;
+
+/// Bounds of one end. They are this end's own: no peer changes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resources {
+    /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process (about 30 MiB). Default
+    /// 256 MiB. A local run has no peer and no such bound.
+    pub max_alloc: u64,
+    /// Where lists go that outgrow a mebibyte, as files without a name; the directory of
+    /// [temporaries](crate::WritePolicy::temp_dir), where the run has one, comes before it. Default `None`: `/var/tmp`, else
+    /// `/tmp`. Where no file can be made in any of them a list may have 32 MiB.
+    pub spool_dir: Option<PathBuf>,
+    /// How long a run may get on with nothing while the peer shows signs of life only; at least 1 s. For each 8 MiB of
+    /// the longest file that this end knows a second comes on top, and a day where files are compared by content. Default
+    /// an hour.
+    pub max_stall: Duration,
+}
+
+impl Resources {
+    /// Returns where the spools of a session go.
+    pub(crate) fn spool_home(&self) -> SpoolHome {
+        match &self.spool_dir {
+            Some(dir) => SpoolHome::new(vec![dir.clone()]),
+            // The first is to be on a disk, the second often is memory.
+            None => SpoolHome::new(vec!["/var/tmp".into(), "/tmp".into()]),
+        }
+    }
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir: None, max_stall: Duration::from_secs(3600) }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{collections::BTreeMap, fs, path::Path};
+
+    use dsync_wire::{
+        budget::{LANES_RESERVE, Share},
+        limits::{DEFAULT_MAX_ALLOC, MAX_ATTEMPTS, MAX_OPEN_SIGNATURES, MAX_PATH_DEPTH},
+    };
+
+    use crate::{
+        Resources,
+        destination::MAX_OPEN_PATH_BYTES,
+        source::{MAX_FINE_BLOCKS, MAX_UNRELEASED_ENTRIES},
+    };
+
+    /// Cells of the table after the comment `<!-- table: NAME -->` of the threat model.
+    fn rows(name: &str) -> Vec<Vec<String>> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let document = fs::read_to_string(root.join("docs/threat-model.md")).unwrap();
+        let (_, after) = document.split_once(&format!("<!-- table: {name} -->\n")).unwrap();
+        let rows = after.lines().skip(2).take_while(|line| line.starts_with('|'));
+        rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+            .collect()
+    }
+
+    #[test]
+    fn the_table_of_bounds_is_that_of_the_code() {
+        let documented: BTreeMap<_, _> = rows("bounds")
+            .into_iter()
+            .map(|row| (row[0].trim_matches('`').to_owned(), row[1].replace(',', "").parse::<u64>().unwrap()))
+            .collect();
+        let code = [
+            ("DEFAULT_MAX_ALLOC", DEFAULT_MAX_ALLOC),
+            ("LANES_RESERVE", LANES_RESERVE),
+            ("MAX_UNRELEASED_ENTRIES", MAX_UNRELEASED_ENTRIES as u64),
+            ("MAX_OPEN_PATH_BYTES", MAX_OPEN_PATH_BYTES),
+            ("MAX_PATH_DEPTH", MAX_PATH_DEPTH as u64),
+            ("MAX_ATTEMPTS", MAX_ATTEMPTS.into()),
+            ("MAX_OPEN_SIGNATURES", MAX_OPEN_SIGNATURES as u64),
+            ("MAX_FINE_BLOCKS", MAX_FINE_BLOCKS),
+            ("MAX_TOKENS_PER_MIB", dsync_delta::most_tokens(1 << 20)),
+            ("MAX_STALL_SECONDS", Resources::default().max_stall.as_secs()),
+        ];
+        assert_eq!(documented, code.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
+    }
+
+    #[test]
+    fn every_share_has_a_row_and_every_row_a_test() {
+        let shares: Vec<String> = rows("shares").into_iter().map(|row| row[0].clone()).collect();
+        assert_eq!(shares, Share::ALL.map(|share| share.to_string()));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/hostile_peer");
+        let files = fs::read_dir(root).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        let tests: String = files.collect();
+        for row in [rows("bounds"), rows("shares")].concat() {
+            let name = row.last().unwrap().trim_matches('`');
+            assert!(name == "all of them" || tests.contains(&format!("fn {name}()")), "no test {name}");
+        }
+    }
+}

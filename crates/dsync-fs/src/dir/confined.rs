@@ -1,0 +1,245 @@
+//! Directories beyond whose floor no operator's path leads, and those in which nothing that is there may change: what an
+//! administrator allows a client whose paths are its own.
+//!
+//! The law: with [`Dir::confining`] every path that starts at the directory, or at one that was opened by such a path, ends
+//! in it or below it. What a path passes through stays open until it is opened, so `..` and a rename meanwhile lead back
+//! and not out. With [`Dir::adding_only`] no call of this crate replaces, renames or removes an entry that has not one of
+//! dsync's own names, which are those of temporaries and unfinished files.
+
+use std::{
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{AtFlags, RenameFlags, linkat, renameat, renameat_with, unlinkat},
+    io::Errno,
+};
+
+use super::{Dir, retry};
+use crate::{
+    apart::is_apart_name,
+    component::Component,
+    kept::{is_finished_name, is_kept_name},
+    staged::is_temp_name,
+};
+
+/// The directories from a floor to one that was opened by a path, both included.
+pub(super) type Trail = Arc<[Arc<OwnedFd>]>;
+
+/// How far the operator's paths that start at a directory reach.
+#[derive(Debug, Clone)]
+pub(super) enum Reach {
+    Anywhere,
+    /// Not beyond the first of these; the last is the directory.
+    Along(Trail),
+    /// The directory is below a floor. No path starts there.
+    Below,
+}
+
+impl Reach {
+    /// Returns what is true of a directory that was opened by name.
+    pub(super) fn of_child(&self) -> Self {
+        if matches!(self, Self::Anywhere) { Self::Anywhere } else { Self::Below }
+    }
+}
+
+/// A path that would lead out of the directory that it is confined to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{}' leads out of what may be used", path.display())]
+pub struct LeadsOut {
+    /// The step, as a path from the floor: `..` of the floor itself, or a link.
+    pub path: PathBuf,
+}
+
+impl LeadsOut {
+    /// The path for which an operation was refused, if that was why it failed.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref().and_then(|inner| inner.downcast_ref())
+    }
+}
+
+impl From<LeadsOut> for io::Error {
+    fn from(refusal: LeadsOut) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, refusal)
+    }
+}
+
+impl Dir {
+    /// Makes the directory the floor of every operator's path that starts here: an absolute one starts here as well, and
+    /// none leads out. Directories that are opened by such paths have the same floor.
+    ///
+    /// # Errors
+    /// What the system says, e.g. `EMFILE`.
+    pub fn confining(self) -> io::Result<Self> {
+        let floor = Arc::new(self.fd.try_clone()?);
+        Ok(Self { reach: Reach::Along(Trail::from([floor])), ..self })
+    }
+
+    /// Lets entries be added only: in the directory, and in those that are opened by it, nothing that has another name
+    /// than those of temporaries and unfinished files is replaced, renamed or removed.
+    ///
+    /// Attributes are the caller's affair: those of a new directory are set when it has its name.
+    #[must_use]
+    pub fn adding_only(mut self, adds_only: bool) -> Self {
+        self.adds_only = adds_only;
+        self
+    }
+
+    /// True when nothing may be replaced or removed here.
+    pub fn adds_only(&self) -> bool {
+        self.adds_only
+    }
+
+    /// Refuses to touch an entry that is to stay as it is.
+    pub(crate) fn refuse_change(&self, name: &Component) -> io::Result<()> {
+        let name = name.as_bytes();
+        let own = is_temp_name(name) || is_kept_name(name) || is_finished_name(name) || is_apart_name(name);
+        if self.adds_only && !own { Err(Errno::EXIST.into()) } else { Ok(()) }
+    }
+
+    /// Renames an entry of `from` to a name of this directory, in place of what has it if that may be replaced.
+    pub(crate) fn give_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
+        from.refuse_change(old)?;
+        if self.refuse_change(new).is_ok() {
+            return retry(|| renameat(from, old.as_c_str(), self, new.as_c_str()));
+        }
+        let flags = RenameFlags::NOREPLACE;
+        match renameat_with(from, old.as_c_str(), self, new.as_c_str(), flags) {
+            // A filesystem without it: a further name is never given over another entry either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                linkat(from.as_fd(), old.as_c_str(), self.as_fd(), new.as_c_str(), AtFlags::empty())?;
+                Ok(unlinkat(from, old.as_c_str(), AtFlags::empty())?)
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, path::Path};
+
+    use super::{super::tests::name, *};
+    use crate::{Durability, StagedFile, Wanted, temp_name};
+
+    /// A floor with directories `a/b` and `other`, and one beside it.
+    fn floor(scratch: &Path) -> Dir {
+        for dir in ["floor/a/b", "floor/other", "outside/a"] {
+            fs::create_dir_all(scratch.join(dir)).unwrap();
+        }
+        Dir::open_operand(&scratch.join("floor")).unwrap().confining().unwrap()
+    }
+
+    #[test]
+    fn every_path_ends_at_or_below_the_floor() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        let floor = floor(scratch.path());
+        for (text, link) in [
+            ("../outside", "out"),
+            ("../floor/a", "out_and_in"),
+            ("/", "root"),
+            ("/proc/self/root", "proc"),
+            ("a/b", "in"),
+            ("../../other", "a/b/up"),
+            ("../../../outside", "a/b/far"),
+        ] {
+            symlink(text, at("floor").join(link)).unwrap();
+        }
+        symlink(at("floor/a"), at("floor/absolute")).unwrap();
+        for (path, real) in [
+            (".", "floor"),
+            ("/", "floor"),
+            ("/a/b", "floor/a/b"),
+            ("a/b/../..", "floor"),
+            ("in/..", "floor/a"),
+            ("in/up", "floor/other"),
+            ("a/../other/./", "floor/other"),
+        ] {
+            let opened = floor.open_operand_above(Path::new(path)).unwrap();
+            assert!(opened.is_same(&Dir::open_operand(&at(real)).unwrap()).unwrap(), "{path}");
+        }
+        for path in [
+            "..",
+            "/..",
+            "a/../..",
+            "out",
+            "out/a",
+            "out_and_in",
+            "root",
+            "proc",
+            "absolute",
+            "in/far",
+            "in/up/../..",
+        ] {
+            for opened in [
+                floor.open_operand_above(Path::new(path)),
+                floor.create_operand_above(&Path::new(path).join("new"), true),
+            ] {
+                let error = opened.unwrap_err();
+                assert!(LeadsOut::of(&error).is_some(), "{path}: {error:?}");
+            }
+        }
+        assert!(!at("outside/new").exists() && !at("new").exists());
+    }
+
+    #[test]
+    fn a_path_from_an_opened_directory_has_the_same_floor() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        let floor = floor(scratch.path());
+        let b = floor.open_operand_above(Path::new("a/b")).unwrap();
+        let opened = b.open_operand_here(Path::new("../../other")).unwrap();
+        assert!(opened.is_same(&Dir::open_operand(&at("floor/other")).unwrap()).unwrap());
+        let absolute = b.open_operand_here(Path::new("/other")).unwrap();
+        assert!(absolute.is_same(&opened).unwrap());
+        assert!(LeadsOut::of(&b.open_operand_here(Path::new("../../..")).unwrap_err()).is_some());
+        // A directory that is moved out leads back to where the walk came from.
+        fs::rename(at("floor/a/b"), at("outside/b")).unwrap();
+        let back = b.open_operand_here(Path::new("..")).unwrap();
+        assert!(back.is_same(&Dir::open_operand(&at("floor/a")).unwrap()).unwrap());
+        // No path starts at what was reached by name.
+        let child = floor.open_child(&name(b"a")).unwrap();
+        assert!(LeadsOut::of(&child.open_operand_here(Path::new("b")).unwrap_err()).is_some());
+    }
+
+    #[test]
+    fn what_is_there_stays_where_only_additions_are_allowed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        fs::create_dir_all(at("sub/dir")).unwrap();
+        for file in ["sub/old", "sub/other"] {
+            fs::write(at(file), file).unwrap();
+        }
+        let root = Dir::open_operand(scratch.path()).unwrap().adding_only(true);
+        let sub = Arc::new(root.open_child(&name(b"sub")).unwrap());
+        let (old, other, dir) = (name(b"old"), name(b"other"), name(b"dir"));
+        let wanted = Wanted::default();
+        let committed = |target: &Component| {
+            let staged = StagedFile::create(&sub, target.clone()).unwrap();
+            staged.write_all_at(0, b"new").unwrap();
+            staged.prepare(&wanted, None, Durability::None).unwrap().commit()
+        };
+        assert!(committed(&old).is_err());
+        assert!(sub.rename(&old, &name(b"moved")).is_err());
+        assert!(sub.remove_file(&old).is_err());
+        assert!(sub.remove_empty_dir(&dir).is_err());
+        assert!(sub.exchange(&old, &other).is_err());
+        assert!(sub.make_symlink(&old, b"text", &wanted).is_err());
+        assert!(sub.make_hard_link(&old, &sub, &other).is_err());
+        let temp = temp_name().unwrap();
+        fs::write(at("sub").join(std::str::from_utf8(temp.as_bytes()).unwrap()), "temp").unwrap();
+        assert!(sub.rename(&temp, &old).is_err() && sub.exchange(&temp, &old).is_err());
+        sub.rename(&temp, &name(b"named")).unwrap();
+        committed(&name(b"fresh")).unwrap();
+        let _ = sub.make_symlink(&name(b"link"), b"text", &wanted).unwrap();
+        sub.make_hard_link(&name(b"further"), &sub, &other).unwrap();
+        assert_eq!(fs::read(at("sub/old")).unwrap(), b"sub/old");
+        assert_eq!(fs::read(at("sub/fresh")).unwrap(), b"new");
+        assert_eq!(sub.list().entries.len(), 7, "a temporary was left");
+    }
+}

@@ -1,0 +1,321 @@
+//! The lock that keeps two runs from writing to one destination at once.
+//!
+//! The law: only who may write to the directory can hold it, or keep a run waiting. Whoever may read a directory may lock
+//! its handle, so that is no lock: the lock is on a file in it, which only those may open who may make one there. The file
+//! is there as long as the run is; what a killed run left is nobody's, as the kernel dropped the lock with the process, and
+//! the next run takes it over. The directory's modification time is what it was.
+//!
+//! Who may not make a file in the directory (it is another's, or read-only, or full) locks the handle as the best there
+//! is: such runs keep out each other.
+
+use std::{
+    ffi::CStr,
+    fmt, io,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fremovexattr, openat, unlinkat},
+    io::Errno,
+};
+
+use super::{Dir, NO_FOLLOW, retry};
+use crate::{
+    attributes::{Wanted, set_times},
+    metadata::{Kind, Metadata},
+    source_file::stat_fd,
+    sys,
+};
+
+/// The name of the locked file; such entries are never copied.
+const NAME: &CStr = c".dsync-lock-00000000000000000000000000000000";
+
+/// True for the name of the locked file.
+pub fn is_lock_name(name: &[u8]) -> bool {
+    name == NAME.to_bytes()
+}
+
+/// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
+pub struct DirLock {
+    fd: OwnedFd,
+    /// Where the locked file is to be removed; `None` where the directory's own handle is locked.
+    dir: Option<Dir>,
+}
+
+impl fmt::Debug for DirLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirLock").field("in_a_file", &self.dir.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // While it is locked, so that nobody locks a file that has no name any more without finding out.
+        if let Some(dir) = &self.dir
+            && dir.has_lock_file(&self.fd)
+        {
+            let _ = dir.keeping_time(|| Ok(unlinkat(&dir.fd, NAME, AtFlags::empty())?));
+        }
+    }
+}
+
+/// What became of one try.
+enum Try {
+    Held(OwnedFd),
+    /// Another run has it.
+    Taken,
+    /// There can be no such file here.
+    Impossible,
+    /// The file was made, or lost its name, meanwhile.
+    Again,
+}
+
+impl Dir {
+    /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are
+    /// kept out.
+    ///
+    /// # Errors
+    /// What the system says; [`AlreadyExists`](io::ErrorKind::AlreadyExists) when something else has the name of the
+    /// lock.
+    pub fn try_lock(&self) -> io::Result<Option<DirLock>> {
+        for _ in 0..MOST_TRIES {
+            match self.try_lock_file()? {
+                Try::Held(fd) => return Ok(Some(DirLock { fd, dir: Some(self.duplicate()?) })),
+                Try::Taken => return Ok(None),
+                Try::Impossible => return self.try_lock_handle(),
+                Try::Again => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes what a killed run left of its lock. False for one that is held and for one of another user that this one
+    /// may not open.
+    pub fn reap_lock(&self) -> bool {
+        matches!(self.try_open_lock(), Ok(Try::Held(fd)) if self.has_lock_file(&fd)
+            && unlinkat(&self.fd, NAME, AtFlags::empty()).is_ok())
+    }
+
+    fn try_lock_handle(&self) -> io::Result<Option<DirLock>> {
+        let own = self.reopen()?;
+        match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Some(DirLock { fd: own.fd, dir: None })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // A handle of a directory that may not be read is good for names only.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => Err(Errno::ACCESS.into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_lock_file(&self) -> io::Result<Try> {
+        match self.try_open_lock() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            tried => return tried,
+        }
+        let flags = OPEN | OFlags::CREATE | OFlags::EXCL;
+        let made = self.keeping_time(|| retry(|| openat(&self.fd, NAME, flags, Mode::from_raw_mode(0o600))));
+        let fd = match made {
+            Ok(fd) => fd,
+            Err(error) => {
+                return match Errno::from_io_error(&error) {
+                    Some(Errno::EXIST) => Ok(Try::Again),
+                    Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::NOSPC | Errno::DQUOT) => {
+                        Ok(Try::Impossible)
+                    }
+                    _ => Err(error),
+                };
+            }
+        };
+        // Where the filesystem knows no owners or permissions, its mount says who may.
+        let _ = self.admit_writers(&fd);
+        self.lock(fd)
+    }
+
+    /// Opens and locks a file that is there.
+    fn try_open_lock(&self) -> io::Result<Try> {
+        let fd = match retry(|| openat(&self.fd, NAME, OPEN, Mode::empty())) {
+            Ok(fd) => fd,
+            Err(error) => {
+                return match Errno::from_io_error(&error) {
+                    // Of a user whose writing this one may not join; without its name nothing would be found.
+                    Some(Errno::ACCESS) => Ok(Try::Taken),
+                    Some(Errno::ROFS) => Ok(Try::Impossible),
+                    Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(occupied()),
+                    _ => Err(error),
+                };
+            }
+        };
+        if stat_fd(fd.as_fd())?.kind != Kind::File {
+            return Err(occupied());
+        }
+        self.lock(fd)
+    }
+
+    fn lock(&self, fd: OwnedFd) -> io::Result<Try> {
+        match retry(|| flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Try::Taken),
+            // A network filesystem without locks: nobody can be kept out there.
+            Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOLCK | Errno::OPNOTSUPP)) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        Ok(if self.has_lock_file(&fd) { Try::Held(fd) } else { Try::Again })
+    }
+
+    /// Returns whether the lock's name is this file's, and this file has no other.
+    fn has_lock_file(&self, fd: &OwnedFd) -> bool {
+        let named = rustix::fs::statx(&self.fd, NAME, NO_FOLLOW, Metadata::WANT);
+        let named = named.ok().as_ref().and_then(Metadata::from_statx);
+        let own = stat_fd(fd.as_fd());
+        matches!((named, own), (Some(named), Ok(own)) if (named.dev, named.ino) == (own.dev, own.ino) && own.nlink == 1)
+    }
+
+    /// Lets those open a new lock who may write to the directory, and nobody else.
+    fn admit_writers(&self, fd: &OwnedFd) -> io::Result<()> {
+        let dir = stat_fd(self.fd.as_fd())?;
+        // A default list of the directory may admit who only reads.
+        let _ = fremovexattr(fd, c"system.posix_acl_access");
+        // Root hands it to the directory's owner; a member of its group at least to that.
+        let (uid, gid) = (rustix::fs::Uid::from_raw(dir.uid), rustix::fs::Gid::from_raw(dir.gid));
+        if sys::chown_by_handle(fd.as_fd(), Some(uid), Some(gid)).is_err() {
+            let _ = sys::chown_by_handle(fd.as_fd(), None, Some(gid));
+        }
+        let group = dir.mode & 0o020 != 0 && stat_fd(fd.as_fd())?.gid == dir.gid;
+        let others = dir.mode & 0o002 != 0;
+        let mode = 0o600 | if group { 0o060 } else { 0 } | if others { 0o006 } else { 0 };
+        sys::chmod_open(fd.as_fd(), mode)
+    }
+
+    /// Changes the directory's names without a change of its time, where this user may set that.
+    fn keeping_time<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let before = stat_fd(self.fd.as_fd())?.mtime;
+        let changed = change()?;
+        let wanted = Wanted { mtime: Some(before), ..Wanted::default() };
+        let _ = set_times(self.fd.as_fd(), self.handle(), &wanted);
+        Ok(changed)
+    }
+}
+
+fn occupied() -> io::Error {
+    let name = NAME.to_string_lossy();
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        format!("'{name}', the name of its lock, is something else: remove it"),
+    )
+}
+
+const OPEN: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Runs that end while another begins make it try again.
+const MOST_TRIES: usize = 100;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn name() -> &'static str {
+        NAME.to_str().unwrap()
+    }
+
+    #[test]
+    fn lock_leaves_neither_a_file_nor_another_time() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let before = dir.metadata().unwrap().mtime;
+        let held = dir.try_lock().unwrap().unwrap();
+        assert!(scratch.path().join(name()).exists());
+        assert!(dir.try_lock().unwrap().is_none() && !dir.reap_lock());
+        assert_eq!(dir.metadata().unwrap().mtime, before);
+        drop(held);
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+        assert_eq!(dir.metadata().unwrap().mtime, before);
+        assert!(dir.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn locked_handle_of_a_reader_keeps_nobody_out() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let readers = Dir::open_operand(scratch.path()).unwrap();
+        flock(&readers.fd, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(dir.try_lock().unwrap().is_some());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_taken_over_or_removed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let left = scratch.path().join(name());
+        for _ in 0..2 {
+            std::fs::write(&left, "").unwrap();
+            let held = dir.try_lock().unwrap().unwrap();
+            assert!(dir.try_lock().unwrap().is_none());
+            drop(held);
+            assert!(!left.exists());
+            std::fs::write(&left, "").unwrap();
+            assert!(dir.reap_lock() && !left.exists() && !dir.reap_lock());
+        }
+    }
+
+    #[test]
+    fn something_else_of_its_name_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let at = scratch.path().join(name());
+        symlink("/etc/passwd", &at).unwrap();
+        assert_eq!(dir.try_lock().unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        std::fs::remove_file(&at).unwrap();
+        std::fs::create_dir(&at).unwrap();
+        assert!(dir.try_lock().unwrap_err().to_string().contains(name()) && !dir.reap_lock());
+    }
+
+    #[test]
+    fn only_writers_may_open_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = Dir::open_operand(scratch.path()).unwrap();
+        let root = rustix::process::geteuid().is_root();
+        if root {
+            chown(scratch.path(), Some(64_301), Some(64_302)).unwrap();
+        }
+        for (mode, expected) in
+            [(0o755, 0o600), (0o775, 0o660), (0o1777, 0o666), (0o500, 0o600), (0o757, 0o606)]
+        {
+            if !root && mode == 0o500 {
+                continue;
+            }
+            std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            let held = dir.try_lock().unwrap().unwrap();
+            let found = std::fs::metadata(scratch.path().join(name())).unwrap();
+            assert_eq!(found.mode() & 0o7777, expected, "{mode:o}");
+            if root {
+                assert_eq!((found.uid(), found.gid()), (64_301, 64_302));
+            }
+            drop(held);
+        }
+    }
+
+    #[test]
+    fn of_many_at_once_one_holds_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let inside = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let dir = Dir::open_operand(scratch.path()).unwrap();
+                    for _ in 0..200 {
+                        let Some(held) = dir.try_lock().unwrap() else { continue };
+                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,249 @@
+//! One account of the bytes that a peer makes this end hold.
+//!
+//! A session has one [`Budget`]. Whoever keeps something because of what the peer sent takes its bytes from the account
+//! before it is kept, under the [`Share`] that names what it is, and gives them back by dropping the [`Held`] guard. The
+//! law: the sum of all guards never exceeds the bound, whatever the peer sends and however many threads take.
+//!
+//! What is taken are estimates that lie above what an allocator needs, so that the resident size stays below the bound
+//! plus the fixed costs of a process. Taking costs two additions of atomics and no lock. The account does not wait:
+//! where the protocol lets a peer wait, its credit is made so that an honest one never comes near the bound.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::limits::DEFAULT_MAX_ALLOC;
+
+/// What bytes are held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Share {
+    /// Listing messages, names of owners and missing operands that were received and not planned yet.
+    Listings,
+    /// Directories that are listed and whose own listing has not come, and the paths of open ones.
+    Paths,
+    /// Access control lists and extended attributes of entries that are not finished.
+    AttributeSets,
+    /// Entries with several names.
+    HardLinks,
+    /// What arrived on lanes and was not read, and the buffers of data lanes.
+    Lanes,
+    /// Sums of files, requests for sums, and runs of segments that are asked for.
+    Signatures,
+    /// Pieces of files that are written in place.
+    Pieces,
+}
+
+impl Share {
+    /// Every share, in the order of the table in `docs/threat-model.md`.
+    pub const ALL: [Self; 7] = [
+        Self::Listings,
+        Self::Paths,
+        Self::AttributeSets,
+        Self::HardLinks,
+        Self::Lanes,
+        Self::Signatures,
+        Self::Pieces,
+    ];
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Listings => "listings",
+            Self::Paths => "paths",
+            Self::AttributeSets => "attribute sets",
+            Self::HardLinks => "hard links",
+            Self::Lanes => "lanes",
+            Self::Signatures => "signatures",
+            Self::Pieces => "pieces",
+        })
+    }
+}
+
+/// The account of one session. Cheap to share; all of its methods may be called from any thread.
+#[derive(Debug)]
+pub struct Budget {
+    bound: u64,
+    held: AtomicU64,
+    shares: [AtomicU64; Share::ALL.len()],
+}
+
+/// More was to be held than the bound allows; nothing was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the peer would make this end hold more than {} of memory, of which {share} have {}: if that is meant, run this end with a higher --max-alloc",
+    Size(*bound), Size(*held)
+)]
+pub struct OverBudget {
+    /// The share that has most, with what was to be taken.
+    pub share: Share,
+    /// Bytes that this share would have.
+    pub held: u64,
+    /// The bound of all shares together, in bytes.
+    pub bound: u64,
+}
+
+/// Bytes as a person would say them.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes @ 0..1024 => write!(f, "{bytes} bytes"),
+            bytes @ 1024..0x10_0000 => write!(f, "{} KiB", bytes >> 10),
+            bytes => write!(f, "{} MiB", bytes >> 20),
+        }
+    }
+}
+
+impl Budget {
+    /// Opens an account of `bound` bytes.
+    pub fn new(bound: u64) -> Arc<Self> {
+        Arc::new(Self { bound, held: AtomicU64::new(0), shares: Default::default() })
+    }
+
+    /// Opens an account without a bound, for a session whose two ends are one process.
+    pub fn unbounded() -> Arc<Self> {
+        Self::new(u64::MAX)
+    }
+
+    /// Returns the bound, in bytes.
+    pub fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// Returns the bytes that a share has now.
+    pub fn held_by(&self, share: Share) -> u64 {
+        self.shares[share as usize].load(Ordering::Relaxed)
+    }
+
+    /// Takes bytes from the account.
+    ///
+    /// # Errors
+    /// [`OverBudget`] when all shares together would exceed the bound; then nothing is taken.
+    pub fn take(self: &Arc<Self>, share: Share, bytes: u64) -> Result<Held, OverBudget> {
+        let mut held = Held { budget: Arc::clone(self), share, bytes: 0 };
+        held.grow(bytes)?;
+        Ok(held)
+    }
+
+    fn add(&self, share: Share, bytes: u64) -> Result<(), OverBudget> {
+        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
+        let of_share = &self.shares[share as usize];
+        // What is on the way must not end the link before the peer was told why the run ends.
+        let reserve = if share == Share::Lanes { LANES_RESERVE } else { 0 };
+        if before.checked_add(bytes).is_none_or(|sum| sum > self.bound.saturating_add(reserve)) {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+            let held = of_share.load(Ordering::Relaxed).saturating_add(bytes);
+            let others = Share::ALL.into_iter().map(|share| (self.held_by(share), share));
+            let (held, share) =
+                others.fold((held, share), |most, other| if other.0 > most.0 { other } else { most });
+            return Err(OverBudget { share, held, bound: self.bound });
+        }
+        of_share.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Default for Budget {
+    /// Opens an account of [`DEFAULT_MAX_ALLOC`] bytes.
+    fn default() -> Self {
+        Self { bound: DEFAULT_MAX_ALLOC, held: AtomicU64::new(0), shares: Default::default() }
+    }
+}
+
+/// Bytes that were taken; dropping it gives them back.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<Budget>,
+    share: Share,
+    bytes: u64,
+}
+
+impl Held {
+    /// Returns how many bytes these are.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes more bytes of the same share.
+    ///
+    /// # Errors
+    /// [`OverBudget`]; then the guard holds what it held before.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), OverBudget> {
+        self.budget.add(self.share, bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Returns a part to the account; all of it when that is less.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.shares[self.share as usize].fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+/// Bytes that lanes may have beyond the bound: what an honest peer of the ssh pipe can have on the way, so that another
+/// share is always the first to be refused, and the peer hears of it over a link that lives.
+pub const LANES_RESERVE: u64 = 12 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_is_given_back() {
+        let budget = Budget::new(100);
+        let mut first = budget.take(Share::Paths, 60).unwrap();
+        let second = budget.take(Share::Pieces, 40).unwrap();
+        drop(budget.take(Share::Lanes, LANES_RESERVE).unwrap());
+        assert!(budget.take(Share::Lanes, LANES_RESERVE + 1).is_err());
+        let refused = budget.take(Share::Pieces, 1).unwrap_err();
+        assert_eq!((refused.share, refused.held, refused.bound), (Share::Paths, 60, 100));
+        assert!(refused.to_string().contains("paths have 60 bytes"), "{refused}");
+        let refused = budget.take(Share::Pieces, 30).unwrap_err();
+        assert_eq!((refused.share, refused.held), (Share::Pieces, 70));
+        drop(second);
+        first.grow(40).unwrap();
+        assert!(first.grow(1).is_err());
+        assert_eq!((budget.held_by(Share::Paths), budget.held_by(Share::Pieces)), (100, 0));
+        first.shrink(1000);
+        assert_eq!(budget.held_by(Share::Paths), 0);
+        assert!(budget.take(Share::Pieces, u64::MAX).is_err());
+        assert!(budget.take(Share::Pieces, 100).is_ok());
+    }
+
+    #[test]
+    fn threads_together_never_exceed_the_bound() {
+        let budget = Budget::new(1000);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let budget = &budget;
+                scope.spawn(move || {
+                    for round in 0..2000 {
+                        let shares = [Share::Paths, Share::Listings, Share::Pieces, Share::HardLinks];
+                        let held = budget.take(shares[thread], round % 400);
+                        let all: u64 = Share::ALL.iter().map(|&share| budget.held_by(share)).sum();
+                        assert!(all <= 1000, "{all}");
+                        drop(held);
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! An unprivileged user who owns a directory on the way, or in the tree, turns what is in it into links and back while
+//! root's runs go on: at either end and for each option that opens a directory, nothing outside is read, written or removed.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, chown, lchown, symlink},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, assert_unchanged, needs_dsync, needs_root, run::until_met,
+    scratch::slash, survey, tree,
+};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+const ATTACKER: u32 = 64_501;
+
+/// How a run gets from one end to the other; the attacker is at the end that is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Local,
+    Push,
+    Pull,
+}
+
+const WAYS: [Way; 3] = [Way::Local, Way::Push, Way::Pull];
+
+fn run(way: Way, options: &[String], from: &Path, to: &Path) -> Outcome {
+    let sshd = Sshd::shared();
+    let from = slash(from);
+    let run = match way {
+        Way::Local => Run::dsync().args(options).arg(from).arg(to),
+        Way::Push => sshd.run(Via::Ssh).args(options).arg(from).arg(sshd.operand(to)),
+        Way::Pull => sshd.run(Via::Ssh).args(options).arg(sshd.operand(from)).arg(to),
+    };
+    run.run()
+}
+
+/// Source, destination, a directory of the attacker's, and what nobody may touch: files of the source's sizes and times.
+fn plant(scratch: &Scratch) -> PathBuf {
+    let names = ["d", "d/sub"];
+    let files =
+        names.iter().flat_map(|dir| ["f", "g"].map(|name| Node::file(format!("{dir}/{name}"), 7, 9000)));
+    Tree::of(names.map(Node::dir).into_iter().chain(files)).plant(&scratch.src());
+    let outside = scratch.at("outside");
+    for path in ["d/f", "d/g", "d/sub/f", "d/sub/g", "f", "g", "sub/f", "sub/g"] {
+        let like = scratch.src().join(if path.starts_with("d/") { path.into() } else { format!("d/{path}") });
+        let now = fs::metadata(like).unwrap();
+        let at = outside.join(path);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        fs::write(&at, vec![b'!'; usize::try_from(now.len()).unwrap()]).unwrap();
+        tree::set_mtime(&at, (now.mtime(), now.mtime_nsec()));
+    }
+    fs::create_dir(scratch.dst()).unwrap();
+    outside
+}
+
+/// Exchanges `dir` with the attacker's link to `outside` again and again while `runs` goes on, which is told how often.
+fn while_flipping(dir: &Path, outside: &Path, runs: impl FnOnce(&AtomicU64)) {
+    let link = dir.with_file_name("flipped");
+    symlink(outside, &link).unwrap();
+    lchown(&link, Some(ATTACKER), Some(ATTACKER)).unwrap();
+    let (stop, flips) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Acquire) {
+                if renameat_with(CWD, dir, CWD, &link, RenameFlags::EXCHANGE).is_ok() {
+                    flips.fetch_add(1, Ordering::AcqRel);
+                }
+                thread::sleep(Duration::from_micros(300));
+            }
+        });
+        let _stops = Stops(&stop);
+        runs(&flips);
+    });
+}
+
+/// Sets its flag when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Runs often enough for a race.
+fn race(flips: &AtomicU64, mut once: impl FnMut(u64) -> Outcome) {
+    let mut runs = 0;
+    until_met(|| {
+        runs += 1;
+        let outcome = once(runs);
+        // Refused, a directory's trouble, or nothing noticed.
+        assert!(matches!(outcome.code(), Some(0 | 1 | 3 | 11 | 23 | 24 | 42)), "{}", outcome.account());
+        (runs >= 8 && flips.load(Ordering::Acquire) >= 500).then_some(())
+    });
+}
+
+/// Nothing of what is outside is in a tree, by content or by inode.
+fn assert_nothing_came_in(root: &Path, what: &str) {
+    for path in survey(root).keys() {
+        let at = tree::at(root, path);
+        let is_file = fs::symlink_metadata(&at).is_ok_and(|now| now.is_file());
+        let foreign = is_file && fs::read(&at).unwrap().starts_with(b"!!");
+        assert!(!foreign, "{what}: {} came from outside", at.display());
+    }
+}
+
+#[test]
+fn no_directory_that_an_option_names_is_led_elsewhere() {
+    needs_root!();
+    needs_dsync!();
+    let options =
+        ["--backup-dir", "--temp-dir", "--partial-dir", "--compare-dest", "--copy-dest", "--link-dest"];
+    for (number, option) in options.into_iter().enumerate() {
+        // Beside the destination or within it; each way of a run meets each option at one of the places.
+        for (place, way) in
+            ["beside", "dst/within"].into_iter().zip([WAYS[number % 3], WAYS[(number + 1) % 3]])
+        {
+            let scratch = Scratch::new();
+            let outside = plant(&scratch);
+            let shared = scratch.at(place);
+            fs::create_dir_all(shared.join("dir/d/sub")).unwrap();
+            chown(&shared, Some(ATTACKER), Some(ATTACKER)).unwrap();
+            let before = survey(&outside);
+            let what = format!("{option} {place} {way:?}");
+            let mut given = vec!["-a".into(), format!("{option}={}", shared.join("dir").display())];
+            given.extend(["--exclude=/within/".into(), "--delete".into()]);
+            while_flipping(&shared.join("dir"), &outside, |flips| {
+                race(flips, |turn| {
+                    for path in ["d/f", "d/sub/g"] {
+                        let at = scratch.src().join(path);
+                        if option.ends_with("-dest") {
+                            let _ = fs::remove_file(scratch.dst().join(path));
+                        } else {
+                            tree::set_mtime(&at, (1_300_000_000 + i64::try_from(turn).unwrap(), 0));
+                        }
+                    }
+                    run(way, &given, &scratch.src(), &scratch.dst())
+                });
+            });
+            assert_unchanged(&before, &outside);
+            for path in ["f", "d/f", "d/sub/g"] {
+                assert_eq!(fs::metadata(outside.join(path)).unwrap().nlink(), 1, "{what}: {path}");
+            }
+            assert_nothing_came_in(&scratch.at("dst/d"), &what);
+        }
+    }
+}
+
+#[test]
+fn neither_end_is_led_elsewhere() {
+    needs_root!();
+    needs_dsync!();
+    for way in WAYS {
+        // The tree itself, and the way to it, at the source and at the destination.
+        for (end, place) in [("src", "src/d"), ("dst", "dst/d"), ("dst", "way/to")] {
+            let scratch = Scratch::new();
+            let outside = plant(&scratch);
+            let flipped = scratch.at(place);
+            fs::create_dir_all(flipped.join("sub")).unwrap();
+            chown(flipped.parent().unwrap(), Some(ATTACKER), Some(ATTACKER)).unwrap();
+            let to = if place == "way/to" { flipped.join("sub") } else { scratch.dst() };
+            let before = survey(&outside);
+            let given = ["-a", "--delete", "--exclude=/flipped"].map(str::to_owned);
+            while_flipping(&flipped, &outside, |flips| {
+                race(flips, |turn| {
+                    if end == "src" {
+                        let _ = fs::remove_dir_all(scratch.dst());
+                    } else {
+                        tree::set_mtime(
+                            &scratch.src().join("d/f"),
+                            (1_300_000_000 + i64::try_from(turn).unwrap(), 0),
+                        );
+                    }
+                    run(way, &given, &scratch.src(), &to)
+                });
+            });
+            assert_unchanged(&before, &outside);
+            if end == "src" && scratch.dst().exists() {
+                assert_nothing_came_in(&scratch.dst(), &format!("{place} {way:?}"));
+            }
+        }
+    }
+}

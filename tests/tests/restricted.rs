@@ -1,0 +1,353 @@
+//! Keys for one purpose: `dsync --server --restrict PATH,ACCESS` as the forced command of a key. Whatever the client asks
+//! for, it stays in PATH and does there what ACCESS allows.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use dsync_tests::{
+    Facts, Outcome, Run, Scratch, Sshd, assert_unchanged, needs_dsync, program, scratch::slash, survey,
+};
+
+/// The words for each access.
+const EACH: [&str; 4] = ["rw", "ro", "wo", "append"];
+
+/// A remote shell that runs the forced command, whatever it is told to.
+fn forced(scratch: &Scratch, restriction: &str) -> PathBuf {
+    let path = scratch.at("forced");
+    let (dsync, floor) = (program().display(), scratch.at("floor"));
+    let text = format!(
+        "#!/bin/sh\ncd /\nexport SSH_ORIGINAL_COMMAND=\"$*\"\nexec {dsync} --server --restrict {}{restriction}\n",
+        floor.display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+/// A run through a key of this access.
+fn through(scratch: &Scratch, access: &str) -> Run {
+    let shell = forced(scratch, &format!(",{access}"));
+    Run::dsync().args(["--transport=ssh", "-e"]).arg(shell)
+}
+
+/// `src` with `new`, `same` and `changed`; `floor/tree` with `same`, `changed` and `extra`; and a file outside.
+fn plant(scratch: &Scratch) {
+    fs::create_dir_all(scratch.at("floor/tree/sub")).unwrap();
+    fs::create_dir(scratch.src().join("sub")).unwrap();
+    fs::create_dir(scratch.at("outside")).unwrap();
+    fs::write(scratch.at("outside/secret"), "secret").unwrap();
+    for (file, source, there) in [
+        ("new", Some("new"), None),
+        ("sub/new", Some("new too"), None),
+        ("same", Some("same"), Some("same")),
+        ("changed", Some("changed here"), Some("there")),
+        ("extra", None, Some("extra")),
+    ] {
+        for (root, content) in [(scratch.src(), source), (scratch.at("floor/tree"), there)] {
+            if let Some(content) = content {
+                fs::write(root.join(file), content).unwrap();
+                dsync_tests::tree::set_mtime(&root.join(file), (1_500_000_000, 0));
+            }
+        }
+    }
+}
+
+fn push(scratch: &Scratch, access: &str, options: &[&str], to: &str) -> Outcome {
+    through(scratch, access)
+        .arg("-a")
+        .args(options)
+        .arg(slash(&scratch.src()))
+        .arg(format!("host:{to}"))
+        .run()
+}
+
+fn pull(scratch: &Scratch, access: &str, options: &[&str], from: &str) -> Outcome {
+    through(scratch, access)
+        .arg("-a")
+        .args(options)
+        .arg(format!("host:{from}"))
+        .arg(slash(&scratch.at("got")))
+        .run()
+}
+
+/// Says that a run was refused for what it asked, by a line that names the rule and the cure.
+fn assert_refused(outcome: Outcome, demand: &str, access: &str) {
+    let outcome = outcome.expect_code(42);
+    let text = outcome.stderr_text();
+    for part in [demand, &format!(",{access})"), "authorized_keys"] {
+        assert!(text.contains(part), "{part}: {}", outcome.account());
+    }
+}
+
+#[test]
+fn each_access_allows_the_pushes_that_it_says_and_no_others() {
+    needs_dsync!();
+    // What is asked for, and which of EACH allow it.
+    let pushes: &[(&[&str], &str, [bool; 4])] = &[
+        (&[], "copying to there", [true, false, true, true]),
+        (&["-n"], "copying to there", [true, false, true, true]),
+        (&["--delete"], "--delete", [true, false, true, false]),
+        (&["--delete-excluded", "--delete"], "--delete", [true, false, true, false]),
+        (&["--delete-missing-args"], "--delete", [true, false, true, false]),
+        (&["--force"], "--force", [true, false, true, false]),
+        (&["--inplace"], "--inplace", [true, false, true, false]),
+        (&["--append"], "--inplace", [true, false, true, false]),
+        (&["--append-verify"], "--inplace", [true, false, true, false]),
+        (&["-b"], "--backup", [true, false, true, false]),
+        (&["--backup-dir=/old"], "--backup", [true, false, true, false]),
+        (&["--delay-updates"], "--delay-updates", [true, false, true, false]),
+        (&["--partial-dir=.part"], "--partial-dir", [true, false, true, false]),
+        (&["--temp-dir=/temp"], "--temp-dir", [true, false, true, true]),
+        (&["--link-dest=/tree"], "--link-dest", [true, false, true, true]),
+        (&["--mkpath"], "--mkpath", [true, false, true, true]),
+        (&["-K"], "--keep-dirlinks", [false; 4]),
+        (&["-M--insecure-links"], "--insecure-links", [false; 4]),
+    ];
+    for (options, demand, allowed) in pushes {
+        for (access, allowed) in EACH.into_iter().zip(allowed) {
+            let scratch = Scratch::new();
+            plant(&scratch);
+            fs::create_dir(scratch.at("floor/temp")).unwrap();
+            let before = survey(&scratch.at("floor"));
+            let outcome = push(&scratch, access, options, "tree");
+            if *allowed {
+                // What differs stays under `append`, which is a problem of one entry.
+                let _ = outcome.expect_code(if access == "append" { 23 } else { 0 });
+                continue;
+            }
+            // The first thing that is not allowed is named.
+            let demand = if access == "ro" { "copying to there" } else { demand };
+            assert_refused(outcome, demand, access);
+            assert_unchanged(&before, &scratch.at("floor"));
+        }
+    }
+}
+
+#[test]
+fn each_access_allows_the_pulls_that_it_says_and_no_others() {
+    needs_dsync!();
+    // What is asked for, and which of EACH allow it.
+    let pulls: &[(&[&str], &str, [bool; 4])] = &[
+        (&[], "copying from there", [true, true, false, true]),
+        (&["-n"], "copying from there", [true, true, false, true]),
+        (&["--remove-source-files"], "--remove-source-files", [true, false, false, false]),
+        // What the client does to its own tree is its own affair.
+        (&["--delete"], "", [true, true, false, true]),
+        (&["--inplace", "--insecure-links"], "", [true, true, false, true]),
+    ];
+    for (options, demand, allowed) in pulls {
+        for (access, allowed) in EACH.into_iter().zip(allowed) {
+            let scratch = Scratch::new();
+            plant(&scratch);
+            let before = survey(&scratch.at("floor"));
+            let outcome = pull(&scratch, access, options, "tree/");
+            if *allowed {
+                let _ = outcome.expect_code(0);
+            } else {
+                assert_refused(outcome, if access == "wo" { "copying from there" } else { demand }, access);
+                assert!(!scratch.at("got").exists());
+            }
+            if !options.contains(&"--remove-source-files") || !allowed {
+                assert_unchanged(&before, &scratch.at("floor"));
+            }
+        }
+    }
+}
+
+/// Surveys what is in a tree besides directories, whose times additions change.
+fn contents(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
+    let mut found = survey(root);
+    // The survey itself reads them.
+    found.values_mut().for_each(|facts| facts.atime = None);
+    found.retain(|path, _| !path.is_empty() && !root.join(String::from_utf8_lossy(path).as_ref()).is_dir());
+    found
+}
+
+#[test]
+fn append_adds_what_is_new_and_changes_nothing_that_is_there() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let tree = scratch.at("floor/tree");
+    // Each way to change what is there: content, attributes alone, type, a link, further names, a directory's mode.
+    for (name, there, here) in
+        [("retimed", "same", "same"), ("retyped", "file", ""), ("shadowed", "", "file")]
+    {
+        for (root, content) in [(&tree, there), (&scratch.src(), here)] {
+            if content.is_empty() {
+                fs::create_dir(root.join(name)).unwrap();
+                fs::write(root.join(name).join("in_it"), "in it").unwrap();
+            } else {
+                fs::write(root.join(name), content).unwrap();
+            }
+        }
+    }
+    dsync_tests::tree::set_mtime(&tree.join("retimed"), (1_400_000_000, 0));
+    symlink("here", scratch.src().join("link")).unwrap();
+    symlink("there", tree.join("link")).unwrap();
+    fs::hard_link(scratch.src().join("new"), scratch.src().join("new_too")).unwrap();
+    fs::hard_link(scratch.src().join("same"), scratch.src().join("same_too")).unwrap();
+    fs::write(tree.join("same_too"), "another").unwrap();
+    fs::set_permissions(scratch.src().join("sub"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::set_permissions(tree.join("sub"), fs::Permissions::from_mode(0o750)).unwrap();
+    let before = contents(&tree);
+    let outcome = push(&scratch, "append", &["-H"], "tree").expect_code(23);
+    let text = outcome.stderr_text();
+    for name in ["changed", "retimed", "retyped", "shadowed", "link", "same_too"] {
+        assert!(text.contains(&format!("'{name}': it is there already")), "{name}: {}", outcome.account());
+    }
+    let mut after = contents(&tree);
+    for new in ["new", "new_too", "sub/new"] {
+        assert!(after.remove(new.as_bytes()).is_some(), "{new}");
+        assert_eq!(fs::read(tree.join(new)).unwrap(), fs::read(scratch.src().join(new)).unwrap());
+    }
+    assert_eq!(before, after, "something that was there has changed");
+    assert_eq!(fs::metadata(tree.join("sub")).unwrap().permissions().mode() & 0o7777, 0o750);
+    // A second run has nothing to add, and what is equal is no problem.
+    for name in ["changed", "retimed", "retyped/in_it", "link", "shadowed", "same_too"] {
+        let _ = fs::remove_file(scratch.src().join(name));
+    }
+    let _ = fs::remove_dir(scratch.src().join("retyped"));
+    let _ = push(&scratch, "append", &["-H"], "tree").expect_quiet_success();
+    // With --ignore-existing nobody asks for a change.
+    fs::write(scratch.src().join("changed"), "changed again").unwrap();
+    let _ = push(&scratch, "append", &["--ignore-existing"], "tree").expect_quiet_success();
+    let restored = pull(&scratch, "append", &[], "tree/").expect_quiet_success();
+    drop(restored);
+    assert_eq!(fs::read(scratch.at("got/changed")).unwrap(), b"there");
+}
+
+#[test]
+fn a_large_new_file_and_one_with_a_basis_elsewhere_are_added() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let big = dsync_tests::tree::noise(5, 3 << 20);
+    fs::write(scratch.src().join("big"), &big).unwrap();
+    fs::write(scratch.at("floor/tree/big"), &big[..2 << 20]).unwrap();
+    fs::remove_file(scratch.src().join("changed")).unwrap();
+    let snapshot = |options: &[&str]| push(&scratch, "append", options, "snapshots/2").expect_quiet_success();
+    drop(snapshot(&["--mkpath", "--link-dest=../../tree"]));
+    assert_eq!(fs::read(scratch.at("floor/snapshots/2/big")).unwrap(), big);
+    assert_eq!(fs::read(scratch.at("floor/tree/big")).unwrap(), &big[..2 << 20]);
+    let ino = |path: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(scratch.at(path)).unwrap());
+    assert_eq!(ino("floor/snapshots/2/same"), ino("floor/tree/same"));
+}
+
+#[test]
+fn paths_start_at_the_directory_and_end_in_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    for (text, link) in [("../outside", "out"), ("/", "root"), ("tree", "in")] {
+        symlink(text, scratch.at("floor").join(link)).unwrap();
+    }
+    symlink(scratch.at("outside"), scratch.at("floor/tree/far")).unwrap();
+    let absolute = scratch.at("outside").display().to_string();
+    for path in ["../outside", "tree/../../outside", "out", "out/", "root/etc", "tree/far/", "..", "/.."] {
+        // A link that is named is copied as a link, and only what is behind it is out of reach.
+        if path != "out" {
+            let refused = pull(&scratch, "rw", &[], path).expect_code(42);
+            assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        }
+        let refused = push(&scratch, "rw", &[], path).expect_code(42);
+        assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
+        for option in ["--backup-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"] {
+            let option = format!("{option}=/{path}");
+            let refused = push(&scratch, "rw", &[&option], "tree/").expect_code(42);
+            // A link in the destination is followed for none of these, wherever it leads.
+            let words = ["leads out", "is within the destination"];
+            let is_told = words.iter().any(|words| refused.stderr_text().contains(words));
+            assert!(is_told, "{option}: {}", refused.account());
+        }
+        let option = format!("--partial-dir=/{path}/x");
+        let _ = push(&scratch, "rw", &[&option], "tree/").expect_code(42);
+    }
+    // `/` is the directory itself: an absolute path of the system is not there.
+    let _ = pull(&scratch, "rw", &[], &absolute).expect_code(3);
+    assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
+    for path in ["/tree/", "tree/", "in/", "in/sub/../", "/in/"] {
+        let _ = fs::remove_dir_all(scratch.at("got"));
+        let _ = pull(&scratch, "ro", &["--no-l"], path).expect_code(0);
+        assert!(scratch.at("got").exists(), "{path}");
+    }
+    let _ = push(&scratch, "wo", &[], "/new").expect_quiet_success();
+    assert_eq!(fs::read(scratch.at("floor/new/sub/new")).unwrap(), b"new too");
+}
+
+#[test]
+fn a_link_that_was_sent_before_is_no_way_out() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    symlink(scratch.at("outside"), scratch.src().join("door")).unwrap();
+    let _ = push(&scratch, "append", &["--ignore-existing"], "tree").expect_quiet_success();
+    assert!(scratch.at("floor/tree/door").is_symlink());
+    for access in EACH {
+        for path in ["tree/door/", "tree/door/new", "tree/door/secret"] {
+            let _ = push(&scratch, access, &["--mkpath"], path).expect_code(42);
+            let _ = pull(&scratch, access, &[], path).expect_code(42);
+        }
+    }
+    assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
+    assert!(!scratch.at("got/secret").exists());
+}
+
+#[test]
+fn a_command_with_a_slip_in_it_lets_nobody_do_anything() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let before = survey(&scratch.at("floor"));
+    for (restriction, code, word) in [
+        (",apend", 1, "none of rw, ro, wo and append"),
+        (",", 1, "none of rw, ro, wo and append"),
+        ("/missing,ro", 3, "--restrict"),
+        (" ro", 2, "--restrict"),
+        (",ro --delete", 2, "--restrict"),
+    ] {
+        let shell = forced(&scratch, restriction);
+        let server = Run::of(&shell).run().expect_code(code);
+        assert!(server.stderr_text().contains(word), "{}", server.account());
+        let run = Run::dsync().args(["--transport=ssh", "-a", "-e"]).arg(&shell);
+        let _ = run.arg(slash(&scratch.src())).arg("host:tree").run().expect_code(5);
+    }
+    assert_unchanged(&before, &scratch.at("floor"));
+    let _ = Run::dsync().args(["--restrict", "/srv", "a", "b"]).run().expect_code(1);
+}
+
+#[test]
+fn the_command_of_a_key_holds_whatever_the_client_tells_sshd_to_run() {
+    needs_dsync!();
+    let sshd = Sshd::start("127.0.0.1", None);
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let home = sshd.config().parent().unwrap().to_owned();
+    let key = fs::read_to_string(home.join("user_key.pub")).unwrap();
+    let command =
+        format!("{} --server --restrict {},append", program().display(), scratch.at("floor").display());
+    fs::write(home.join("authorized_keys"), format!("command=\"{command}\",restrict {key}")).unwrap();
+    for via in dsync_tests::Via::EACH {
+        let run = |args: &[OsString]| sshd.run(via).arg("-a").args(args).run();
+        let into = format!("tree-{via:?}");
+        let _ = run(&[slash(&scratch.src()), sshd.operand(&into)]).expect_quiet_success();
+        assert_eq!(fs::read(scratch.at("floor").join(&into).join("new")).unwrap(), b"new");
+        let refused = run(&["--delete".into(), slash(&scratch.src()), sshd.operand(&into)]);
+        assert_refused(refused, "--delete", "append");
+        let _ = run(&[sshd.operand(scratch.at("outside/")), scratch.at("got").into()]).expect_code(3);
+    }
+    // Another command is not run.
+    let touch = scratch.at("floor/touched");
+    let _ = Run::of("ssh")
+        .arg("-F")
+        .arg(sshd.config())
+        .arg("dsync-test")
+        .arg(format!("touch {}", touch.display()))
+        .run();
+    assert!(!touch.exists());
+}
