@@ -5,7 +5,9 @@
 
 use std::{error::Error, io};
 
-use dsync_engine::{Cause, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code};
+use dsync_engine::{
+    Cause, Operation, PeerMisbehaved, Problem, Reconnect, SyncError, error::operation_words, exit_code,
+};
 
 use crate::{
     escape::{Escaped, escape_text},
@@ -171,6 +173,9 @@ fn advice(error: &SyncError) -> Option<&'static str> {
         SyncError::Locked { .. } => Some(
             "Wait until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there.",
         ),
+        SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
+            Some("With --numeric-ids no names are needed.")
+        }
         SyncError::Aborted { .. } => Some("This is an error in dsync; please report it."),
         _ => None,
     }

@@ -239,9 +239,8 @@ pub enum ApplyError {
     },
 }
 
-/// Why applying stopped.
+/// Why applying stopped: the tokens or the sink, there is no third.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum StepError<E> {
     /// The tokens were rejected.
     #[error(transparent)]

@@ -17,6 +17,7 @@ use dsync_wire::{
 use crate::{
     exit_code,
     grant::{Demand, GrantTerms},
+    misbehaved::PeerMisbehaved,
 };
 
 /// Why a run ended before its end. Problems with single entries are not errors of the run: they are
@@ -204,11 +205,8 @@ pub enum SyncError {
         after: Duration,
     },
     /// The peer broke the protocol.
-    #[error("protocol error: {detail}")]
-    Protocol {
-        /// What it did, already free of control characters.
-        detail: String,
-    },
+    #[error("protocol error: {0}")]
+    PeerMisbehaved(#[from] PeerMisbehaved),
     /// The source sent something that its operands and the run's options do not ask for.
     #[error("the source sent {what}, which nobody asked for: {rule}")]
     NotAskedFor {
@@ -346,9 +344,10 @@ impl SyncError {
             // Over the pipe the carrier's bytes are the peer's own.
             Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
             Self::Link(_) => exit_code::SOCKET,
-            Self::Protocol { .. } | Self::NotAskedFor { .. } | Self::OverBudget(_) | Self::Aborted { .. } => {
-                exit_code::STREAM
-            }
+            Self::PeerMisbehaved(_)
+            | Self::NotAskedFor { .. }
+            | Self::OverBudget(_)
+            | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
             Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
             Self::Cancelled => exit_code::INTERRUPTED,

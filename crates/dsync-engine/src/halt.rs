@@ -91,7 +91,7 @@ impl Halt {
     fn end_with(&self, cause: SyncError) {
         let reason = match &cause {
             SyncError::Cancelled => CloseReason::Cancelled,
-            SyncError::Protocol { .. } => CloseReason::Protocol,
+            SyncError::PeerMisbehaved(_) => CloseReason::Protocol,
             _ => CloseReason::Failed,
         };
         let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });

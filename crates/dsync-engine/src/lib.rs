@@ -15,6 +15,7 @@ pub mod footprint;
 pub mod grant;
 mod guard;
 mod halt;
+pub mod misbehaved;
 pub mod observe;
 pub mod operand;
 mod plan;
@@ -49,6 +50,7 @@ pub use crate::{
     error::SyncError,
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
+    misbehaved::PeerMisbehaved,
     observe::{Connection, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
     resources::Resources,

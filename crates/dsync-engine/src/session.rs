@@ -29,6 +29,7 @@ use dsync_wire::{
 use crate::{
     CancelToken, SyncError,
     halt::{Halt, lock},
+    misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
 };
 
@@ -453,7 +454,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// The error of a message that does not belong here.
 pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
-    SyncError::Protocol { detail: format!("unexpected message {}", message.name()) }
+    misbehaved(PeerMisbehaved::UnexpectedMessage { name: message.name() })
 }
 
 /// Hears the controller's hello and what is to be done.
@@ -530,9 +531,7 @@ fn check_version(hello: &Hello) -> Result<(), SyncError> {
     if hello.version == VERSION {
         return Ok(());
     }
-    Err(SyncError::Protocol {
-        detail: format!("peer speaks version {}, agreed was {VERSION}", hello.version),
-    })
+    Err(misbehaved(PeerMisbehaved::OtherVersion { theirs: hello.version, agreed: VERSION }))
 }
 
 fn new_hello() -> Result<Hello, SyncError> {
@@ -543,7 +542,7 @@ fn new_hello() -> Result<Hello, SyncError> {
 
 impl From<DecodeError> for SyncError {
     fn from(error: DecodeError) -> Self {
-        Self::Protocol { detail: with_causes(&error) }
+        misbehaved(error)
     }
 }
 
@@ -551,7 +550,7 @@ impl From<RecvError> for SyncError {
     fn from(error: RecvError) -> Self {
         match error {
             RecvError::Link(error) => Self::Link(error),
-            other => Self::Protocol { detail: with_causes(&other) },
+            RecvError::Decode(error) => misbehaved(error),
         }
     }
 }

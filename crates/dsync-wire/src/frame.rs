@@ -176,9 +176,8 @@ impl DataReceiver {
     }
 }
 
-/// Why no message could be received.
+/// Why no message could be received: the lane or the peer, there is no third.
 #[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
 pub enum RecvError {
     /// The lane failed.
     #[error(transparent)]

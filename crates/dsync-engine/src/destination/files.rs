@@ -29,7 +29,11 @@ use super::{
     kept::Part,
     stage::{self, Stage, Verdict},
 };
-use crate::{SyncError, halt::lock};
+use crate::{
+    SyncError,
+    halt::lock,
+    misbehaved::{PeerMisbehaved, misbehaved},
+};
 
 /// One requested file.
 pub(super) struct Pending {
@@ -316,9 +320,7 @@ impl Pending {
             return Ok(None);
         }
         if header.attempt > transfer.attempt {
-            return Err(SyncError::Protocol {
-                detail: format!("entry {}: attempt not asked for", self.entry.0),
-            });
+            return Err(misbehaved(PeerMisbehaved::UnaskedAttempt { entry: self.entry }));
         }
         if let Some(stage) = &transfer.stage {
             stage.check_header(header)?;

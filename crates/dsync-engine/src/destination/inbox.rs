@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
     session::{self, DestinationMail},
     source::MAX_UNRELEASED_ENTRIES,
@@ -44,7 +45,7 @@ pub(super) fn run(
                 let _held = site.session.budget.take(Share::Signatures, bytes)?;
                 let waiting = Refinement { refine, _held };
                 if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(waiting).is_err() {
-                    return Err(SyncError::Protocol { detail: "more refinements than requests".to_owned() });
+                    return Err(misbehaved(PeerMisbehaved::TooManyRefinements));
                 }
                 continue;
             }
@@ -94,9 +95,7 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Waiting>, entries: usize) -> R
     let listed = progress.entries_listed.fetch_add(entries, Ordering::AcqRel) + entries;
     let ahead = listed.saturating_sub(progress.entries_checked.load(Ordering::Acquire));
     if ahead > (MAX_UNRELEASED_ENTRIES + MAX_LISTING_ENTRIES) as u64 {
-        return Err(SyncError::Protocol {
-            detail: format!("the source is {ahead} entries ahead of its credit"),
-        });
+        return Err(misbehaved(PeerMisbehaved::BeyondCredit { entries: ahead }));
     }
     check_queue(planner)
 }
@@ -105,9 +104,7 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Waiting>, entries: usize) -> R
 fn check_queue(planner: &Sender<Waiting>) -> Result<(), SyncError> {
     let messages = planner.len();
     if messages > MAX_QUEUED_MESSAGES {
-        return Err(SyncError::Protocol {
-            detail: format!("the source is {messages} messages ahead of the destination"),
-        });
+        return Err(misbehaved(PeerMisbehaved::BeyondQueue { messages }));
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use super::{
     files::Pending,
     journal::{Entries, Head, Journal},
 };
-use crate::{SyncError, content::READ_BYTES, runs::Runs};
+use crate::{SyncError, content::READ_BYTES, misbehaved::misbehaved, runs::Runs};
 
 /// A file under construction that may outlive the run.
 pub(super) struct Part {
@@ -96,7 +96,7 @@ impl Part {
 
 /// What the segments of a header are of.
 pub(super) fn head(header: &Segment) -> Result<Head, SyncError> {
-    let segments = Segments::new(header.file_len, header.length_log2).map_err(super::stage::protocol)?;
+    let segments = Segments::new(header.file_len, header.length_log2).map_err(misbehaved)?;
     Ok(Head { state: header.state, segments })
 }
 

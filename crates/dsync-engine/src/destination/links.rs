@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    misbehaved::{PeerMisbehaved, misbehaved},
     plan::{file_type, file_type_of},
 };
 
@@ -155,8 +156,7 @@ impl Links {
             HardLink::To(first) => {
                 let known = self.find(first).and_then(|group| self.groups.get(group));
                 if known.is_none_or(|group| group.kind != kind) {
-                    let detail = format!("entry {}: no name of entry {}", id.0, first.0);
-                    return Err(SyncError::Protocol { detail });
+                    return Err(misbehaved(PeerMisbehaved::NoSuchGroup { entry: id, first }));
                 }
             }
         }

@@ -10,7 +10,11 @@ use dsync_wire::{
     options::{IdMatch, IdRule, IdTarget, SyncOptions},
 };
 
-use crate::{error::SyncError, plan::Mapped};
+use crate::{
+    error::SyncError,
+    misbehaved::{PeerMisbehaved, misbehaved},
+    plan::Mapped,
+};
 
 /// The map from the source's numbers to the destination's.
 pub(super) struct Owners {
@@ -54,12 +58,10 @@ impl Owners {
     /// Notes a name of the source.
     ///
     /// # Errors
-    /// [`SyncError::Protocol`] when it is one more than [`MAX_ID_NAMES`].
+    /// [`PeerMisbehaved::TooManyOwners`] when it is one more than [`MAX_ID_NAMES`].
     pub(super) fn learn(&mut self, name: &IdName) -> Result<(), SyncError> {
         if self.learned >= MAX_ID_NAMES {
-            let detail =
-                format!("the source names more than {MAX_ID_NAMES} users and groups: use --numeric-ids");
-            return Err(SyncError::Protocol { detail });
+            return Err(misbehaved(PeerMisbehaved::TooManyOwners { most: MAX_ID_NAMES }));
         }
         self.learned += 1;
         if name.group {
@@ -255,6 +257,6 @@ mod tests {
         owners.learned = MAX_ID_NAMES - 1;
         owners.learn(&name(7)).unwrap();
         let error = owners.learn(&name(8)).unwrap_err();
-        assert!(error.to_string().contains("--numeric-ids"), "{error}");
+        assert!(matches!(error, SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. })), "{error}");
     }
 }

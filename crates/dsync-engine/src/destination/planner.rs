@@ -63,6 +63,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    misbehaved::{PeerMisbehaved, misbehaved},
     plan::{Standing, Verdict},
     schedule::{Point, point},
 };
@@ -366,11 +367,11 @@ impl Planner<'_> {
     fn missing(&mut self, name: &dsync_wire::name::Name) -> Result<(), SyncError> {
         self.bounds.missing(name).map_err(|unasked| unasked.at(name.as_bytes()))?;
         if self.missing.len() >= MAX_OPERANDS.max(self.bounds.named()) {
-            return Err(SyncError::Protocol { detail: "more missing operands than there can be".to_owned() });
+            return Err(misbehaved(PeerMisbehaved::TooManyMissing));
         }
         let renamed = self.target.as_ref().and_then(|target| target.rename.clone());
         let name = renamed.map_or_else(|| Component::new(name.as_bytes()), Ok);
-        self.missing.insert(name.map_err(super::stage::protocol)?);
+        self.missing.insert(name.map_err(misbehaved)?);
         Ok(())
     }
 
@@ -549,10 +550,10 @@ impl Planner<'_> {
         match self.target.as_ref().and_then(|target| target.rename.clone()) {
             // A second entry would get the same name as the first.
             Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
-                Err(SyncError::Protocol { detail: format!("entry {}: not a single file", id.0) })
+                Err(misbehaved(PeerMisbehaved::NotASingleFile { entry: id }))
             }
             Some(renamed) => Ok(renamed),
-            None => Component::new(entry.name.as_bytes()).map_err(super::stage::protocol),
+            None => Component::new(entry.name.as_bytes()).map_err(misbehaved),
         }
     }
 
@@ -709,7 +710,7 @@ impl Planner<'_> {
         self.site.needs_ended.store(true, Ordering::Release);
         self.site.session.control.send(&ControlMessage::NeedsEnd)?;
         let Some(target) = self.target else {
-            return Err(SyncError::Protocol { detail: "listing without operands".to_owned() });
+            return Err(misbehaved(PeerMisbehaved::NoOperands));
         };
         Ok(Some(Leftover { target, links: self.links, deletions: self.deletions }))
     }

@@ -23,10 +23,11 @@ use super::{
     commit::Outbox,
     files::{Pending, Verified},
     in_place,
-    stage::{Incoming, Taken, protocol},
+    stage::{Incoming, Taken},
 };
 use crate::{
     SyncError, content,
+    misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
 };
 
@@ -63,7 +64,7 @@ pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), Sync
     if order.is_over() {
         return lane_over(site);
     }
-    Err(SyncError::Protocol { detail: "a data lane ended without its last message".to_owned() })
+    Err(misbehaved(PeerMisbehaved::LaneCutShort))
 }
 
 /// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is needed;
@@ -71,9 +72,7 @@ pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), Sync
 fn lane_over(site: &Site<'_>) -> Result<(), SyncError> {
     let was_last = site.live_lanes.fetch_sub(1, Ordering::AcqRel) == 1;
     if was_last && !site.needs_ended.load(Ordering::Acquire) {
-        return Err(SyncError::Protocol {
-            detail: "the last data lane ended before all files came".to_owned(),
-        });
+        return Err(misbehaved(PeerMisbehaved::LanesEndedEarly));
     }
     Ok(())
 }
@@ -100,13 +99,13 @@ impl Lane<'_> {
     }
 
     fn unpack(&mut self, packed: &Packed) -> Result<Bytes, SyncError> {
-        self.unpacker.unpack(packed, MAX_RAW_FRAME).map_err(protocol)
+        self.unpacker.unpack(packed, MAX_RAW_FRAME).map_err(misbehaved)
     }
 
     fn batch(&mut self, value: &[u8; 32], files: &Packed) -> Result<(), SyncError> {
         let raw = self.unpack(files)?;
         let intact = content::batch_value(&self.site.key, &raw) == *value;
-        for record in decode_records(&raw).map_err(protocol)? {
+        for record in decode_records(&raw).map_err(misbehaved)? {
             self.record(&record, intact)?;
         }
         Ok(())
@@ -191,7 +190,7 @@ impl Lane<'_> {
     /// listed is the peer's fault.
     fn find(&self, entry: EntryId) -> Result<Option<Arc<Pending>>, SyncError> {
         if !self.site.was_listed(entry) {
-            return Err(SyncError::Protocol { detail: format!("entry id {} out of range", entry.0) });
+            return Err(misbehaved(PeerMisbehaved::OutOfRange { entry }));
         }
         Ok(self.site.files.get(entry))
     }

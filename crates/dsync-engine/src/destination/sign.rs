@@ -23,6 +23,7 @@ use super::{
 use crate::{
     SyncError,
     content::{self, Positional},
+    misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
     source::MAX_FINE_BLOCKS,
 };
@@ -103,15 +104,12 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
         return Ok(());
     };
     let Some(basis) = file.basis() else {
-        return Err(SyncError::Protocol { detail: format!("entry {}: nothing to refine", refine.entry.0) });
+        return Err(misbehaved(PeerMisbehaved::NothingToRefine { entry: refine.entry }));
     };
     let request =
         RefineRequest::decode(basis.layout, refine.format, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
-            .map_err(super::stage::protocol)?;
-    let too_late = || {
-        let detail = format!("entry {}: asked for sums twice or too late", refine.entry.0);
-        SyncError::Protocol { detail }
-    };
+            .map_err(misbehaved)?;
+    let too_late = || misbehaved(PeerMisbehaved::RefinedTooLate { entry: refine.entry });
     if request.format() == SumsFormat::WeakOnly {
         let weak = file.weak_sums().ok_or_else(too_late)?;
         return send(site, &file, refine.attempt, &weak);

@@ -28,7 +28,13 @@ use super::{
     journal::{Head, Journal},
     kept::{self, Part},
 };
-use crate::{SyncError, content::READ_BYTES, halt::lock, runs::Runs, session};
+use crate::{
+    SyncError,
+    content::READ_BYTES,
+    halt::lock,
+    misbehaved::{PeerMisbehaved, misbehaved},
+    runs::Runs,
+};
 
 /// A file under construction.
 pub(super) struct Stage {
@@ -187,9 +193,7 @@ impl Stage {
         if kept::head(header)? == self.head {
             return Ok(());
         }
-        Err(SyncError::Protocol {
-            detail: format!("entry {}: segments disagree on the file", header.entry.0),
-        })
+        Err(misbehaved(PeerMisbehaved::SegmentsDisagree { entry: header.entry }))
     }
 
     /// Notes that the source has read the whole file without a change.
@@ -207,8 +211,8 @@ impl Stage {
         if lock(&self.done).contains(index) {
             return Err(again(header.entry, index));
         }
-        let applier = Applier::new(self.layout, segments, index, header.lead).map_err(protocol)?;
-        let hasher = SegmentHasher::new(&site.key, segments, index).map_err(protocol)?;
+        let applier = Applier::new(self.layout, segments, index, header.lead).map_err(misbehaved)?;
+        let hasher = SegmentHasher::new(&site.key, segments, index).map_err(misbehaved)?;
         let holes = Holes::unsaid(site.policy.options.writing.sparse);
         let work = Work { hasher, holes, rewriting: Rewriting::of_segment(self.rewriting.is_some()) };
         let (stage, entry, start) = (Arc::clone(self), header.entry, segments.range(index).start);
@@ -432,7 +436,7 @@ impl Incoming {
                 lock(&self.stage.broken).get_or_insert((Operation::WriteFile, cause));
                 Ok(())
             }
-            Err(error) => Err(protocol(session::with_causes(&error))),
+            Err(StepError::Apply(error)) => Err(misbehaved(error)),
         }
     }
 
@@ -445,8 +449,8 @@ impl Incoming {
         let ours = match self.stage.broken() {
             Some(_) => None,
             None => {
-                self.applier.finish().map_err(protocol)?;
-                Some(self.work.hasher.finish().map_err(protocol)?.to_bytes())
+                self.applier.finish().map_err(misbehaved)?;
+                Some(self.work.hasher.finish().map_err(misbehaved)?.to_bytes())
             }
         };
         if !self.stage.finish_segment(self.index, ours, &theirs) {
@@ -457,7 +461,7 @@ impl Incoming {
 }
 
 fn again(entry: EntryId, index: u64) -> SyncError {
-    SyncError::Protocol { detail: format!("entry {}: segment {index} came twice", entry.0) }
+    misbehaved(PeerMisbehaved::SegmentTwice { entry, index })
 }
 
 /// What a stage begins with: finished segments, temporary, journal.
@@ -497,11 +501,6 @@ fn copy(
         }
     }
     Ok(())
-}
-
-/// An error of the delta core about what the peer sent.
-pub(super) fn protocol(error: impl std::fmt::Display) -> SyncError {
-    SyncError::Protocol { detail: error.to_string() }
 }
 
 /// With this many bytes of a copy read ahead, a lane waits for its turn: 1 MiB is written in half a millisecond.

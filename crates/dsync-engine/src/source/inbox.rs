@@ -20,6 +20,7 @@ use crate::{
     SyncError, content,
     destination::MAX_SIGNATURE_BLOCKS,
     halt::lock,
+    misbehaved::{PeerMisbehaved, misbehaved},
     observe::Observer,
     session::{self, Keying, SourceMail},
 };
@@ -71,7 +72,7 @@ pub(super) fn run(
             }
             ControlMessage::Rest(rest) => {
                 if rests.len() >= MAX_OPEN_RESTS {
-                    return Err(protocol("too many rests without a request".to_owned()));
+                    return Err(misbehaved(PeerMisbehaved::TooManyRests));
                 }
                 if shared.catalogue.find(rest.entry).is_none() {
                     return Err(not_listed(rest.entry));
@@ -82,7 +83,7 @@ pub(super) fn run(
             }
             ControlMessage::ListingDone { part } => {
                 if !shared.catalogue.release(part) {
-                    return Err(protocol(format!("listing {part} released twice or never sent")));
+                    return Err(misbehaved(PeerMisbehaved::BadRelease { part }));
                 }
             }
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
@@ -123,13 +124,13 @@ fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
 fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     let options = &shared.session.options;
     if !options.remove_source_files || options.dry_run {
-        return Err(protocol("asked to remove what is to stay".to_owned()));
+        return Err(misbehaved(PeerMisbehaved::UnaskedRemoval));
     }
     for &Landed { entry, stood } in landed {
         let listed = shared.catalogue.find(entry);
         let Some((listed, witness)) = listed.and_then(|listed| Some((listed.clone(), listed.witness()?)))
         else {
-            return Err(protocol(format!("entry {} landed, which is no listed file", entry.0)));
+            return Err(misbehaved(PeerMisbehaved::LandedUnlisted { entry }));
         };
         let cause = if stood == Some(content::state(witness.stamp())) {
             Cause::SameFile
@@ -164,13 +165,13 @@ fn push(shared: &Shared<'_>, wanted: Wanted) -> Result<(), SyncError> {
         return Err(not_listed(entry));
     };
     if !listed.ask(attempt) {
-        return Err(protocol(format!("entry {}: attempt {attempt} is not its next request", entry.0)));
+        return Err(misbehaved(PeerMisbehaved::NotNextRequest { entry, attempt }));
     }
     let rest = rest.filter(|kept| kept.rest.attempt == attempt);
     if shared.queue.push(Request { entry, attempt, listed, signature, rest, tail }) {
         return Ok(());
     }
-    Err(protocol("more requests than there are entries".to_owned()))
+    Err(misbehaved(PeerMisbehaved::TooManyRequests))
 }
 
 fn begin_signature(
@@ -186,7 +187,7 @@ fn begin_signature(
         None => need.format.has_strong(),
     };
     if !asked_for {
-        return Err(protocol(format!("entry {}: not the sums that were asked for", need.entry.0)));
+        return Err(misbehaved(PeerMisbehaved::OtherSums { entry: need.entry }));
     }
     if shared.catalogue.find(need.entry).is_none() {
         return Err(not_listed(need.entry));
@@ -195,7 +196,7 @@ fn begin_signature(
         Some(Refining { request, .. }) => request.decoder(MAX_SIGNATURE_BLOCKS),
         None => SignatureDecoder::new(layout, need.format, MAX_SIGNATURE_BLOCKS),
     };
-    let decoder = decoder.map_err(|error| protocol(error.to_string()))?;
+    let decoder = decoder.map_err(misbehaved)?;
     let held = shared.session.budget.take(Share::Signatures, 0)?;
     arriving.insert(need.entry, Arriving { need, decoder, held, refining });
     Ok(())
@@ -204,11 +205,11 @@ fn begin_signature(
 /// Takes a part of a signature; gives the whole when it was the last.
 fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<Option<Arriving>, SyncError> {
     let Some(entry) = arriving.get_mut(&sums.entry) else {
-        return Err(protocol(format!("sums for entry {}, which has no request", sums.entry.0)));
+        return Err(misbehaved(PeerMisbehaved::UnaskedSums { entry: sums.entry }));
     };
     let blocks = (sums.bytes.len() / entry.need.format.bytes_per_block().max(1) + 1) as u64;
     entry.held.grow(blocks * BLOCK_BYTES)?;
-    entry.decoder.push(&sums.bytes).map_err(|error| protocol(error.to_string()))?;
+    entry.decoder.push(&sums.bytes).map_err(misbehaved)?;
     Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
 }
 
@@ -220,7 +221,7 @@ fn use_signature(
     arrived: Arriving,
 ) -> Result<(), SyncError> {
     let Arriving { need, decoder, held, refining } = arrived;
-    let signature = decoder.finish().map_err(|error| protocol(error.to_string()))?;
+    let signature = decoder.finish().map_err(misbehaved)?;
     let index = |signature: Signature| IndexedSignature::new(signature, key);
     let Some(Refining { file, request }) = refining else {
         let rest = rests.remove(&need.entry);
@@ -231,23 +232,19 @@ fn use_signature(
     if request.format().has_strong() {
         file.refined(KeptSignature::new(index(signature), held));
     } else {
-        file.weak_sums(signature, held).map_err(|error| protocol(error.to_string()))?;
+        file.weak_sums(signature, held).map_err(misbehaved)?;
     }
     shared.queue.push_again(file);
     Ok(())
 }
 
 fn not_listed(entry: EntryId) -> SyncError {
-    protocol(format!("request for entry {}, which is not listed", entry.0))
+    misbehaved(PeerMisbehaved::NotListed { entry })
 }
 
 /// Returns what a request for the rest of a file takes.
 fn rest_bytes(rest: &Rest) -> u64 {
     (size_of::<Rest>() + 64 + rest.runs.len() * size_of::<Range<u64>>()) as u64
-}
-
-fn protocol(detail: String) -> SyncError {
-    SyncError::Protocol { detail }
 }
 
 /// What the sums of a block take: as they came, and in the index while that is made from them.

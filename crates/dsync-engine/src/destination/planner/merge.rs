@@ -22,6 +22,7 @@ use crate::{
         directory::{Directory, settle},
         homes, weight,
     },
+    misbehaved::{PeerMisbehaved, misbehaved},
 };
 
 /// A directory whose listing is arriving.
@@ -223,7 +224,7 @@ impl Planner<'_> {
             }
             self.settle_unlisted(&announced)?;
         }
-        Err(SyncError::Protocol { detail: format!("parent {} is not a directory", id.0) })
+        Err(misbehaved(PeerMisbehaved::NoSuchParent { parent: id }))
     }
 
     /// Takes a part of the destination's own entries.
@@ -454,7 +455,7 @@ fn known(metadata: &std::io::Result<Metadata>) -> Option<Found> {
 pub(super) fn check_order(merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
     let name = entry.name.as_bytes();
     if merge.last_name.as_deref().is_some_and(|last| last >= name) {
-        return Err(SyncError::Protocol { detail: format!("entry {}: names are not in order", id.0) });
+        return Err(misbehaved(PeerMisbehaved::NamesOutOfOrder { entry: id }));
     }
     merge.last_name = Some(name.to_vec());
     Ok(())
