@@ -9,6 +9,8 @@ mod crash;
 mod error;
 mod fuzz;
 mod hunt;
+#[cfg(test)]
+mod invariants;
 mod lab;
 mod layers;
 #[cfg(test)]
