@@ -8,14 +8,15 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Runs the race with the given arguments; `$DSYNC_BIN` takes part, else dsync is built for release, unless the rivals
-/// are only to be installed.
+/// Runs the race with the given arguments; `$DSYNC_BIN` takes part, else dsync is built for release, unless nothing is
+/// to be measured.
 ///
 /// # Errors
 /// Those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
-    // Who only installs the rivals needs no dsync.
-    let mut race = if args.iter().any(|arg| arg == "--install") { race_alone()? } else { prepare()? };
+    // Who only installs the rivals or draws needs no dsync.
+    let alone = args.iter().any(|arg| arg == "--install" || arg == "--draw");
+    let mut race = if alone { race_alone()? } else { prepare()? };
     run_command(race.args(args))
 }
 

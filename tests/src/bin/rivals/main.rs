@@ -1,7 +1,7 @@
 //! The race: dsync beside rsync, scp, tar and others, on the same input, in turns.
 //!
 //! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs a,b]
-//! [--tools a,b] [--write] [--install]`
+//! [--tools a,b] [--write] [--draw] [--install]`
 //!
 //! Every tool pushes the same input to the far host of a lab, round after round, so that a change of the machine
 //! hits all of them. A row gives the median wall time of the rounds, the processor time of each end (ssh and sshd
@@ -14,6 +14,7 @@ mod bars;
 mod input;
 mod meter;
 mod plot;
+mod race;
 mod report;
 mod tool;
 
@@ -40,6 +41,7 @@ struct Options {
     tools: Option<Vec<String>>,
     write: bool,
     install: bool,
+    draw: bool,
 }
 
 fn main() -> ExitCode {
@@ -52,7 +54,8 @@ fn main() -> ExitCode {
     let Some(options) = parse(args.into_iter()) else {
         eprintln!(
             "usage: cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs NAMES]\n  \
-             [--tools NAMES] [--write (to docs/)] [--install (what is missing, then end)]"
+             [--tools NAMES] [--write (to docs/)] [--draw (docs/race.svg, then end)]\n  \
+             [--install (what is missing, then end)]"
         );
         eprintln!("  inputs: {}", Input::ALL.map(Input::name).join(","));
         eprintln!("  tools:  {}", tool::ALL.iter().map(|tool| tool.name).collect::<Vec<_>>().join(","));
@@ -61,6 +64,10 @@ fn main() -> ExitCode {
     };
     if options.install {
         return install();
+    }
+    if options.draw {
+        report::draw();
+        return ExitCode::SUCCESS;
     }
     let Some(lab) = Lab::create(&options.path) else {
         eprintln!("rivals: namespaces and TUN devices need root, and /dev/net/tun");
@@ -171,7 +178,7 @@ fn shown(run: Run) -> bool {
     outcome.code() == Some(0)
 }
 
-/// What the figures were measured on and with: without it they say nothing.
+/// When, on what and with what the figures were measured: without it they say nothing.
 fn setting(options: &Options) -> String {
     let first = |argv: &[&str]| {
         let outcome = Run::of(argv[0]).args(&argv[1..]).run();
@@ -183,6 +190,7 @@ fn setting(options: &Options) -> String {
     let dir = options.dir.display().to_string();
     let program = program().display().to_string();
     [
+        format!("date: {}", first(&["date", "+%Y-%m-%d"])),
         format!("machine: {cores} x{}, {}", cpu.replace("\t:", ""), first(&["uname", "-sr"])),
         format!("path: {} ({})", options.lab, options.path),
         format!("disk: {}", first(&["findmnt", "-n", "-o", "FSTYPE,SOURCE", "-T", &dir])),
@@ -206,6 +214,7 @@ fn parse(args: impl Iterator<Item = String>) -> Option<Options> {
         tools: None,
         write: false,
         install: false,
+        draw: false,
     };
     let mut args = args;
     while let Some(flag) = args.next() {
@@ -222,6 +231,7 @@ fn parse(args: impl Iterator<Item = String>) -> Option<Options> {
             "--tools" => options.tools = list(args.next()?),
             "--write" => options.write = true,
             "--install" => options.install = true,
+            "--draw" => options.draw = true,
             _ => flags::apply(&mut options.path, &flag, &mut args)?,
         }
     }

@@ -1,11 +1,15 @@
-//! The tables, on the terminal and in `docs/performance.md`.
+//! The tables, on the terminal and in `docs/notebook/rivals.md`.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     input::Input,
     meter::{Measure, median},
-    plot,
+    plot, race,
 };
 
 /// One input and how everyone did on it.
@@ -79,20 +83,38 @@ fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// Puts the races of one path, with their plot, into `docs/performance.md`: in place of what was there.
+/// Puts the races of one path, with their plot, into `docs/notebook/rivals.md`: in place of what was there. Draws the
+/// README's picture again.
 ///
 /// # Panics
 /// When the page cannot be written.
 pub(crate) fn write(path_name: &str, setting: &str, races: &[Race]) {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let notebook = docs().join("notebook");
     let plot = format!("rivals-{path_name}.svg");
-    plot::draw(&docs.join(&plot), path_name, races);
+    plot::draw(&notebook.join(&plot), path_name, races);
     let mut section =
         format!("\n## Rivals: {path_name}\n\n![MiB/s of each tool]({plot})\n\n```text\n{setting}\n```\n");
     races.iter().for_each(|race| section.push_str(&race.table()));
-    let page = docs.join("performance.md");
-    let text = fs::read_to_string(&page).expect("docs/performance.md");
-    fs::write(&page, replaced(&text, path_name, &section)).expect("docs/performance.md");
+    let page = notebook.join("rivals.md");
+    let text = fs::read_to_string(&page).expect("docs/notebook/rivals.md");
+    fs::write(&page, replaced(&text, path_name, &section)).expect("docs/notebook/rivals.md");
+    draw();
+}
+
+/// Draws the README's picture from the tables of the loopback, if all that it shows is there.
+///
+/// # Panics
+/// When the picture cannot be written.
+pub(crate) fn draw() {
+    let text = fs::read_to_string(docs().join("notebook/rivals.md")).expect("docs/notebook/rivals.md");
+    match race::drawn(&text, "lo") {
+        Some(picture) => fs::write(docs().join("race.svg"), picture).expect("docs/race.svg"),
+        None => eprintln!("rivals: docs/race.svg stays: the page lacks a table that it shows"),
+    }
+}
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
 /// The page with a section between its marks replaced, or added at the end.
