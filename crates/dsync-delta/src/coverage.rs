@@ -1,9 +1,9 @@
-//! Which blocks of a basis there are sums of, and in what order the sums lie.
+//! Coverage: which blocks of a basis have sums, and in what order the sums lie.
 
 use crate::block::{BlockIndex, BlockRun, Layout};
 
-/// Runs of blocks in ascending order, none overlapping or touching another. Sums of them lie one after
-/// the other: a *slot* is the position of a block's sums.
+/// Runs of blocks in ascending order that neither overlap nor touch. Their sums lie one after the
+/// other: a *slot* is the position of a block's sums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Coverage {
     runs: Vec<Covered>,
@@ -17,12 +17,13 @@ struct Covered {
 }
 
 impl Coverage {
-    /// All blocks of a layout.
+    /// Covers all blocks of a layout.
     pub(crate) fn whole(layout: Layout) -> Self {
         Self::of(BlockRun::new(BlockIndex(0), layout.block_count()).into_iter())
     }
 
-    /// The given runs, which must be in ascending order and must not overlap; touching ones are joined.
+    /// Covers the given runs, which must be in ascending order without overlaps. Joins runs that
+    /// touch.
     pub(crate) fn of(runs: impl Iterator<Item = BlockRun>) -> Self {
         let mut covered: Vec<Covered> = Vec::new();
         let mut slot = 0;
@@ -36,17 +37,17 @@ impl Coverage {
         Self { runs: covered }
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(crate) fn block_count(&self) -> u64 {
         self.runs.last().map_or(0, |last| last.slot + last.run.count())
     }
 
-    /// The runs in ascending order.
+    /// Returns the runs in ascending order.
     pub(crate) fn runs(&self) -> impl Iterator<Item = BlockRun> + '_ {
         self.runs.iter().map(|covered| covered.run)
     }
 
-    /// The runs cut in pieces of at most `blocks` blocks.
+    /// Returns the runs, cut into pieces of at most `blocks` blocks.
     pub(crate) fn stretches(&self, blocks: u64) -> Vec<BlockRun> {
         let pieces = self.runs().flat_map(|run| {
             let starts = (0..run.count().div_ceil(blocks)).map(move |piece| piece * blocks);
@@ -57,14 +58,14 @@ impl Coverage {
         pieces.collect()
     }
 
-    /// Where the sums of a block are; `None` when there are none.
+    /// Returns the slot of a block's sums; `None` if the block has none.
     pub(crate) fn slot(&self, block: BlockIndex) -> Option<u64> {
         let after = self.runs.partition_point(|covered| covered.run.first() <= block);
         let covered = self.runs.get(after.checked_sub(1)?)?;
         (block < covered.run.end()).then(|| covered.slot + (block.0 - covered.run.first().0))
     }
 
-    /// The block whose sums are at `slot`.
+    /// Returns the block whose sums are at `slot`.
     pub(crate) fn block(&self, slot: u64) -> BlockIndex {
         let after = self.runs.partition_point(|covered| covered.slot <= slot);
         let covered = after.checked_sub(1).and_then(|position| self.runs.get(position));

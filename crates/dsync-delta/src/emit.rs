@@ -1,4 +1,5 @@
-//! Handing tokens to a sink: runs of copies joined, zeros cut out of literals, bytes counted.
+//! Emitter: joins runs of copies, cuts zeros out of literals, counts bytes, and hands tokens to a
+//! sink.
 
 use std::ops::Range;
 
@@ -31,8 +32,8 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
         self.sink.start(lead)
     }
 
-    /// Emits new bytes that lie at `offset` in the file. Stretches of zeros that fill an aligned
-    /// unit become zero runs: nothing of them travels, and the destination may leave holes there.
+    /// Emits new bytes that lie at `offset` in the file. Zeros that fill an aligned unit become
+    /// zero runs: they are not sent, and the destination may leave holes there.
     pub(crate) fn literal(&mut self, offset: u64, bytes: &[u8]) -> Result<(), S::Error> {
         if bytes.is_empty() {
             return Ok(());
@@ -87,7 +88,8 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
             return Ok(());
         };
         self.count_matched(&(at..at + (source.end - source.start)));
-        // The blocks may be shorter than when the run was found: some may lie outside the segment now.
+        // The blocks may be shorter than when the run was found, so some may now lie outside the
+        // segment.
         let block_len = layout.block_len().bytes();
         let before = self.segment.start.saturating_sub(at) / block_len;
         let count = self.segment.end.saturating_sub(at).div_ceil(block_len).min(run.count());
@@ -129,7 +131,7 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
         Ok(())
     }
 
-    /// Emits what was held back to be joined.
+    /// Emits the run of copies that was held back for joining.
     fn flush(&mut self) -> Result<(), S::Error> {
         match self.run.take() {
             Some(run) => self.sink.token(Token::Copy(run)),
@@ -143,9 +145,9 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
     }
 }
 
-/// True when all bytes are zero.
+/// Returns whether all bytes are zero.
 pub(crate) fn is_zero(bytes: &[u8]) -> bool {
-    // Ordinary data differs in its first bytes: look there before starting the wide loop.
+    // Ordinary data differs in its first bytes, so check those before the wide loop.
     let (head, rest) = bytes.split_at(bytes.len().min(16));
     if head.iter().any(|&byte| byte != 0) {
         return false;
@@ -155,6 +157,6 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
         && rest.chunks_exact(64).remainder().iter().all(|&byte| byte == 0)
 }
 
-/// Literals are looked through for zeros in units of this many bytes, aligned in the file: 4 KiB, the
-/// unit in which filesystems keep holes.
+/// Unit in which zeros are cut out of literals, aligned in the file: 4 KiB, the unit in which
+/// filesystems keep holes.
 const ZERO_UNIT: u64 = 4 << 10;

@@ -1,9 +1,10 @@
 //! The index: a signature made searchable.
 //!
-//! Weak sums are looked up in two steps: a bit filter that stays in the processor's second-level cache
-//! answers almost every offset of unrelated data with "no"; what passes is looked up by binary search
-//! in its bucket. A peer that sends one weak sum for all blocks therefore costs a logarithm per hit; how
-//! many blocks of one weak sum are compared is bounded by the search.
+//! Weak sums are looked up in two steps. A bit filter that stays in the processor's second-level
+//! cache answers "no" for almost every offset of unrelated data. A weak sum that passes is looked
+//! up by binary search in its bucket. If a peer sends one weak sum for all blocks, each hit
+//! therefore costs only a logarithm. The search bounds how many blocks of one weak sum are
+//! compared.
 
 use std::sync::{
     OnceLock,
@@ -21,18 +22,18 @@ use crate::{
     weak::{Roll, WeakSecret, WeakSum},
 };
 
-/// A signature that can be searched, from many threads at once.
+/// A signature that can be searched from many threads at once.
 ///
-/// Memory: 8 bytes per block for the strong sums and, when there are weak sums, about 12 more.
+/// Memory: 8 bytes per block for the strong sums and, with weak sums, about 12 more.
 #[derive(Debug)]
 pub struct IndexedSignature {
     key: Key,
     layout: Layout,
     coverage: Coverage,
     strong: Vec<StrongSum>,
-    /// Unset while there are strong sums only; `None` when no block is of full length.
+    /// Unset as long as there are only strong sums; `None` if no block has full length.
     weak: OnceLock<Option<WeakIndex>>,
-    /// Offsets rolled over since the last match that rolling found, over all segments.
+    /// Offsets rolled over, in all segments, since rolling last found a match.
     fruitless: AtomicU64,
 }
 
@@ -44,20 +45,21 @@ impl IndexedSignature {
         let (coverage, strong, sums) = signature.into_parts();
         let weak = OnceLock::new();
         if format.has_weak() {
-            // A new lock is not set: the value is taken.
+            // A new lock is unset, so it takes the value.
             let _: Result<(), _> = weak.set(WeakIndex::of(sums, layout, &coverage, key));
         }
         Self { key: key.clone(), layout, coverage, strong, weak, fruitless: AtomicU64::new(0) }
     }
 
-    /// Adds the weak sums that a signature in [`SumsFormat::StrongOnly`] came without; searches that begin
-    /// later roll. Cost: a few nanoseconds per block.
+    /// Adds the weak sums that a [`SumsFormat::StrongOnly`] signature lacks. Searches that begin
+    /// later also roll. Cost: a few nanoseconds per block.
     ///
     /// # Errors
     /// [`AddWeakError`].
     ///
     /// # Security
-    /// Whoever made the sums controls what passes the filter; the bounds of a search hold for any sums.
+    /// Whoever made the sums controls what passes the filter. The bounds of a search hold for any
+    /// sums.
     pub fn add_weak(&self, signature: Signature) -> Result<(), AddWeakError> {
         let completes = signature.format() == SumsFormat::WeakOnly
             && signature.layout() == self.layout
@@ -70,28 +72,28 @@ impl IndexedSignature {
         self.weak.set(weak).map_err(|_| AddWeakError::Twice)
     }
 
-    /// True when blocks are found at every offset, not only where they are expected.
+    /// Returns whether a search finds blocks at every offset, not only where they are expected.
     pub fn has_weak(&self) -> bool {
         self.weak.get().is_some()
     }
 
-    /// How the basis is cut in blocks.
+    /// Returns the basis' division into blocks.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The session's key.
+    /// Returns the session's key.
     pub(crate) fn key(&self) -> &Key {
         &self.key
     }
 
-    /// The weak sums of full blocks; `None` when there are none.
+    /// Returns the index of the full blocks' weak sums; `None` if there is none.
     pub(crate) fn weak(&self) -> Option<&WeakIndex> {
         self.weak.get()?.as_ref()
     }
 
-    /// Hashes a window as if it lay at `block`, and compares. `None` when there is no sum of the block, or
-    /// it has another length.
+    /// Hashes a window as if it lay at `block` and compares the sums. Returns `None` if the block
+    /// has no sum or another length.
     pub(crate) fn compare(&self, block: BlockIndex, window: &[u8]) -> Option<(bool, ChainingValue)> {
         let range = self.layout.range(block);
         if window.is_empty() || range.end - range.start != len_u64(window.len()) {
@@ -102,7 +104,8 @@ impl IndexedSignature {
         Some((*expected == StrongSum::of(&value), value))
     }
 
-    /// Blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
+    /// Returns at most `max` blocks that have exactly this weak sum, starting with those from
+    /// `near` on.
     pub(crate) fn candidates(
         &self,
         sum: WeakSum,
@@ -114,30 +117,30 @@ impl IndexedSignature {
         slots.map(|slot| self.coverage.block(slot))
     }
 
-    /// Notes that rolling found something.
+    /// Records that rolling found a match.
     pub(crate) fn note_hit(&self) {
         self.fruitless.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that rolling found nothing over `bytes` offsets.
+    /// Records that rolling found no match over `bytes` offsets.
     pub(crate) fn note_fruitless(&self, bytes: u64) {
         self.fruitless.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Offsets rolled over since the last match that rolling found.
+    /// Returns the number of offsets rolled over since rolling last found a match.
     pub(crate) fn fruitless_bytes(&self) -> u64 {
         self.fruitless.load(Ordering::Relaxed)
     }
 }
 
-/// Why weak sums were not added to a signature.
+/// The reason why weak sums were not added to a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddWeakError {
-    /// They are of other blocks, or not weak sums only.
+    /// The sums are for other blocks, or not only weak sums.
     #[error("the weak sums belong to another signature")]
     Foreign,
-    /// The signature has weak sums.
+    /// The signature already has weak sums.
     #[error("the signature has weak sums already")]
     Twice,
 }
@@ -147,9 +150,9 @@ pub enum AddWeakError {
 pub(crate) struct WeakIndex {
     secret: WeakSecret,
     filter: Filter,
-    /// Entries by bucket, within a bucket by weak sum, then by slot.
+    /// Entries by bucket; within a bucket by weak sum, then by slot.
     entries: Vec<Entry>,
-    /// Where each bucket starts in `entries`; one more than there are buckets.
+    /// Start of each bucket in `entries`, and the end of the last one.
     starts: Vec<u32>,
     bucket_shift: u32,
 }
@@ -161,7 +164,7 @@ struct Entry {
 }
 
 impl WeakIndex {
-    /// Indexes the weak sums of the blocks of full length; `None` when there are none.
+    /// Indexes the weak sums of all blocks of full length; returns `None` if there are none.
     fn of(mut sums: Vec<WeakSum>, layout: Layout, coverage: &Coverage, key: &Key) -> Option<Self> {
         // A short last block is matched by position only.
         if coverage.slot(BlockIndex(layout.full_block_count())).is_some() {
@@ -196,10 +199,11 @@ impl WeakIndex {
         Self { secret: WeakSecret::new(key), filter: Filter::new(weak), entries, starts, bucket_shift }
     }
 
-    /// Finds the first of the offsets that `roll` passes whose weak sum may be that of a block.
+    /// Finds the first offset passed by `roll` whose weak sum may be that of a block.
     ///
-    /// `roll` holds the window at the first offset; `out` and `into` are the bytes that leave and enter
-    /// at each step. On `Some(n)`, `roll` holds the window after `n` steps; on `None` after all of them.
+    /// `roll` holds the window at the first offset. `out` and `into` are the bytes that leave and
+    /// enter at each step. After `Some(n)`, `roll` holds the window `n` steps on; after `None`, the
+    /// window behind all of them.
     #[inline]
     pub(crate) fn scan(&self, roll: &mut Roll, out: &[u8], into: &[u8]) -> Option<usize> {
         for (step, (&out, &into)) in out.iter().zip(into).enumerate() {
@@ -211,17 +215,18 @@ impl WeakIndex {
         None
     }
 
-    /// True when the window that `roll` holds may be a block, or zeros.
+    /// Returns whether the window in `roll` may be a block or zeros.
     pub(crate) fn may_hold(&self, roll: Roll) -> bool {
         self.filter.may_hold(roll.weak(self.secret))
     }
 
-    /// The weak sum of the window that `roll` holds.
+    /// Returns the weak sum of the window in `roll`.
     pub(crate) fn weak_of(&self, roll: Roll) -> WeakSum {
         roll.weak(self.secret)
     }
 
-    /// Slots of blocks of exactly this weak sum, at most `max` of them, those from `near` on first.
+    /// Returns at most `max` slots that have exactly this weak sum, starting with those from `near`
+    /// on.
     fn candidates(&self, sum: WeakSum, near: u64, max: usize) -> impl Iterator<Item = u64> + '_ {
         let bucket = bucket(sum, self.bucket_shift);
         let entries = &self.entries[position(self.starts[bucket])..position(self.starts[bucket + 1])];
@@ -233,10 +238,10 @@ impl WeakIndex {
     }
 }
 
-/// A set of weak sums that may hold some that were not put in, never misses one that was.
+/// A set of weak sums that may report sums never added but misses none that was.
 ///
-/// Two bits in one 64-bit word per sum: one memory access, about one false answer in a thousand while
-/// there is a word per sum.
+/// Each sum sets two bits in one 64-bit word. A query costs one memory access, and about one in a
+/// thousand is a false positive as long as there is a word per sum.
 #[derive(Debug)]
 struct Filter {
     words: Vec<u64>,
@@ -248,7 +253,7 @@ impl Filter {
         let log2 = sums.len().next_power_of_two().trailing_zeros();
         let log2 = log2.clamp(MIN_FILTER_LOG2, MAX_FILTER_LOG2);
         let mut filter = Self { words: vec![0; 1 << log2], shift: u32::BITS - log2 };
-        // Zero windows must pass: they become zero runs without any block.
+        // Windows of zeros must pass: they become zero runs without any block.
         for &sum in sums.iter().chain(&[WeakSum(0)]) {
             let (word, bits) = filter.place(sum);
             filter.words[word] |= bits;
@@ -274,7 +279,7 @@ fn bucket(sum: WeakSum, shift: u32) -> usize {
     position(mix(sum).checked_shr(shift).unwrap_or(0))
 }
 
-/// Spreads a weak sum: the top bits depend on all others (Fibonacci hashing, odd multiplier).
+/// Mixes a weak sum so that its top bits depend on all others (Fibonacci hashing, odd multiplier).
 #[inline]
 fn mix(sum: WeakSum) -> u32 {
     sum.0.wrapping_mul(0x9e37_79b1)
@@ -285,12 +290,12 @@ fn position(value: u32) -> usize {
     value as usize
 }
 
-/// At most 16 Mi buckets, 64 MiB: beyond it several blocks share one.
+/// At most 16 Mi buckets, 64 MiB. Beyond that, several blocks share one.
 const MAX_BUCKETS_LOG2: u32 = 24;
 
-/// Filter of at least 64 words.
+/// The smallest filter has 64 words.
 const MIN_FILTER_LOG2: u32 = 6;
 
-/// Filter of at most 32 Ki words, 256 KiB: it has to share the second-level cache with the window
-/// (at 1 MiB the roll runs at 0.66 instead of 0.98 GB/s).
+/// The largest filter has 32 Ki words, 256 KiB: it has to share the second-level cache with the
+/// window (at 1 MiB the roll runs at 0.66 instead of 0.98 GB/s).
 const MAX_FILTER_LOG2: u32 = 15;

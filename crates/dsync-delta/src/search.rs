@@ -1,40 +1,40 @@
-//! The search: which blocks of the basis does the new file contain, and where.
+//! The search: finds the blocks of the basis in the new file.
 //!
 //! A segment is read once, front to back, with a window of a few blocks. At each position:
 //!
 //! 1. **zeros**: a block of zeros becomes a zero run, whether the basis has one or not;
-//! 2. **the predicted block**: the one after the last match (at the segment's start: the one at the
-//!    same offset of the basis) is compared by strong sum. Unchanged and shifted stretches both run
-//!    here, at the speed of the hash;
-//! 3. **look-ahead**: if the prediction fails but the next one holds a block further on, the gap is
-//!    one block long and no block can be found in it that would not cost another one: it becomes a
-//!    literal without rolling. Blocks overwritten in place end here;
-//! 4. **look-ahead over a shift**: if a few bytes were inserted or removed, the block after the predicted one
-//!    lies close to where it would be otherwise. Rolling begins there, over a sixteenth of a block to either side.
-//!    A block that is found there is taken, unless another one ends before it begins: only where that
-//!    can be, at the start of the gap, is rolled over too;
+//! 2. **the predicted block**: the block after the last match (at the segment's start, the one at
+//!    the same offset of the basis) is compared by strong sum. Unchanged and shifted stretches both
+//!    run here, at the speed of the hash;
+//! 3. **look-ahead**: the prediction fails, but the next one holds one block further on. The gap is
+//!    then one block long, and no block can be found in it that would not cost another one. It
+//!    becomes a literal without rolling. Blocks overwritten in place end here;
+//! 4. **look-ahead over a shift**: if a few bytes were inserted or removed, the block after the
+//!    predicted one lies close to its old distance. Rolling begins there, a sixteenth of a block to
+//!    either side. A block found there is taken unless another one ends before it begins. Only the
+//!    start of the gap, where that can be, is rolled over too;
 //! 5. **rolling**: otherwise the weak sum rolls from byte to byte to the next block of the basis.
 //!
-//! The result is lossless: among non-overlapping matches of equal length, the leftmost-first choice
-//! covers the most (interval scheduling), and no step above gives a match away, except that look-ahead
-//! may take the later of two overlapping matches where the data repeats itself: at most one block
-//! length per look-ahead, and nothing where no two different blocks of the basis overlap in the new
-//! file. A last block that is shorter than the others is matched where it is predicted and at the end
-//! of the new file.
+//! The result is lossless. Among non-overlapping matches of equal length, the leftmost-first choice
+//! covers the most (interval scheduling), and no step above loses a match, with one exception.
+//! Where the data repeats itself, look-ahead may take the later of two overlapping matches. This
+//! costs at most one block length per look-ahead, and nothing where no two different blocks of the
+//! basis overlap in the new file. A last block that is shorter than the others is matched where it
+//! is predicted and at the end of the new file.
 //!
-//! Without weak sums ([`SumsFormat::StrongOnly`](crate::SumsFormat::StrongOnly)) steps 4 and 5 are left out: the
-//! search goes on at the next aligned block, and [`SearchCounters::unrolled_bytes`] tells over how much it
-//! would have rolled. Where that is 0, weak sums would change nothing.
+//! Without weak sums ([`SumsFormat::StrongOnly`](crate::SumsFormat::StrongOnly)) the search skips
+//! steps 4 and 5. It continues at the next aligned block, and [`SearchCounters::unrolled_bytes`]
+//! counts the offsets that it would have rolled over. If that is 0, weak sums would change nothing.
 //!
-//! A search of one segment needs nothing from the others: it begins with the aligned prediction or, if
-//! that fails, by rolling over the block length *before* its start, and its last copy may reach beyond
-//! its end. A match that straddles a border is thus found on both sides of it.
+//! The search of one segment is independent of the others. It begins with the aligned prediction
+//! or, if that fails, by rolling over the block length *before* its start. Its last copy may reach
+//! beyond its end. A match that straddles a border is thus found on both sides of it.
 //!
-//! **Bounds**, whatever the peer's sums and the file's content are: at most [`MAX_CANDIDATES`] blocks
-//! compared per weak hit, and per segment at most four comparisons that fail after a weak hit per block
-//! length of the segment; after that the segment is searched by position only. After 64 MiB
-//! ([`GIVE_UP_AFTER`]) rolled in the whole file without a match only a sixteenth of it is rolled over, until
-//! something is found. So no byte is hashed more than about ten times.
+//! **Bounds**, for any sums of the peer and any content of the file: at most [`MAX_CANDIDATES`]
+//! blocks are compared per weak hit. Per segment and block length of it, at most four comparisons
+//! may fail after a weak hit; then the segment is searched by position only. After rolling over 64
+//! MiB ([`GIVE_UP_AFTER`]) of the whole file without a match, the search rolls over only a
+//! sixteenth of it until it finds something. So no byte is hashed more than about ten times.
 
 use std::ops::Range;
 
@@ -55,30 +55,30 @@ use crate::{
     token::Token,
 };
 
-/// Takes the tokens of one segment, in order.
+/// A receiver for the tokens of one segment, in order.
 pub trait TokenSink {
-    /// Why a token could not be taken.
+    /// The reason why a token was refused.
     type Error;
 
-    /// Starts the segment; called once, before the first token. `lead` is how many bytes before the
-    /// segment's start the first token begins, less than the block length.
+    /// Starts the segment; called once, before the first token. The first token begins `lead` bytes
+    /// before the segment's start, less than the block length.
     ///
     /// # Errors
-    /// The sink's own; the search stops.
+    /// The sink's own, which ends the search.
     fn start(&mut self, lead: u32) -> Result<(), Self::Error>;
 
     /// Takes the next token. Literals are at most [`MAX_LITERAL`](crate::token::MAX_LITERAL) bytes long.
     ///
     /// # Errors
-    /// The sink's own; the search stops.
+    /// The sink's own, which ends the search.
     fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error>;
 }
 
-/// What a search of one segment found.
+/// The result of a segment's search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SegmentOutcome {
-    /// What the segment's new bytes add to the file's root.
+    /// The segment's contribution to the file's root.
     pub value: SegmentValue,
     /// Bytes of the segment sent as literals.
     pub literal_bytes: u64,
@@ -86,11 +86,11 @@ pub struct SegmentOutcome {
     pub matched_bytes: u64,
     /// Bytes of the segment sent as zero runs.
     pub zero_bytes: u64,
-    /// What the search cost.
+    /// The cost of the search.
     pub counters: SearchCounters,
 }
 
-/// What a search cost, for tuning and for the tests that bound it.
+/// The cost of a search, for tuning and for the tests that bound it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct SearchCounters {
@@ -104,12 +104,12 @@ pub struct SearchCounters {
     pub false_matches: u64,
     /// Gaps of about one block that were crossed without rolling over all of them.
     pub look_aheads: u64,
-    /// Offsets where rolling would have begun or gone on, had there been weak sums.
+    /// Offsets where rolling would have begun or continued if there had been weak sums.
     pub unrolled_bytes: u64,
 }
 
 impl SearchCounters {
-    /// Adds what another search cost.
+    /// Adds the cost of another search.
     pub(crate) fn add(&mut self, other: &Self) {
         self.rolled_bytes += other.rolled_bytes;
         self.compared_bytes += other.compared_bytes;
@@ -120,28 +120,28 @@ impl SearchCounters {
     }
 }
 
-/// Why a search stopped.
+/// The reason why a search stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError<R, S> {
     /// The new file could not be read.
     #[error("cannot read the new file")]
     Read(#[source] R),
-    /// The sink did not take a token.
+    /// The sink refused a token.
     #[error("cannot pass a token on")]
     Sink(#[source] S),
-    /// The new file is shorter than it was: it changed while it was read.
+    /// The new file became shorter while it was read.
     #[error("the new file ends at {actual}, not at {expected}")]
     ShortRead {
-        /// Length that the file had, in bytes.
+        /// Original length of the file, in bytes.
         expected: u64,
-        /// Offset at which nothing more could be read.
+        /// Offset at which the file ended.
         actual: u64,
     },
-    /// There is no such segment.
+    /// The file has no such segment.
     #[error("cannot search the segment")]
     Segment(#[source] SegmentError),
-    /// The index for a second round belongs to another basis, or has longer blocks.
+    /// The index for a second round belongs to another basis or has longer blocks.
     #[error("the index does not refine the one that was searched before")]
     ForeignIndex,
 }
@@ -150,8 +150,8 @@ pub enum SearchError<R, S> {
 ///
 /// Segments of one file may be searched in any order and at the same time.
 ///
-/// Cost: one BLAKE3 pass over the segment, a second one where data has shifted, and rolling (a
-/// fraction of the hash's speed) where it is new. Memory: half a MiB and three blocks.
+/// Cost: one BLAKE3 pass over the segment, a second one where data has shifted, and rolling (at a
+/// fraction of the hash's speed) over new data. Memory: half a MiB and three blocks.
 ///
 /// # Errors
 /// [`SearchError`].
@@ -172,30 +172,30 @@ where
     let mut emitter = Emitter::new(sink, segment.clone());
     let file_len = segments.file_len();
     let counters = search_range(index, new, file_len, &segment, &mut tree, None, &mut emitter)?;
-    // The tree was put in, and comes back.
+    // `tree` was set above, and the search leaves it set.
     let no_segment = SegmentError::NoSuchSegment { index: segment_index, count: segments.count() };
     let value = tree.ok_or(no_segment).and_then(SegmentTree::finish).map_err(SearchError::Segment)?;
     emitter.finish(value, counters).map_err(SearchError::Sink)
 }
 
-/// What an earlier search of a segment without weak sums found out.
+/// Facts from an earlier search of a segment without weak sums.
 pub(crate) struct Known {
     /// The segment's value.
     pub(crate) value: SegmentValue,
-    /// Ranges of the new file that are blocks of the basis in their old place, in order. No other block of
-    /// the segment is in its old place.
+    /// Ranges of the new file that are blocks of the basis in their old place, in order. The list
+    /// is complete.
     pub(crate) unmoved: Vec<Range<u64>>,
 }
 
 impl Known {
-    /// Whether a block in its old place was found at `at`.
+    /// Returns whether a block was found in its old place at `at`.
     fn holds(&self, at: u64) -> bool {
         let after = self.unmoved.partition_point(|range| range.start <= at);
         after.checked_sub(1).and_then(|last| self.unmoved.get(last)).is_some_and(|range| at < range.end)
     }
 }
 
-/// Searches one segment again: cheaper by the hash of its value and of the blocks in their old place.
+/// Searches one segment again without hashing its value and the blocks in their old place.
 pub(crate) fn search_segment_again<R, S>(
     index: &IndexedSignature,
     new: &R,
@@ -250,7 +250,7 @@ where
     emitter.finish(value, SearchCounters::default()).map_err(SearchError::Sink)
 }
 
-/// Moves a window, with the search's errors.
+/// Moves a window; turns its errors into the search's.
 fn fill<R: ReadAt + ?Sized, S>(
     window: &mut Window<'_, R>,
     file_len: u64,
@@ -263,8 +263,8 @@ fn fill<R: ReadAt + ?Sized, S>(
     })
 }
 
-/// Bytes read at a time: page-cache reads are fastest from 256 KiB on, and the window should stay in
-/// the second-level cache.
+/// Bytes per read: page-cache reads are fastest from 256 KiB on, and the window should stay in the
+/// second-level cache.
 const READ_LEN: usize = 256 << 10;
 
 #[cfg(test)]
@@ -331,7 +331,8 @@ mod tests {
             let mut shifted = noise(7, shift);
             shifted.extend_from_slice(&case.new);
             let (found, slack) = literal_bytes_and_slack(&case.basis, &shifted, 16 << 10);
-            // Where the data repeats itself, a border may as well fall in another of several matches.
+            // Where the data repeats itself, a border may also fall into another of several
+            // matches.
             let slack = if case.repeats_itself() { slack + (64 << 10) } else { 0 };
             let zero_block = case.basis.len() >= 16 << 10;
             let naive = naive_literal_bytes(&case.basis, &shifted, 16 << 10, zero_block);

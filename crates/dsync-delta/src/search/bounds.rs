@@ -1,19 +1,19 @@
-//! How much work a search may spend on rolling, whatever the peer's sums and the file's content are.
+//! Bounds on the work that a search spends on rolling, for any sums of the peer and any content.
 
 use crate::index::IndexedSignature;
 
-/// What one stretch may still cost.
+/// The remaining budget of one stretch.
 pub(super) struct Bounds<'a> {
-    /// Knows over how much of the whole file rolling found nothing.
+    /// Counts the offsets of the whole file that rolling passed in vain.
     index: &'a IndexedSignature,
-    /// While sampling, what is rolled over at the start of each period.
+    /// Length rolled over at the start of each period while sampling.
     sample_len: u64,
-    /// How many more comparisons after weak hits may fail.
+    /// Number of comparisons after weak hits that may still fail.
     false_matches_left: u64,
 }
 
 impl<'a> Bounds<'a> {
-    /// The bounds of a stretch of `len` bytes.
+    /// Makes the bounds for a stretch of `len` bytes.
     pub(super) fn new(index: &'a IndexedSignature, len: u64) -> Self {
         let block_len = index.layout().block_len().bytes();
         let false_matches = (len / block_len).saturating_mul(FALSE_MATCHES_PER_BLOCK);
@@ -24,38 +24,38 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// True when offset `at` may be rolled over.
+    /// Returns whether the search may roll over offset `at`.
     pub(super) fn allow_rolling(&self, at: u64) -> bool {
         let sampled = at % (self.sample_len * SAMPLE_PERIOD) < self.sample_len;
         self.allow_comparing() && (sampled || self.index.fruitless_bytes() < GIVE_UP_AFTER)
     }
 
-    /// True when a window may be compared for its weak sum.
+    /// Returns whether a window may be compared because of its weak sum.
     pub(super) fn allow_comparing(&self) -> bool {
         self.false_matches_left > 0
     }
 
-    /// Counts a comparison after a weak hit that failed.
+    /// Counts a failed comparison after a weak hit.
     pub(super) fn note_false_match(&mut self) {
         self.false_matches_left = self.false_matches_left.saturating_sub(1);
     }
 }
 
-/// Most blocks of one weak sum that a window is compared with.
+/// The most blocks of one weak sum that a window is compared with.
 pub const MAX_CANDIDATES: usize = 16;
 
-/// Offsets rolled over without any match after which a search only samples: 64 MiB. By then new data,
-/// compressed or encrypted anew, is far more likely than data moved by more than that.
+/// Offsets rolled over without a match after which a search only samples: 64 MiB. By then new data,
+/// compressed or encrypted anew, is far more likely than data that moved further than that.
 pub const GIVE_UP_AFTER: u64 = 64 << 20;
 
-/// While sampling, this many bytes (or two blocks) are rolled over at the start of each period.
+/// Bytes (at least two blocks) rolled over at the start of each sampling period.
 const SAMPLE_LEN: u64 = 256 << 10;
 
 /// Length of a sampling period in samples.
 const SAMPLE_PERIOD: u64 = 16;
 
-/// Comparisons that may fail after weak hits, per block length of the segment. Real data has next to
-/// none; each costs one block's hash.
+/// Comparisons that may fail after weak hits, per block length of the segment. Real data causes
+/// next to none, and each costs the hash of one block.
 const FALSE_MATCHES_PER_BLOCK: u64 = 4;
 
 /// The same for the shortest segment.

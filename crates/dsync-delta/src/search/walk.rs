@@ -1,10 +1,12 @@
-//! The walk over one stretch of a new file: what lies at each position, and what of it is emitted and hashed.
+//! The walk over one stretch of a new file: finds what lies at each position, emits it and hashes
+//! it.
 //!
-//! Steps 1 to 3 of the [search](super) are here: zeros, the predicted block, and the look-ahead over a gap of
-//! one block. Everything else is a gap ([`gap`]), and what it takes to roll over it is in [`rolling`].
+//! Steps 1 to 3 of the [search](super) are here: zeros, the predicted block, and the look-ahead
+//! over a gap of one block. Everything else is a gap ([`gap`]), and [`rolling`] crosses it.
 //!
-//! Law: everything before the position is emitted or is the pending literal, so that the tokens tile the
-//! stretch; each byte enters the segment's value once, with the sum of its block where that has not moved.
+//! Law: everything before the position is either emitted or the pending literal, so the tokens tile
+//! the stretch. Each byte enters the segment's value once, with the sum of its block if that has
+//! not moved.
 
 mod gap;
 mod rolling;
@@ -22,7 +24,7 @@ use crate::{
     subtree::SegmentTree,
 };
 
-/// Searches a segment's range, and hashes what `tree` is to know.
+/// Searches a segment's range and feeds `tree` with its hashes.
 pub(super) fn search_range<'a, R, S>(
     index: &'a IndexedSignature,
     new: &'a R,
@@ -37,7 +39,8 @@ where
     S: TokenSink + ?Sized,
 {
     let mut search = Search::new(index, new, file_len, segment, file_len, emitter);
-    // The window begins a block earlier: the search may have to look for a straddling match.
+    // The window begins one block earlier, because the search may have to look for a straddling
+    // match.
     let low = segment.start.saturating_sub(search.block_len - 1);
     search.window.move_to(low);
     (search.tree, search.known) = (tree.take(), known);
@@ -47,7 +50,7 @@ where
     Ok(search.counters)
 }
 
-/// Searches a stretch of the new file whose value is known, as if nothing was beside it.
+/// Searches a stretch of the new file whose value is known, without looking at its surroundings.
 ///
 /// `predicted` is the block expected at its start.
 pub(crate) fn search_stretch<R, S>(
@@ -74,22 +77,22 @@ struct Search<'a, 'e, R: ?Sized, S: ?Sized> {
     weak: Option<&'a WeakIndex>,
     window: Window<'a, R>,
     file_len: u64,
-    /// Where windows end: the file's end, or the end of the stretch that is searched.
+    /// End of all windows: the file's end, or the end of the searched stretch.
     limit: u64,
     start: u64,
     end: u64,
     block_len: u64,
-    /// The segment's value; `None` when it is known already.
+    /// The segment's value; `None` if it is already known.
     tree: Option<SegmentTree>,
     known: Option<&'a Known>,
     emitter: &'a mut Emitter<'e, S>,
-    /// Everything before it is either emitted or the pending literal.
+    /// The position. Everything before it is either emitted or the pending literal.
     at: u64,
     /// Start of the pending literal: new bytes up to `at` that are not emitted yet.
     literal: u64,
     /// The block expected at `at`; there may be no such block.
     predicted: BlockIndex,
-    /// The last comparison: where, with which block, and whether they were equal.
+    /// The last comparison: its offset, its block, and whether they were equal.
     compared: Option<(u64, BlockIndex, bool)>,
     bounds: Bounds<'a>,
     counters: SearchCounters,
@@ -98,7 +101,8 @@ struct Search<'a, 'e, R: ?Sized, S: ?Sized> {
 type Outcome<T, R, S> = Result<T, SearchError<<R as ReadAt>::Error, <S as TokenSink>::Error>>;
 
 impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
-    /// A search of the new file from `stretch.start` to `stretch.end`, in windows that end at `limit`.
+    /// Prepares a search of the new file from `stretch.start` to `stretch.end`, in windows that end
+    /// at `limit`.
     fn new(
         index: &'a IndexedSignature,
         new: &'a R,
@@ -147,7 +151,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Ok(())
     }
 
-    /// Finds out where the segment's first token begins.
+    /// Finds the start of the segment's first token.
     fn begin(&mut self) -> Outcome<(), R, S> {
         let aligned = self.start.is_multiple_of(self.block_len);
         if self.start > 0 && self.start < self.end {
@@ -179,7 +183,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         };
         let straddler = match found {
             Some((at, Hit::Block(block))) => Some((at, block)),
-            // Zeros are no match: they are found again from the segment's start on.
+            // Zeros are no match: the search finds them again from the segment's start on.
             Some((_, Hit::Zeros)) => None,
             None => self.final_tail(low, self.start),
         };
@@ -192,13 +196,13 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         self.take(block)
     }
 
-    /// Makes the window hold everything that is pending, up to `high`.
+    /// Loads the window with everything pending, up to `high`.
     fn load(&mut self, high: u64) -> Outcome<(), R, S> {
         let low = self.literal.min(self.at).min(self.hashed().max(self.start));
         fill(&mut self.window, self.file_len, low, high)
     }
 
-    /// Takes one block of zeros, or what the segment has of it, as a zero run.
+    /// Takes one block of zeros, or the segment's part of it, as a zero run.
     fn take_zeros(&mut self) -> Outcome<bool, R, S> {
         let next = (self.at + self.block_len).min(self.end);
         if !is_zero(self.window.bytes(self.at, next)) {
@@ -220,7 +224,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Ok(found)
     }
 
-    /// Crosses a gap of exactly one block, if the block after the predicted one follows it.
+    /// Crosses a gap of exactly one block if the block after the predicted one follows it.
     fn look_ahead(&mut self) -> Outcome<bool, R, S> {
         let next = self.at + self.block_len;
         let following = BlockIndex(self.predicted.0.saturating_add(1));
@@ -235,7 +239,8 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Ok(true)
     }
 
-    /// True when `block` lies at `at`. A short last block counts only at the end of the new file.
+    /// Returns whether `block` lies at `at`. A short last block counts only at the end of the new
+    /// file.
     fn is_at(&mut self, at: u64, block: BlockIndex) -> bool {
         let range = self.index.layout().range(block);
         let len = range.end - range.start;
@@ -243,8 +248,8 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         len > 0 && allowed && self.compare(at, block)
     }
 
-    /// Compares the window at `at` with a block. Where the block has not moved, its value is part of the
-    /// segment's, whether it matched or not.
+    /// Compares the window at `at` with a block. If the block has not moved, its value becomes part
+    /// of the segment's, whether it matched or not.
     fn compare(&mut self, at: u64, block: BlockIndex) -> bool {
         let range = self.index.layout().range(block);
         let len = range.end - range.start;
@@ -286,7 +291,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Ok(())
     }
 
-    /// Moves on to `to`; nothing is pending.
+    /// Advances to `to`; leaves nothing pending.
     fn advance(&mut self, to: u64) {
         (self.at, self.literal) = (to, to);
         if self.hashed() + HASH_LAG <= to {
@@ -294,12 +299,12 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         }
     }
 
-    /// Up to where the segment's value is known.
+    /// Returns the offset up to which the segment's value is known.
     fn hashed(&self) -> u64 {
         self.tree.as_ref().map_or(u64::MAX - HASH_LAG, SegmentTree::position)
     }
 
-    /// Brings the segment's value up to `to`, as far as it consists of whole chunks.
+    /// Advances the segment's value to `to`, in whole chunks.
     fn hash_to(&mut self, to: u64) {
         if let Some(tree) = &mut self.tree
             && tree.position() < to
@@ -319,7 +324,8 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         Ok(())
     }
 
-    /// The basis' short last block at the end of the new file, if it begins from `low` to before `high`.
+    /// Finds the basis' short last block at the end of the new file, if it begins from `low` to
+    /// before `high`.
     fn final_tail(&mut self, low: u64, high: u64) -> Option<(u64, BlockIndex)> {
         let layout = self.index.layout();
         let len = layout.short_tail_len().map(u64::from)?;
@@ -329,10 +335,10 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
     }
 }
 
-/// Bytes that the segment's value may lag behind: enough to hash in long runs.
+/// Bytes by which the segment's value may lag behind, so that it hashes in long runs.
 const HASH_LAG: u64 = 128 << 10;
 
-/// The value advances in units of this many bytes while nothing forces it to be exact.
+/// The value advances in units of this many bytes as long as it need not be exact.
 const HASH_UNIT: u64 = 64 << 10;
 
 /// Where no block is predicted.

@@ -1,4 +1,4 @@
-//! Gaps: from a position where neither the predicted block nor zeros lie to the next match.
+//! Gaps: the way from a failed prediction to the next match.
 
 use super::{HASH_UNIT, NO_BLOCK, Outcome, Search, rolling::Hit};
 use crate::{block::BlockIndex, num::len_u64, read::ReadAt, search::TokenSink, token::MAX_LITERAL};
@@ -42,8 +42,8 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         }
     }
 
-    /// Finds the first block behind a gap of one block, more or less: where bytes were inserted or removed, the
-    /// data goes on about where it would without.
+    /// Finds the first block behind a gap of about one block. After an insertion or removal, the
+    /// data continues close to where it was.
     fn look_ahead_over_shift(&mut self) -> Outcome<Option<(u64, BlockIndex)>, R, S> {
         if self.predicted == NO_BLOCK || self.literal != self.at {
             return Ok(None);
@@ -53,7 +53,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         let Some((at, Hit::Block(block))) = self.roll(next - reach, until, true)? else {
             return Ok(None);
         };
-        // Blocks that begin in between overlap it; those that end before it begins come first.
+        // Blocks that begin in between overlap it. Those that end before it begins take precedence.
         let last = (at + 1).saturating_sub(self.block_len);
         match self.roll(self.at, last, true)? {
             Some((_, Hit::Zeros)) => Ok(None),
@@ -62,7 +62,8 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         }
     }
 
-    /// Where the predicted block ends when it is the basis' short last one and lies at `self.at`.
+    /// Returns the end of the predicted block if it is the basis' short last one and lies at
+    /// `self.at`.
     fn predicted_tail(&mut self) -> Option<u64> {
         let layout = self.index.layout();
         let len = layout.short_tail_len().map(u64::from)?;
@@ -82,7 +83,8 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         self.at = next.min(self.end);
         if self.at - self.literal >= len_u64(MAX_LITERAL) {
             self.load(self.at)?;
-            // The last block length of the file stays pending: the basis' short last block may be there.
+            // The last block length of the file stays pending, because the basis' short last block
+            // may be there.
             self.flush_literal(self.at.min(self.limit.saturating_sub(self.block_len)))?;
             self.hash_to(self.at - self.at % HASH_UNIT);
         }
@@ -90,8 +92,8 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
     }
 }
 
-/// Look-ahead over a shift reaches this part of a block to either side: shifts are short as a rule, and where
-/// there is none an eighth of a block was rolled over for nothing.
+/// Reach of the look-ahead over a shift, as a share of a block to either side. Shifts are short as
+/// a rule; where there is none, an eighth of a block was rolled over in vain.
 const SHIFT_SHARE: u64 = 16;
 
 #[cfg(test)]
@@ -108,7 +110,8 @@ mod tests {
         new.splice(300_001..300_001, *b"inserted");
         let outcomes = round_trip(&indexed(&basis, 4 << 10), &basis, &new);
         assert_eq!(outcomes[0].literal_bytes, (4 << 10) + 8);
-        // A sixteenth of a block before the place where the next one would be, and the shift on either side.
+        // A sixteenth of a block before the expected place of the next one, and the shift on either
+        // side.
         let rolled = outcomes[0].counters.rolled_bytes;
         assert!(rolled <= 256 + 2 * 8 + 1, "{rolled}");
     }
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn block_in_front_of_a_shift_is_not_passed_over() {
-        // Block 5 moved to where block 10 was, and block 11 follows it, 20 bytes late.
+        // Block 5 moved to the place of block 10, and block 11 follows it, 20 bytes late.
         let basis = noise(3, 900_000);
         let block = |number: usize| number << 12..(number + 1) << 12;
         let mut new = basis.clone();
@@ -137,7 +140,8 @@ mod tests {
 
     #[test]
     fn overlapping_blocks_cost_a_block_for_each_look_ahead_at_the_most() {
-        // Pieces of one stream, each a little further on than another: nearly every window is one of several blocks.
+        // Pieces of one stream, each a little further on than another: nearly every window is one
+        // of several blocks.
         let stream = noise(6, 80 << 10);
         let piece = |number: usize| &stream[number * 29 % 32 * 48..][..64 << 10];
         let basis = Vec::from_iter((0..32).flat_map(piece).copied());

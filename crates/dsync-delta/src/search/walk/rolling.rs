@@ -1,4 +1,4 @@
-//! Rolling: the weak sum of each offset's window, and what it is if it may be a block.
+//! Rolling: computes the weak sum of each offset's window and verifies the hits.
 
 use super::{HASH_LAG, HASH_UNIT, Outcome, Search};
 use crate::{
@@ -12,33 +12,33 @@ use crate::{
     weak::Roll,
 };
 
-/// What rolling found.
+/// A match that rolling found.
 pub(super) enum Hit {
     Block(BlockIndex),
     Zeros,
 }
 
 impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
-    /// True when rolling at `at` is possible, and within the bounds of work.
+    /// Returns whether the search can roll at `at` and its bounds of work allow it.
     pub(super) fn may_roll(&self, at: u64) -> bool {
         self.weak.is_some() && self.bounds.allow_rolling(at)
     }
 
-    /// Counts the offsets from `from` to before `to` that are not rolled over for want of weak sums.
+    /// Counts the offsets from `from` to before `to` that are skipped for lack of weak sums.
     pub(super) fn note_unrolled(&mut self, from: u64, to: u64) {
         if !self.index.has_weak() {
             self.counters.unrolled_bytes += to.min(self.last_window() + 1).saturating_sub(from);
         }
     }
 
-    /// Where the last window of full length begins.
+    /// Returns the start of the last window of full length.
     fn last_window(&self) -> u64 {
         self.limit.saturating_sub(self.block_len)
     }
 
-    /// Rolls from `from` to before `to` and returns the first match. Without one, moves to where it
-    /// stopped: `to`, or earlier when the bounds of work were reached; the bytes passed are pending or
-    /// emitted literals. With `hold`, nothing is moved or emitted.
+    /// Rolls from `from` to before `to` and returns the first match. Without a match, moves to
+    /// `to`, or to an earlier offset if the bounds of work are reached; the bytes passed are
+    /// pending or emitted literals. With `hold`, moves and emits nothing.
     pub(super) fn roll(&mut self, from: u64, to: u64, hold: bool) -> Outcome<Option<(u64, Hit)>, R, S> {
         let Some(weak) = self.weak else {
             return Ok(None);
@@ -70,7 +70,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         Ok(None)
     }
 
-    /// Makes the window hold everything from `from` on, too.
+    /// Loads the window so that it also holds everything from `from` on.
     fn load_held(&mut self, from: u64, high: u64, hold: bool) -> Outcome<(), R, S> {
         if hold {
             let low = from.min(self.hashed()).min(self.literal);
@@ -79,7 +79,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         self.load(high)
     }
 
-    /// Lets literal bytes up to `to` go while rolling goes on.
+    /// Releases literal bytes up to `to` while rolling continues.
     fn pass(&mut self, to: u64) -> Outcome<(), R, S> {
         self.at = to;
         if to - self.literal >= len_u64(MAX_LITERAL) {
@@ -91,7 +91,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         Ok(())
     }
 
-    /// Rolls from `at` to `slab` in bytes that the window holds.
+    /// Rolls from `at` to `slab` over bytes that the window holds.
     fn roll_slab(&mut self, weak: &WeakIndex, roll: &mut Roll, at: &mut u64, slab: u64) -> Option<Hit> {
         while *at < slab {
             let out = self.window.bytes(*at, slab);
@@ -122,7 +122,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
         None
     }
 
-    /// Finds out what a window that passed the filter really is.
+    /// Determines whether a window that passed the filter is zeros, a block or neither.
     fn verify(&mut self, weak: &WeakIndex, roll: Roll, at: u64) -> Option<Hit> {
         let sum = weak.weak_of(roll);
         if sum.0 == 0 && at >= self.start {
@@ -152,5 +152,5 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
     }
 }
 
-/// Offsets rolled over between looks at the bounds of work.
+/// Offsets rolled over between checks of the bounds of work.
 const ROLL_SLAB: u64 = 64 << 10;
