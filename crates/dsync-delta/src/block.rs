@@ -1,6 +1,6 @@
-//! Blocks: how long they are, how they are numbered, where they lie in a basis.
+//! Blocks: their length, their numbers, and their ranges in a basis.
 //!
-//! A block length is a power of two from 1 KiB (one BLAKE3 chunk) to 4 MiB: only aligned powers of
+//! A block length is a power of two from 1 KiB (one BLAKE3 chunk) to 4 MiB. Only aligned powers of
 //! two are subtrees of the BLAKE3 tree, and only subtrees merge into a file root. All blocks of a
 //! basis have the same length except the last one, which may be shorter.
 
@@ -15,7 +15,7 @@ pub struct BlockLen(u32);
 impl BlockLen {
     /// The shortest block: 1 KiB, one chunk of BLAKE3.
     pub const MIN: Self = Self(1 << 10);
-    /// The longest block: 4 MiB. Bounds the memory of a search.
+    /// The longest block: 4 MiB. This bounds the memory of a search.
     pub const MAX: Self = Self(4 << 20);
 
     /// Checks a block length in bytes.
@@ -35,28 +35,28 @@ impl BlockLen {
         tuning::block_len(len, history)
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn get(self) -> u32 {
         self.0
     }
 
-    /// The length in bytes, as a file offset.
+    /// Returns the length in bytes, as a file offset.
     pub(crate) fn bytes(self) -> u64 {
         u64::from(self.0)
     }
 
-    /// The length in bytes, as a length in memory.
+    /// Returns the length in bytes, as a length in memory.
     pub(crate) fn size(self) -> usize {
         saturating_usize(u64::from(self.0))
     }
 
-    /// The power of two nearest to `exponent`, clamped to what is allowed.
+    /// Returns the block length of 2^`exponent` bytes, clamped to the allowed range.
     pub(crate) fn from_log2(exponent: u32) -> Self {
         Self(1 << exponent.clamp(Self::MIN.0.trailing_zeros(), Self::MAX.0.trailing_zeros()))
     }
 }
 
-/// A number of bytes that is no block length.
+/// A number of bytes that is not a valid block length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} is not a block length: it must be a power of two from 1 KiB to 4 MiB")]
 pub struct BlockLenError {
@@ -76,28 +76,29 @@ pub struct BlockRun {
 }
 
 impl BlockRun {
-    /// Names `count` blocks from `first` on; `None` when that is no block, or more than any file can have.
+    /// Makes a run of `count` blocks from `first` on. Returns `None` if it is empty or exceeds the
+    /// blocks that any file can have.
     pub fn new(first: BlockIndex, count: u64) -> Option<Self> {
         let end = first.0.checked_add(count)?;
         (count > 0 && end <= MAX_BLOCKS).then_some(Self { first, count })
     }
 
-    /// The first block.
+    /// Returns the first block.
     pub fn first(self) -> BlockIndex {
         self.first
     }
 
-    /// The number of blocks, at least 1.
+    /// Returns the number of blocks, at least 1.
     pub fn count(self) -> u64 {
         self.count
     }
 
-    /// The block after the last one.
+    /// Returns the block after the last one.
     pub fn end(self) -> BlockIndex {
         BlockIndex(self.first.0 + self.count)
     }
 
-    /// Joins two runs when `next` starts where `self` ends.
+    /// Joins two runs if `next` starts where `self` ends.
     pub(crate) fn joined(self, next: Self) -> Option<Self> {
         if self.end() != next.first {
             return None;
@@ -106,7 +107,7 @@ impl BlockRun {
     }
 }
 
-/// How a basis is cut in blocks.
+/// The division of a basis into blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     file_len: u64,
@@ -119,41 +120,42 @@ impl Layout {
         Self { file_len, block_len }
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub fn file_len(self) -> u64 {
         self.file_len
     }
 
-    /// Length of every block but possibly the last.
+    /// Returns the length of every block except possibly the last.
     pub fn block_len(self) -> BlockLen {
         self.block_len
     }
 
-    /// Number of blocks, a shorter last one included.
+    /// Returns the number of blocks, including a shorter last one.
     pub fn block_count(self) -> u64 {
         self.file_len.div_ceil(self.block_len.bytes())
     }
 
-    /// Number of blocks of full length.
+    /// Returns the number of blocks of full length.
     pub fn full_block_count(self) -> u64 {
         self.file_len / self.block_len.bytes()
     }
 
-    /// Length in bytes of the last block when it is shorter than the others.
+    /// Returns the length in bytes of the last block if it is shorter than the others.
     pub fn short_tail_len(self) -> Option<u32> {
         let tail = self.file_len % self.block_len.bytes();
         u32::try_from(tail).ok().filter(|&len| len > 0)
     }
 
-    /// Where a block lies in the file, in bytes; an empty range at the file's end when there is no
-    /// such block.
+    /// Returns the range of a block in the file, in bytes; an empty range at the file's end if
+    /// there is no such block.
     pub fn range(self, block: BlockIndex) -> Range<u64> {
         let start = block.0.saturating_mul(self.block_len.bytes()).min(self.file_len);
         let end = start.saturating_add(self.block_len.bytes()).min(self.file_len);
         start..end
     }
 
-    /// Where a run of blocks lies in the file, in bytes; `None` when it goes past the last block.
+    /// Returns the range of a run of blocks in the file, in bytes; `None` if it reaches past the
+    /// last block.
     pub fn run_range(self, run: BlockRun) -> Option<Range<u64>> {
         if run.end().0 > self.block_count() {
             return None;
@@ -162,7 +164,7 @@ impl Layout {
     }
 }
 
-/// Number of blocks of the longest file in the shortest blocks.
+/// The number of blocks in the longest possible file, cut into the shortest blocks.
 const MAX_BLOCKS: u64 = 1 << (64 - 10);
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The session key that enters every strong sum, weak sum and file root.
 //!
-//! Short sums are safe only while whoever wrote a file's content could not know the key: with a
+//! Short sums are safe only while whoever wrote a file's content could not know the key. With a
 //! known key, colliding blocks for 8-byte sums can be prepared offline. Both ends contribute random
 //! bytes, so neither can fix the key alone.
 
@@ -26,12 +26,12 @@ impl Key {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Takes a key as it was kept.
+    /// Restores a key from its bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The key's bytes, to verify later what was hashed with it.
+    /// Returns the key's bytes, so that content hashed with it can be verified later.
     ///
     /// # Security
     /// Short sums made with the key are evidence only as long as nobody else knows it.
@@ -44,12 +44,12 @@ impl Key {
         blake3::Hasher::new_keyed(&self.0)
     }
 
-    /// The mode for merging subtree values under this key.
+    /// Returns the mode for merging subtree values under this key.
     pub(crate) fn mode(&self) -> Mode<'_> {
         Mode::KeyedHash(&self.0)
     }
 
-    /// 32 secret bytes for the weak sum, independent of the strong sums' use of the key.
+    /// Returns 32 secret bytes for the weak sum, independent of the strong sums' use of the key.
     pub(crate) fn weak_secret(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key(WEAK_CONTEXT);
         hasher.update(&self.0);
@@ -63,7 +63,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Context strings are part of the wire format: another string is another protocol.
+/// Context strings are part of the wire format: a different string makes a different protocol.
 const KEY_CONTEXT: &str = "dsync session key v1";
 const WEAK_CONTEXT: &str = "dsync weak sum secret v1";
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(one.0, Key::derive(&[b"ab", b"c"]).0);
     }
 
-    /// Another key here is another protocol version.
+    /// A different key here means a different protocol version.
     #[test]
     fn golden_key_of_version_1() {
         let key = Key::derive(&[&[1; 32], &[2; 32]]);

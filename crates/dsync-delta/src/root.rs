@@ -1,8 +1,8 @@
 //! Roots: the sums of whole files that decide whether a rebuilt file is installed.
 //!
-//! A [`FileRoot`] is keyed BLAKE3 of the content: equal to [`blake3::keyed_hash`], whether computed
-//! in one go here or from segments in [`crate::segment`]. [`ContentHasher`] is plain BLAKE3, for
-//! comparing files without a session (`-c`).
+//! A [`FileRoot`] is keyed BLAKE3 of the content. It equals [`blake3::keyed_hash`], whether
+//! computed in one go here or from segments in [`crate::segment`]. [`ContentHasher`] is plain
+//! BLAKE3, for comparing files without a session (`-c`).
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use crate::key::Key;
 pub struct FileRoot([u8; 32]);
 
 impl FileRoot {
-    /// Takes a root as it was received.
+    /// Makes a root from the bytes received.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The root's bytes.
+    /// Returns the root's bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -34,11 +34,12 @@ impl fmt::Debug for FileRoot {
     }
 }
 
-/// Computes the root of a file that is in memory.
+/// Computes the root of a file in memory.
 ///
 /// Cost: one BLAKE3 pass on the calling thread.
 pub fn file_root(key: &Key, content: &[u8]) -> FileRoot {
-    // All at once: a hasher that is fed cuts what is no power of two in pieces, of which each fills fewer lanes.
+    // Hash all at once: a hasher fed in parts splits a length that is no power of two into pieces,
+    // each of which fills fewer lanes.
     FileRoot(*blake3::keyed_hash(key.as_bytes(), content).as_bytes())
 }
 
@@ -60,13 +61,13 @@ impl ContentHasher {
         Self::default()
     }
 
-    /// Takes the next bytes. Pieces of 64 KiB and more are hashed at full speed.
+    /// Hashes the next bytes. Pieces of 64 KiB and more are hashed at full speed.
     pub fn update(&mut self, bytes: &[u8]) -> &mut Self {
         self.hasher.update(bytes);
         self
     }
 
-    /// The hash of all bytes taken.
+    /// Returns the hash of all bytes so far.
     pub fn finish(&self) -> [u8; 32] {
         *self.hasher.finalize().as_bytes()
     }

@@ -1,10 +1,10 @@
-//! Segments: a large file in pieces that are hashed on several threads and still give one root.
+//! Segments: pieces of a large file that are hashed on several threads and still yield one root.
 //!
-//! A segment is `2^length_log2` bytes of a file, the last one possibly less. Aligned powers of two
+//! A segment is `2^length_log2` bytes of a file; the last one may be shorter. Aligned powers of two
 //! are subtrees of the BLAKE3 tree (BLAKE3 paper, section 2.1), so each segment has a value of its
-//! own, computed without the others, and [`RootBuilder`] merges the values in any order into exactly
-//! the root that [`crate::file_root`] gives. A file of one segment has no subtree above it: its value
-//! *is* the root; an empty file is one empty segment.
+//! own, computed without the others. [`RootBuilder`] merges the values in any order into exactly
+//! the root that [`crate::file_root`] returns. A file of one segment has no subtree above it: its
+//! value *is* the root. An empty file is one empty segment.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -17,7 +17,7 @@ use crate::{
     tuning,
 };
 
-/// How a file is cut in segments.
+/// The division of a file into segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Segments {
     file_len: u64,
@@ -30,11 +30,11 @@ impl Segments {
     /// Log2 of the longest segment: 64 MiB.
     pub const MAX_LOG2: u8 = 26;
 
-    /// Cuts a file of `file_len` bytes in segments of `2^length_log2` bytes.
+    /// Cuts a file of `file_len` bytes into segments of `2^length_log2` bytes.
     ///
     /// # Errors
-    /// [`SegmentError::LengthOutOfRange`] when `length_log2` is not from 20 to 26,
-    /// [`SegmentError::FileTooLong`] when `file_len` exceeds `i64::MAX`.
+    /// [`SegmentError::LengthOutOfRange`] if `length_log2` is not from 20 to 26,
+    /// [`SegmentError::FileTooLong`] if `file_len` exceeds `i64::MAX`.
     pub fn new(file_len: u64, length_log2: u8) -> Result<Self, SegmentError> {
         if !(Self::MIN_LOG2..=Self::MAX_LOG2).contains(&length_log2) {
             return Err(SegmentError::LengthOutOfRange { length_log2 });
@@ -48,33 +48,33 @@ impl Segments {
     /// Chooses the segment length for a file; see [`tuning`].
     ///
     /// # Errors
-    /// [`SegmentError::FileTooLong`] when `file_len` exceeds `i64::MAX`.
+    /// [`SegmentError::FileTooLong`] if `file_len` exceeds `i64::MAX`.
     pub fn for_file(file_len: u64) -> Result<Self, SegmentError> {
         Self::new(file_len, tuning::segment_log2(file_len))
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub fn file_len(self) -> u64 {
         self.file_len
     }
 
-    /// Log2 of the segment length.
+    /// Returns the log2 of the segment length.
     pub fn length_log2(self) -> u8 {
         self.length_log2
     }
 
-    /// Length in bytes of every segment but possibly the last.
+    /// Returns the length in bytes of every segment except possibly the last.
     pub fn segment_len(self) -> u64 {
         1 << self.length_log2
     }
 
-    /// Number of segments, at least 1.
+    /// Returns the number of segments, at least 1.
     pub fn count(self) -> u64 {
         self.file_len.div_ceil(self.segment_len()).max(1)
     }
 
-    /// Where a segment lies in the file, in bytes; an empty range at the file's end when there is no
-    /// such segment.
+    /// Returns the range of a segment in the file, in bytes; an empty range at the file's end if
+    /// there is no such segment.
     pub fn range(self, index: u64) -> Range<u64> {
         let start = index.saturating_mul(self.segment_len()).min(self.file_len);
         let end = start.saturating_add(self.segment_len()).min(self.file_len);
@@ -91,7 +91,7 @@ impl Segments {
     }
 }
 
-/// Why a file cannot be cut, or a segment not be hashed.
+/// The reason why a file cannot be cut or a segment cannot be hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SegmentError {
@@ -115,23 +115,23 @@ pub enum SegmentError {
         /// Number of segments of the file.
         count: u64,
     },
-    /// A segment was given more or fewer bytes than it has.
+    /// A segment received more or fewer bytes than it has.
     #[error("segment got {got} bytes instead of {expected}")]
     WrongLength {
         /// Length of the segment in bytes.
         expected: u64,
-        /// Bytes that were given.
+        /// Number of bytes received.
         got: u64,
     },
 }
 
-/// What one segment adds to its file's root.
+/// One segment's contribution to its file's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentValue(Value);
 
 impl SegmentValue {
-    /// The value's bytes, to be compared with those of the same segment under the same key: they depend on
-    /// where in the file the segment lies and on whether it is the only one.
+    /// Returns the value's bytes, to compare with those of the same segment under the same key.
+    /// They depend on the segment's place in the file and on whether it is the only one.
     pub fn to_bytes(self) -> [u8; 32] {
         match self.0 {
             Value::Root(root) => *root.as_bytes(),
@@ -139,12 +139,12 @@ impl SegmentValue {
         }
     }
 
-    /// The value of a file's only segment.
+    /// Makes the value of a file's only segment.
     pub(crate) fn root(root: FileRoot) -> Self {
         Self(Value::Root(root))
     }
 
-    /// The value of one of several segments.
+    /// Makes the value of one of several segments.
     pub(crate) fn subtree(value: ChainingValue) -> Self {
         Self(Value::Subtree(value))
     }
@@ -152,7 +152,7 @@ impl SegmentValue {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
-    /// The file has one segment: this is its root.
+    /// The root of a file that has one segment.
     Root(FileRoot),
     /// A subtree below the root.
     Subtree(ChainingValue),
@@ -180,7 +180,7 @@ impl SegmentHasher {
         Ok(Self { hasher, is_root: segments.count() == 1, expected: range.end - range.start, got: 0 })
     }
 
-    /// Takes the next bytes. Bytes beyond the segment's length are counted, not hashed:
+    /// Hashes the next bytes. Bytes beyond the segment's length are counted, not hashed, and
     /// [`finish`](Self::finish) reports them.
     pub fn update(&mut self, bytes: &[u8]) {
         let room = saturating_usize(self.expected.saturating_sub(self.got));
@@ -188,7 +188,7 @@ impl SegmentHasher {
         self.got = self.got.saturating_add(len_u64(bytes.len()));
     }
 
-    /// Takes `len` zero bytes. Costs as much as hashing them.
+    /// Hashes `len` zero bytes. Costs as much as hashing any others.
     pub fn update_zeros(&mut self, len: u64) {
         let room = self.expected.saturating_sub(self.got);
         let mut left = len.min(room);
@@ -200,10 +200,10 @@ impl SegmentHasher {
         self.got = self.got.saturating_add(len);
     }
 
-    /// The segment's value.
+    /// Returns the segment's value.
     ///
     /// # Errors
-    /// [`SegmentError::WrongLength`] unless exactly the segment's bytes were taken.
+    /// [`SegmentError::WrongLength`] unless exactly the segment's bytes were fed in.
     pub fn finish(self) -> Result<SegmentValue, SegmentError> {
         if self.got != self.expected {
             return Err(SegmentError::WrongLength { expected: self.expected, got: self.got });
@@ -218,8 +218,8 @@ impl SegmentHasher {
 
 /// Merges the values of a file's segments, set in any order, into its root.
 ///
-/// Memory: only values whose neighbours are missing are kept, 40 bytes each; a file whose segments
-/// arrive roughly in order needs a few dozen whatever its length.
+/// Memory: 40 bytes for each value whose neighbour is missing. A file whose segments arrive roughly
+/// in order needs a few dozen, whatever its length.
 #[derive(Debug, Clone)]
 pub struct RootBuilder {
     key: Key,
@@ -238,8 +238,9 @@ impl RootBuilder {
     /// Sets the value of one segment.
     ///
     /// # Errors
-    /// [`RootError::Segment`] for a number that the file has not, [`RootError::SetTwice`],
-    /// [`RootError::ForeignValue`] for a value made for a file with another number of segments.
+    /// [`RootError::Segment`] if the file has no such segment, [`RootError::SetTwice`],
+    /// [`RootError::ForeignValue`] if the value was made for a file with another number of
+    /// segments.
     pub fn set(&mut self, index: u64, value: SegmentValue) -> Result<(), RootError> {
         self.segments.check(index).map_err(RootError::Segment)?;
         if self.is_set(index) {
@@ -253,25 +254,25 @@ impl RootBuilder {
         Ok(())
     }
 
-    /// True once every segment was set.
+    /// Returns whether every segment was set.
     pub fn is_complete(&self) -> bool {
         self.root.is_some()
     }
 
-    /// The file's root.
+    /// Returns the file's root.
     ///
     /// # Errors
-    /// [`RootError::Incomplete`] when a segment is missing.
+    /// [`RootError::Incomplete`] if a segment is missing.
     pub fn finish(self) -> Result<FileRoot, RootError> {
         self.root.ok_or(RootError::Incomplete)
     }
 
-    /// True when a subtree that is already known covers the segment.
+    /// Returns whether an already known subtree covers the segment.
     fn is_set(&self, index: u64) -> bool {
         self.root.is_some() || (0..u64::BITS).any(|level| self.nodes.contains_key(&(level, index >> level)))
     }
 
-    /// Adds a leaf and merges upwards as far as neighbours are known.
+    /// Adds a leaf and merges upwards as long as neighbours are known.
     ///
     /// The tree of BLAKE3 is left-full: a node without a right neighbour stands for its parent.
     fn add(&mut self, index: u64, value: ChainingValue) {
@@ -299,23 +300,23 @@ impl RootBuilder {
     }
 }
 
-/// Why a root cannot be built.
+/// The reason why a root cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
-    /// There is no such segment.
+    /// The file has no such segment.
     #[error("cannot set the value of a segment")]
     Segment(#[source] SegmentError),
-    /// The segment's value was set before.
+    /// The segment's value was already set.
     #[error("segment {index} was set twice")]
     SetTwice {
-        /// The segment.
+        /// Number of the segment.
         index: u64,
     },
     /// The value was made for a file cut in another way.
     #[error("the value of segment {index} belongs to another file")]
     ForeignValue {
-        /// The segment.
+        /// Number of the segment.
         index: u64,
     },
     /// A segment is missing.
@@ -326,7 +327,7 @@ pub enum RootError {
 /// Largest file length of any POSIX system: offsets are signed 64-bit.
 const MAX_FILE_LEN: u64 = i64::MAX.unsigned_abs();
 
-/// Zero bytes to hash: 64 KiB is where BLAKE3 reaches full speed.
+/// Zero bytes to hash: BLAKE3 reaches full speed at 64 KiB.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[cfg(test)]

@@ -1,22 +1,23 @@
 //! Signatures: the sums of a basis' blocks, made at the destination, read at the source.
 //!
 //! A strong sum is the first 8 bytes of the block's subtree value in the keyed BLAKE3 tree of the
-//! basis. It therefore depends on the block's position: whoever compares a window with block `i`
-//! hashes the window as if it lay at block `i`. What is gained is that the same values, in full
-//! length, merge into the file's root, so an unchanged block is hashed once for both purposes.
+//! basis. It therefore depends on the block's position: to compare a window with block `i`, hash
+//! the window as if it lay at block `i`. In return the same values, at full length, merge into the
+//! file's root, so an unchanged block is hashed once for both purposes.
 //!
-//! **Odds.** A false match costs a retry, never a wrong file: the root decides. A source that tests `t`
-//! windows accepts a wrong one with probability below `t * 2^-64`. A search makes at most one test per
-//! block in the aligned pass and a bounded number of tests per weak hit; for 1 TiB in 128 KiB blocks
-//! with every offset rolled, and a weak sum worth only 24 bits, that is `2^40 * 2^-24` tests by chance,
-//! and odds of `2^-48`. An author of content who does not know the key has no better way than chance.
+//! **Odds.** A false match costs a retry, never a wrong file, because the root decides. A source
+//! that tests `t` windows accepts a wrong one with probability below `t * 2^-64`. A search makes at
+//! most one test per block in the aligned pass and a bounded number of tests per weak hit; for 1
+//! TiB in 128 KiB blocks with every offset rolled, and a weak sum worth only 24 bits, that is
+//! `2^40 * 2^-24` tests by chance, and odds of `2^-48`. An author of content who does not know the
+//! key has no better way than chance.
 //!
-//! Weak sums cost half as much again on the wire, and unchanged or overwritten data never needs them. A
-//! long basis is therefore signed with strong sums only; its weak sums follow where the source asks for
-//! them ([`SumsFormat::WeakOnly`], [`crate::refine`]).
+//! Weak sums add half as much again on the wire, and unchanged or overwritten data never needs
+//! them. A long basis is therefore signed with strong sums only. Its weak sums follow when the
+//! source requests them ([`SumsFormat::WeakOnly`], [`crate::refine`]).
 //!
 //! **Encoding**: per block, in order, 8 bytes of strong sum and 4 bytes of weak sum, little-endian,
-//! each as far as the [`SumsFormat`] has it. The layout travels apart.
+//! each only if the [`SumsFormat`] includes it. The layout is sent separately.
 
 use blake3::hazmat::HasherExt;
 use rayon::prelude::*;
@@ -38,14 +39,14 @@ impl StrongSum {
     /// Length of a strong sum in bytes.
     pub(crate) const LEN: usize = 8;
 
-    /// Shortens a subtree value.
+    /// Truncates a subtree value.
     pub(crate) fn of(value: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = *value;
         Self([a, b, c, d, e, f, g, h])
     }
 }
 
-/// Which sums a signature carries per block.
+/// The sums that a signature carries per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SumsFormat {
@@ -54,36 +55,37 @@ pub enum SumsFormat {
     /// Strong and weak sums, 12 bytes per block: finds blocks at every offset.
     #[default]
     StrongAndWeak,
-    /// Weak sums only, 4 bytes per block: what a signature of strong sums lacks
-    /// ([`IndexedSignature::add_weak`](crate::IndexedSignature::add_weak)); finds nothing by itself.
+    /// Weak sums only, 4 bytes per block: the complement of a signature of strong sums
+    /// ([`IndexedSignature::add_weak`](crate::IndexedSignature::add_weak)). Finds nothing by
+    /// itself.
     WeakOnly,
 }
 
 impl SumsFormat {
-    /// Encoded bytes per block.
+    /// Returns the number of encoded bytes per block.
     pub fn bytes_per_block(self) -> usize {
         let strong = if self.has_strong() { StrongSum::LEN } else { 0 };
         let weak = if self.has_weak() { size_of::<WeakSum>() } else { 0 };
         strong + weak
     }
 
-    /// True when there are strong sums.
+    /// Returns whether the format includes strong sums.
     pub fn has_strong(self) -> bool {
         self != Self::WeakOnly
     }
 
-    /// True when there are weak sums.
+    /// Returns whether the format includes weak sums.
     pub fn has_weak(self) -> bool {
         self != Self::StrongOnly
     }
 }
 
-/// The sums of all blocks of a basis. To be searched it must be indexed:
-/// [`IndexedSignature`](crate::IndexedSignature).
+/// The sums of all blocks of a basis. [`IndexedSignature`](crate::IndexedSignature) makes it
+/// searchable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     layout: Layout,
-    /// The blocks that there are sums of, in the order of the sums.
+    /// The blocks that have sums here, in the order of the sums.
     coverage: Coverage,
     /// One for each block, or none.
     strong: Vec<StrongSum>,
@@ -93,17 +95,17 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// How the basis is cut in blocks.
+    /// Returns the basis' division into blocks.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Which sums there are.
+    /// Returns the kind of sums.
     pub fn format(&self) -> SumsFormat {
         self.format
     }
 
-    /// Encodes the sums; [`SumsFormat::bytes_per_block`] times the number of blocks.
+    /// Encodes the sums: [`SumsFormat::bytes_per_block`] times the number of blocks.
     pub fn encode(&self) -> Vec<u8> {
         let blocks = self.summed_blocks();
         let mut bytes = Vec::with_capacity(blocks.saturating_mul(self.format.bytes_per_block()));
@@ -118,10 +120,10 @@ impl Signature {
         bytes
     }
 
-    /// Splits both sums into a signature of strong sums, to be sent first, and one of weak sums, to be kept for
-    /// whoever asks. A format that has only one of them gives the other one empty.
+    /// Splits the sums into a signature of strong sums, to send first, and one of weak sums, to
+    /// keep for a later request. If the format has only one kind, the other signature is empty.
     ///
-    /// Summing a block for both at once costs a fraction of reading it again.
+    /// Computing both sums of a block at once costs a fraction of reading it again.
     pub fn split(self) -> (Self, Self) {
         let Self { layout, coverage, strong, weak, .. } = self;
         let (kept, format) = (coverage.clone(), SumsFormat::WeakOnly);
@@ -131,18 +133,18 @@ impl Signature {
         )
     }
 
-    /// The blocks that there are sums of.
+    /// Returns the blocks that have sums here.
     pub(crate) fn coverage(&self) -> &Coverage {
         &self.coverage
     }
 
-    /// The blocks that there are sums of, and their strong and weak sums in that order, each as far as
-    /// the format has them.
+    /// Returns the blocks that have sums here, and their strong and weak sums as far as the format
+    /// includes them.
     pub(crate) fn into_parts(self) -> (Coverage, Vec<StrongSum>, Vec<WeakSum>) {
         (self.coverage, self.strong, self.weak)
     }
 
-    /// A signature without any sums yet.
+    /// Makes a signature without any sums.
     fn empty(layout: Layout, coverage: Coverage, format: SumsFormat) -> Self {
         Self { layout, coverage, strong: Vec::new(), weak: Vec::new(), format }
     }
@@ -159,7 +161,7 @@ impl Signature {
         signature
     }
 
-    /// Number of blocks whose sums are here.
+    /// Returns the number of blocks whose sums are here.
     fn summed_blocks(&self) -> usize {
         self.strong.len().max(self.weak.len())
     }
@@ -171,7 +173,7 @@ impl Signature {
     }
 }
 
-/// The sums of one block, as far as the format has them.
+/// The sums of one block, as far as the format includes them.
 type Sums = (Option<StrongSum>, Option<WeakSum>);
 
 /// Computes the sums of one block.
@@ -189,7 +191,7 @@ impl BlockSummer {
         Self { key: key.clone(), layout, strong: format.has_strong(), secret }
     }
 
-    /// Sums a whole block; `bytes` must not be empty.
+    /// Computes the sums of a whole block; `bytes` must not be empty.
     fn sum(&self, block: BlockIndex, bytes: &[u8]) -> Sums {
         let strong = self.strong.then(|| {
             let start = self.layout.range(block).start;
@@ -222,7 +224,7 @@ impl BlockSummer {
         Ok(self.sum_blocks(first, buffer))
     }
 
-    /// Sums whole blocks, of which the last one may be short.
+    /// Computes the sums of whole blocks, the last of which may be short.
     fn sum_blocks(&self, first: u64, bytes: &[u8]) -> Vec<Sums> {
         let blocks = bytes.chunks(self.layout.block_len().size());
         (first..).zip(blocks).map(|(block, bytes)| self.sum(BlockIndex(block), bytes)).collect()
@@ -236,7 +238,7 @@ impl BlockSummer {
 pub struct SignatureBuilder {
     summer: BlockSummer,
     signature: Signature,
-    /// The beginning of the next block, when a piece ended inside it.
+    /// The beginning of the next block, if a piece ended inside it.
     partial: Vec<u8>,
     got: u64,
 }
@@ -257,8 +259,8 @@ impl SignatureBuilder {
         }
     }
 
-    /// Takes the next bytes of the basis. Bytes beyond the layout's file length are counted only:
-    /// [`finish`](Self::finish) reports them.
+    /// Takes the next bytes of the basis. Bytes beyond the layout's file length are only counted,
+    /// and [`finish`](Self::finish) reports them.
     pub fn update(&mut self, bytes: &[u8]) {
         let room = saturating_usize(self.signature.layout.file_len().saturating_sub(self.got));
         self.got = self.got.saturating_add(len_u64(bytes.len()));
@@ -283,10 +285,10 @@ impl SignatureBuilder {
         }
     }
 
-    /// The signature.
+    /// Returns the signature.
     ///
     /// # Errors
-    /// [`SignatureError::WrongLength`] unless exactly the layout's bytes were taken: the basis
+    /// [`SignatureError::WrongLength`] unless exactly the layout's bytes were fed in: the basis
     /// changed while it was read.
     pub fn finish(mut self) -> Result<Signature, SignatureError> {
         let expected = self.signature.layout.file_len();
@@ -312,8 +314,8 @@ impl SignatureBuilder {
 /// Memory: the sums, and 1 MiB (or one block) per thread.
 ///
 /// # Errors
-/// [`SignatureError::Read`], and [`SignatureError::WrongLength`] when the basis is shorter than the
-/// layout says.
+/// [`SignatureError::Read`], and [`SignatureError::WrongLength`] if the basis is shorter than its
+/// layout.
 pub fn signature_parallel<R>(
     key: &Key,
     layout: Layout,
@@ -353,7 +355,7 @@ where
     Ok(signature)
 }
 
-/// Why a signature could not be made.
+/// The reason why a signature could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignatureError<E = std::convert::Infallible> {
@@ -362,7 +364,7 @@ pub enum SignatureError<E = std::convert::Infallible> {
     WrongLength {
         /// Length of the file in the layout, in bytes.
         expected: u64,
-        /// Bytes that there were.
+        /// Number of bytes fed in.
         got: u64,
     },
     /// The basis could not be read.
@@ -370,16 +372,16 @@ pub enum SignatureError<E = std::convert::Infallible> {
     Read(#[source] E),
 }
 
-/// Reads a signature as a peer encoded it, fed in pieces of any length.
+/// Reads a peer's encoded signature, fed in pieces of any length.
 ///
 /// # Security
 /// The peer controls everything. Nothing is allocated before the number of blocks has passed
-/// `max_blocks`; what is allocated afterwards grows with the bytes that really came.
+/// `max_blocks`. After that, memory grows with the bytes that really arrive.
 #[derive(Debug)]
 pub struct SignatureDecoder {
     signature: Signature,
     block_count: u64,
-    /// The beginning of the next block's sums, when a piece ended inside them.
+    /// The beginning of the next block's sums, if a piece ended inside them.
     partial: Vec<u8>,
 }
 
@@ -407,7 +409,7 @@ impl SignatureDecoder {
         Ok(Self { signature, block_count, partial: Vec::new() })
     }
 
-    /// Takes the next bytes.
+    /// Reads the next bytes.
     ///
     /// # Errors
     /// [`SumsError::TooLong`] as soon as there are more sums than blocks.
@@ -434,15 +436,15 @@ impl SignatureDecoder {
         Ok(())
     }
 
-    /// True once the sums of every block have come.
+    /// Returns whether the sums of every block have arrived.
     pub fn is_full(&self) -> bool {
         len_u64(self.signature.summed_blocks()) == self.block_count
     }
 
-    /// The signature.
+    /// Returns the signature.
     ///
     /// # Errors
-    /// [`SumsError::Truncated`] when sums are missing.
+    /// [`SumsError::Truncated`] if sums are missing.
     pub fn finish(self) -> Result<Signature, SumsError> {
         if !self.is_full() {
             let got = len_u64(self.signature.summed_blocks());
@@ -464,7 +466,7 @@ impl SignatureDecoder {
     }
 }
 
-/// Why encoded sums were rejected.
+/// The reason why encoded sums were rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SumsError {
@@ -487,12 +489,12 @@ pub enum SumsError {
     Truncated {
         /// Number of blocks.
         blocks: u64,
-        /// Blocks whose sums came whole.
+        /// Number of blocks whose sums arrived complete.
         got: u64,
     },
 }
 
-/// Bytes read at a time: page-cache reads are fastest from 256 KiB to 1 MiB.
+/// Bytes per read: page-cache reads are fastest from 256 KiB to 1 MiB.
 const READ_LEN: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -585,7 +587,7 @@ mod tests {
         assert_eq!(short, Err(SignatureError::WrongLength { expected: 5000, got: 4999 }));
     }
 
-    /// Version 1 of the sums: another result here is another protocol version.
+    /// Version 1 of the sums: a different result here means a different protocol version.
     #[test]
     fn golden_signature_of_version_1() {
         let basis: Vec<u8> = (0..2500_u32).flat_map(|n| n.to_le_bytes()).take(2500).collect();

@@ -1,9 +1,9 @@
 //! Merging the subtrees of one segment in order, whatever their sizes.
 //!
 //! A search learns the values of some blocks while it compares them, and has to hash the bytes in
-//! between. [`SegmentTree`] takes both, as long as they follow each other, and gives the same value as
-//! hashing the segment in one go: the tree of BLAKE3 is left-full and aligned, so any run of whole
-//! chunks splits into complete subtrees (BLAKE3 paper, section 2.1).
+//! between. [`SegmentTree`] takes both, as long as they follow each other, and returns the same
+//! value as hashing the segment in one go. The tree of BLAKE3 is left-full and aligned, so any run
+//! of whole chunks splits into complete subtrees (BLAKE3 paper, section 2.1).
 
 use std::ops::Range;
 
@@ -25,10 +25,10 @@ pub(crate) struct SegmentTree {
     segment: Range<u64>,
     is_root: bool,
     at: u64,
-    /// Subtrees that are not merged yet, levels falling from bottom to top; the two on top may be of
-    /// one level, because a merge is put off until it is sure not to be the root's.
+    /// Subtrees not merged yet, with levels falling from bottom to top. The two on top may have the
+    /// same level, because a merge waits until it cannot be the root's.
     stack: Vec<(u32, ChainingValue)>,
-    /// The root of a file that is one chunk or none: it has no subtrees.
+    /// The root of a file of at most one chunk: such a file has no subtrees.
     chunk_root: Option<FileRoot>,
 }
 
@@ -48,12 +48,12 @@ impl SegmentTree {
         })
     }
 
-    /// The offset in the file up to which the segment is known.
+    /// Returns the offset in the file up to which the segment is known.
     pub(crate) fn position(&self) -> u64 {
         self.at
     }
 
-    /// True when the value of a block at `start` can be taken as it is.
+    /// Returns whether the value of a block at `start` can be used as it is.
     pub(crate) fn takes_block(&self, start: u64, len: u64) -> bool {
         start == self.at
             && start.is_multiple_of(len)
@@ -61,13 +61,14 @@ impl SegmentTree {
             && !(self.is_root && start == 0 && len == self.segment.end)
     }
 
-    /// Takes the value of the block of `len` bytes at the current position, for which
-    /// [`takes_block`](Self::takes_block) holds; `len` is a power of two of at least one chunk.
+    /// Adds the value of the block of `len` bytes at the current position.
+    /// [`takes_block`](Self::takes_block) must hold, and `len` must be a power of two of at least
+    /// one chunk.
     pub(crate) fn push_block(&mut self, len: u64, value: ChainingValue) {
         self.push(len, value);
     }
 
-    /// Hashes the next bytes; returns how many were taken. Bytes that do not fill a chunk are left
+    /// Hashes the next bytes and returns the number used. Leaves bytes that do not fill a chunk,
     /// unless they end the segment.
     pub(crate) fn update(&mut self, bytes: &[u8]) -> usize {
         let room = saturating_usize(self.segment.end - self.at);
@@ -91,10 +92,10 @@ impl SegmentTree {
         taken
     }
 
-    /// The segment's value.
+    /// Returns the segment's value.
     ///
     /// # Errors
-    /// [`SegmentError::WrongLength`] before the position has reached the segment's end.
+    /// [`SegmentError::WrongLength`] if the position has not reached the segment's end.
     pub(crate) fn finish(mut self) -> Result<SegmentValue, SegmentError> {
         let wrong_length = SegmentError::WrongLength {
             expected: self.segment.end - self.segment.start,
@@ -124,7 +125,8 @@ impl SegmentTree {
         Ok(SegmentValue::subtree(right))
     }
 
-    /// Length of the largest subtree that starts here and lies in the next `available` bytes.
+    /// Returns the length of the largest subtree that starts here and lies in the next `available`
+    /// bytes.
     fn next_piece(&self, available: usize) -> Option<usize> {
         let left = self.segment.end - self.at;
         let available = len_u64(available).min(left);
@@ -134,7 +136,7 @@ impl SegmentTree {
         let aligned = if self.at == 0 { MAX_PIECE } else { 1 << self.at.trailing_zeros().min(62) };
         let len = if available == left && left <= aligned {
             // The right edge of the file's tree, or the last whole subtree of a segment. The whole
-            // file must stay two subtrees: the merge of the two is the root.
+            // file must stay two subtrees, because merging them yields the root.
             let whole_file = self.is_root && self.at == 0;
             if whole_file { left_subtree_len(left) } else { left }
         } else {
@@ -162,5 +164,5 @@ impl SegmentTree {
 /// Length of a BLAKE3 chunk, the smallest subtree, in bytes.
 const CHUNK: u64 = 1 << 10;
 
-/// Longest run hashed as one subtree: larger ones are not faster.
+/// The longest run hashed as one subtree. Larger ones are not faster.
 const MAX_PIECE: u64 = 1 << 20;

@@ -1,23 +1,25 @@
-//! Every tuned number of the delta core: block length, segment length, when a delta pays.
+//! All tuned numbers of the delta core: block length, segment length, when a delta pays.
 //!
 //! # Block length
 //!
-//! `L` is the basis' length, `B` the block length, `s` the bytes of sums per block (12), `c` the usual
-//! compression ratio of literals (2), `E` the number of separate places that changed. What travels is
+//! `L` is the basis' length, `B` the block length, `s` the bytes of sums per block (12), `c` the
+//! usual compression ratio of literals (2), `E` the number of separate places that changed. The
+//! bytes on the wire are
 //!
 //! ```text
 //! wire(B) = s * L/B + D * B/c      with D = N * (1 - exp(-E/N)) dirty blocks of N = L/B
 //! ```
 //!
-//! and is smallest near `B = sqrt(s * c * L / E)`; being wrong by 2 costs a quarter more, by 4 twice as
-//! much. rsync's `B = sqrt(L)`, at most 128 KiB, is the special case `E = s * c`: right for 7 to 24
-//! changes, and far off for databases and disk images.
+//! with a minimum near `B = sqrt(s * c * L / E)`. Being wrong by a factor of 2 costs a quarter
+//! more, by 4 twice as much. rsync's `B = sqrt(L)`, at most 128 KiB, is the special case
+//! `E = s * c`: right for 7 to 24 changes, and far off for databases and disk images.
 //!
-//! `E` comes from the file's history where there is one. Without, the prior is one change per 4 MiB and at
-//! least 8: of the files that change at all, the large ones that cost anything are mostly images and
-//! databases with many small writes. (A 1 GiB image with 1 % of its 4 KiB pages rewritten costs 2.1 % of
-//! its length in blocks of 8 KiB and 8 % in blocks of 32 KiB.) When sums can be refined where the file is dirty
-//! ([`refined_block_lens`]), the first round takes one change per 64 MiB instead.
+//! `E` comes from the file's history if there is one. Otherwise the prior is one change per 4 MiB
+//! and at least 8: among the files that change at all, the large and costly ones are mostly images
+//! and databases with many small writes. (A 1 GiB image with 1 % of its 4 KiB pages rewritten costs
+//! 2.1 % of its length in blocks of 8 KiB and 8 % in blocks of 32 KiB.) If sums can be refined
+//! where the file is dirty ([`refined_block_lens`]), the first round assumes one change per 64 MiB
+//! instead.
 //!
 //! | basis | 8 changes | no history | first round of two | rsync |
 //! |---|---|---|---|---|
@@ -31,21 +33,24 @@
 //! | 128 GiB | 512 KiB | 128 KiB | 128 KiB | 128 KiB |
 //! | 1 TiB | 1 MiB | 1 MiB | 1 MiB | 128 KiB |
 //!
-//! **Clamps.** At least 2 KiB below 4 MiB, 4 KiB below 64 MiB, 8 KiB from there on: BLAKE3 hashes short
-//! blocks slowly (0.7 GB/s at 1 KiB, 4.2 at 8 KiB, 6.5 from 16 KiB on). At most 1 MiB, and at most about
-//! 2^20 blocks: 12 MB of sums, whatever the history says.
+//! **Clamps.** At least 2 KiB below 4 MiB, 4 KiB below 64 MiB, 8 KiB from there on, because BLAKE3
+//! hashes short blocks slowly (0.7 GB/s at 1 KiB, 4.2 at 8 KiB, 6.5 from 16 KiB on). At most 1 MiB,
+//! and at most about 2^20 blocks: 12 MB of sums, whatever the history says.
 //!
 //! # Weak sums
 //!
-//! A signature of at least 64 KiB goes without weak sums at first (`s` is 8 then; the difference moves no length
-//! in the table): below, the third saved is less than what a link carries in one more round trip. Lines of text
-//! are signed with both at once whatever their length: logs are rotated, and dumps have lines inserted, so most
-//! changes shift what follows; images and databases are written in place. Weak sums
-//! are asked for (`weak_sums_pay`) when a stretch of the new file longer than 16 blocks was not found,
-//! which is what a shift, new data and nothing else looks like, or when shorter stretches, of
-//! more than one block each, add up to a 64th of it. Single blocks do not count, rolling could find nothing in
-//! them; and of short stretches as many as random writes leave (1 % of the 4 KiB pages of 1 GiB: a
-//! 90th) are better searched by short blocks' sums, which are due anyway.
+//! A signature of at least 64 KiB first goes without weak sums. (`s` is 8 then; the difference
+//! moves no length in the table.) Below 64 KiB, the third saved is less than a link carries in one
+//! more round trip. Lines of text are signed with both sums at once, whatever their length. Logs
+//! are rotated and dumps have lines inserted, so most of their changes shift the rest; images and
+//! databases are written in place.
+//!
+//! The source requests weak sums (`weak_sums_pay`) in two cases. First, if a stretch of the new
+//! file longer than 16 blocks was not found, which only a shift or new data causes. Second, if
+//! shorter stretches, each of more than one block, add up to a 64th of the file. Single blocks do
+//! not count, because rolling could find nothing in them. Random writes leave fewer short stretches
+//! than that (1 % of the 4 KiB pages of 1 GiB: a 90th), and short blocks' sums, which are requested
+//! anyway, search those better.
 
 use crate::{
     block::{BlockLen, Layout},
@@ -53,32 +58,33 @@ use crate::{
     signature::SumsFormat,
 };
 
-/// What is known of a file's earlier changes.
+/// Knowledge of a file's earlier changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EditHistory {
     edits: u64,
 }
 
 impl EditHistory {
-    /// States that about `edits` separate places of the file change between two runs; 0 counts as 1.
+    /// Records that about `edits` separate places of the file change between two runs; 0 counts as
+    /// 1.
     pub fn new(edits: u64) -> Self {
         Self { edits }
     }
 
-    /// Number of separate places that change between two runs.
+    /// Returns the number of separate places that change between two runs.
     pub fn edits(self) -> u64 {
         self.edits
     }
 }
 
-/// Chooses the block length for a basis of `len` bytes whose sums go in one round.
+/// Chooses the block length for a basis of `len` bytes whose sums are sent in one round.
 pub fn block_len(len: u64, history: Option<EditHistory>) -> BlockLen {
     let edits = history.map_or_else(|| prior_edits(len, EDIT_SPACING), EditHistory::edits);
     optimal_block_len(len, edits)
 }
 
-/// Chooses the block lengths for a basis of `len` bytes whose sums go in two rounds: for all of it, and
-/// for the blocks that turn out dirty. Equal lengths mean that a second round does not pay.
+/// Chooses two block lengths for a basis of `len` bytes whose sums are sent in two rounds: for all
+/// of it, and for the dirty blocks. Equal lengths mean that a second round does not pay.
 pub fn refined_block_lens(len: u64, history: Option<EditHistory>) -> (BlockLen, BlockLen) {
     let edits = history.map_or_else(|| prior_edits(len, COARSE_EDIT_SPACING), EditHistory::edits);
     let coarse = optimal_block_len(len, edits);
@@ -87,7 +93,8 @@ pub fn refined_block_lens(len: u64, history: Option<EditHistory>) -> (BlockLen, 
 }
 
 /// Chooses log2 of the segment length for a file of `len` bytes: 4 MiB below 256 MiB, 16 MiB below
-/// 4 GiB, else 64 MiB. Enough segments to fill all lanes and cores, few enough to cost nothing.
+/// 4 GiB, else 64 MiB. That is enough segments to fill all lanes and cores, and few enough to cost
+/// nothing.
 pub fn segment_log2(len: u64) -> u8 {
     match len {
         0..0x1000_0000 => 22,
@@ -96,34 +103,34 @@ pub fn segment_log2(len: u64) -> u8 {
     }
 }
 
-/// Chooses the sums that a basis is first signed with. `head` is how its content begins, a few KiB of it.
+/// Chooses the sums of a basis' first signature. `head` is the beginning of its content, a few KiB.
 pub fn first_format(layout: Layout, head: &[u8]) -> SumsFormat {
     let both = layout.block_count().saturating_mul(len_u64(SumsFormat::StrongAndWeak.bytes_per_block()));
     if both < ON_DEMAND_LEN || is_text(head) { SumsFormat::StrongAndWeak } else { SumsFormat::StrongOnly }
 }
 
-/// True for lines of text: a line ends, and no byte is zero.
+/// Returns whether this looks like lines of text: a line ends, and no byte is zero.
 fn is_text(head: &[u8]) -> bool {
     head.contains(&b'\n') && !head.contains(&0)
 }
 
-/// True when a new file of `len` bytes, searched without weak sums, should be searched with them:
-/// `unrolled` offsets would be rolled over, and `long_gap` says whether a stretch longer than what short
-/// blocks' sums are asked for was not found.
+/// Returns whether a new file of `len` bytes, searched without weak sums, should be searched with
+/// them. A search would roll over `unrolled` offsets. `long_gap` says whether it missed a stretch
+/// too long to request short blocks' sums for.
 pub(crate) fn weak_sums_pay(len: u64, unrolled: u64, long_gap: bool) -> bool {
     long_gap || unrolled > len / ON_DEMAND_SHARE
 }
 
-/// True when a delta against a basis is worth a try; otherwise send the file whole.
+/// Returns whether a delta against a basis is worth a try; otherwise send the whole file.
 ///
-/// It is not for files below 16 KiB, for a basis so much shorter than the new file that it could save
-/// less than a 64th of it, and where the sums alone would cost half of the new file.
+/// A delta does not pay for files below 16 KiB, for a basis so short that it could save less than a
+/// 64th of the new file, or if the sums alone would cost half of the new file.
 pub fn worthwhile(basis_len: u64, new_len: u64) -> bool {
     let sums = basis_len / block_len(basis_len, None).bytes() * SUM_BYTES;
     basis_len.min(new_len) >= MIN_DELTA_LEN && basis_len >= new_len / 64 && sums <= new_len / 2
 }
 
-/// Bytes that a delta is expected to cost: sums, and literals at a compression ratio of 2, after
+/// Estimates the bytes of a delta: sums, and literals at a compression ratio of 2. It assumes
 /// `edits` changes at random places, each within one block, of a basis of `len` bytes.
 pub fn expected_bytes(len: u64, block_len: BlockLen, edits: u64) -> u64 {
     let block_len = block_len.bytes();
@@ -132,15 +139,15 @@ pub fn expected_bytes(len: u64, block_len: BlockLen, edits: u64) -> u64 {
     blocks.saturating_mul(SUM_BYTES).saturating_add(dirty.saturating_mul(block_len) / RATIO)
 }
 
-/// Expected number of distinct blocks hit by `edits` changes, N * (1 - exp(-E/N)), rounded.
+/// Estimates the number of distinct blocks hit by `edits` changes, N * (1 - exp(-E/N)), rounded.
 fn expected_dirty(blocks: u64, edits: u64) -> u64 {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // An estimate: counts above 2^53 may round, the product lies between 0 and `blocks`.
+    // Only an estimate: counts above 2^53 may round, and the product lies between 0 and `blocks`.
     let dirty = (blocks as f64 * -(-(edits as f64) / (blocks.max(1) as f64)).exp_m1()).round() as u64;
     dirty.min(blocks)
 }
 
-/// B = 2^round(log2(sqrt(s * c * L / E))), clamped.
+/// Returns B = 2^round(log2(sqrt(s * c * L / E))), clamped.
 fn optimal_block_len(len: u64, edits: u64) -> BlockLen {
     let square = u128::from(len) * u128::from(SUM_BYTES * RATIO) / u128::from(edits.max(1));
     // round(log2(sqrt(x))) = floor((floor(log2(x)) + 1) / 2), up to the rounding of the inner floor.
@@ -161,36 +168,37 @@ fn prior_edits(len: u64, spacing: u64) -> u64 {
 /// Bytes of sums per block.
 const SUM_BYTES: u64 = 12;
 
-/// Signatures from this length on come without weak sums: 64 KiB, 5 ms at 100 Mb/s.
+/// Length of sums from which signatures come without weak sums: 64 KiB, 5 ms at 100 Mb/s.
 const ON_DEMAND_LEN: u64 = 64 << 10;
 
-/// Weak sums are asked for when more than this share of the new file would be rolled over.
+/// Share of the new file: the source requests weak sums to roll over more than one part in this
+/// many.
 const ON_DEMAND_SHARE: u64 = 64;
 
 /// Usual compression ratio of literals.
 const RATIO: u64 = 2;
 
-/// Bytes per change that a file without a history is expected to have: 4 MiB.
+/// Expected bytes per change of a file without a history: 4 MiB.
 const EDIT_SPACING: u64 = 4 << 20;
 
-/// The same where a second round can refine: 64 MiB.
+/// The same if a second round can refine: 64 MiB.
 const COARSE_EDIT_SPACING: u64 = 64 << 20;
 
 /// Fine blocks are a sixteenth of coarse ones.
 const REFINE_LOG2: u32 = 4;
 
-/// Fine blocks are at least 2 KiB. One change in a block of 32 KiB costs, with sums and at the usual ratio, 900
-/// bytes in blocks of 1 KiB, 1216 in 2 KiB and 2144 in 4 KiB; a rewritten page of 4 KiB 2432, 2240
-/// and 2144. And blocks of 1 KiB are hashed at half the speed of 2 KiB.
+/// Fine blocks are at least 2 KiB. One change in a block of 32 KiB costs, with sums and at the
+/// usual ratio, 900 bytes in blocks of 1 KiB, 1216 in 2 KiB and 2144 in 4 KiB. A rewritten page of
+/// 4 KiB costs 2432, 2240 and 2144. And blocks of 1 KiB are hashed at half the speed of 2 KiB.
 const FINE_MIN_LOG2: u32 = 11;
 
-/// Blocks of at most 1 MiB.
+/// The longest block: 1 MiB.
 const MAX_LOG2: u32 = 20;
 
-/// About 2^20 blocks at most.
+/// The most blocks: about 2^20.
 const MAX_BLOCKS_LOG2: u32 = 20;
 
-/// Below this length a whole file costs less than its sums and a round trip: 16 KiB.
+/// Length below which a whole file costs less than its sums and a round trip: 16 KiB.
 const MIN_DELTA_LEN: u64 = 16 << 10;
 
 #[cfg(test)]
@@ -206,7 +214,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
 
-    /// rsync's rule: 700 bytes up to 490,000 bytes, else the square root, at most 128 KiB.
+    /// Applies rsync's rule: 700 bytes up to 490,000 bytes, else the square root, at most 128 KiB.
     fn rsync_block_len(len: u64) -> u64 {
         if len <= 490_000 { 700 } else { len.isqrt().next_multiple_of(8).min(128 * KIB) }
     }
@@ -257,7 +265,8 @@ mod tests {
                     lens().filter(|&other| other >= block_len(len, Some(EditHistory::new(u64::MAX))));
                 let best = allowed.map(|other| expected_bytes(len, other, edits)).min().unwrap();
                 let ours = expected_bytes(len, chosen, edits);
-                // From one change per four blocks on, all lengths cost nearly the same: the file.
+                // From one change per four blocks on, all lengths cost nearly the same: the whole
+                // file.
                 assert!(ours * 10 <= best * 14, "{len} {edits}: {ours} {best}");
             }
         }
@@ -270,7 +279,7 @@ mod tests {
                 let ours = expected_bytes(len, block_len(len, Some(EditHistory::new(edits))), edits);
                 let blocks = len / rsync_block_len(len);
                 let rsync = blocks * 7 + expected_dirty(blocks, edits) * rsync_block_len(len) / RATIO;
-                // rsync's sums are 7 bytes to our 12: where its length is right, that shows.
+                // rsync's sums are 7 bytes to our 12, which shows where its length is right.
                 assert!(ours * 10 <= rsync * 18, "{len} {edits}: {ours} {rsync}");
             }
         }
@@ -298,7 +307,7 @@ mod tests {
             let literal: u64 = outcomes.iter().map(|outcome| outcome.literal_bytes).sum();
             let measured = sums + literal / RATIO;
             let model = expected_bytes(len, block_len, edits);
-            // Where few blocks are dirty one more or less is no error of the model.
+            // Where few blocks are dirty, one more or less is no error of the model.
             let off = measured.abs_diff(model).saturating_sub(3 * block / RATIO);
             assert!(off * 100 <= model * 10, "{len} {edits} {block}: {measured} {model}");
         }
@@ -309,7 +318,7 @@ mod tests {
         let edits = GIB / (4 * KIB) / 100;
         let block_len = block_len(GIB, None);
         let blocks = GIB / block_len.bytes();
-        // Incompressible literals, and a page lies within one block.
+        // Incompressible literals, and each page lies within one block.
         let bytes = blocks * SUM_BYTES + expected_dirty(blocks, edits) * block_len.bytes();
         assert!(bytes * 100 < 4 * GIB, "{bytes}");
     }
@@ -317,7 +326,7 @@ mod tests {
     /// The lengths at which a clamp, a format or a segment length changes.
     #[test]
     fn files_around_every_clamp_rebuild() {
-        // One block more than the sums of which fit; blocks are of 8 KiB there.
+        // One block more than the sums that fit; blocks are 8 KiB long there.
         let on_demand = ON_DEMAND_LEN / 12 * 8 * KIB + 1;
         for clamp in [MIN_DELTA_LEN, 4 * MIB, on_demand, 64 * MIB] {
             for len in [clamp - 1, clamp, clamp + 1] {

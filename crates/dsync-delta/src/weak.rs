@@ -8,10 +8,11 @@
 //!
 //! `a` and `b` are those of Fletcher and of rsync (thesis, section 3.2.1) in full 32 bits each. The
 //! sum of zeros is zero. Whoever writes content can force collisions whatever the secret is (swap
-//! bytes symmetrically); work per weak hit is bounded by the search instead, see [`crate::search`].
+//! bytes symmetrically), so the search bounds the work per weak hit instead; see [`crate::search`].
 //!
-//! Sums of whole windows are written so that the compiler can use wide registers, and compiled a second
-//! time for AVX2 in [`arch`]. Measured on one core: byte by byte 3.7 GB/s, wide 8 to 9, with AVX2 17 to 23.
+//! Sums of whole windows are written so that the compiler can use wide registers, and compiled a
+//! second time for AVX2 in [`arch`]. Measured on one core: byte by byte 3.7 GB/s, wide 8 to 9, with
+//! AVX2 17 to 23.
 
 use std::fmt;
 
@@ -39,7 +40,7 @@ impl WeakSecret {
         Self { factor: u32::from_le_bytes([a, b, c, d]) | 1 }
     }
 
-    /// The weak sum of a whole window.
+    /// Returns the weak sum of a whole window.
     pub(crate) fn sum(self, window: &[u8]) -> WeakSum {
         Roll::new(window).weak(self)
     }
@@ -54,27 +55,28 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    /// Sums a window afresh. The window is at most `BlockLen::MAX` long.
+    /// Computes the sums of a fresh window. The window is at most `BlockLen::MAX` long.
     pub(crate) fn new(window: &[u8]) -> Self {
         let (a, b) = arch::sums(window);
         Self { a, b, len: u32::try_from(window.len()).unwrap_or(u32::MAX) }
     }
 
-    /// Moves the window one byte on: `out` leaves, `into` enters.
+    /// Moves the window one byte forward: `out` leaves, `into` enters.
     #[inline]
     pub(crate) fn roll(&mut self, out: u8, into: u8) {
         self.a = self.a.wrapping_sub(u32::from(out)).wrapping_add(u32::from(into));
         self.b = self.b.wrapping_sub(self.len.wrapping_mul(u32::from(out))).wrapping_add(self.a);
     }
 
-    /// The weak sum of the window.
+    /// Returns the weak sum of the window.
     #[inline]
     pub(crate) fn weak(self, secret: WeakSecret) -> WeakSum {
         WeakSum(self.b.wrapping_add(self.a.wrapping_mul(secret.factor)))
     }
 }
 
-/// The sums `a` and `b`, byte by byte: their definition, and what the wide ones are tested against.
+/// Computes the sums `a` and `b` byte by byte: their definition, and the reference for the wide
+/// ones.
 fn sums_by_byte(window: &[u8], start: (u32, u32)) -> (u32, u32) {
     window.iter().fold(start, |(a, b), &byte| {
         let a = a.wrapping_add(u32::from(byte));
@@ -82,10 +84,10 @@ fn sums_by_byte(window: &[u8], start: (u32, u32)) -> (u32, u32) {
     })
 }
 
-/// The sums `a` and `b`, in `LANES` columns of bytes.
+/// Computes the sums `a` and `b` in `LANES` columns of bytes.
 ///
-/// Within a group of `ROWS` rows a column's sums fit 16 bits: `a` is at most `16 * 255`, and `b`, which
-/// adds `a` up after each row but the last, at most `120 * 255`.
+/// Within a group of `ROWS` rows a column's sums fit 16 bits. `a` is at most `16 * 255`, and `b`,
+/// which adds up `a` after each row but the last, at most `120 * 255`.
 #[inline(always)]
 fn sums_wide(window: &[u8]) -> (u32, u32) {
     let (mut a, mut b) = ([0_u32; LANES], [0_u32; LANES]);
@@ -105,7 +107,8 @@ fn sums_wide(window: &[u8]) -> (u32, u32) {
             a[lane] = a[lane].wrapping_add(u32::from(column[lane]));
         }
     }
-    // A byte counts once for each later row, times the row's length, and for the rest of its own row.
+    // A byte counts once for each later row, times the row's length, and once for each byte left in
+    // its own row.
     let (mut sum, mut weighted, mut weight) = (0_u32, 0_u32, LANES_U32);
     for (a, b) in a.into_iter().zip(b) {
         sum = sum.wrapping_add(a);
@@ -118,7 +121,7 @@ fn sums_wide(window: &[u8]) -> (u32, u32) {
 /// The same code for newer processors, chosen at run time.
 #[allow(unsafe_code)]
 mod arch {
-    /// The sums of a window by the widest code that this processor runs.
+    /// Returns the sums of a window, by the widest code that this processor runs.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn sums(window: &[u8]) -> (u32, u32) {
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -129,7 +132,8 @@ mod arch {
         }
     }
 
-    /// Elsewhere the baseline has wide registers (NEON) or there is nothing to choose.
+    /// Returns the sums of a window. Elsewhere the baseline has wide registers (NEON), or there is
+    /// nothing to choose.
     #[cfg(not(target_arch = "x86_64"))]
     pub(super) fn sums(window: &[u8]) -> (u32, u32) {
         super::sums_wide(window)
@@ -146,7 +150,7 @@ mod arch {
 const LANES: usize = 64;
 const LANES_U32: u32 = 64;
 
-/// Rows of a group: the most whose sums fit 16 bits in a power of two.
+/// Rows of a group: the most, in a power of two, whose sums fit 16 bits.
 const ROWS: usize = 16;
 const ROWS_U32: u32 = 16;
 
