@@ -1,8 +1,8 @@
-//! Updates one file to the content of another as a sync engine does: signature, search and apply each
-//! stream, and only sums and tokens pass between the two ends.
+//! Updates one file to the content of another as a sync engine does. Signature, search and apply
+//! each stream, and only sums and tokens pass between the two ends.
 //!
-//! `cargo run -p dsync-delta --example streaming -- NEW BASIS` rewrites BASIS into `BASIS.new` and prints
-//! what travelled.
+//! `cargo run -p dsync-delta --example streaming -- NEW BASIS` writes the result to `BASIS.new` and
+//! prints the number of bytes sent.
 
 use std::{
     env,
@@ -20,20 +20,20 @@ use dsync_delta::{
     signature_parallel,
 };
 
-/// More sums than this are not accepted from a peer: 12 MB.
+/// The most sums accepted from a peer: 12 MB of them.
 const MAX_BLOCKS: u64 = 1 << 20;
 
-/// Tokens are sent when this many bytes have gathered.
+/// Payload length at which tokens are sent, in bytes.
 const PAYLOAD_LEN: usize = 256 << 10;
 
-/// What the source says.
+/// A message from the source.
 enum Message {
     Segment { index: u64, lead: u32 },
     Tokens(Vec<u8>),
     End { root: FileRoot },
 }
 
-// The paths are the operator's own, not a tree's.
+// The operator chose these paths; they do not come from a tree.
 #[allow(clippy::disallowed_methods)]
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args_os().skip(1);
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sums = signature_parallel(&key, layout, SumsFormat::default(), &Positional(&basis))?.encode();
     writeln!(io::stderr(), "{} bytes of sums in blocks of {}", sums.len(), layout.block_len().get())?;
 
-    // Source and destination, a thread each; the bound on the queue is the back-pressure.
+    // One thread each for source and destination. The bounded queue provides the backpressure.
     let segments = Segments::for_file(new.metadata()?.len())?;
     let (sender, receiver) = mpsc::sync_channel(4);
     let source_key = key.clone();
@@ -156,14 +156,14 @@ fn carry_out(step: Step<'_>, basis: &File, target: &File, hasher: &mut SegmentHa
         }
         Step::Zero { offset, len } => {
             hasher.update_zeros(len);
-            // A hole: only the length must reach beyond it.
+            // A hole: extend the length over it and write nothing.
             target.set_len(target.metadata()?.len().max(offset + len))
         }
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
-/// Sends tokens of one segment when enough have gathered.
+/// Collects the tokens of one segment and sends them when a payload is full.
 struct Lane<'s> {
     index: u64,
     sender: &'s mpsc::SyncSender<Message>,
@@ -186,7 +186,7 @@ impl TokenSink for Lane<'_> {
     }
 }
 
-/// Positional reads of a file.
+/// A file read by position.
 struct Positional<'f>(&'f File);
 
 impl ReadAt for Positional<'_> {

@@ -1,12 +1,13 @@
 //! Applying: tokens become writes, copies and zero runs of one segment, each checked.
 //!
-//! An [`Applier`] takes the payloads of a segment in order and calls back with [`Step`]s that tile the
-//! segment exactly, in order, clipped to it: what the tokens cover before the segment's start (the
-//! lead) and after its end belongs to copies that straddle a border, which the neighbouring segment
-//! holds as well.
+//! An [`Applier`] takes the payloads of a segment in order and calls back with [`Step`]s. The steps
+//! tile the segment exactly and in order. Tokens may cover bytes before the segment's start (the
+//! lead) and after its end: these belong to copies that straddle a border, and the neighbouring
+//! segment holds them as well. Steps are clipped to the segment.
 //!
-//! Every copy is checked against the destination's own layout of the basis; only copies may cross a
-//! border; the lead and the overshoot stay below one block. It does no I/O and hashes nothing.
+//! Every copy is checked against the destination's own layout of the basis. Only copies may cross a
+//! border, and the lead and the overshoot stay below one block. The applier does no I/O and hashes
+//! nothing.
 
 use std::ops::Range;
 
@@ -17,31 +18,31 @@ use crate::{
     token::{DecodeError, Token, TokenDecoder},
 };
 
-/// One thing to do to the new file. Steps never leave their segment.
+/// One change to the new file. Steps never leave their segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step<'a> {
     /// Write `bytes` at `offset` of the new file.
     Write {
-        /// Where, in bytes from the new file's start.
+        /// Offset from the new file's start, in bytes.
         offset: u64,
-        /// What; not empty.
+        /// The bytes to write; not empty.
         bytes: &'a [u8],
     },
     /// Copy from the basis.
     Copy {
-        /// Where the bytes are in the basis.
+        /// Offset of the bytes in the basis.
         basis_offset: u64,
-        /// Where they go in the new file.
+        /// Offset in the new file.
         offset: u64,
-        /// How many; at least 1.
+        /// Number of bytes, at least 1.
         len: u64,
     },
-    /// The new file has zeros here.
+    /// Make a range of the new file zeros.
     Zero {
-        /// Where, in bytes from the new file's start.
+        /// Offset from the new file's start, in bytes.
         offset: u64,
-        /// How many; at least 1.
+        /// Number of bytes, at least 1.
         len: u64,
     },
 }
@@ -51,18 +52,19 @@ pub enum Step<'a> {
 pub struct Applier {
     basis: Option<Layout>,
     segment: Range<u64>,
-    /// Where in the new file the next token starts.
+    /// Offset in the new file of the next token.
     at: u64,
-    /// Tokens that may still come.
+    /// Number of tokens that may still arrive.
     tokens_left: u64,
 }
 
 impl Applier {
-    /// Starts segment `index` whose first token begins `lead` bytes before it.
+    /// Starts segment `index`, whose first token begins `lead` bytes before it.
     ///
     /// # Errors
-    /// [`ApplyError::Segment`] for a segment that the file has not, [`ApplyError::LeadTooLong`] when
-    /// the lead is not below the block length (without a basis: 0) or reaches before the file.
+    /// [`ApplyError::Segment`] if the file has no such segment. [`ApplyError::LeadTooLong`] if the
+    /// lead is not below the block length (0 without a basis) or reaches before the start of the
+    /// file.
     pub fn new(
         basis: Option<Layout>,
         segments: &Segments,
@@ -103,7 +105,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Bytes of the segment that steps were made for, in order from its start.
+    /// Returns how many bytes of the segment steps were made for, counted from its start.
     pub fn position(&self) -> u64 {
         self.at.clamp(self.segment.start, self.segment.end) - self.segment.start
     }
@@ -119,7 +121,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Checks one token and clips it; `None` when nothing of it lies in the segment.
+    /// Checks one token and clips it; returns `None` if no part of it lies in the segment.
     fn step<'a>(&mut self, token: Token<'a>) -> Result<Option<Step<'a>>, ApplyError> {
         if self.at >= self.segment.end {
             return Err(ApplyError::PastEnd { at: self.at, end: self.segment.end });
@@ -138,7 +140,7 @@ impl Applier {
         }
     }
 
-    /// Moves on over bytes that must all lie in the segment.
+    /// Advances over bytes that must all lie in the segment.
     fn advance_within(&mut self, len: u64) -> Result<(), ApplyError> {
         let end = self.at.checked_add(len).filter(|&end| end <= self.segment.end);
         match end {
@@ -173,18 +175,19 @@ impl Applier {
     }
 }
 
-/// Tokens of a segment of `len` bytes at the most: a copy of the shortest block with a literal and zeros beside it in
-/// each KiB, and some for its ends. Each may cost a receiver a system call, so that a peer which sends single bytes has no
-/// more of them than an honest one.
+/// Returns the largest number of tokens that a segment of `len` bytes may have: per KiB a copy of
+/// the shortest block with a literal and a zero run beside it, and some for the segment's ends.
+/// Each token may cost the receiver a system call. A peer that sends single bytes thus gets no more
+/// of them than an honest one.
 pub const fn most_tokens(len: u64) -> u64 {
     256 + 4 * (len / 1024)
 }
 
-/// Why the tokens of a segment were rejected. The peer's fault, always.
+/// The reason why the tokens of a segment were rejected; always the peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// There is no such segment.
+    /// The file has no such segment.
     #[error("cannot apply tokens to the segment")]
     Segment(#[source] SegmentError),
     /// The tokens begin too far before the segment.
@@ -193,7 +196,7 @@ pub enum ApplyError {
         /// Bytes before the segment.
         lead: u32,
     },
-    /// There are more tokens than any search makes of so many bytes.
+    /// There are more tokens than any search makes of that many bytes.
     #[error("more than {most} tokens in a segment")]
     TooManyTokens {
         /// Tokens that the segment may have.
@@ -202,29 +205,29 @@ pub enum ApplyError {
     /// The payload is malformed.
     #[error("malformed token")]
     Token(#[source] DecodeError),
-    /// A copy, but the file has no basis.
+    /// A copy, although the file has no basis.
     #[error("copy without a basis")]
     NoBasis,
-    /// A copy of blocks that the basis has not.
+    /// A copy of blocks beyond the end of the basis.
     #[error("copy of {count} blocks from block {first} on, but the basis has {blocks}")]
     CopyPastBasis {
         /// First block.
         first: u64,
         /// Number of blocks.
         count: u64,
-        /// Blocks of the basis.
+        /// Number of blocks in the basis.
         blocks: u64,
     },
     /// A literal or zero run that crosses a border of the segment.
     #[error("literal or zero run at {at} leaves the segment")]
     NotACopyAtBorder {
-        /// Where it starts in the new file.
+        /// Offset of its start in the new file.
         at: u64,
     },
     /// Tokens after the segment's end, or a copy a block or more beyond it.
     #[error("tokens reach {at}, the segment ends at {end}")]
     PastEnd {
-        /// How far they reach in the new file.
+        /// Offset in the new file that the tokens reach.
         at: u64,
         /// The segment's end in the new file.
         end: u64,
@@ -232,20 +235,20 @@ pub enum ApplyError {
     /// The tokens end before the segment does.
     #[error("tokens end at {at}, the segment at {end}")]
     Incomplete {
-        /// How far they reach in the new file.
+        /// Offset in the new file that the tokens reach.
         at: u64,
         /// The segment's end in the new file.
         end: u64,
     },
 }
 
-/// Why applying stopped: the tokens or the sink, there is no third.
+/// The reason why applying stopped: the tokens or the sink, there is no third.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError<E> {
-    /// The tokens were rejected.
+    /// The applier rejected the tokens.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The sink could not carry a step out.
+    /// The sink failed to carry out a step.
     #[error("cannot carry a step out")]
     Sink(#[source] E),
 }
@@ -265,7 +268,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A basis of 1000 blocks and a tail of 100 bytes.
+    /// Returns a basis of 1000 blocks and a tail of 100 bytes.
     fn layout() -> Layout {
         Layout::new((1000 << 10) + 100, BlockLen::MIN)
     }

@@ -1,66 +1,67 @@
-//! In-place order: rewriting a file inside itself without losing what moved.
+//! In-place order: how to rewrite a file inside itself without losing the blocks that moved.
 //!
-//! When the new file is built in the basis itself, a copy that reads bytes which another copy has already
-//! overwritten would read garbage. rsync therefore gives up every match that lies behind the write
-//! position: 1000 insertions in 1 GiB make it resend the whole file. Here the copies are ordered so that
-//! each reads before others write over its source (Rasch and Burns, *In-Place Rsync*, FREENIX 2003).
-//! Where copies form a cycle, as two blocks that changed places, the bytes at stake are saved to scratch
-//! space first; nothing is asked of the source again.
+//! If the new file is built in the basis itself, a copy must not read bytes that another copy has
+//! already overwritten. rsync therefore gives up every match that lies behind the write position:
+//! after 1000 insertions in 1 GiB it resends the whole file. Here the copies are ordered so that
+//! each one reads before others overwrite its source (Rasch and Burns, *In-Place Rsync*, FREENIX
+//! 2003). Where copies form a cycle, for example two blocks that changed places, the bytes at stake
+//! are first saved to scratch space. Nothing is requested from the source again.
 //!
-//! To carry a plan out: the steps in order, then all literals and zero runs, then cut the file to its new
-//! length. Copies that stay where they are need nothing and are left out. A file interrupted half-way is
-//! neither old nor new: in place is for files that are too large to stage beside themselves.
+//! To carry out a plan, run the steps in order, then write all literals and zero runs, then
+//! truncate the file to its new length. Copies that stay in place need no step. A file that is
+//! interrupted halfway is neither old nor new: in place is for files too large to stage beside
+//! themselves.
 //!
-//! Cost: `n log n` in the number of copies; memory about 100 bytes per copy.
+//! Cost: `n log n` in the number of copies. Memory: about 100 bytes per copy.
 
 use std::ops::Range;
 
-/// A copy as [`Step::Copy`](crate::Step::Copy) gives it.
+/// A copy, with the fields of [`Step::Copy`](crate::Step::Copy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BasisCopy {
-    /// Where the bytes are in the basis.
+    /// Offset of the bytes in the basis.
     pub basis_offset: u64,
-    /// Where they go in the new file.
+    /// Offset in the new file.
     pub offset: u64,
-    /// How many; at least 1.
+    /// Number of bytes, at least 1.
     pub len: u64,
 }
 
-/// One thing to do to the file. All offsets are in bytes.
+/// One change to the file. All offsets are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InPlaceStep {
     /// Append bytes of the file to the scratch space.
     Save {
-        /// Where they are in the file.
+        /// Offset of the bytes in the file.
         basis_offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Copy bytes within the file.
     Copy {
-        /// Where they are.
+        /// Offset to read at.
         basis_offset: u64,
-        /// Where they go; the ranges may overlap.
+        /// Offset to write at; the ranges may overlap.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
-        /// True when pieces must be copied from the last to the first: the ranges overlap, and the target
-        /// is behind the source.
+        /// Whether pieces must be copied from last to first, because the ranges overlap and the
+        /// target lies behind the source.
         backward: bool,
     },
     /// Write bytes of the scratch space to the file.
     Restore {
-        /// Where they are in the scratch space.
+        /// Offset of the bytes in the scratch space.
         scratch_offset: u64,
-        /// Where they go in the file.
+        /// Offset to write at in the file.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
 }
 
-/// The order in which to carry out the copies of a file.
+/// The order in which the copies of a file must be carried out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InPlaceOrder {
     steps: Vec<InPlaceStep>,
@@ -71,7 +72,7 @@ impl InPlaceOrder {
     /// Orders the copies of one file.
     ///
     /// # Errors
-    /// [`InPlaceError`] for copies that are empty, too long, or write the same bytes twice.
+    /// [`InPlaceError`] if copies are empty, too long, or write the same bytes twice.
     pub fn new(copies: impl IntoIterator<Item = BasisCopy>) -> Result<Self, InPlaceError> {
         let mut copies: Vec<_> = copies.into_iter().filter(|copy| copy.basis_offset != copy.offset).collect();
         copies.sort_unstable_by_key(|copy| copy.offset);
@@ -81,35 +82,35 @@ impl InPlaceOrder {
         Ok(sorter.order())
     }
 
-    /// The steps, in order.
+    /// Returns the steps, in order.
     pub fn steps(&self) -> &[InPlaceStep] {
         &self.steps
     }
 
-    /// Bytes of scratch space that the steps need.
+    /// Returns how many bytes of scratch space the steps need.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
 }
 
-/// Why copies cannot be carried out in place.
+/// The reason why copies cannot be carried out in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InPlaceError {
-    /// A copy of no bytes, or beyond 2^64.
+    /// An empty copy, or one that reaches beyond 2^64.
     #[error("copy of {len} bytes from {basis_offset} to {offset}")]
     BadRange {
-        /// Where the bytes are.
+        /// Offset of the bytes in the basis.
         basis_offset: u64,
-        /// Where they go.
+        /// Offset in the new file.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Two copies write the same byte.
     #[error("two copies write the byte at {offset}")]
     Overlap {
-        /// The byte's place in the new file.
+        /// The byte's offset in the new file.
         offset: u64,
     },
 }
@@ -129,19 +130,20 @@ fn check(copies: &[BasisCopy]) -> Result<(), InPlaceError> {
     Ok(())
 }
 
-/// Depth-first search over the copies: copy `a` must precede copy `b` when `b` writes where `a` reads.
+/// Depth-first search over the copies: copy `a` must precede copy `b` if `b` writes where `a`
+/// reads.
 ///
-/// Copies are numbered in the order of their targets, which do not overlap: those that write into a
-/// range are neighbours. Reversed order of finishing is the order wanted; an edge back to a copy that is
-/// still open closes a cycle, and what it would overwrite is saved.
+/// Copies are numbered in the order of their targets, which do not overlap, so those that write
+/// into a range are neighbours. The result is the reversed order of finishing. An edge back to a
+/// copy that is still open closes a cycle, and the bytes it would overwrite are saved.
 struct Sorter<'c> {
     copies: &'c [BasisCopy],
     state: Vec<State>,
     /// Copies whose followers are all placed, in order of finishing.
     finished: Vec<usize>,
-    /// What to save of each copy's source, in ascending order.
+    /// Ranges of each copy's source to save, in ascending order.
     saved: Vec<Vec<Range<u64>>>,
-    /// How many more edges are looked at one by one.
+    /// Number of edges that may still be examined one by one.
     edges_left: usize,
 }
 
@@ -167,7 +169,7 @@ impl<'c> Sorter<'c> {
         if self.state[root] != State::New {
             return;
         }
-        // (copy, next follower to look at, end of its followers)
+        // (copy, next follower to examine, end of its followers)
         let mut stack = vec![self.open(root)];
         while let Some((copy, next, end)) = stack.last_mut() {
             let (copy, follower) = (*copy, *next);
@@ -179,7 +181,8 @@ impl<'c> Sorter<'c> {
             }
             *next += 1;
             if self.edges_left == 0 {
-                // A peer made up copies with more conflicts than any edit has: save the rest unseen.
+                // A peer made up copies with more conflicts than any edit has. Save the rest
+                // without examining them.
                 *next = *end;
                 self.save(copy, follower, usize::MAX);
                 continue;
@@ -193,7 +196,7 @@ impl<'c> Sorter<'c> {
         }
     }
 
-    /// Opens a copy and finds who writes where it reads.
+    /// Opens a copy and finds the copies that write where it reads.
     fn open(&mut self, copy: usize) -> (usize, usize, usize) {
         self.state[copy] = State::Open;
         let BasisCopy { basis_offset, len, .. } = self.copies[copy];
@@ -202,7 +205,7 @@ impl<'c> Sorter<'c> {
         (copy, first, end)
     }
 
-    /// Saves what the followers `first` to `last` would overwrite of a copy's source.
+    /// Saves the bytes of a copy's source that the followers `first` to `last` would overwrite.
     fn save(&mut self, copy: usize, first: usize, last: usize) {
         let BasisCopy { basis_offset, len, .. } = self.copies[copy];
         let start = basis_offset.max(self.copies[first].offset);
@@ -214,7 +217,7 @@ impl<'c> Sorter<'c> {
         }
     }
 
-    /// The steps: all saves, then the copies.
+    /// Returns the steps: all saves, then the copies.
     fn order(self) -> InPlaceOrder {
         let mut order = InPlaceOrder::default();
         let mut scratch = vec![0; self.copies.len()];
@@ -237,7 +240,8 @@ impl<'c> Sorter<'c> {
     }
 }
 
-/// The steps of one copy, of which some ranges were saved; true when they must run last to first.
+/// Makes the steps of one copy, some of whose ranges were saved. Returns whether they must run last
+/// to first.
 fn pieces(
     copy: BasisCopy,
     saved: &[Range<u64>],
@@ -263,7 +267,7 @@ fn pieces(
     backward
 }
 
-/// Edges looked at per copy, on average: edits of real files make one or two.
+/// Average number of edges examined per copy. Edits of real files need one or two.
 const EDGES_PER_COPY: usize = 64;
 
 #[cfg(test)]
@@ -274,7 +278,7 @@ mod tests {
     use super::*;
     use crate::testing::noise;
 
-    /// Carries an order out on a file in memory, copying in pieces as a program would.
+    /// Carries out an order on a file in memory, copying in pieces as a program would.
     fn carry_out(order: &InPlaceOrder, file: &mut [u8]) {
         let mut scratch = Vec::new();
         for &step in order.steps() {

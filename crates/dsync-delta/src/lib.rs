@@ -1,9 +1,11 @@
-//! The delta core: what of a new file is already in an old one, and how to say it in few bytes.
+//! The delta core: finds the parts of a new file that an old one already holds, and encodes the
+//! difference in few bytes.
 //!
-//! Bytes in, tokens out: this crate opens no file, no socket and no clock. The destination lays its
-//! old file, the *basis*, out in blocks and sends their sums, a [`Signature`]. The source searches
-//! its new file for those blocks at every byte offset and sends [`Token`]s: literal bytes, copies of
-//! basis blocks, runs of zeros. The destination applies them and compares the [`FileRoot`].
+//! Bytes in, tokens out: this crate opens no file, no socket and no clock. The destination divides
+//! its old file, the *basis*, into blocks and sends their sums, a [`Signature`]. The source
+//! searches its new file for those blocks at every byte offset and sends [`Token`]s: literal bytes,
+//! copies of basis blocks, runs of zeros. The destination applies them and compares the
+//! [`FileRoot`].
 //!
 //! ```text
 //! destination  basis --SignatureBuilder--> Signature --encode--> sums
@@ -12,7 +14,8 @@
 //! destination  Token* --Applier--> Step* (write, copy, zero) + SegmentHasher --> the same FileRoot
 //! ```
 //!
-//! With everything in memory it is a few lines; `examples/streaming.rs` does the same with files.
+//! With everything in memory this takes a few lines. `examples/streaming.rs` does the same with
+//! files.
 //!
 //! ```
 //! use dsync_delta::{BlockLen, IndexedSignature, Key, Layout, MemoryDelta, SignatureBuilder};
@@ -32,14 +35,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Laws: the tokens of a segment tile it exactly; applying what a search found rebuilds the new file
-//! to the byte; a root built from segments equals [`file_root`] of the whole; nothing that a peer
-//! sends panics, allocates without bound or takes more than linear time.
+//! Laws: the tokens of a segment tile it exactly. Applying the tokens of a search rebuilds the new
+//! file to the byte. A root built from segments equals [`file_root`] of the whole. Nothing that a
+//! peer sends causes a panic, an unbounded allocation or more than linear time.
 //!
 //! The algorithm is Tridgell's (*Efficient Algorithms for Sorting and Synchronization*, 1999,
-//! chapter 3) with two changes: the block that follows the last match is tried before any rolling,
-//! so that unchanged data costs one strong sum per block; and strong sums are keyed BLAKE3 subtree
-//! values (BLAKE3 paper, section 2.1), which merge into the file's root.
+//! chapter 3) with two changes. First, the block that follows the last match is tried before any
+//! rolling, so unchanged data costs one strong sum per block. Second, strong sums are keyed BLAKE3
+//! subtree values (BLAKE3 paper, section 2.1), which merge into the file's root.
 
 pub mod apply;
 pub mod block;

@@ -1,8 +1,8 @@
 //! Deltas of files in memory: the whole algorithm in two calls.
 //!
-//! For files that need not be streamed, and as the shortest example of how the parts fit together. A
-//! program that sends deltas uses the parts: [`search_segment`] for each segment at the source and
-//! [`Applier`] at the destination.
+//! For files that need not be streamed, and as the shortest example of how the parts fit together.
+//! A program that sends deltas uses the parts: [`search_segment`] for each segment at the source
+//! and [`Applier`] at the destination.
 
 use std::convert::Infallible;
 
@@ -42,7 +42,8 @@ impl MemoryDelta {
     /// Searches a new file for the blocks of a basis, on all threads of the current rayon pool.
     ///
     /// # Errors
-    /// [`DeltaError`]; a slice cannot fail to be read, so only for one longer than `i64::MAX` bytes.
+    /// [`DeltaError`]. Reading a slice cannot fail, so this happens only if it exceeds `i64::MAX`
+    /// bytes.
     pub fn new(index: &IndexedSignature, new: &[u8]) -> Result<Self, DeltaError> {
         let segments = Segments::for_file(len_u64(new.len())).map_err(DeltaError::Segment)?;
         let searched = (0..segments.count())
@@ -65,8 +66,8 @@ impl MemoryDelta {
     /// Applies the delta to the basis and compares the root.
     ///
     /// # Errors
-    /// [`RebuildError::BasisLength`] and [`RebuildError::WrongRoot`] when this is not the basis, or not
-    /// the key, that the delta was made for.
+    /// [`RebuildError::BasisLength`] and [`RebuildError::WrongRoot`] if the delta was made for
+    /// another basis or another key.
     pub fn rebuild(&self, key: &Key, basis: &[u8]) -> Result<Vec<u8>, RebuildError> {
         if len_u64(basis.len()) != self.layout.file_len() {
             return Err(RebuildError::BasisLength { expected: self.layout.file_len() });
@@ -98,22 +99,22 @@ impl MemoryDelta {
         Ok(new)
     }
 
-    /// The new file's root.
+    /// Returns the new file's root.
     pub fn root(&self) -> FileRoot {
         self.root
     }
 
-    /// Bytes of the new file that the delta carries.
+    /// Returns how many bytes of the new file the delta carries as literals.
     pub fn literal_bytes(&self) -> u64 {
         self.literal_bytes
     }
 
-    /// Bytes of the new file that come from the basis.
+    /// Returns how many bytes of the new file come from the basis.
     pub fn matched_bytes(&self) -> u64 {
         self.matched_bytes
     }
 
-    /// Length of all tokens in bytes.
+    /// Returns the length of all tokens in bytes.
     pub fn encoded_len(&self) -> u64 {
         self.parts.iter().map(|part| len_u64(part.payload.len())).sum()
     }
@@ -150,11 +151,11 @@ impl TokenSink for Encoder {
     }
 }
 
-/// Why a delta could not be made.
+/// The reason why no delta could be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// The new file cannot be cut in segments.
+    /// The new file cannot be cut into segments.
     #[error("cannot cut the new file in segments")]
     Segment(#[source] SegmentError),
     /// A segment could not be searched.
@@ -165,14 +166,14 @@ pub enum DeltaError {
     Root(#[source] RootError),
 }
 
-/// Why a delta could not be applied.
+/// The reason why a delta could not be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RebuildError {
-    /// The basis has another length than the one that the delta was made for.
+    /// The delta was made for a basis of another length.
     #[error("the basis is not {expected} bytes long")]
     BasisLength {
-        /// Its length when the signature was made, in bytes.
+        /// Length of the basis when its signature was made, in bytes.
         expected: u64,
     },
     /// The tokens do not fit the basis.

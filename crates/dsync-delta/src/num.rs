@@ -1,4 +1,4 @@
-//! Integer conversions that saturate: a length that does not fit is a length that no check passes.
+//! Saturating integer conversions: a length that does not fit becomes one that no check accepts.
 
 /// Converts to `usize`, saturating on targets where it is narrower.
 pub(crate) fn saturating_usize(value: u64) -> usize {

@@ -1,25 +1,26 @@
-//! Reading a file at any offset, and a moving window over it.
+//! Random access to a file, and a window that moves over it.
 //!
-//! Files are read with positional reads into a reused buffer, never mapped: another process that
+//! Files are read with positional reads into a reused buffer, never mapped. Another process that
 //! truncates a mapped file kills the reader, and positional reads of 256 KiB and more are as fast.
 
 use std::convert::Infallible;
 
 use crate::num::{len_u64, saturating_usize};
 
-/// Something that can be read at any offset, from several threads.
+/// A file that several threads can read at any offset.
 pub trait ReadAt {
-    /// Why reading failed.
+    /// The error of a failed read.
     type Error;
 
-    /// Reads bytes from `offset` on into `buf` and returns how many; 0 only at or after the end, or
-    /// when `buf` is empty.
+    /// Reads bytes from `offset` on into `buf` and returns their number. Returns 0 only at or after
+    /// the end, or for an empty `buf`.
     ///
     /// # Errors
-    /// The reader's own.
+    /// Whatever the reader returns.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Self::Error>;
 
-    /// The whole file, when it is in memory and stays there: it is then used in place, not copied.
+    /// Returns the whole file if it is in memory and stays there. It is then used in place, not
+    /// copied.
     ///
     /// Not for mapped files: they may shrink under the reader.
     fn as_slice(&self) -> Option<&[u8]> {
@@ -66,7 +67,7 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     }
 }
 
-/// Reads until `buf` is full or the end is reached, and returns how much was read.
+/// Reads until `buf` is full or the file ends; returns the number of bytes read.
 pub(crate) fn read_full<R: ReadAt + ?Sized>(
     reader: &R,
     offset: u64,
@@ -91,16 +92,17 @@ pub(crate) struct Window<'r, R: ?Sized> {
     file_len: u64,
     /// Offset in the file of the buffer's first byte.
     base: u64,
-    /// Its first `held` bytes are the window; the rest is room that need not be cleared again.
+    /// Its first `held` bytes are the window. The rest is spare room that need not be cleared
+    /// again.
     buffer: Vec<u8>,
     held: usize,
-    /// How much is read at a time.
+    /// Number of bytes per read.
     stride: usize,
-    /// The whole file, when it needs no reading.
+    /// The whole file, if it needs no reading.
     file: Option<&'r [u8]>,
 }
 
-/// Why a window could not be moved.
+/// The reason why a window could not move.
 #[derive(Debug)]
 pub(crate) enum WindowError<E> {
     Read(E),
@@ -111,7 +113,7 @@ pub(crate) enum WindowError<E> {
 }
 
 impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
-    /// A window at `start`, holding nothing yet.
+    /// Makes a window at `start` that holds nothing yet.
     pub(crate) fn new(reader: &'r R, file_len: u64, start: u64, stride: usize) -> Self {
         let file = reader.as_slice();
         Self { reader, file_len, base: start, buffer: Vec::new(), held: 0, stride, file }
@@ -124,8 +126,8 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
         }
     }
 
-    /// Sees to it that the window holds everything from `low` to `high` (or the file's end), and forgets
-    /// what lies before `low`. `low` never falls.
+    /// Loads the window so that it holds everything from `low` to `high` (or the file's end), and
+    /// drops the bytes before `low`. `low` never decreases.
     pub(crate) fn fill(&mut self, low: u64, high: u64) -> Result<(), WindowError<R::Error>> {
         let high = high.min(self.file_len);
         if let Some(file) = self.file {
@@ -155,7 +157,7 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
         Ok(())
     }
 
-    /// The bytes from `start` to `end`, as far as the window holds them.
+    /// Returns the bytes from `start` to `end`, as far as the window holds them.
     pub(crate) fn bytes(&self, start: u64, end: u64) -> &[u8] {
         let (buffer, base) = self.file.map_or((&self.buffer[..self.held], self.base), |file| (file, 0));
         let (start, end) = (start.min(self.file_len), end.min(self.file_len));

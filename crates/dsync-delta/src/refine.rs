@@ -1,13 +1,15 @@
-//! Further rounds: weak sums only where data has shifted, short blocks only where the basis is dirty.
+//! Further rounds: weak sums only where data has shifted, short blocks only where the basis is
+//! dirty.
 //!
-//! A long basis is searched with few sums first, and the source keeps, instead of tokens, a
+//! A long basis is first searched with few sums. Instead of tokens, the source keeps a
 //! [`SegmentPlan`] per segment. From the plans of a file it makes up to two [`RefineRequest`]s:
 //!
-//! 1. **weak sums** of all blocks, unless there are some or next to nothing would be rolled over with
-//!    them ([`RefineRequest::weak_sums`]): the segments where something would are searched again;
-//! 2. **short blocks**: long blocks have few sums but large dirty ones, short blocks the reverse.
-//!    The destination sends the sums of the short blocks inside the long ones that were not found, the
-//!    source searches the gaps again and emits everything in short blocks.
+//! 1. **weak sums** of all blocks, unless the source already has them or rolling would cover next
+//!    to nothing ([`RefineRequest::weak_sums`]). The source searches again the segments that they
+//!    can improve;
+//! 2. **short blocks**: long blocks need few sums but leave large dirty ones; short blocks do the
+//!    reverse. The destination sends the sums of the short blocks inside the long ones that were
+//!    not found. The source searches the gaps again and emits everything in short blocks.
 //!
 //! ```text
 //! source       plan_segment* -> RefineRequest::weak_sums -> encode
@@ -19,13 +21,13 @@
 //! destination  Applier::new(request.layout(), ...)
 //! ```
 //!
-//! Example (model of [`crate::tuning`], incompressible literals): 1 GiB with 1 % of its 4 KiB pages
-//! rewritten costs 22.8 MB in blocks of 8 KiB, 11.5 MB in blocks of 32 KiB refined to 2 KiB.
+//! An example (model of [`crate::tuning`], incompressible literals): 1 GiB with 1 % of its 4 KiB
+//! pages rewritten costs 22.8 MB in blocks of 8 KiB, 11.5 MB in blocks of 32 KiB refined to 2 KiB.
 //!
-//! Laws: an emitted plan rebuilds its segment exactly as a search would; refining never adds literal bytes;
-//! with weak sums on demand the plans are those of a search that had them from the start.
-//! A plan holds lengths, not content: literals are read again when it is emitted. If the file changed in
-//! between, the file root differs and the file is not installed.
+//! Laws: an emitted plan rebuilds its segment exactly as a search would. Refining never adds
+//! literal bytes. With weak sums on demand, the plans equal those of a search that had the weak
+//! sums from the start. A plan holds lengths, not content: literals are read again when it is
+//! emitted. If the file changed in between, the file root differs and the file is not installed.
 
 mod plan;
 mod request;
@@ -36,7 +38,7 @@ pub use self::{
 };
 use crate::block::{BlockIndex, BlockRun, Layout};
 
-/// A run of long blocks in short ones.
+/// Translates a run of long blocks into short ones.
 fn refined(run: BlockRun, coarse: Layout, fine: Layout) -> Option<BlockRun> {
     let range = coarse.run_range(run)?;
     let first = range.start / fine.block_len().bytes();
@@ -56,7 +58,7 @@ mod tests {
         testing::{Edited, Encoded, apply_segment, key, noise, signature, whole_root},
     };
 
-    /// A request as it is after its way to the peer.
+    /// Encodes and decodes a request, as on its way to the peer.
     fn decoded(request: &RefineRequest, layout: Layout) -> RefineRequest {
         let block_len = request.layout().block_len();
         let decoded =
@@ -65,7 +67,7 @@ mod tests {
         decoded
     }
 
-    /// Plans with weak sums on demand; whether they were asked for.
+    /// Makes plans with weak sums on demand; also returns whether they were requested.
     fn plans_on_demand(
         basis: &[u8],
         new: &[u8],
@@ -100,7 +102,7 @@ mod tests {
         sum_bytes: u64,
     }
 
-    /// Both rounds over all segments; checks that both ways of emitting rebuild the file.
+    /// Runs both rounds over all segments and checks that both ways of emitting rebuild the file.
     fn two_rounds(basis: &[u8], new: &[u8], coarse: u32, fine: u32) -> Refined {
         let coarse = signature(basis, coarse, SumsFormat::StrongAndWeak);
         let mut sum_bytes = len_u64(coarse.encode().len());
@@ -163,7 +165,7 @@ mod tests {
             case in Edited::any(4096, 150_000),
             len in 0_usize..3 << 20,
         ) {
-            // Repeated edits far into a longer file, so that some segments are settled by strong sums.
+            // Repeated edits far into a longer file, so that strong sums settle some segments.
             let tail = noise(23, len);
             let [basis, new] = [&case.basis, &case.new].map(|file| [file.as_slice(), &tail].concat());
             let (_, plans, _) = plans_on_demand(&basis, &new, 4096, true);
@@ -193,7 +195,7 @@ mod tests {
         assert!(!asked && !index.has_weak() && literal(&plans) <= 20 * 8192);
         let (_, plans, asked) = plans_on_demand(&basis, &[b"x", basis.as_slice()].concat(), 8192, false);
         assert_eq!((asked, literal(&plans)), (true, 1));
-        // A shift shortly before the end is a long gap, too; beside the last blocks it is not.
+        // A shift shortly before the end is a long gap, too. Beside the last blocks it is not.
         let shifted = |at: usize| {
             let mut new = basis.clone();
             new.insert(at, 1);
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(index.add_weak(weak()), Err(AddWeakError::Twice));
         let both = IndexedSignature::new(sums(100_000, 1024, SumsFormat::StrongAndWeak), &key());
         assert_eq!(both.add_weak(weak()), Err(AddWeakError::Twice));
-        // By themselves they find nothing, and harm nothing.
+        // Weak sums alone find nothing and do no harm.
         let alone = IndexedSignature::new(weak(), &key());
         let segments = Segments::for_file(100_000).unwrap();
         let plan = plan_segment(&alone, &basis, &segments, 0).unwrap();

@@ -9,12 +9,12 @@ use crate::{
     Segments, Signature, SignatureBuilder, Step, SumsFormat, Token, TokenEncoder, TokenSink, search_segment,
 };
 
-/// A fixed key.
+/// Returns a fixed key.
 pub(crate) fn key() -> Key {
     Key::derive(&[b"source share", b"destination share"])
 }
 
-/// Random-looking bytes (xorshift), the same for the same seed.
+/// Returns random-looking bytes (xorshift), the same for the same seed.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -28,7 +28,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Text of few words, with many repetitions.
+/// Returns text of few words with many repetitions.
 pub(crate) fn text(seed: u64, len: usize) -> Vec<u8> {
     let words: [&[u8]; 8] = [b"the ", b"file ", b"is ", b"new\n", b"old\n", b"and ", b"block ", b"aaaaaaaa"];
     let mut bytes = Vec::with_capacity(len + 8);
@@ -42,7 +42,7 @@ pub(crate) fn text(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a basis is made of.
+/// The content of a basis.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Content {
     Noise,
@@ -99,7 +99,7 @@ impl Content {
     }
 }
 
-/// One change to a file; places are taken modulo its length.
+/// One change to a file. Offsets are taken modulo its length.
 #[derive(Debug, Clone)]
 pub(crate) enum Edit {
     Overwrite { at: usize, len: usize, seed: u64 },
@@ -113,7 +113,7 @@ pub(crate) enum Edit {
 }
 
 impl Edit {
-    /// Edits at places and of lengths that prefer block borders plus or minus one.
+    /// Generates edits whose places and lengths prefer block borders plus or minus one.
     pub(crate) fn any(block_len: usize) -> impl Strategy<Value = Self> {
         let place = move || {
             let near =
@@ -180,7 +180,7 @@ impl Edit {
     }
 }
 
-/// A basis and what became of it; `Debug` shows how to make it again.
+/// A basis and its edited version; `Debug` shows how to make them again.
 pub(crate) struct Edited {
     pub(crate) basis: Vec<u8>,
     pub(crate) new: Vec<u8>,
@@ -205,7 +205,7 @@ impl Edited {
         Self { basis, new, content, recipe }
     }
 
-    /// True when blocks of different places may be equal or overlap.
+    /// Returns whether blocks at different places may be equal or overlap.
     pub(crate) fn repeats_itself(&self) -> bool {
         !matches!(self.content, Content::Noise)
     }
@@ -224,7 +224,7 @@ pub(crate) fn signature(basis: &[u8], block_len: u32, format: SumsFormat) -> Sig
     builder.finish().unwrap()
 }
 
-/// A signature with both sums, indexed.
+/// Makes an indexed signature with both sums.
 pub(crate) fn indexed(basis: &[u8], block_len: u32) -> IndexedSignature {
     IndexedSignature::new(signature(basis, block_len, SumsFormat::StrongAndWeak), &key())
 }
@@ -291,7 +291,7 @@ pub(crate) fn apply_segment(
     assert_eq!(at, segments.range(index).end);
 }
 
-/// A file that has to be read.
+/// A file that must be read, as from a disk.
 pub(crate) struct OnDisk<'f>(pub(crate) &'f [u8]);
 
 impl ReadAt for OnDisk<'_> {
@@ -302,7 +302,8 @@ impl ReadAt for OnDisk<'_> {
     }
 }
 
-/// Searches, applies, checks that the new file comes out, and returns the outcome of each segment.
+/// Searches, applies, checks that the result is the new file, and returns the outcome of each
+/// segment.
 pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> Vec<SegmentOutcome> {
     let segments = Segments::new(new.len() as u64, 20).unwrap();
     let mut root = RootBuilder::new(&key(), &segments);
@@ -328,12 +329,12 @@ pub(crate) fn round_trip(index: &IndexedSignature, basis: &[u8], new: &[u8]) -> 
     outcomes
 }
 
-/// Literal bytes of a search in both sums.
+/// Returns the literal bytes of a search with both sums.
 pub(crate) fn literal_bytes(basis: &[u8], new: &[u8], block_len: u32) -> u64 {
     literal_bytes_and_slack(basis, new, block_len).0
 }
 
-/// Literal bytes, and how many of them look-ahead may have cost.
+/// Returns the literal bytes, and how many of them look-ahead may have cost.
 pub(crate) fn literal_bytes_and_slack(basis: &[u8], new: &[u8], block_len: u32) -> (u64, u64) {
     let outcomes = round_trip(&indexed(basis, block_len), basis, new);
     let literal = outcomes.iter().map(|outcome| outcome.literal_bytes).sum();
@@ -345,8 +346,8 @@ pub(crate) fn whole_root(file: &[u8]) -> FileRoot {
     crate::file_root(&key(), file)
 }
 
-/// Literal bytes of an exhaustive left-to-right search of the whole file; `zero_block`: as if the basis
-/// had a block of zeros.
+/// Returns the literal bytes of an exhaustive left-to-right search of the whole file. With
+/// `zero_block`, the basis counts as having a block of zeros.
 pub(crate) fn naive_literal_bytes(basis: &[u8], new: &[u8], block_len: usize, zero_block: bool) -> u64 {
     let sum = |window: &[u8]| window.iter().map(|&byte| u32::from(byte)).sum::<u32>();
     let zeros = vec![0; block_len];

@@ -1,4 +1,4 @@
-//! Tokens: how a delta is said, and its encoding.
+//! Tokens: the elements of a delta, and their encoding.
 //!
 //! A payload is a sequence of whole tokens and can be decoded without the payloads before it. Each
 //! token starts with a variable-length integer `value * 4 + kind` (LEB128: 7 bits a byte, lowest
@@ -10,8 +10,8 @@
 //! | 1 | copy | number of blocks, at least 1 | zigzag integer: first block minus the block that follows the payload's last copy (0 at its start) |
 //! | 2 | zero run | length in bytes, at least 1 | |
 //!
-//! Kind 3 is reserved. A copy names blocks, never bytes: what it covers is for the destination's own
-//! layout to say.
+//! Kind 3 is reserved. A copy names blocks, never bytes: the destination's own layout determines
+//! the bytes that it covers.
 
 use crate::{
     block::{BlockIndex, BlockRun},
@@ -35,7 +35,7 @@ pub const MAX_LITERAL: usize = 128 << 10;
 
 /// Encodes tokens into payloads.
 ///
-/// Neighbouring copies and neighbouring zero runs are joined. Cost of a literal: one copy of its bytes.
+/// Joins neighbouring copies and neighbouring zero runs. Cost of a literal: one copy of its bytes.
 ///
 /// ```
 /// use dsync_delta::{Token, TokenDecoder, TokenEncoder};
@@ -100,12 +100,12 @@ impl TokenEncoder {
         }
     }
 
-    /// Length in bytes that the payload may reach when taken now; never less than its real length.
+    /// Returns an upper bound in bytes of the payload's length if taken now.
     pub fn len(&self) -> usize {
         self.payload.len() + if self.pending.is_some() { 2 * MAX_VARINT } else { 0 }
     }
 
-    /// True when nothing was added since the last [`take`](Self::take).
+    /// Returns whether nothing was added since the last [`take`](Self::take).
     pub fn is_empty(&self) -> bool {
         self.payload.is_empty() && self.pending.is_none()
     }
@@ -114,7 +114,7 @@ impl TokenEncoder {
     pub fn take(&mut self) -> Vec<u8> {
         self.flush();
         self.next_block = 0;
-        // The next payload is as long as a rule: growing to it would copy it all once more.
+        // The next payload is usually as long, and growing to that length would copy it once more.
         let next = Vec::with_capacity(self.payload.len());
         std::mem::replace(&mut self.payload, next)
     }
@@ -132,11 +132,11 @@ impl TokenEncoder {
     }
 }
 
-/// Decodes one payload, token by token. After an error there is nothing more.
+/// Decodes one payload, token by token. After an error the iterator ends.
 ///
 /// # Security
-/// The peer controls the payload. Literals borrow from it, nothing is allocated. Whether copies lie in
-/// the basis and lengths in the segment is checked by [`Applier`](crate::Applier).
+/// The peer controls the payload. Literals borrow from it, and nothing is allocated.
+/// [`Applier`](crate::Applier) checks that copies lie in the basis and lengths in the segment.
 #[derive(Debug, Clone)]
 pub struct TokenDecoder<'a> {
     rest: &'a [u8],
@@ -152,7 +152,7 @@ impl<'a> TokenDecoder<'a> {
 
     fn token(&mut self) -> Result<Token<'a>, DecodeError> {
         let header = self.varint()?;
-        // A header carries 62 bits of value at most: more cannot be a length of anything.
+        // A header carries at most 62 bits of value; no length needs more.
         let value = header >> KIND_BITS;
         if value == 0 {
             return Err(DecodeError::Empty);
@@ -219,7 +219,7 @@ impl<'a> Iterator for TokenDecoder<'a> {
 
 impl std::iter::FusedIterator for TokenDecoder<'_> {}
 
-/// Why a payload is not a sequence of tokens.
+/// The reason why a payload is not a sequence of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -273,7 +273,7 @@ const KIND_COPY: u64 = 1;
 const KIND_ZERO: u64 = 2;
 const KIND_BITS: u32 = 2;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
-/// Largest value of a header. Only zero runs could exceed it, and are split.
+/// Largest value of a header. Only zero runs could exceed it, and they are split.
 const MAX_VALUE: u64 = u64::MAX >> KIND_BITS;
 /// Most bytes of an encoded 64-bit integer.
 const MAX_VARINT: usize = 10;
@@ -312,7 +312,7 @@ mod tests {
         prop::collection::vec(token, 0..30)
     }
 
-    /// Tokens in a form that does not depend on how they are split or joined.
+    /// Flattens tokens into a form that does not depend on how they are split or joined.
     fn flat(tokens: &[Token<'_>]) -> Vec<(u8, u128, Vec<u8>)> {
         let mut flat: Vec<(u8, u128, Vec<u8>)> = Vec::new();
         let mut next_block = None;
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(zeros.sum::<u128>(), u128::from(u64::MAX) + 5);
     }
 
-    /// Version 1 of the encoding: other bytes here are another protocol version.
+    /// Version 1 of the encoding: other bytes here mean a different protocol version.
     #[test]
     fn golden_tokens_of_version_1() {
         let mut encoder = TokenEncoder::new();

@@ -1,4 +1,4 @@
-//! What a search found in one segment, kept until it is known in which blocks it is to be sent.
+//! Plans: the result of a segment's search, kept until the block length for sending is known.
 
 use std::{convert::Infallible, ops::Range};
 
@@ -16,7 +16,7 @@ use crate::{
     token::{MAX_LITERAL, Token},
 };
 
-/// What a search found in one segment, without the literals' bytes.
+/// The result of a segment's search, without the literals' bytes.
 #[derive(Debug, Clone)]
 pub struct SegmentPlan {
     layout: Layout,
@@ -34,7 +34,7 @@ pub(super) enum Piece {
     Literal(u64),
 }
 
-/// Searches one segment and keeps what it found as a plan.
+/// Searches one segment and keeps the result as a plan.
 ///
 /// Cost: as [`search_segment`]. Memory of the plan: 24 bytes per run of copies or literals.
 ///
@@ -55,23 +55,23 @@ where
 }
 
 impl SegmentPlan {
-    /// What the search found and cost.
+    /// Returns the search's result and cost.
     pub fn outcome(&self) -> &SegmentOutcome {
         &self.outcome
     }
 
-    /// True when the segment was searched without weak sums and they may find more.
+    /// Returns whether the segment was searched without weak sums and they might find more.
     pub fn wants_weak_sums(&self) -> bool {
         self.outcome.counters.unrolled_bytes > 0
     }
 
-    /// Searches the segment again, with the weak sums that its index has got meanwhile.
+    /// Searches the segment again, with the weak sums that its index has received meanwhile.
     ///
-    /// Cost: as [`search_segment`], less the hash of the segment's value and of blocks in their old place,
-    /// which are known.
+    /// Cost: as [`search_segment`], without hashing the segment's value and the blocks in their old
+    /// place: both are known.
     ///
     /// # Errors
-    /// As [`plan_segment`], and [`SearchError::ForeignIndex`] when `index` is not of the same blocks.
+    /// As [`plan_segment`], and [`SearchError::ForeignIndex`] if `index` has other blocks.
     pub fn search_again<R>(
         &self,
         index: &IndexedSignature,
@@ -92,12 +92,12 @@ impl SegmentPlan {
         Ok(planner.plan(index, &self.segments, self.index, outcome))
     }
 
-    /// Bytes before the segment's start that its tokens begin with.
+    /// Returns how many bytes before the segment's start its tokens begin.
     pub fn lead(&self) -> u32 {
         self.lead
     }
 
-    /// Emits the plan in the block length that it was searched with.
+    /// Emits the plan in the block length of its search.
     ///
     /// # Errors
     /// As [`search_segment`].
@@ -117,13 +117,14 @@ impl SegmentPlan {
         })
     }
 
-    /// Searches the plan's literals for the short blocks of `fine`, and emits everything in short blocks.
+    /// Searches the plan's literals for the short blocks of `fine` and emits everything in short
+    /// blocks.
     ///
-    /// `fine` indexes the answer to a request that this plan was part of. The outcome has the segment's
-    /// value and the final counts.
+    /// `fine` indexes the answer to a request that this plan was part of. The outcome holds the
+    /// segment's value and the final counts.
     ///
     /// # Errors
-    /// As [`search_segment`], and [`SearchError::ForeignIndex`] when `fine` belongs to another basis.
+    /// As [`search_segment`], and [`SearchError::ForeignIndex`] if `fine` belongs to another basis.
     pub fn emit_refined<R, S>(
         &self,
         fine: &IndexedSignature,
@@ -141,7 +142,7 @@ impl SegmentPlan {
         let mut counters = self.outcome.counters;
         let mut buffer = Vec::new();
         let mut emitter = Emitter::new(sink, self.segments.range(self.index));
-        // Of a straddling run, only the short blocks that reach into the segment are emitted.
+        // Of a straddling run, emit only the short blocks that reach into the segment.
         emitter.start(self.lead % layout.block_len().get()).map_err(SearchError::Sink)?;
         self.walk(|before, piece, at| match piece {
             Piece::Copy(run) => {
@@ -165,11 +166,11 @@ impl SegmentPlan {
         emitter.finish(self.outcome.value, counters).map_err(SearchError::Sink)
     }
 
-    /// Calls back with each piece, where it starts in the new file, and which offset of the basis is
-    /// expected there: the one that follows the last copy.
+    /// Calls back with each piece, its offset in the new file, and the basis offset expected there:
+    /// the one that follows the last copy.
     fn walk<E>(&self, mut visit: impl FnMut(Option<u64>, Piece, u64) -> Result<(), E>) -> Result<(), E> {
         let mut at = self.segments.range(self.index).start.saturating_sub(u64::from(self.lead));
-        // Before the first copy, data is expected where it was.
+        // Before the first copy, data is expected in its old place.
         let mut expected = Some(at);
         for &piece in &self.pieces {
             visit(expected, piece, at)?;
@@ -188,7 +189,7 @@ impl SegmentPlan {
         Ok(())
     }
 
-    /// Reads `len` bytes at `at` in pieces of one literal.
+    /// Reads `len` bytes at `at` in pieces of one literal each.
     fn read_pieces<R, S>(
         &self,
         new: &R,
@@ -214,7 +215,7 @@ impl SegmentPlan {
         Ok(())
     }
 
-    /// Where blocks of the basis lie in their old place.
+    /// Returns the ranges in which blocks of the basis lie in their old place.
     fn unmoved(&self) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         let _: Result<(), Infallible> = self.walk(|_, piece, at| {
@@ -226,17 +227,18 @@ impl SegmentPlan {
         ranges
     }
 
-    /// True when a stretch of literals is too long for short blocks' sums.
+    /// Returns whether a stretch of literals is too long for short blocks' sums.
     pub(super) fn has_long_gap(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(*piece, Piece::Literal(len) if !self.is_refinable(len)))
     }
 
-    /// Longer stretches of literals are new data, not dirty blocks.
+    /// Returns whether a stretch of literals may hide dirty blocks. Longer stretches are new data.
     fn is_refinable(&self, len: u64) -> bool {
         len > 0 && len <= self.layout.block_len().bytes().saturating_mul(MAX_GAP_BLOCKS)
     }
 
-    /// The blocks of the basis that the new file may still hold parts of: those beside each gap.
+    /// Adds the blocks of the basis that the new file may still hold parts of: those beside each
+    /// gap.
     pub(super) fn dirty_runs(&self, runs: &mut Vec<BlockRun>) {
         let block_len = self.layout.block_len().bytes();
         let blocks = self.layout.block_count();
@@ -260,7 +262,7 @@ impl SegmentPlan {
                 let after = first.map(|first| (first, first.saturating_add(around)));
                 let before = next.map(|end| (end.saturating_sub(around), end));
                 let spans = match (after, before) {
-                    // Everything between two copies in order is what was replaced.
+                    // Everything between two copies in order was replaced.
                     (Some((first, _)), Some((_, end))) if first <= end && end - first <= 2 * around => {
                         [Some((first, end)), None]
                     }
@@ -275,7 +277,7 @@ impl SegmentPlan {
     }
 }
 
-/// Collects tokens as pieces.
+/// A sink that collects tokens as pieces.
 #[derive(Default)]
 struct Planner {
     lead: u32,
@@ -325,5 +327,5 @@ impl TokenSink for Planner {
     }
 }
 
-/// Stretches of literals of up to this many blocks are searched again.
+/// The longest stretch of literals that is searched again, in blocks.
 const MAX_GAP_BLOCKS: u64 = 16;

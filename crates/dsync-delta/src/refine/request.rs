@@ -1,4 +1,4 @@
-//! Which further sums of a basis are wanted, after a look at the plans of all segments.
+//! Requests for further sums of a basis, made from the plans of all segments.
 
 use super::{SegmentPlan, refined};
 use crate::{
@@ -11,22 +11,22 @@ use crate::{
     tuning,
 };
 
-/// Blocks of a basis whose further sums are wanted: weak sums of all blocks that have strong ones, or both
-/// sums of the short blocks in some long ones.
+/// Blocks of a basis whose further sums are requested: the weak sums of all blocks that have strong
+/// ones, or both sums of the short blocks in some long ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefineRequest {
-    /// The basis in the blocks that were searched.
+    /// The basis in the blocks of the search.
     coarse: Layout,
-    /// The basis in the blocks whose sums are wanted.
+    /// The basis in the blocks whose sums are requested.
     fine: Layout,
-    /// In blocks of `coarse`.
+    /// The requested runs, in blocks of `coarse`.
     coverage: Coverage,
     format: SumsFormat,
 }
 
 impl RefineRequest {
-    /// Asks for weak sums of all blocks, after searches without; `None` when they would save little: see
-    /// [`tuning`] for the rule.
+    /// Requests the weak sums of all blocks after searches without them. Returns `None` if they
+    /// would save little; [`tuning`] has the rule.
     pub fn weak_sums<'p>(layout: Layout, plans: impl IntoIterator<Item = &'p SegmentPlan>) -> Option<Self> {
         let (mut new_len, mut unrolled, mut long_gap) = (0, 0, false);
         for plan in plans {
@@ -43,8 +43,8 @@ impl RefineRequest {
         Self { coarse: layout, fine: layout, coverage, format: SumsFormat::WeakOnly }
     }
 
-    /// Asks for sums in blocks of `fine_len` of everything that the plans of one file left dirty; `None`
-    /// when there is nothing that short blocks could save.
+    /// Requests sums in blocks of `fine_len` for every part that the plans of one file left dirty.
+    /// Returns `None` if short blocks could save nothing.
     pub fn collect<'p>(
         layout: Layout,
         fine_len: BlockLen,
@@ -77,23 +77,24 @@ impl RefineRequest {
         Self { coarse, fine, coverage, format: SumsFormat::StrongAndWeak }
     }
 
-    /// The basis in the blocks whose sums are wanted; tokens count in them after the answer.
+    /// Returns the basis in the blocks whose sums are requested. After the answer, tokens count in
+    /// these blocks.
     pub fn layout(&self) -> Layout {
         self.fine
     }
 
-    /// Which sums are wanted.
+    /// Returns the requested kind of sums.
     pub fn format(&self) -> SumsFormat {
         self.format
     }
 
-    /// Number of blocks whose sums are wanted.
+    /// Returns the number of blocks whose sums are requested.
     pub fn block_count(&self) -> u64 {
         self.fine_coverage().block_count()
     }
 
-    /// Encodes the runs of long blocks, in the encoding of tokens (copies only); nothing when weak sums of
-    /// all blocks are wanted.
+    /// Encodes the runs of long blocks as copy tokens. A request for the weak sums of all blocks
+    /// encodes to nothing.
     pub fn encode(&self) -> Vec<u8> {
         let mut encoder = TokenEncoder::new();
         if self.format != SumsFormat::WeakOnly {
@@ -102,14 +103,14 @@ impl RefineRequest {
         encoder.take()
     }
 
-    /// Reads a request as a peer encoded it, about a basis signed in `layout`.
+    /// Decodes a peer's request about a basis signed in `layout`.
     ///
     /// # Errors
-    /// [`RefineError`] for anything but weak sums of all blocks, and both sums of the short blocks in
-    /// ascending runs of the basis' blocks, `max_fine_blocks` of them at most.
+    /// [`RefineError`], except for the weak sums of all blocks, or both sums of the short blocks in
+    /// ascending runs of the basis' blocks, at most `max_fine_blocks` in all.
     ///
     /// # Security
-    /// The peer controls the bytes. What is allocated is bounded by their number.
+    /// The peer controls the bytes. Their number bounds the memory allocated.
     pub fn decode(
         layout: Layout,
         format: SumsFormat,
@@ -159,7 +160,7 @@ impl RefineRequest {
         Ok(request)
     }
 
-    /// Starts reading the answer.
+    /// Returns a decoder for the answer.
     ///
     /// # Errors
     /// [`SumsError::TooManyBlocks`].
@@ -172,7 +173,7 @@ impl RefineRequest {
     }
 }
 
-/// Answers a request: the sums of the blocks asked for, on all threads of the current rayon pool.
+/// Answers a request: computes the requested sums on all threads of the current rayon pool.
 ///
 /// # Errors
 /// [`SignatureError`].
@@ -188,17 +189,17 @@ where
     signature_of(key, request.fine, request.fine_coverage(), request.format, basis)
 }
 
-/// Why a request was rejected.
+/// The reason why a request was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefineError {
     /// The bytes are malformed.
     #[error("malformed run of blocks")]
     Token(#[source] crate::token::DecodeError),
-    /// Something else than a run of blocks.
+    /// A token other than a run of blocks.
     #[error("a request for sums names something else than blocks")]
     NotARun,
-    /// A run out of order, or of blocks that the basis has not.
+    /// A run out of order, or of blocks beyond the end of the basis.
     #[error("run of {count} blocks from block {first} on is out of order or past the basis")]
     BadRun {
         /// First block.
@@ -217,7 +218,7 @@ pub enum RefineError {
     /// Weak sums of some blocks only, or of blocks of another length.
     #[error("weak sums are sent of all blocks of the signature or of none")]
     NotAllBlocks,
-    /// Strong sums without weak ones: nobody needs them in a further round.
+    /// Strong sums without weak ones: no further round needs them.
     #[error("a request for strong sums only")]
     StrongSums,
     /// More short blocks than this end is willing to sum.
