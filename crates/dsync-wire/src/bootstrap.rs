@@ -1,7 +1,8 @@
 //! The greeting over the standard streams of the remote shell, before a link exists.
 //!
-//! One message per direction and turn, each with a fixed magic, so that a login banner is told from a
-//! greeting at its first byte, and so that a stream that translates line ends fails at once:
+//! Each turn is one message in one direction. Every message starts with a fixed magic, which tells
+//! a greeting from a login banner at its first byte and makes a stream that translates line ends
+//! fail at once:
 //!
 //! ```text
 //! client: ClientBootstrap                      what it speaks, its key's fingerprint, a one-time token
@@ -10,9 +11,10 @@
 //! server: Go                                   the link begins right after this message
 //! ```
 //!
-//! A message is [`MAGIC`] (10 bytes), its number (1), the length of its payload (2, little endian) and the
-//! payload, at most [`MAX_BOOTSTRAP`] bytes in all. Nothing here is secret but the token, and nothing is
-//! trusted beyond the ssh connection it came over. This module does no input or output.
+//! A message is [`MAGIC`] (10 bytes), its number (1), the length of its payload (2, little endian)
+//! and the payload, at most [`MAX_BOOTSTRAP`] bytes in all. Nothing here is secret except the
+//! token, and nothing is trusted beyond the ssh connection that carried it. This module does no
+//! input or output.
 
 mod codec;
 
@@ -28,115 +30,115 @@ use crate::{
     version::{FEATURES, OLDEST_VERSION, VERSION},
 };
 
-/// First bytes of every bootstrap message. A first byte that no text begins with, then what line-end and
-/// end-of-file translation would change.
+/// The first bytes of every bootstrap message: a byte that no text begins with, then bytes that
+/// line-end and end-of-file translation would change.
 pub const MAGIC: [u8; 10] = *b"\x89dsync\r\n\x1a\n";
 
-/// Bytes before a message's payload: magic, number, length.
+/// Number of bytes before a message's payload: magic, number, length.
 pub const HEADER_LEN: usize = MAGIC.len() + 3;
 
 /// A message of the bootstrap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BootstrapMessage {
-    /// First, from the client.
+    /// The client's first message.
     Client(ClientBootstrap),
-    /// The server's answer when it agrees.
+    /// The server's answer if it agrees.
     Server(ServerBootstrap),
-    /// The server's answer when it does not; nothing follows.
+    /// The server's answer if it refuses; nothing follows.
     Refusal(Refusal),
     /// The client's choice of carrier.
     Choice(ClientChoice),
-    /// The server has turned to the chosen carrier.
+    /// The server's confirmation that it uses the chosen carrier.
     Go,
 }
 
-/// What the client offers.
+/// The client's offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientBootstrap {
-    /// Versions that it speaks.
+    /// Protocol versions that the client speaks.
     pub versions: VersionRange,
-    /// Feature bits that it understands.
+    /// Feature bits that the client understands.
     pub features: u64,
-    /// Those of them that it cannot do without.
+    /// The features among them that the client requires.
     pub required: u64,
-    /// Carriers that it would use.
+    /// Carriers that the client would use.
     pub transports: Transports,
-    /// What the link is to keep to, at both ends.
+    /// Terms of the link for both ends.
     pub terms: LinkTerms,
-    /// Fingerprint of the key that it will prove to have.
+    /// Fingerprint of the client's key, which it will prove to own.
     pub fingerprint: Fingerprint,
-    /// What it will say first over a carrier that is not this pipe; valid once.
+    /// One-time secret that the client sends first over any carrier other than this pipe.
     pub token: Token,
 }
 
-/// What the server agrees to.
+/// The server's answer to an offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerBootstrap {
-    /// The version of the session.
+    /// Protocol version of the session.
     pub version: u16,
-    /// Feature bits that both understand.
+    /// Feature bits that both ends understand.
     pub features: u64,
-    /// Fingerprint of the key that it will prove to have.
+    /// Fingerprint of the server's key, which it will prove to own.
     pub fingerprint: Fingerprint,
-    /// UDP port that it listens on, when QUIC was wanted and a port could be had.
+    /// UDP port that the server listens on, if the client wants QUIC and a port was available.
     pub udp_port: Option<NonZeroU16>,
-    /// TCP port that it listens on, when TLS was wanted and a port could be had.
+    /// TCP port that the server listens on, if the client wants TLS and a port was available.
     pub tcp_port: Option<NonZeroU16>,
-    /// Its own addresses that the client is known to reach, best first; may be empty. At most
-    /// [`MAX_SERVER_ADDRESSES`].
+    /// The server's own addresses that the client is known to reach, best first; may be empty. At
+    /// most [`MAX_SERVER_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
 }
 
-/// Why the server does not go on.
+/// The reason why the server refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It speaks none of the client's versions.
+    /// The server speaks none of the client's versions.
     Versions {
-        /// What it speaks.
+        /// Versions that the server speaks.
         supported: VersionRange,
     },
-    /// It lacks features that the client requires, or requires some that the client lacks.
+    /// The server lacks features that the client requires, or requires some that the client lacks.
     Features {
-        /// The bits that one end lacks.
+        /// Feature bits that one end lacks.
         missing: u64,
-        /// True when it is the client that lacks them.
+        /// Whether the client is the end that lacks them.
         at_client: bool,
     },
-    /// Anything else.
+    /// Any other reason.
     Other {
-        /// Exit code that the client should end with.
+        /// Exit code for the client.
         exit_code: u8,
-        /// What happened, for people; escape before printing. At most [`MAX_REFUSAL_TEXT`] bytes.
+        /// An explanation for people; escape before printing. At most [`MAX_REFUSAL_TEXT`] bytes.
         text: Vec<u8>,
     },
 }
 
-/// The carrier that the client goes on with.
+/// The carrier that the client chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ClientChoice {
-    /// QUIC answered; the pipe stays open only as a sign of life.
+    /// QUIC answered. The pipe stays open only as a sign of life.
     Quic = 1,
     /// The pipe itself becomes the link.
     Ssh = 2,
-    /// TLS over TCP answered; the pipe stays open only as a sign of life.
+    /// TLS over TCP answered. The pipe stays open only as a sign of life.
     Tls = 3,
 }
 
-/// What the client asks of the link, and the server keeps to as well.
+/// Terms of the link that the client requests and the server keeps as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkTerms {
     /// Longest silence of the peer, in seconds, at least 1.
     pub idle_seconds: NonZeroU32,
-    /// Payload bytes per second that each end may send; `None` for as many as pass.
+    /// Payload bytes per second that each end may send; `None` for no limit.
     pub bytes_per_second: Option<NonZeroU64>,
-    /// The ports that the server may open; `None` for any that the system chooses.
+    /// Ports that the server may open; `None` for any that the system chooses.
     pub ports: Option<PortRange>,
 }
 
-/// A range of ports, ends included.
+/// A range of ports, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortRange {
     first: NonZeroU16,
@@ -144,12 +146,12 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The range; `None` when it is empty.
+    /// Makes a range; returns `None` if it is empty.
     pub fn new(first: NonZeroU16, last: NonZeroU16) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// The ports, lowest first.
+    /// Returns the ports, lowest first.
     pub fn ports(self) -> impl Iterator<Item = u16> {
         self.first.get()..=self.last.get()
     }
@@ -165,7 +167,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A range of protocol versions, ends included.
+/// A range of protocol versions, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VersionRange {
     oldest: u16,
@@ -173,30 +175,30 @@ pub struct VersionRange {
 }
 
 impl VersionRange {
-    /// What this build speaks.
+    /// The versions that this build speaks.
     pub const OURS: Self = Self { oldest: OLDEST_VERSION, newest: VERSION };
 
-    /// A range; `None` when it is empty or begins at 0.
+    /// Makes a range; returns `None` if it is empty or begins at 0.
     pub fn new(oldest: u16, newest: u16) -> Option<Self> {
         (1 <= oldest && oldest <= newest).then_some(Self { oldest, newest })
     }
 
-    /// The oldest version.
+    /// Returns the oldest version.
     pub fn oldest(self) -> u16 {
         self.oldest
     }
 
-    /// The newest version.
+    /// Returns the newest version.
     pub fn newest(self) -> u16 {
         self.newest
     }
 
-    /// True when `version` lies in the range.
+    /// Returns whether `version` lies in the range.
     pub fn contains(self, version: u16) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
 
-    /// The newest version in both ranges.
+    /// Returns the newest version in both ranges.
     pub fn agree(self, other: Self) -> Option<u16> {
         let newest = self.newest.min(other.newest);
         (newest >= self.oldest.max(other.oldest)).then_some(newest)
@@ -240,12 +242,12 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A secret that is used once; never shown. Compare in constant time.
+/// A secret that is used once and never shown. Compared in constant time.
 #[derive(Clone)]
 pub struct Token(pub [u8; 32]);
 
 impl PartialEq for Token {
-    /// Takes the same time wherever the tokens differ.
+    /// Compares in constant time, wherever the tokens differ.
     fn eq(&self, other: &Self) -> bool {
         let difference = self.0.iter().zip(&other.0).fold(0, |seen, (a, b)| seen | (a ^ b));
         std::hint::black_box(difference) == 0
@@ -260,25 +262,25 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What [`BootstrapMessage::parse`] found at the start of the bytes.
+/// The result of [`BootstrapMessage::parse`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parsed {
-    /// The bytes so far may begin a message; it has this many at least.
+    /// The bytes so far may begin a message, which needs more of them.
     Incomplete {
-        /// Bytes needed from the start before another try can succeed, more than were given.
+        /// Bytes needed from the start before another attempt can succeed; more than were passed.
         needed: usize,
     },
     /// A message.
     Complete {
         /// The message.
         message: BootstrapMessage,
-        /// Bytes that it took; what follows belongs to what comes next.
+        /// Length of the message in bytes. Any bytes behind it belong to the next one.
         consumed: usize,
     },
 }
 
 impl BootstrapMessage {
-    /// The message's name, for messages to people.
+    /// Returns the message's name, for messages to people.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Client(_) => "ClientBootstrap",
@@ -291,7 +293,7 @@ impl BootstrapMessage {
 }
 
 impl ClientBootstrap {
-    /// Agrees, as the server, on a version and features with what this build speaks.
+    /// Agrees, as the server, on a version and on features, given what this build supports.
     ///
     /// # Errors
     /// The [`Refusal`] to answer with.
@@ -299,7 +301,7 @@ impl ClientBootstrap {
         self.agree_with(VersionRange::OURS, FEATURES)
     }
 
-    /// As [`agree`](Self::agree), with given abilities.
+    /// Agrees as [`agree`](Self::agree) does, with the given abilities.
     ///
     /// # Errors
     /// The [`Refusal`] to answer with.
@@ -313,10 +315,10 @@ impl ClientBootstrap {
 }
 
 impl ServerBootstrap {
-    /// Checks, as the client, that the answer lies within what was offered.
+    /// Checks, as the client, that the answer lies within the offer.
     ///
     /// # Errors
-    /// [`BootstrapError::Answer`] when the server answers with what was not offered.
+    /// [`BootstrapError::Answer`] if the server answers with something that was not offered.
     pub fn check(&self, offered: &ClientBootstrap) -> Result<(), BootstrapError> {
         let within = offered.versions.contains(self.version)
             && self.features & !offered.features == 0
@@ -328,7 +330,7 @@ impl ServerBootstrap {
 }
 
 impl Refusal {
-    /// The refusal as the client's error (rows B36 and B37), for a client of this build.
+    /// Turns the refusal into the client's error (rows B36 and B37), for a client of this build.
     pub fn into_error(self) -> BootstrapError {
         match self {
             Self::Versions { supported } => {
@@ -342,59 +344,59 @@ impl Refusal {
     }
 }
 
-/// What is wrong with the bootstrap.
+/// The reason why a bootstrap failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
     /// The bytes are no greeting: a banner, an error of the remote shell, another program.
     #[error("unexpected text before the greeting: '{text}'")]
     Noise {
-        /// The first bytes, escaped when shown.
+        /// The first bytes; escaped when shown.
         text: PeerText,
     },
     /// A message exceeds its limit.
     #[error("bootstrap message of {len} bytes exceeds its limit")]
     TooLong {
-        /// Length of its payload, or of the text or list that is too long.
+        /// Length of the payload, or of the text or list that is too long.
         len: usize,
     },
-    /// A message of another version of the bootstrap itself.
+    /// The message belongs to another version of the bootstrap itself.
     #[error("unknown bootstrap message {number}")]
     UnknownMessage {
-        /// Its number.
+        /// The message's number.
         number: u8,
     },
-    /// A message's payload is not what its number says.
+    /// The payload does not match the message's number.
     #[error("malformed bootstrap message {number}")]
     Malformed {
-        /// Its number.
+        /// The message's number.
         number: u8,
     },
-    /// The server answers with what was not offered.
+    /// The server answered with something that was not offered.
     #[error("peer agreed to something that was not offered")]
     Answer,
     /// The ends have no version in common.
     #[error("peer speaks {theirs}, this program {ours}; upgrade {}", older_side(*theirs, *ours))]
     Version {
-        /// What the peer speaks.
+        /// Versions that the peer speaks.
         theirs: VersionRange,
-        /// What this end speaks.
+        /// Versions that this end speaks.
         ours: VersionRange,
     },
     /// One end requires a feature that the other lacks.
     #[error("{} feature bits {missing:#x} that {} lacks", if *at_client { "peer requires" } else { "this program requires" }, if *at_client { "this version" } else { "the peer" })]
     Feature {
-        /// The bits.
+        /// The missing feature bits.
         missing: u64,
-        /// True when it is the client that lacks them.
+        /// Whether the client is the end that lacks them.
         at_client: bool,
     },
-    /// The server does not go on for another reason.
+    /// The server refused for another reason.
     #[error("{text}")]
     Refused {
-        /// Exit code that it asks for.
+        /// Exit code from the server.
         exit_code: u8,
-        /// Its words, escaped when shown.
+        /// The server's explanation; escaped when shown.
         text: PeerText,
     },
 }

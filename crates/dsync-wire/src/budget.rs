@@ -1,12 +1,14 @@
-//! One account of the bytes that a peer makes this end hold.
+//! One account of the memory that a peer makes this end use.
 //!
-//! A session has one [`Budget`]. Whoever keeps something because of what the peer sent takes its bytes from the account
-//! before it is kept, under the [`Share`] that names what it is, and gives them back by dropping the [`Held`] guard. The
-//! law: the sum of all guards never exceeds the bound, whatever the peer sends and however many threads take.
+//! A session has one [`Budget`]. Code that keeps something because of the peer's messages first
+//! takes the bytes from the account, under the [`Share`] that names their purpose. Dropping the
+//! [`Held`] guard returns them. The law: the sum of all guards never exceeds the bound, whatever
+//! the peer sends and however many threads take.
 //!
-//! What is taken are estimates that lie above what an allocator needs, so that the resident size stays below the bound
-//! plus the fixed costs of a process. Taking costs two additions of atomics and no lock. The account does not wait:
-//! where the protocol lets a peer wait, its credit is made so that an honest one never comes near the bound.
+//! The amounts are estimates above the allocator's real need, so the resident size stays below the
+//! bound plus the fixed costs of a process. Taking costs two atomic additions and no lock. The
+//! account never waits: where the protocol lets a peer wait, its credit keeps an honest one far
+//! below the bound.
 
 use std::{
     fmt,
@@ -18,21 +20,23 @@ use std::{
 
 use crate::limits::DEFAULT_MAX_ALLOC;
 
-/// What bytes are held for.
+/// The purpose for which bytes are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Share {
-    /// Listing messages, names of owners and missing operands that were received and not planned yet.
+    /// Listing messages, names of owners and missing operands that were received but not yet
+    /// planned.
     Listings,
-    /// Directories that are listed and whose own listing has not come, and the paths of open ones.
+    /// Directories that were listed and whose own listing has not arrived, and the paths of open
+    /// ones.
     Paths,
-    /// Access control lists and extended attributes of entries that are not finished.
+    /// Access control lists and extended attributes of unfinished entries.
     AttributeSets,
-    /// Entries with several names.
+    /// Entries that have several names.
     HardLinks,
-    /// What arrived on lanes and was not read, and the buffers of data lanes.
+    /// Unread data of lanes, and the buffers of data lanes.
     Lanes,
-    /// Sums of files, requests for sums, and runs of segments that are asked for.
+    /// Signatures, requests for sums, and runs of segments that were requested.
     Signatures,
     /// Pieces of files that are written in place.
     Pieces,
@@ -65,7 +69,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// The account of one session. Cheap to share; all of its methods may be called from any thread.
+/// The account of one session. Cheap to share; every method may be called from any thread.
 #[derive(Debug)]
 pub struct Budget {
     bound: u64,
@@ -73,22 +77,22 @@ pub struct Budget {
     shares: [AtomicU64; Share::ALL.len()],
 }
 
-/// More was to be held than the bound allows; nothing was taken.
+/// A request for more bytes than the bound allows; nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the peer would make this end hold more than {} of memory, of which {share} have {}: if that is meant, run this end with a higher --max-alloc",
     Size(*bound), Size(*held)
 )]
 pub struct OverBudget {
-    /// The share that has most, with what was to be taken.
+    /// The share that would have held the most.
     pub share: Share,
-    /// Bytes that this share would have.
+    /// Bytes that this share would have held.
     pub held: u64,
     /// The bound of all shares together, in bytes.
     pub bound: u64,
 }
 
-/// Bytes as a person would say them.
+/// A number of bytes in a form for people.
 struct Size(u64);
 
 impl fmt::Display for Size {
@@ -117,7 +121,7 @@ impl Budget {
         self.bound
     }
 
-    /// Returns the bytes that a share has now.
+    /// Returns how many bytes a share holds now.
     pub fn held_by(&self, share: Share) -> u64 {
         self.shares[share as usize].load(Ordering::Relaxed)
     }
@@ -125,7 +129,7 @@ impl Budget {
     /// Takes bytes from the account.
     ///
     /// # Errors
-    /// [`OverBudget`] when all shares together would exceed the bound; then nothing is taken.
+    /// [`OverBudget`] if all shares together would exceed the bound; nothing is taken then.
     pub fn take(self: &Arc<Self>, share: Share, bytes: u64) -> Result<Held, OverBudget> {
         let mut held = Held { budget: Arc::clone(self), share, bytes: 0 };
         held.grow(bytes)?;
@@ -135,7 +139,7 @@ impl Budget {
     fn add(&self, share: Share, bytes: u64) -> Result<(), OverBudget> {
         let before = self.held.fetch_add(bytes, Ordering::Relaxed);
         let of_share = &self.shares[share as usize];
-        // What is on the way must not end the link before the peer was told why the run ends.
+        // Data in flight must not end the link before the peer learns why the run ends.
         let reserve = if share == Share::Lanes { LANES_RESERVE } else { 0 };
         if before.checked_add(bytes).is_none_or(|sum| sum > self.bound.saturating_add(reserve)) {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -157,7 +161,7 @@ impl Default for Budget {
     }
 }
 
-/// Bytes that were taken; dropping it gives them back.
+/// A guard for bytes taken from the account. Dropping it returns them.
 #[derive(Debug)]
 pub struct Held {
     budget: Arc<Budget>,
@@ -166,22 +170,22 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns how many bytes these are.
+    /// Returns how many bytes the guard holds.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes more bytes of the same share.
+    /// Takes more bytes for the same share.
     ///
     /// # Errors
-    /// [`OverBudget`]; then the guard holds what it held before.
+    /// [`OverBudget`]; the guard then keeps what it held.
     pub fn grow(&mut self, bytes: u64) -> Result<(), OverBudget> {
         self.budget.add(self.share, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
-    /// Returns a part to the account; all of it when that is less.
+    /// Returns bytes to the account; at most all of them.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -196,8 +200,9 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that lanes may have beyond the bound: what an honest peer of the ssh pipe can have on the way, so that another
-/// share is always the first to be refused, and the peer hears of it over a link that lives.
+/// Bytes that lanes may hold beyond the bound: the most that an honest peer of the ssh pipe can
+/// have in flight. Another share is therefore always refused first, and the peer learns of it over
+/// a working link.
 pub const LANES_RESERVE: u64 = 12 << 20;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! Byte strings in JSON: text where they are UTF-8, else an array of numbers. Nothing is lost either way.
+//! Byte strings in JSON: text if they are UTF-8, else an array of numbers. Neither form loses
+//! anything.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A byte string as it is written.
+/// A byte string for serialization.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Shown<'a> {
@@ -10,7 +11,7 @@ enum Shown<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A byte string as it is read.
+/// A deserialized byte string.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Read {
@@ -41,7 +42,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     Read::deserialize(deserializer).map(Into::into)
 }
 
-/// A byte string that there need not be.
+/// An optional byte string.
 pub(crate) mod optional {
     use super::{Deserialize, Deserializer, Read, Serialize, Serializer, Shown};
 
@@ -60,7 +61,7 @@ pub(crate) mod optional {
     }
 }
 
-/// Several byte strings.
+/// A list of byte strings.
 pub(crate) mod list {
     use super::{Deserialize, Deserializer, Read, Serializer, Shown};
 

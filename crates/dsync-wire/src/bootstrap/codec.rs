@@ -1,4 +1,4 @@
-//! The greeting as bytes.
+//! The encoding of the greeting.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -18,8 +18,8 @@ impl BootstrapMessage {
     /// Appends the message to `out`.
     ///
     /// # Errors
-    /// [`BootstrapError::TooLong`] when a text or the list of addresses exceeds its limit; `out` is then
-    /// as it was.
+    /// [`BootstrapError::TooLong`] if a text or the list of addresses exceeds its limit; `out` then
+    /// stays unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), BootstrapError> {
         let mut payload = Vec::new();
         match self {
@@ -38,7 +38,7 @@ impl BootstrapMessage {
         Ok(())
     }
 
-    /// Reads the message at the start of `bytes`, which may be incomplete or hold more.
+    /// Parses the message at the start of `bytes`, which may be incomplete or longer.
     ///
     /// # Errors
     /// [`BootstrapError`]: [`Noise`](BootstrapError::Noise) as soon as the bytes cannot begin a message.
@@ -226,7 +226,8 @@ impl LinkTerms {
         ends.iter().for_each(|end| out.extend_from_slice(&end.to_le_bytes()));
     }
 
-    /// No range is written as two zeros; half a range, or an empty one, is malformed.
+    /// Decodes the terms. Two zeros mean no range of ports; half a range or an empty one is
+    /// malformed.
     fn decode(fields: &mut Fields<'_>) -> Option<Self> {
         let idle_seconds = NonZeroU32::new(fields.array().map(u32::from_le_bytes)?)?;
         let bytes_per_second = NonZeroU64::new(fields.u64()?);
@@ -254,7 +255,7 @@ impl Transports {
         u8::from(self.quic) | u8::from(self.ssh) << 1 | u8::from(self.tls) << 2
     }
 
-    /// At least one carrier, and none that is unknown.
+    /// Decodes a set of carriers: at least one, and none unknown.
     fn from_bits(bits: u8) -> Option<Self> {
         let set = Self { quic: bits & 1 != 0, ssh: bits & 2 != 0, tls: bits & 4 != 0 };
         (1..=7).contains(&bits).then_some(set)

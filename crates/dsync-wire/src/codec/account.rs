@@ -65,7 +65,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     })
 }
 
-/// When a file was read, or why it could not be.
+/// Encodes a file's outcome: the time when it was read, or why it could not be.
 pub(super) fn encode_outcome(
     outcome: Result<Timestamp, Cause>,
     w: &mut Writer<'_>,

@@ -73,7 +73,7 @@ pub(super) fn encode(
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
         ControlMessage::Report(report) => account::encode_report(report, w),
-        // Listings went above; the others have no fields.
+        // Listings were handled above; the others have no fields.
         ControlMessage::Listing(_)
         | ControlMessage::Ready
         | ControlMessage::NeedsEnd
@@ -83,7 +83,7 @@ pub(super) fn encode(
     Ok(())
 }
 
-/// Decodes a payload; `None` when the kind is none of the control lane's.
+/// Decodes a payload; returns `None` if the kind is not one of the control lane's.
 pub(super) fn decode(
     r: &mut Reader<'_>,
     unpacker: &mut Unpacker,
@@ -297,7 +297,7 @@ fn decode_rest(r: &mut Reader<'_>) -> Result<Rest, DecodeError> {
     Ok(Rest { entry, attempt, state, length_log2, runs })
 }
 
-/// The rest of the message, at most `MAX_SUMS` bytes.
+/// Takes the rest of the message, at most `MAX_SUMS` bytes.
 fn take_sums<'a>(r: &mut Reader<'a>, kind: Kind, field: &'static str) -> Result<&'a [u8], DecodeError> {
     let offset = r.offset();
     let bytes = r.take_rest();
@@ -312,12 +312,13 @@ fn decode_sums(r: &mut Reader<'_>) -> Result<Sums, DecodeError> {
     Ok(Sums { entry, bytes: bytes.to_vec(), last })
 }
 
-/// A user's or group's name has at least one byte and no NUL: it goes to the C library.
+/// Returns whether a user's or group's name is valid: at least one byte and no NUL, because it goes
+/// to the C library.
 fn valid_id_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&0)
 }
 
 /// Bit of the tops: the root's attributes follow.
 const ROOT: u8 = 1;
-/// Bit of the tops: one operand, and it is not a directory.
+/// Bit of the tops: there is one operand, and it is not a directory.
 const SINGLE_FILE: u8 = 2;

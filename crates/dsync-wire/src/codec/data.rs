@@ -12,7 +12,7 @@ use crate::{
     message::{DataMessage, FileEnd, FileState, Segment},
 };
 
-/// Appends the message but for the bytes of a compressed piece, which are returned.
+/// Appends the message except for the bytes of a compressed piece, which are returned.
 pub(super) fn encode<'a>(
     message: &'a DataMessage,
     out: &mut Vec<u8>,
@@ -68,7 +68,7 @@ pub(super) fn encode<'a>(
     Ok(None)
 }
 
-/// Decodes a payload; `None` when the kind is none of a data lane's. `payload` is what `r` reads.
+/// Decodes a payload; returns `None` if the kind is not one of a data lane's. `r` reads `payload`.
 pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataMessage>, DecodeError> {
     Ok(Some(match r.kind() {
         Kind::LANE_START => DataMessage::LaneStart {
@@ -135,8 +135,9 @@ fn decode_holes(r: &mut Reader<'_>) -> Result<Vec<Range<u32>>, DecodeError> {
     Ok(holes)
 }
 
-/// True when a segment has a known length, begins inside its file (an empty file has one empty segment)
-/// and its lead is shorter than any block and does not reach before the file.
+/// Returns whether a segment has a known length, begins inside its file (an empty file has one
+/// empty segment), and has a valid lead. A lead is shorter than any block and does not reach before
+/// the file.
 fn lies_in_file(segment: &Segment) -> bool {
     let Segment { file_len, length_log2, index, lead, .. } = *segment;
     if file_len > MAX_FILE_LEN || !(MIN_SEGMENT_LOG2..=MAX_SEGMENT_LOG2).contains(&length_log2) {
@@ -147,5 +148,5 @@ fn lies_in_file(segment: &Segment) -> bool {
     index < count && lead < MAX_BLOCK_LEN && u64::from(lead) <= index << length_log2
 }
 
-/// Bytes of the longest segment.
+/// Length of the longest segment in bytes.
 const LONGEST_SEGMENT: u32 = 1 << MAX_SEGMENT_LOG2;

@@ -1,7 +1,7 @@
 //! Access control lists and extended attributes.
 //!
-//! The law: what is decoded is in order (names and numbers ascend strictly, permissions have three bits),
-//! so two equal sets are equal values and nothing comes twice.
+//! The law: whatever decodes is in order (names and numbers ascend strictly, permissions have three
+//! bits). Two equal sets are therefore equal values, and nothing appears twice.
 
 use super::{reader::Reader, writer::Writer};
 use crate::{
@@ -93,18 +93,19 @@ fn decode_named(r: &mut Reader<'_>) -> Result<Vec<(u32, u8)>, DecodeError> {
     Ok(named)
 }
 
-/// An attribute's name has at least one byte and no NUL: it goes to the kernel.
+/// Returns whether an attribute's name is valid: at least one byte and no NUL, because it goes to
+/// the kernel.
 fn valid_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&0)
 }
 
-/// Bit of a set: a list of who may do what.
+/// Bit of a set: it has an access list.
 const ACCESS: u8 = 1;
-/// Bit of a set: a list that new entries begin with.
+/// Bit of a set: it has a default list for new entries.
 const DEFAULT: u8 = 2;
-/// Stands for the mask of a list that has none.
+/// The code for a list without a mask.
 const NO_MASK: u8 = 8;
-/// Smallest attribute: length of the name, one byte of it, length of the value.
+/// Smallest attribute: length of the name, one byte of name, length of the value.
 const MIN_XATTR_LEN: usize = 3;
 /// Smallest named user or group: number and permissions.
 const MIN_NAMED_LEN: usize = 2;

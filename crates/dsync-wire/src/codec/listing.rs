@@ -1,10 +1,11 @@
-//! Entries of a directory in few bytes.
+//! A compact encoding of directory entries.
 //!
-//! A name is sent as the length of what it shares with the name before it and the rest; mode and owner
-//! only where they differ from the entry before (of the same type, for the mode); seconds as a
-//! difference. Access control lists and extended attributes go first, each different set once; entries
-//! refer to them by number. Each part starts anew, so parts decode alone. A part of 1 KiB and more is
-//! compressed as a whole. `/usr` takes about 15 bytes per entry.
+//! A name is sent as the length of the prefix it shares with the name before it, and the rest. Mode
+//! and owner are sent only if they differ from the entry before (for the mode, the one of the same
+//! type), seconds as a difference. Access control lists and extended attributes go first, each
+//! distinct set once, and entries refer to them by number. Each part starts anew, so parts can be
+//! decoded alone. A part of 1 KiB and more is compressed as a whole. `/usr` takes about 15 bytes
+//! per entry.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -27,8 +28,8 @@ use crate::{
 };
 
 impl Entry {
-    /// An upper bound of the entry's encoded size in bytes, to fill a listing message up to
-    /// [`MAX_LISTING_BYTES`] with.
+    /// Returns an upper bound of the entry's encoded size in bytes, for filling a listing message
+    /// up to [`MAX_LISTING_BYTES`].
     pub fn max_encoded_len(&self) -> usize {
         let target = if let EntryKind::Symlink { target } = &self.kind { target.len() } else { 0 };
         let extended = self.attributes.extended.as_ref().map_or(0, |extended| extended.max_encoded_len());
@@ -37,7 +38,7 @@ impl Entry {
 }
 
 impl Extended {
-    /// An upper bound of the encoded size in bytes.
+    /// Returns an upper bound of the encoded size in bytes.
     pub fn max_encoded_len(&self) -> usize {
         let lists = [&self.access, &self.default].into_iter().flatten();
         let lists = lists.map(|acl| 8 + 6 * (acl.users.len() + acl.groups.len())).sum::<usize>();
@@ -111,7 +112,7 @@ pub(super) fn decode_attributes(entry: EntryId, r: &mut Reader<'_>) -> Result<At
     })
 }
 
-/// The different sets of lists and attributes of a part.
+/// The distinct sets of lists and attributes of a part.
 #[derive(Default)]
 struct Sets<'a> {
     in_order: Vec<&'a Extended>,
@@ -131,7 +132,7 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// What the entries before this one said.
+/// The values of the entries before, against which the next one is encoded.
 #[derive(Default)]
 struct Before {
     name: Vec<u8>,
@@ -262,7 +263,7 @@ impl Before {
     fn decode_name(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Name, DecodeError> {
         let shared = r.len(self.name.len(), "shared part of the name")?;
         let rest = r.bytes(MAX_NAME + 1, "name")?;
-        // Ascending order follows from the first byte that differs, without a copy of the name before.
+        // The first byte that differs shows the order, without a copy of the name before.
         let ascends = rest.first() > self.name.get(shared);
         self.name.truncate(shared);
         self.name.extend_from_slice(rest);
@@ -276,7 +277,7 @@ impl Before {
     }
 }
 
-/// One of the part's sets, by number.
+/// Decodes a reference to one of the part's sets.
 fn decode_set(sets: &[Arc<Extended>], r: &mut Reader<'_>) -> Result<Arc<Extended>, DecodeError> {
     let offset = r.offset();
     let number = r.u64("number of an attribute set")?;
@@ -331,12 +332,13 @@ fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind,
     })
 }
 
-/// A link text has no NUL, or it could not be read from a filesystem. It is empty in a run that copies no links.
+/// Returns whether a link text is valid: without NUL, which no filesystem stores. It is empty in a
+/// run that copies no links.
 fn valid_target(target: &[u8]) -> bool {
     !target.contains(&0)
 }
 
-/// Wire values are those of [`FileType`](crate::event::FileType).
+/// Returns the code of an entry's type: the wire values of [`FileType`](crate::event::FileType).
 fn type_code(kind: &EntryKind) -> u8 {
     match kind {
         EntryKind::File { .. } => 0,
@@ -349,31 +351,31 @@ fn type_code(kind: &EntryKind) -> u8 {
     }
 }
 
-/// Bit of a listing: its last part.
+/// Bit of a listing: this is its last part.
 const LAST: u8 = 1;
 /// Bit of a listing: the directory was read to its end.
 const COMPLETE: u8 = 2;
 
 /// Bits of an entry that hold its type.
 const TYPE: u8 = 0b111;
-/// Bit of an entry: the mode is that of the entry of this type before it.
+/// Bit of an entry: its mode equals that of the entry of this type before it.
 const SAME_MODE: u8 = 8;
-/// Bit of an entry: owner and group are those of the entry before it.
+/// Bit of an entry: its owner and group equal those of the entry before it.
 const SAME_OWNER: u8 = 16;
-/// Bit of an entry: nanoseconds are given; else 0.
+/// Bit of an entry: nanoseconds follow; else they are 0.
 const NANOSECONDS: u8 = 32;
-/// Bit of a file: its content hash is given.
+/// Bit of a file: its content hash follows.
 const HASH: u8 = 64;
 /// Bit of an entry: another byte of bits follows.
 const MORE: u8 = 128;
 
-/// Second bits of an entry: its lists and attributes are given.
+/// Second bits of an entry: its lists and attributes follow.
 const EXTENDED: u8 = 1;
 /// Second bits of an entry: it is the first of several names.
 const FIRST_NAME: u8 = 2;
-/// Second bits of an entry: it is another name of an entry that is given.
+/// Second bits of an entry: it is another name of an entry whose number follows.
 const ANOTHER_NAME: u8 = 4;
-/// Second bits of an entry: when it was last read is given.
+/// Second bits of an entry: its access time follows.
 const READ_AT: u8 = 8;
 
 /// Type of a directory.
@@ -384,12 +386,13 @@ const MIN_SET_LEN: usize = 2;
 
 /// Smallest entry: flags, shared length, length of one byte, that byte, seconds.
 const MIN_LEN: usize = 5;
-/// Largest entry without its name, link text and attribute set: flags 2, name lengths 2 + 2, mode 2, owner
-/// 5 + 5, seconds 10, nanoseconds 4, access time 15, number of a set 2, number of an entry 10, size 9 and hash 32 (or link length 2, or device 5 + 5).
+/// Largest entry without its name, link text and attribute set: flags 2, name lengths 2 + 2, mode
+/// 2, owner 5 + 5, seconds 10, nanoseconds 4, access time 15, number of a set 2, number of an entry
+/// 10, size 9 and hash 32 (or link length 2, or device 5 + 5).
 const MAX_FIXED_LEN: usize = 105;
 /// First guess of an entry's size.
 const TYPICAL_LEN: usize = 32;
-/// Content of this many bytes and more is compressed.
+/// Length from which content is compressed, in bytes.
 const COMPRESSED_LEN: usize = 1024;
 
 const _: () = assert!(MAX_MODE < 1 << 14, "a mode takes two bytes");

@@ -1,13 +1,14 @@
-//! Messages as bytes: one frame per message.
+//! The encoding of messages: one frame per message.
 //!
-//! A frame is the length of what follows (4 bytes, little endian), the message's number (one byte) and
-//! its payload. Integers are LEB128 in their shortest form, signed ones zigzag first; byte strings carry
-//! their length before them. The options of a run are JSON. `docs/wire.md` is normative.
+//! A frame is the length of the rest (4 bytes, little endian), the message's number (one byte) and
+//! its payload. Integers are LEB128 in their shortest form, signed ones zigzag first; byte strings
+//! carry their length before them. The options of a run are JSON. `docs/wire.md` is normative.
 //!
 //! The laws: `decode(encode(m)) == m` for every message that [`encode_control`] or [`encode_data`]
-//! accepts; decoding is strict (unknown numbers, flags and values, overlong integers and left-over bytes
-//! are errors), never panics, and allocates only what its checked lengths need. Order over time is not
-//! checked here but in [`crate::state`]. No input or output happens here: see [`crate::frame`].
+//! accepts. Decoding is strict: unknown numbers, flags and values, overlong integers and left-over
+//! bytes are errors. It never panics, and allocates only what its checked lengths need.
+//! [`crate::state`] checks the order of messages, not this module. No input or output happens here:
+//! see [`crate::frame`].
 
 mod account;
 mod control;
@@ -33,14 +34,14 @@ use crate::{
     message::{ControlMessage, DataMessage},
 };
 
-/// Bytes of a frame before its payload: length and kind.
+/// Number of frame bytes before the payload: length and kind.
 pub const FRAME_HEADER: usize = 5;
 
 /// Appends one frame to `out`.
 ///
 /// # Errors
-/// [`EncodeError`] when the message exceeds a limit or holds a value that cannot travel; `out` is then
-/// as it was.
+/// [`EncodeError`] if the message exceeds a limit or holds a value that the wire cannot express;
+/// `out` then stays unchanged.
 pub fn encode_control(
     message: &ControlMessage,
     packer: &mut Packer,
@@ -54,11 +55,11 @@ pub fn encode_control(
     result
 }
 
-/// Decodes the payload of one frame of the control lane. `offset` is where the payload begins in the
-/// lane; errors count from there.
+/// Decodes the payload of one frame of the control lane. The payload begins at `offset` in the
+/// lane, and errors count from there.
 ///
 /// # Errors
-/// [`DecodeError`] when the payload is not exactly one message of this kind.
+/// [`DecodeError`] if the payload is not exactly one message of this kind.
 pub fn decode_control(
     kind: Kind,
     payload: &[u8],
@@ -75,8 +76,8 @@ pub fn decode_control(
     Ok(message)
 }
 
-/// Appends one frame to `out` but for the bytes of a compressed piece; these are returned and must be
-/// sent right after, so that they need no copy.
+/// Appends one frame to `out` except for the bytes of a compressed piece. Those are returned and
+/// must be sent right after, so that they need no copy.
 ///
 /// # Errors
 /// As for [`encode_control`].
@@ -96,11 +97,11 @@ pub fn encode_data<'a>(
     result.map(|()| tail)
 }
 
-/// Decodes the payload of one frame of a data lane; compressed pieces share the memory of `payload`.
-/// `offset` is where the payload begins in the lane; errors count from there.
+/// Decodes the payload of one frame of a data lane; compressed pieces share the memory of
+/// `payload`. The payload begins at `offset` in the lane, and errors count from there.
 ///
 /// # Errors
-/// [`DecodeError`] when the payload is not exactly one message of this kind.
+/// [`DecodeError`] if the payload is not exactly one message of this kind.
 pub fn decode_data(kind: Kind, payload: &Bytes, offset: u64) -> Result<DataMessage, DecodeError> {
     let mut r = Reader::new(kind, payload, offset);
     let message = data::decode(&mut r, payload)?.ok_or_else(|| DecodeError::UnknownKind {
@@ -112,7 +113,8 @@ pub fn decode_data(kind: Kind, payload: &Bytes, offset: u64) -> Result<DataMessa
     Ok(message)
 }
 
-/// Appends a frame's header and what `payload` appends; `payload` returns how many bytes follow later.
+/// Appends a frame's header and whatever `payload` appends. `payload` returns the number of bytes
+/// that follow later.
 fn frame(
     kind: Kind,
     out: &mut Vec<u8>,

@@ -1,7 +1,8 @@
 //! The options of `Start`: a JSON object of those that differ from their defaults.
 //!
-//! Unlike all else they are named: an end that is asked for what it does not know says what that is, and a
-//! new option changes nothing for runs that do not use it. They travel once a session.
+//! Options are sent by name, unlike everything else. An end that does not know an option can
+//! therefore name it, and a new option changes nothing for runs that do not use it. They are sent
+//! once per session.
 
 use serde_json::{Map, Value};
 
@@ -39,7 +40,7 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
     Ok(options)
 }
 
-/// The options that differ from their defaults.
+/// Encodes the options that differ from their defaults.
 fn changed(options: &SyncOptions) -> Option<Vec<u8>> {
     let as_map = |options| match serde_json::to_value(options) {
         Ok(Value::Object(map)) => Some(map),
@@ -50,11 +51,11 @@ fn changed(options: &SyncOptions) -> Option<Vec<u8>> {
     serde_json::to_vec(&map).ok()
 }
 
-/// An option that no end may ask for.
+/// An option that no end may request.
 struct Fault {
     field: &'static str,
     value: u64,
-    /// What the value may be at most; none where it has no meaning at all.
+    /// The largest allowed value; none if the value has no meaning at all.
     limit: Option<u64>,
 }
 
@@ -66,7 +67,7 @@ fn has_meaning(holds: bool, value: u64, field: &'static str) -> Result<(), Fault
     if holds { Ok(()) } else { Err(Fault { field, value, limit: None }) }
 }
 
-/// Holds options to the bounds that their types do not have.
+/// Checks options against the bounds that their types do not express.
 fn check(options: &SyncOptions) -> Result<(), Fault> {
     check_rules(options)?;
     check_writing(&options.writing)?;
@@ -117,7 +118,7 @@ fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
         dir.iter().try_for_each(|dir| check_operand(dir))?;
         at_most(suffix.len(), MAX_NAME, "backup suffix")?;
         has_meaning(!suffix.iter().any(|byte| matches!(byte, b'/' | 0)), 0, "backup suffix")?;
-        // A backup beside its original must have another name.
+        // A backup beside its original needs another name.
         has_meaning(dir.is_some() || !suffix.is_empty(), 0, "backup suffix")?;
     }
     if let Some(Alternates { dirs, .. }) = alternates {

@@ -1,4 +1,4 @@
-//! The header of a compressed piece: codec, raw length; its bytes are the rest of the message.
+//! The header of a compressed piece: codec and raw length. Its bytes are the rest of the message.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ pub(super) fn encode_header(packed: &Packed, kind: Kind, out: &mut Vec<u8>) -> R
     Ok(())
 }
 
-/// Reads the header and takes the rest of the message; `keep` turns the rest into owned bytes.
+/// Decodes the header and takes the rest of the message; `keep` turns the rest into owned bytes.
 pub(super) fn decode<'a>(
     r: &mut Reader<'a>,
     keep: impl FnOnce(&'a [u8]) -> Bytes,

@@ -1,7 +1,7 @@
-//! Reads fields off a payload; every length is checked before anything is allocated.
+//! Reads fields off a payload; checks every length before allocating.
 //!
-//! The law: a reader never passes the end of its bytes and never panics; each error says which field
-//! of which message it was and where.
+//! The law: a reader never passes the end of its bytes and never panics. Each error names the
+//! field, the message and the place.
 
 use crate::{
     error::DecodeError,
@@ -10,7 +10,7 @@ use crate::{
     message::{EntryId, Timestamp},
 };
 
-/// Position in one payload.
+/// A position in one payload.
 #[derive(Debug, Clone)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -25,12 +25,12 @@ impl<'a> Reader<'a> {
         Self { rest: bytes, len: bytes.len(), kind, base }
     }
 
-    /// Bytes that were read.
+    /// Returns how many bytes were read.
     pub(super) fn position(&self) -> usize {
         self.len - self.rest.len()
     }
 
-    /// Bytes that are left.
+    /// Returns how many bytes remain.
     pub(super) fn remaining(&self) -> usize {
         self.rest.len()
     }
@@ -39,17 +39,17 @@ impl<'a> Reader<'a> {
         self.kind
     }
 
-    /// Offset of the next byte in the lane.
+    /// Returns the offset of the next byte in the lane.
     pub(super) fn offset(&self) -> u64 {
         self.base.saturating_add(self.position() as u64)
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining bytes.
     pub(super) fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes remain.
     pub(super) fn finish(&self) -> Result<(), DecodeError> {
         match self.rest.len() {
             0 => Ok(()),
@@ -78,19 +78,19 @@ impl<'a> Reader<'a> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
-    /// One byte that is 0 or 1.
+    /// Reads one byte that is 0 or 1.
     pub(super) fn bool(&mut self, field: &'static str) -> Result<bool, DecodeError> {
         Ok(self.flags(1, field)? == 1)
     }
 
-    /// One byte of which only the bits of `known` may be set.
+    /// Reads one byte in which only the bits of `known` may be set.
     pub(super) fn flags(&mut self, known: u8, field: &'static str) -> Result<u8, DecodeError> {
         let offset = self.offset();
         let byte = self.byte(field)?;
         if byte & !known == 0 { Ok(byte) } else { Err(self.value(u64::from(byte), offset, field)) }
     }
 
-    /// One byte that stands for a value.
+    /// Reads one byte that stands for a value.
     pub(super) fn choice<T>(
         &mut self,
         field: &'static str,
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         meaning(byte).ok_or_else(|| self.value(u64::from(byte), offset, field))
     }
 
-    /// An integer in its shortest LEB128 form.
+    /// Reads an integer in its shortest LEB128 form.
     pub(super) fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         let offset = self.offset();
         let mut value = 0u64;
@@ -121,13 +121,13 @@ impl<'a> Reader<'a> {
         Err(DecodeError::Integer { kind: self.kind, offset })
     }
 
-    /// A signed integer: zigzag in LEB128.
+    /// Reads a signed integer: zigzag in LEB128.
     pub(super) fn i64(&mut self, field: &'static str) -> Result<i64, DecodeError> {
         let folded = self.u64(field)?;
         Ok((folded >> 1).cast_signed() ^ -(folded & 1).cast_signed())
     }
 
-    /// An integer of at most `limit`.
+    /// Reads an integer of at most `limit`.
     pub(super) fn at_most(&mut self, limit: u64, field: &'static str) -> Result<u64, DecodeError> {
         let offset = self.offset();
         let value = self.u64(field)?;
@@ -150,15 +150,15 @@ impl<'a> Reader<'a> {
         u16::try_from(value).map_err(|_| DecodeError::Integer { kind: self.kind, offset })
     }
 
-    /// A count or length of at most `limit`.
+    /// Reads a count or length of at most `limit`.
     pub(super) fn len(&mut self, limit: usize, field: &'static str) -> Result<usize, DecodeError> {
         let offset = self.offset();
         let value = self.at_most(limit as u64, field)?;
         usize::try_from(value).map_err(|_| DecodeError::Integer { kind: self.kind, offset })
     }
 
-    /// A count of at most `limit` items of at least `item_len` bytes each, which must fit what is left:
-    /// memory for that many items may be allocated.
+    /// Reads a count of at most `limit` items of at least `item_len` bytes each. They must fit the
+    /// remaining bytes, so memory for that many items may be allocated.
     pub(super) fn count(
         &mut self,
         limit: usize,
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         if count.saturating_mul(item_len) <= self.remaining() { Ok(count) } else { Err(self.short(field)) }
     }
 
-    /// A length of at most `limit` and as many bytes.
+    /// Reads a length of at most `limit` and that many bytes.
     pub(super) fn bytes(&mut self, limit: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let len = self.len(limit, field)?;
         self.slice(len, field)
@@ -191,14 +191,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Seconds and nanoseconds.
+    /// Reads seconds and nanoseconds.
     pub(super) fn timestamp(&mut self, entry: EntryId) -> Result<Timestamp, DecodeError> {
         let seconds = self.i64("seconds")?;
         let nanoseconds = self.u32("nanoseconds")?;
         checked_timestamp(seconds, nanoseconds, entry)
     }
 
-    /// The error of a value without a meaning.
+    /// Makes the error for a value without a meaning.
     pub(super) fn value(&self, value: u64, offset: u64, field: &'static str) -> DecodeError {
         DecodeError::Value { kind: self.kind, field, value, offset }
     }
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A timestamp whose parts are in range.
+/// Makes a timestamp after checking that its parts are in range.
 pub(super) fn checked_timestamp(
     seconds: i64,
     nanoseconds: u32,

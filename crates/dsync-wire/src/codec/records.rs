@@ -14,36 +14,37 @@ use crate::{
     message::{Cause, EntryId, Record, Timestamp},
 };
 
-/// Makes the raw content of a batch file by file. What is read goes straight to its place: there is no other
-/// copy of it.
+/// Makes the raw content of a batch file by file. File contents are read straight into their place,
+/// without another copy.
 #[derive(Debug, Default)]
 pub struct RecordsEncoder {
     out: Vec<u8>,
     count: u64,
-    /// Where the last record begins.
+    /// Start of the last record.
     last: usize,
 }
 
 impl RecordsEncoder {
-    /// Begins a batch that is going to have about `bytes` bytes.
+    /// Begins a batch of about `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { out: Vec::with_capacity(bytes), ..Self::default() }
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes so far.
     pub fn size(&self) -> usize {
         self.out.len()
     }
 
-    /// True when there is no file in it.
+    /// Returns whether the batch holds no file.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Appends a file with room for `len` bytes of content, zeros until they are written.
+    /// Appends a file with room for `len` bytes of content, which are zeros until written.
     ///
     /// # Errors
-    /// [`EncodeError`] when the time is no point in time or the content too long; nothing was appended then.
+    /// [`EncodeError`] if the time is no point in time or the content is too long; nothing is
+    /// appended then.
     pub fn file(
         &mut self,
         (entry, attempt): (EntryId, u8),
@@ -59,12 +60,12 @@ impl RecordsEncoder {
     /// Appends a file that could not be read.
     ///
     /// # Errors
-    /// [`EncodeError`], which an honest cause does not meet.
+    /// [`EncodeError`], which an honest cause never meets.
     pub fn failure(&mut self, (entry, attempt): (EntryId, u8), cause: Cause) -> Result<(), EncodeError> {
         self.append((entry, attempt), Err(cause), |_| Ok(()))
     }
 
-    /// Takes the file that was appended last out again.
+    /// Removes the file that was appended last.
     pub fn undo(&mut self) {
         if self.last < self.out.len() {
             self.out.truncate(self.last);
@@ -72,10 +73,11 @@ impl RecordsEncoder {
         }
     }
 
-    /// The raw content.
+    /// Returns the raw content.
     ///
     /// # Errors
-    /// [`EncodeError`] when there are more than [`MAX_BATCH_RECORDS`] files or [`MAX_RAW_FRAME`] bytes.
+    /// [`EncodeError`] if there are more than [`MAX_BATCH_RECORDS`] files or [`MAX_RAW_FRAME`]
+    /// bytes.
     pub fn finish(self) -> Result<Vec<u8>, EncodeError> {
         let Self { mut out, count, .. } = self;
         let w = Writer::new(Kind::BATCH, &mut out);
@@ -106,7 +108,7 @@ impl RecordsEncoder {
 /// Encodes the raw content of a batch, at most [`MAX_BATCH_RECORDS`] files and [`MAX_RAW_FRAME`] bytes.
 ///
 /// # Errors
-/// [`EncodeError`] when there are too many files or bytes, or a timestamp is no point in time.
+/// [`EncodeError`] if there are too many files or bytes, or a timestamp is no point in time.
 pub fn encode_records(records: &[Record]) -> Result<Vec<u8>, EncodeError> {
     let mut encoder = RecordsEncoder::default();
     for record in records {
@@ -127,7 +129,7 @@ pub fn encode_records(records: &[Record]) -> Result<Vec<u8>, EncodeError> {
 /// Decodes the raw content of a batch. The contents of the records share the memory of `raw`.
 ///
 /// # Errors
-/// [`DecodeError`] when `raw` is not what [`encode_records`] makes.
+/// [`DecodeError`] if `raw` is not in the form that [`encode_records`] makes.
 pub fn decode_records(raw: &Bytes) -> Result<Vec<Record>, DecodeError> {
     let mut r = Reader::new(Kind::BATCH, raw, 0);
     let mut records = Vec::new();
@@ -163,5 +165,6 @@ fn decode_record(r: &mut Reader<'_>, raw: &Bytes) -> Result<Record, DecodeError>
     Ok(Record { entry, attempt, outcome, content })
 }
 
-/// Bytes of a record beside its content, at most: entry 10, attempt 1, outcome 1, time 10 + 5, length 3.
+/// Most bytes of a record beside its content: entry 10, attempt 1, outcome 1, time 10 + 5, length
+/// 3.
 pub const MAX_RECORD_HEADER: usize = 30;

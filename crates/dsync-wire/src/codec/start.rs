@@ -104,7 +104,7 @@ fn decode_operand(r: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(path.to_vec())
 }
 
-/// Takes `len` from what is left of a sum's limit.
+/// Subtracts `len` from the rest of a limit on a sum.
 fn within(
     budget: usize,
     len: usize,
@@ -125,7 +125,7 @@ fn within(
 const DESTINATION: u8 = 1;
 /// Bit of the role: an earlier session of the run broke.
 const AGAIN: u8 = 2;
-/// Bit of a destination's role: an operand of the source stands for what is in it.
+/// Bit of a destination's role: an operand of the source stands for its contents.
 const CONTENTS: u8 = 4;
-/// Bit of a destination's role: the names of the source's operands are too many to be given.
+/// Bit of a destination's role: the names of the source's operands are too many to send.
 const UNNAMED: u8 = 8;

@@ -1,4 +1,4 @@
-//! Appends fields to a payload; refuses what the other end would have to refuse.
+//! Appends fields to a payload; refuses whatever the other end would have to refuse.
 
 use crate::{
     error::EncodeError,
@@ -7,7 +7,7 @@ use crate::{
     message::{EntryId, Timestamp},
 };
 
-/// The end of one payload that is being made.
+/// The growing end of one payload.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
@@ -19,7 +19,7 @@ impl<'a> Writer<'a> {
         Self { out, kind }
     }
 
-    /// Bytes that the whole output holds.
+    /// Returns the length of the whole output in bytes.
     pub(super) fn size(&self) -> u64 {
         self.out.len() as u64
     }
@@ -32,7 +32,7 @@ impl<'a> Writer<'a> {
         self.byte(u8::from(value));
     }
 
-    /// One byte: `code` and the bits whose condition holds.
+    /// Appends one byte: `code` and the bits whose condition holds.
     pub(super) fn flags(&mut self, code: u8, bits: &[(u8, bool)]) {
         self.byte(bits.iter().fold(code, |byte, (bit, on)| if *on { byte | bit } else { byte }));
     }
@@ -41,7 +41,7 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// An integer in its shortest LEB128 form.
+    /// Appends an integer in its shortest LEB128 form.
     #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
     pub(super) fn u64(&mut self, mut value: u64) {
         while value > 0x7f {
@@ -51,7 +51,7 @@ impl<'a> Writer<'a> {
         self.byte(value as u8);
     }
 
-    /// A signed integer: zigzag in LEB128.
+    /// Appends a signed integer: zigzag in LEB128.
     pub(super) fn i64(&mut self, value: i64) {
         self.u64((value << 1).cast_unsigned() ^ (value >> 63).cast_unsigned());
     }
@@ -69,14 +69,14 @@ impl<'a> Writer<'a> {
         if value <= limit { Ok(()) } else { Err(self.refused(field, value, Some(limit))) }
     }
 
-    /// A number of at most `limit`.
+    /// Appends a number of at most `limit`.
     pub(super) fn at_most(&mut self, value: u64, limit: u64, field: &'static str) -> Result<(), EncodeError> {
         self.check(value, limit, field)?;
         self.u64(value);
         Ok(())
     }
 
-    /// A count of at most `limit`.
+    /// Appends a count of at most `limit`.
     pub(super) fn count(
         &mut self,
         count: usize,
@@ -86,7 +86,7 @@ impl<'a> Writer<'a> {
         self.at_most(count as u64, limit as u64, field)
     }
 
-    /// A length of at most `limit` and the bytes.
+    /// Appends a length of at most `limit` and the bytes.
     pub(super) fn bytes(
         &mut self,
         bytes: &[u8],
@@ -122,7 +122,7 @@ impl<'a> Writer<'a> {
         if valid { Ok(()) } else { Err(self.refused(field, 0, None)) }
     }
 
-    /// The error of a value beyond its limit, or without a meaning.
+    /// Makes the error for a value beyond its limit or without a meaning.
     pub(super) fn refused(&self, field: &'static str, value: u64, limit: Option<u64>) -> EncodeError {
         match limit {
             Some(limit) => EncodeError::Limit { kind: self.kind, field, value, limit },
