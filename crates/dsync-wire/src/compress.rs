@@ -1,27 +1,27 @@
-//! Compressed pieces: each stands alone, is at most 1 MiB raw, and says how long it will be.
+//! Compressed pieces: each stands alone, holds at most 1 MiB raw, and declares its raw length.
 //!
-//! The law: [`Unpacker::unpack`] gives back exactly what [`Packer::pack`] was given, a piece is never
-//! larger than its raw content, and no piece, however hostile, makes the receiver write or allocate more
-//! than its declared length, which is checked against the limit first. A zstd frame must be a single one,
-//! carry its content size, and ask for no window beyond [`MAX_ZSTD_WINDOW`].
+//! The law: [`Unpacker::unpack`] returns exactly the input of [`Packer::pack`], and a piece is
+//! never larger than its raw content. No piece, however hostile, makes the receiver write or
+//! allocate more than its declared length, which is checked against the limit first. A zstd frame
+//! must be a single one, carry its content size, and ask for no window beyond [`MAX_ZSTD_WINDOW`].
 //!
-//! The sender decides how hard it tries ([`Effort`]), piece by piece; the receiver needs no agreement.
-//! Formats: LZ4 block (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>) and zstd
-//! (RFC 8878; window and sizes in section 3.1.1).
+//! The sender chooses its effort ([`Effort`]) piece by piece; the receiver needs no agreement.
+//! Formats: LZ4 block (<https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>) and zstd (RFC
+//! 8878; window and sizes in section 3.1.1).
 
 use bytes::Bytes;
 use zstd::zstd_safe;
 
 use crate::limits::{MAX_RAW_FRAME, MAX_ZSTD_WINDOW};
 
-/// How a piece is compressed. Wire values are the discriminants.
+/// The compression of a piece. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     Raw = 0,
-    /// Nothing but zero bytes; no content travels.
+    /// Only zero bytes; no content is sent.
     Zero = 1,
     /// An LZ4 block.
     Lz4 = 2,
@@ -30,7 +30,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// The codec of a wire value; `None` when this version has none.
+    /// Returns the codec for a wire value; `None` if this version knows none.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {
             0 => Self::Raw,
@@ -45,31 +45,31 @@ impl Codec {
 /// A compressed piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// How it is compressed.
+    /// The compression of the bytes.
     pub codec: Codec,
-    /// Length of its content in bytes, at most [`MAX_RAW_FRAME`].
+    /// Length of the content in bytes, at most [`MAX_RAW_FRAME`].
     pub raw_len: u32,
-    /// What travels.
+    /// The bytes on the wire.
     pub bytes: Bytes,
 }
 
-/// How hard a [`Packer`] tries.
+/// The effort that a [`Packer`] spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Effort {
-    /// Only zeros are elided.
+    /// Elide zeros, compress nothing.
     #[default]
     Raw,
     /// LZ4: about 500 MB/s and more per core.
     Lz4,
-    /// zstd at this level; clamped to 1 to 19.
+    /// zstd at this level, clamped to 1 to 19.
     Zstd(u8),
 }
 
-/// Compresses pieces; keeps its tables between them.
+/// Compresses pieces and keeps its tables between them.
 ///
-/// Memory: some 20 KiB for LZ4, 1 to 10 MiB for zstd depending on the level, and one output buffer of
-/// [`MAX_RAW_FRAME`]; all made at first use.
+/// Memory: some 20 KiB for LZ4, 1 to 10 MiB for zstd depending on the level, and one output buffer
+/// of [`MAX_RAW_FRAME`]. All are allocated at first use.
 #[derive(Default)]
 pub struct Packer {
     zstd: Option<(u8, zstd::bulk::Compressor<'static>)>,
@@ -84,15 +84,15 @@ impl std::fmt::Debug for Packer {
 }
 
 impl Packer {
-    /// Creates a packer that holds nothing yet.
+    /// Creates an empty packer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Compresses one piece of at most [`MAX_RAW_FRAME`] bytes; a longer one comes back raw, and sending
-    /// it fails. Raw pieces share the memory of `raw`.
+    /// Compresses one piece of at most [`MAX_RAW_FRAME`] bytes. A longer one is returned raw, and
+    /// sending it fails. Raw pieces share the memory of `raw`.
     ///
-    /// Content that a sample shows to be incompressible is not tried further. Cost of the sample: 32 KiB
+    /// If a sample shows that the content is incompressible, it stays raw. The sample costs 32 KiB
     /// of LZ4 and 8 KiB of counting, once per piece of 64 KiB and more.
     pub fn pack(&mut self, raw: Bytes, effort: Effort) -> Packed {
         let raw_len = u32::try_from(raw.len()).unwrap_or(u32::MAX);
@@ -113,7 +113,7 @@ impl Packer {
         }
     }
 
-    /// LZ4 of `raw`, `None` when that is not worth while.
+    /// Compresses `raw` with LZ4; returns `None` if that does not pay.
     fn lz4(&mut self, raw: &[u8]) -> Option<Bytes> {
         if raw.len() >= PROBED_LEN && !self.lz4_finds_matches(raw) {
             return None;
@@ -122,7 +122,7 @@ impl Packer {
         worthwhile(len, raw.len()).then(|| Bytes::copy_from_slice(&self.output[..len]))
     }
 
-    /// zstd of `raw`, `None` when that is not worth while.
+    /// Compresses `raw` with zstd; returns `None` if that does not pay.
     fn zstd(&mut self, raw: &[u8], level: u8) -> Option<Bytes> {
         if raw.len() >= PROBED_LEN && bits_per_byte(raw) > DENSE_BITS && !self.lz4_finds_matches(raw) {
             return None;
@@ -136,7 +136,7 @@ impl Packer {
         worthwhile(len, raw.len()).then(|| Bytes::copy_from_slice(&self.output[..len]))
     }
 
-    /// True when LZ4 makes one of two samples smaller: at the start and in the middle.
+    /// Returns whether LZ4 shrinks one of two samples, at the start and in the middle.
     fn lz4_finds_matches(&mut self, raw: &[u8]) -> bool {
         let middle = raw.len() / 2;
         [&raw[..SAMPLE_LEN], &raw[middle..middle + SAMPLE_LEN]]
@@ -157,7 +157,7 @@ impl Packer {
     }
 }
 
-/// Decompresses pieces; keeps its tables between them.
+/// Decompresses pieces and keeps its tables between them.
 #[derive(Default)]
 pub struct Unpacker {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
@@ -170,22 +170,22 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// Creates an unpacker that holds nothing yet.
+    /// Creates an empty unpacker.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Gives a piece's content: exactly `packed.raw_len` bytes. Raw pieces are not copied.
+    /// Returns a piece's content: exactly `packed.raw_len` bytes. Raw pieces are not copied.
     ///
     /// Cost: at most one allocation of `raw_len` bytes beside zstd's tables (about 150 KiB, once).
     ///
     /// # Errors
-    /// [`UnpackError`] when the declared length is beyond `limit` or [`MAX_RAW_FRAME`], or the bytes are
-    /// not what the header says.
+    /// [`UnpackError`] if the declared length is beyond `limit` or [`MAX_RAW_FRAME`], or the bytes
+    /// do not match the header.
     ///
     /// # Security
-    /// The peer controls the whole piece. Output is fresh zeroed memory that must be filled exactly, so
-    /// nothing of an earlier piece can shine through.
+    /// The peer controls the whole piece. Output is freshly zeroed memory that must be filled
+    /// exactly, so nothing of an earlier piece can leak into it.
     pub fn unpack(&mut self, packed: &Packed, limit: u32) -> Result<Bytes, UnpackError> {
         let limit = limit.min(MAX_RAW_FRAME);
         if packed.raw_len > limit {
@@ -237,11 +237,11 @@ impl Packed {
     }
 }
 
-/// Why a compressed piece was refused.
+/// The reason why a compressed piece was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnpackError {
-    /// It declares more content than allowed.
+    /// The piece declares more content than allowed.
     #[error("compressed chunk declares {raw_len} bytes, the limit is {limit}")]
     RawLen {
         /// Declared length in bytes.
@@ -249,42 +249,42 @@ pub enum UnpackError {
         /// The limit in bytes.
         limit: u32,
     },
-    /// Its size cannot belong to its declared length.
+    /// The piece's size cannot belong to its declared length.
     #[error("compressed chunk of {len} bytes cannot stand for {raw_len} bytes ({codec:?})")]
     Size {
-        /// How it claims to be compressed.
+        /// Codec that the piece declares.
         codec: Codec,
-        /// Its size in bytes.
+        /// Size of the piece in bytes.
         len: u64,
-        /// Its declared length in bytes.
+        /// Declared length in bytes.
         raw_len: u32,
     },
-    /// A zstd frame asks for a large window.
+    /// A zstd frame asks for too large a window.
     #[error("compressed chunk asks for a window of {mib} MiB (limit {limit_mib})")]
     Window {
-        /// What it asks for, in MiB, rounded up.
+        /// Requested window in MiB, rounded up.
         mib: u64,
         /// The limit in MiB.
         limit_mib: u64,
     },
-    /// Its own header contradicts the declared length.
+    /// A zstd frame's own header contradicts the declared length.
     #[error("compressed chunk holds {got} bytes, {declared} declared")]
     Length {
-        /// What it holds.
+        /// Length in the frame's header, in bytes.
         got: u64,
-        /// What was declared.
+        /// Declared length in bytes.
         declared: u64,
     },
-    /// Something follows the compressed frame.
+    /// Bytes follow the compressed frame.
     #[error("compressed chunk has {count} bytes after its end")]
     Trailing {
-        /// Bytes after the frame.
+        /// Number of bytes after the frame.
         count: u64,
     },
-    /// It does not decompress.
+    /// The piece cannot be decompressed.
     #[error("compressed chunk is corrupt ({codec:?})")]
     Corrupt {
-        /// How it claims to be compressed.
+        /// Codec that the piece declares.
         codec: Codec,
     },
 }
@@ -310,8 +310,8 @@ fn check_zstd_frame(bytes: &[u8], expected: usize) -> Result<(), UnpackError> {
     }
 }
 
-/// The window that a zstd frame asks for, in bytes (RFC 8878, 3.1.1.1); 0 when its content is its
-/// window. `None` when it is no zstd frame, or needs a dictionary.
+/// Returns the window that a zstd frame asks for, in bytes (RFC 8878, 3.1.1.1); 0 if its content is
+/// its window. Returns `None` for other bytes and for frames that need a dictionary.
 fn zstd_window(bytes: &[u8]) -> Option<u64> {
     let [0x28, 0xb5, 0x2f, 0xfd, descriptor, rest @ ..] = bytes else { return None };
     let (single_segment, dictionary) = (descriptor & 0x20 != 0, descriptor & 3);
@@ -334,21 +334,22 @@ fn filled(raw: Vec<u8>, got: usize) -> Result<Bytes, UnpackError> {
     }
 }
 
-/// True when all bytes are zero. Ends at the first block that is not.
+/// Returns whether all bytes are zero. Stops at the first block that is not.
 fn is_zero(raw: &[u8]) -> bool {
-    // Fixed blocks without an early exit inside vectorise.
+    // Fixed blocks without an early exit inside them vectorise.
     let (blocks, rest) = raw.as_chunks::<64>();
     blocks.iter().all(|block| block.iter().fold(0, |seen, byte| seen | byte) == 0)
         && rest.iter().all(|&byte| byte == 0)
 }
 
-/// True when the saving, 3 % at least, pays for decompression at the other end.
+/// Returns whether the saving, at least 3 %, pays for decompression at the other end.
 fn worthwhile(len: usize, raw_len: usize) -> bool {
     len < raw_len - raw_len / 32
 }
 
-/// Entropy of single bytes in two samples, in bits per byte: what Huffman coding alone can reach. It sees
-/// text in base 64 or hexadecimal and skewed binary data, in which LZ4 finds no matches.
+/// Returns the entropy of single bytes in two samples, in bits per byte: the best that Huffman
+/// coding alone can reach. It detects text in base 64 or hexadecimal and skewed binary data, in
+/// which LZ4 finds no matches.
 #[expect(clippy::cast_precision_loss, reason = "counts are below 2^24")]
 fn bits_per_byte(raw: &[u8]) -> f32 {
     let mut counts = [0u32; 256];
@@ -362,14 +363,16 @@ fn bits_per_byte(raw: &[u8]) -> f32 {
     counts.iter().filter(|&&count| count > 0).map(|&count| count as f32 / total).map(|p| -p * p.log2()).sum()
 }
 
-/// Shorter pieces are compressed without a probe: it would cost as much.
+/// Length from which a piece is probed. Shorter ones are compressed at once, as a probe would cost
+/// as much.
 const PROBED_LEN: usize = 64 << 10;
-/// Bytes of each of the two samples that LZ4 gets.
+/// Length of each of the two samples for LZ4, in bytes.
 const SAMPLE_LEN: usize = 16 << 10;
-/// Bytes of each of the two samples whose bytes are counted. Four times as many cost a sender of incompressible
-/// data a fifteenth of its processor time, and say no more.
+/// Length of each of the two samples whose bytes are counted. Samples four times as long cost a
+/// sender of incompressible data a fifteenth of its processor time and show no more.
 const COUNTED_LEN: usize = 4 << 10;
-/// From here on byte frequencies promise less than 2 %: random bytes measure 7.98 on a sample of 8 KiB.
+/// Entropy from which byte frequencies promise less than 2 %: random bytes measure 7.98 on a sample
+/// of 8 KiB.
 const DENSE_BITS: f32 = 7.85;
 
 #[cfg(test)]
@@ -379,14 +382,14 @@ mod tests {
 
     use super::*;
 
-    /// Text that both codecs shrink.
+    /// Returns text that both codecs shrink.
     fn text(len: usize) -> Vec<u8> {
         b"It was a bright cold day in April, and the clocks were striking thirteen. ".repeat(len / 74 + 1)
             [..len]
             .to_vec()
     }
 
-    /// Random bytes that pass through `alphabet`.
+    /// Returns random bytes that pass through `alphabet`.
     fn noise(len: usize, alphabet: impl Fn(u8) -> u8) -> Vec<u8> {
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut out = Vec::with_capacity(len);
@@ -412,7 +415,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Law: what is packed is unpacked, whatever it is, and never grows.
+        /// Law: packing and unpacking returns any content, and no piece grows.
         #[test]
         fn pieces_survive_and_never_grow(
             unit in prop::collection::vec(any::<u8>(), 1..300),
@@ -544,12 +547,12 @@ mod tests {
 
     #[test]
     fn a_bomb_costs_no_more_than_it_declares() {
-        // A piece of zeros that says it is small: zstd's own header betrays it.
+        // A piece of zeros that claims to be small: zstd's own header betrays it.
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 1).unwrap();
         let error =
             unpack(&Packed { codec: Codec::Zstd, raw_len: MAX_RAW_FRAME, bytes: bomb.into() }).unwrap_err();
         assert!(matches!(error, UnpackError::Window { .. } | UnpackError::Length { .. }));
-        // An LZ4 block that goes on matching: 255 per byte.
+        // An LZ4 block whose match never ends: 255 per byte.
         let mut bomb = vec![0x1f, b'a', 1, 0];
         bomb.extend([255; 5000]);
         let error =

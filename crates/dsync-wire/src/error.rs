@@ -1,15 +1,15 @@
-//! What can be wrong with what a peer sent, or with what this end was asked to send.
+//! Errors in a peer's messages, and in the messages that this end is asked to send.
 //!
-//! Every sentence is for people: it names the message, the place and the rule. Names from the peer are
-//! escaped and cut here, so an error can be printed as it is. Offsets count bytes of the lane from its
-//! start; inside compressed content they count from the start of that content.
+//! Every sentence is for people: it names the message, the place and the rule. Names from the peer
+//! are escaped and cut here, so an error can be printed as it is. Offsets count bytes of the lane
+//! from its start; inside compressed content they count from the start of that content.
 
 use std::fmt;
 
 use crate::{compress::UnpackError, kind::Kind, message::EntryId, name::InvalidName, state::State};
 
-/// What a peer did that the protocol forbids. Always the peer's fault (or of a carrier that broke its
-/// law), never worth a retry.
+/// A violation of the protocol by the peer, or by a carrier that broke its law. Never worth a
+/// retry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -20,23 +20,23 @@ pub enum DecodeError {
         len: u64,
         /// The limit, [`crate::limits::MAX_FRAME`].
         limit: u32,
-        /// The kind byte that followed.
+        /// The kind byte that followed it.
         kind: Kind,
-        /// Where the frame begins in the lane.
+        /// Offset of the frame in the lane.
         offset: u64,
     },
-    /// A frame has not even a kind byte.
+    /// A frame lacks even a kind byte.
     #[error("frame without content at offset {offset}")]
     FrameEmpty {
-        /// Where the frame begins in the lane.
+        /// Offset of the frame in the lane.
         offset: u64,
     },
     /// The lane ended inside a frame.
     #[error("connection ended inside a frame (got {got} of {expected} bytes)")]
     Truncated {
-        /// Bytes of the frame that arrived, its length field included.
+        /// Bytes of the frame that arrived, including its length field.
         got: u64,
-        /// Bytes that the frame has as far as is known: 4 while its length is not complete.
+        /// Bytes in the frame as far as known: 4 until its length is complete.
         expected: u64,
     },
     /// A frame's kind byte names no message of its lane.
@@ -46,15 +46,15 @@ pub enum DecodeError {
         kind: Kind,
         /// `control` or `data`.
         lane: &'static str,
-        /// Where the frame begins in the lane.
+        /// Offset of the frame in the lane.
         offset: u64,
     },
-    /// A known message came when it may not.
+    /// A known message arrived in a state that does not allow it.
     #[error("unexpected message {kind} while in state '{state}'")]
     Unexpected {
         /// The message.
         kind: Kind,
-        /// What this end was waiting for.
+        /// State of this end: what it was waiting for.
         state: State,
     },
     /// A message ends before its last field.
@@ -62,25 +62,25 @@ pub enum DecodeError {
     Short {
         /// The message.
         kind: Kind,
-        /// The field that is not whole.
+        /// The incomplete field.
         field: &'static str,
-        /// Where the field begins.
+        /// Offset of the field.
         offset: u64,
     },
-    /// A message goes on after its last field.
+    /// A message continues after its last field.
     #[error("{count} unread bytes after message {kind}")]
     Trailing {
-        /// Bytes that belong to no field.
+        /// Number of bytes that belong to no field.
         count: u64,
         /// The message.
         kind: Kind,
     },
-    /// An integer is longer than its shortest form, or does not fit its type.
+    /// An integer is not in its shortest form or does not fit its type.
     #[error("malformed integer at offset {offset} (message {kind})")]
     Integer {
         /// The message.
         kind: Kind,
-        /// Where the integer begins.
+        /// Offset of the integer.
         offset: u64,
     },
     /// A number or a length is beyond its limit.
@@ -88,33 +88,33 @@ pub enum DecodeError {
     Limit {
         /// The message.
         kind: Kind,
-        /// What the number counts.
+        /// Name of the number's field.
         field: &'static str,
-        /// What the peer declared.
+        /// Value that the peer declared.
         value: u64,
-        /// What is allowed.
+        /// Largest allowed value.
         limit: u64,
-        /// Where the field begins.
+        /// Offset of the field.
         offset: u64,
     },
-    /// A field has a value that this version gives no meaning, such as an unknown flag.
+    /// A field has a value without a meaning in this version, such as an unknown flag.
     #[error("message {kind}: {field} has no meaning for value {value} (offset {offset})")]
     Value {
         /// The message.
         kind: Kind,
         /// The field.
         field: &'static str,
-        /// What the peer sent.
+        /// Value that the peer sent.
         value: u64,
-        /// Where the field begins.
+        /// Offset of the field.
         offset: u64,
     },
-    /// The options of a run are not what this version understands.
+    /// This version does not understand the options of a run.
     #[error("message Start: its options are not understood: {detail} (offset {offset})")]
     Options {
-        /// What is wrong with them, escaped when shown; it may quote the peer.
+        /// The reason, escaped when shown; it may quote the peer.
         detail: PeerText,
-        /// Where they begin.
+        /// Offset of the options.
         offset: u64,
     },
     /// A name is not a single component.
@@ -122,14 +122,14 @@ pub enum DecodeError {
     Name {
         /// The name, escaped when shown.
         name: PeerText,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         #[source]
         source: InvalidName,
     },
-    /// A listing's names are not in strictly ascending order: one is repeated or out of place.
+    /// A listing's names do not ascend strictly: one is repeated or out of place.
     #[error("entry {entry}: its name '{name}' repeats or precedes the name before it")]
     NameOrder {
-        /// The entry: its number in the run, or within the message while that is all that is known.
+        /// The entry: its number in the run, or in the message if no more is known.
         entry: EntryId,
         /// The name, escaped when shown.
         name: PeerText,
@@ -137,31 +137,31 @@ pub enum DecodeError {
     /// A timestamp is not a point in time.
     #[error("entry {entry}: invalid timestamp")]
     Timestamp {
-        /// The entry: its number within the message, or in the run where the message names it.
+        /// The entry: its number in the message, or in the run if the message names it.
         entry: EntryId,
     },
-    /// Permission bits have unknown bits.
+    /// A mode has unknown bits.
     #[error("entry {entry}: invalid mode {mode:#o}")]
     Mode {
-        /// The entry: its number within the message.
+        /// The entry: its number in the message.
         entry: EntryId,
-        /// What the peer sent.
+        /// Mode that the peer sent.
         mode: u64,
     },
-    /// A listing belongs to an entry that is no directory, is listed already, or is out of turn.
+    /// A listing belongs to an entry that is not a directory, is already listed, or is out of turn.
     #[error("entry {entry}: parent {parent} is not a directory that is due to be listed")]
     Parent {
         /// Number of the first entry of the listing.
         entry: EntryId,
-        /// The entry whose listing it claims to be.
+        /// The entry that the listing claims to belong to.
         parent: EntryId,
     },
     /// A message refers to an entry that does not exist.
     #[error("entry id {entry} out of range 0..{end}")]
     EntryRange {
-        /// What the peer sent.
+        /// Entry number that the peer sent.
         entry: EntryId,
-        /// One more than the last entry.
+        /// Number of the last entry plus one.
         end: u64,
     },
     /// A directory lies deeper than the limit.
@@ -172,12 +172,12 @@ pub enum DecodeError {
         /// The limit, [`crate::limits::MAX_PATH_DEPTH`].
         limit: u64,
     },
-    /// The totals at the end of a listing are not those of what was listed.
+    /// The totals at the end of a listing differ from those of the entries that arrived.
     #[error("listing: got {got} {unit}, {declared} declared")]
     ListingTotals {
-        /// What arrived.
+        /// Total that arrived.
         got: u64,
-        /// What the peer says that it sent.
+        /// Total that the peer declared.
         declared: u64,
         /// `entries` or `bytes`.
         unit: &'static str,
@@ -187,15 +187,15 @@ pub enum DecodeError {
     CopyRange {
         /// First byte of the copy.
         offset: u64,
-        /// Its length in bytes.
+        /// Length of the copy in bytes.
         len: u64,
         /// Length of the basis in bytes.
         basis_len: u64,
     },
-    /// A signature is announced with a block length that does not exist.
+    /// A signature is announced with an invalid block length.
     #[error("invalid signature header: block length {block_len}")]
     BlockLen {
-        /// What the peer sent.
+        /// Block length that the peer sent.
         block_len: u64,
     },
     /// A segment does not lie in its file.
@@ -203,7 +203,7 @@ pub enum DecodeError {
     SegmentRange {
         /// The file.
         entry: EntryId,
-        /// Position of the segment.
+        /// Index of the segment.
         index: u64,
         /// Log2 of the segment length.
         length_log2: u8,
@@ -215,36 +215,36 @@ pub enum DecodeError {
     FileLength {
         /// The file.
         entry: EntryId,
-        /// Bytes that arrived.
+        /// Number of bytes that arrived.
         got: u64,
-        /// Bytes that were declared.
+        /// Number of bytes that were declared.
         declared: u64,
     },
-    /// Sums came for a signature that was not announced or is complete.
+    /// Sums arrived for a signature that was not announced or is already complete.
     #[error("entry {entry}: sums without a signature that waits for them")]
     Sums {
         /// The file.
         entry: EntryId,
     },
-    /// A file was asked for again while the sums of its signature are still due.
+    /// A file was requested again before the sums of its signature were complete.
     #[error("entry {entry}: asked for again before its sums are complete")]
     Asked {
         /// The file.
         entry: EntryId,
     },
-    /// A compressed piece is not what its header says.
+    /// A compressed piece does not match its header.
     #[error("message {kind}: invalid compressed content")]
     Packed {
         /// The message.
         kind: Kind,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: UnpackError,
     },
 }
 
 impl DecodeError {
-    /// The message that was wrong, where one is known.
+    /// Returns the faulty message, if known.
     pub fn kind(&self) -> Option<Kind> {
         match self {
             Self::FrameTooLong { kind, .. }
@@ -262,7 +262,8 @@ impl DecodeError {
     }
 }
 
-/// What this end was asked to send and the protocol does not allow. The caller's fault.
+/// A message that this end was asked to send although the protocol does not allow it. The caller's
+/// fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -271,11 +272,11 @@ pub enum EncodeError {
     Limit {
         /// The message.
         kind: Kind,
-        /// What the number counts.
+        /// Name of the number's field.
         field: &'static str,
-        /// What was to be sent.
+        /// Value to send.
         value: u64,
-        /// What is allowed.
+        /// Largest allowed value.
         limit: u64,
     },
     /// A field has a value that the protocol cannot express.
@@ -288,12 +289,13 @@ pub enum EncodeError {
     },
 }
 
-/// Bytes that a peer sent, cut to a bounded length; shown with everything but printable ASCII escaped.
+/// Bytes from a peer, cut to a bounded length; everything but printable ASCII is escaped when
+/// shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeerText(Box<[u8]>);
 
 impl PeerText {
-    /// Bytes that are kept.
+    /// Most bytes kept.
     const MAX: usize = 256;
 
     /// Keeps the first 256 bytes.
@@ -301,7 +303,7 @@ impl PeerText {
         Self(bytes[..bytes.len().min(Self::MAX)].into())
     }
 
-    /// The bytes that were kept; escape them before printing.
+    /// Returns the kept bytes; escape them before printing.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

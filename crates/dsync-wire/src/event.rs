@@ -1,57 +1,59 @@
-//! What a run tells the program that started it: events, progress, the report.
+//! The account of a run for the program that started it: events, progress, the report.
 //!
-//! The destination is the accountant of a run: it sees the source's listing and problems and its own
-//! tree. When the source is the controller these travel over the control lane; otherwise they are
-//! handed to the observer directly. All names and paths are raw bytes: whoever prints escapes.
+//! The destination keeps the account of a run: it sees the source's listing and problems and its
+//! own tree. If the source is the controller, the account is sent over the control lane; otherwise
+//! it goes to the observer directly. All names and paths are raw bytes: whoever prints escapes.
 
 use crate::message::Problem;
 
-/// One thing that happened, or under `dry_run` would happen, to one entry.
+/// One thing that happened, or would happen under `dry_run`, to one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The plan for one entry, in listing order; a dry run and a real run emit the same.
+    /// The plan for one entry, in listing order. A dry run and a real run emit the same.
     Planned(Planned),
-    /// Something could not be done; the run goes on and ends with a partial result.
+    /// A failure. The run continues and ends with a partial result.
     Failed(Problem),
 }
 
 /// The plan for one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// What is done.
+    /// The planned action.
     pub action: Action,
     /// The entry's type.
     pub kind: FileType,
-    /// What differs; for [`Action::Keep`] nothing but perhaps [`Changes::HARD_LINK`].
+    /// The attributes that differ; for [`Action::Keep`] none, except perhaps
+    /// [`Changes::HARD_LINK`].
     pub changes: Changes,
     /// Path relative to the transfer's root; empty for the root itself.
     pub path: Vec<u8>,
-    /// The name that a hard link is made to, like `path`; else the text of a symbolic link, else empty.
+    /// Path of the name that a hard link is made to, like `path`; else the text of a symbolic link,
+    /// else empty.
     pub target: Vec<u8>,
     /// Size at the source in bytes (regular files), else 0.
     pub size: u64,
 }
 
-/// What is done with an entry. Wire values are the discriminants.
+/// The action planned for an entry. Wire values are the discriminants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Action {
-    /// Nothing: it is up to date.
+    /// Leave it: it is up to date.
     Keep = 0,
-    /// It does not exist yet (or had another type) and is made.
+    /// Make it: it does not exist yet or has another type.
     Create = 1,
-    /// A regular file's content is transferred over the old one, or a link or device is replaced.
+    /// Transfer a regular file's content over the old one, or replace a link or device.
     Update = 2,
-    /// Only attributes are set.
+    /// Set attributes only.
     Retag = 3,
-    /// It is removed.
+    /// Remove it.
     Delete = 4,
-    /// It does not exist yet and is made from an equal one that the destination has elsewhere; attributes in which
-    /// that differs are set.
+    /// Make it, as it does not exist yet, from an equal entry elsewhere at the destination; set the
+    /// attributes that differ.
     Reuse = 5,
-    /// It becomes another name of an equal one that the destination has elsewhere.
+    /// Make it another name of an equal entry elsewhere at the destination.
     Link = 6,
 }
 
@@ -76,14 +78,14 @@ pub enum FileType {
     BlockDevice = 6,
 }
 
-/// Which attributes differ: a set of the constants below.
+/// A set of attributes that differ, made of the constants below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Changes(u16);
 
 impl Changes {
     /// Nothing differs.
     pub const NONE: Self = Self(0);
-    /// Content, link text or device number (only known to differ with `checksum`, or for non-files).
+    /// Content, link text or device number (for files known to differ only with `checksum`).
     pub const CONTENT: Self = Self(1);
     /// Size.
     pub const SIZE: Self = Self(2);
@@ -102,32 +104,33 @@ impl Changes {
     /// Extended attributes.
     pub const XATTRS: Self = Self(256);
 
-    /// No difference: the entry is another name of one that was planned before. With [`Action::Create`] or
-    /// [`Action::Update`] it is linked to [`Planned::target`], with [`Action::Keep`] it is already.
+    /// No difference: the entry is another name of one that was planned before. With
+    /// [`Action::Create`] or [`Action::Update`] it will be linked to [`Planned::target`]; with
+    /// [`Action::Keep`] it already is.
     pub const HARD_LINK: Self = Self(512);
 
     /// Access time.
     pub const ACCESS_TIME: Self = Self(1024);
 
-    /// All bits that mean something.
+    /// All defined bits.
     const KNOWN: u16 = 0x7ff;
 
-    /// The bits as they travel.
+    /// Returns the bits as sent on the wire.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// Checks bits from the wire; `None` when an unknown bit is set.
+    /// Checks bits from the wire; returns `None` if an unknown bit is set.
     pub fn from_bits(bits: u16) -> Option<Self> {
         (bits & !Self::KNOWN == 0).then_some(Self(bits))
     }
 
-    /// True when every bit of `other` is set.
+    /// Returns whether every bit of `other` is set.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// True when nothing differs.
+    /// Returns whether nothing differs.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -138,27 +141,27 @@ impl Changes {
     }
 }
 
-/// How far the destination is. All counts are since the start and never fall.
+/// The destination's progress. All counts are since the start and never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Entries compared so far.
     pub entries_checked: u64,
-    /// Regular files whose content was asked for.
+    /// Regular files whose content was requested.
     pub files_needed: u64,
     /// Their total size in bytes.
     pub bytes_needed: u64,
-    /// Regular files finished (committed, or given up).
+    /// Regular files that were committed or abandoned.
     pub files_done: u64,
     /// Bytes of new files that arrived, literal and matched.
     pub bytes_done: u64,
-    /// Entries that the source listed so far (known to the destination when it receives them).
+    /// Entries that the source has listed so far, as known to the destination.
     pub entries_listed: u64,
-    /// True once the listing is complete and compared: the totals will not grow any more.
+    /// Whether the listing is complete and compared, so that the totals will not grow any more.
     pub totals_final: bool,
 }
 
 impl Progress {
-    /// Returns a number that changes when the run gets on.
+    /// Returns a number that changes whenever the run makes progress.
     pub fn work(&self) -> u64 {
         let Self {
             entries_checked,
@@ -195,7 +198,7 @@ impl TypeCounts {
         *self.of(kind) += 1;
     }
 
-    /// Counts one entry of this type less.
+    /// Subtracts one entry of this type.
     pub fn take_back(&mut self, kind: FileType) {
         let count = self.of(kind);
         *count = count.saturating_sub(1);
@@ -211,7 +214,7 @@ impl TypeCounts {
         }
     }
 
-    /// Sum over the types; `u64::MAX` when a peer's counts exceed it.
+    /// Returns the sum over the types; `u64::MAX` if a peer's counts exceed it.
     pub fn total(&self) -> u64 {
         [self.directories, self.symlinks, self.devices, self.specials]
             .into_iter()
@@ -219,16 +222,16 @@ impl TypeCounts {
     }
 }
 
-/// The destination's account of a run.
+/// The destination's final account of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// Entries that the source listed.
     pub listed: TypeCounts,
     /// Entries that did not exist and were made.
     pub created: TypeCounts,
-    /// Entries removed.
+    /// Entries that were removed.
     pub deleted: TypeCounts,
-    /// Entries whose attributes alone were set.
+    /// Entries of which only attributes were set.
     pub retagged: u64,
     /// Regular files whose content was transferred.
     pub files_transferred: u64,
@@ -236,29 +239,29 @@ pub struct Report {
     pub total_bytes: u64,
     /// Total size of the transferred files in bytes.
     pub transferred_bytes: u64,
-    /// Bytes of new files that came over the wire, before compression.
+    /// Bytes of new files that were sent over the wire, before compression.
     pub literal_bytes: u64,
     /// Bytes of new files that were copied from the basis.
     pub matched_bytes: u64,
     /// Signature bytes sent.
     pub signature_bytes: u64,
-    /// Sync calls made to reach durability.
+    /// Sync calls made for durability.
     pub syncs: u64,
     /// Entries that vanished, or changed while they were read.
     pub vanished: u64,
     /// Entries that failed in another way.
     pub failed: u64,
-    /// Entries that are in place without some of their access control lists or extended attributes, which
-    /// the destination's filesystem cannot hold or its user may not set.
+    /// Entries in place that lack some of their access control lists or extended attributes,
+    /// because the destination's filesystem cannot hold them or its user may not set them.
     pub attributes_withheld: u64,
-    /// Entries that are copies of what they should be hard links to, because the destination could not give that
-    /// a further name.
+    /// Entries that are copies instead of hard links, because the destination could not make a
+    /// further name.
     pub links_copied: u64,
-    /// Files that are copied although they differ in nothing but a time that looks like the source's as a filesystem
-    /// keeps it that has coarser times, or ends of time: the next run will do so again.
+    /// Files copied although they differ only in a time. That time looks like the source's, as kept
+    /// by a filesystem with coarser times or a smaller range. The next run will copy them again.
     pub rounded_times: u64,
-    /// Deletions that were not made because the source could not be read completely.
+    /// Deletions withheld because the source could not be read completely.
     pub deletions_withheld: u64,
-    /// Deletions that exceeded `max_delete`; none was made when this is not 0.
+    /// Deletions that exceeded `max_delete`. If this is not 0, none was made.
     pub deletions_over_limit: u64,
 }

@@ -1,12 +1,12 @@
 //! Frames over lanes: whole messages in, whole messages out.
 //!
-//! Senders turn a message into one frame; receivers read frames and give checked messages back. The law:
-//! a receiver checks a frame's length before it allocates, holds at most one frame (and grows its buffer
-//! only as bytes arrive), and reports an end inside a frame as an error, never as a clean end. Small
-//! messages cost no allocation of their own; the bytes of compressed pieces are not copied when sent and
-//! share the frame's memory when received.
+//! Senders turn a message into one frame; receivers read frames and return checked messages. The
+//! law: a receiver checks a frame's length before it allocates, holds at most one frame (and grows
+//! its buffer only as bytes arrive), and reports an end inside a frame as an error, never as a
+//! clean end. Small messages cost no allocation of their own. The bytes of compressed pieces are
+//! not copied when sent and share the frame's memory when received.
 //!
-//! Order between messages is [`crate::state`]'s business.
+//! [`crate::state`] checks the order of messages.
 
 use bytes::{Bytes, BytesMut};
 
@@ -34,23 +34,24 @@ impl std::fmt::Debug for ControlSender {
 }
 
 impl ControlSender {
-    /// Takes over the sending half of the control lane.
+    /// Makes a sender from the sending half of the control lane.
     pub fn new(tx: Box<dyn LaneWrite>) -> Self {
         Self { tx, packer: Packer::new(), pending: Vec::new() }
     }
 
-    /// Sends a message and everything [queued](Self::queue) before it; waits while the peer is slow.
+    /// Sends a message and everything [queued](Self::queue) before it; waits while the peer is
+    /// slow.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane is gone, or [`LinkError::Message`] when the message exceeds a limit;
-    /// then nothing of it was sent and the lane is still usable.
+    /// [`LinkError`] if the lane is gone, or [`LinkError::Message`] if the message exceeds a limit.
+    /// In the latter case nothing of it was sent, and the lane stays usable.
     pub fn send(&mut self, message: &ControlMessage) -> Result<(), LinkError> {
         encode_control(message, &mut self.packer, &mut self.pending)?;
         self.flush()
     }
 
-    /// Queues a message to go with later ones in one write; sends when 32 KiB have come together. A
-    /// message may wait without bound until the next [`flush`](Self::flush) or [`send`](Self::send).
+    /// Queues a message to send it with later ones in one write; sends at 32 KiB. A message may
+    /// wait without bound until the next [`flush`](Self::flush) or [`send`](Self::send).
     ///
     /// # Errors
     /// As for [`send`](Self::send).
@@ -59,10 +60,10 @@ impl ControlSender {
         if self.pending.len() < QUEUE_LEN { Ok(()) } else { self.flush() }
     }
 
-    /// Sends what is queued.
+    /// Sends the queued messages.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane is gone.
+    /// [`LinkError`] if the lane is gone.
     pub fn flush(&mut self) -> Result<(), LinkError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -74,10 +75,10 @@ impl ControlSender {
         self.tx.write(bytes)
     }
 
-    /// Sends what is queued and ends this direction of the lane.
+    /// Sends the queued messages and ends this direction of the lane.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane is gone.
+    /// [`LinkError`] if the lane is gone.
     pub fn finish(&mut self) -> Result<(), LinkError> {
         self.flush()?;
         self.tx.finish()
@@ -92,15 +93,15 @@ pub struct ControlReceiver {
 }
 
 impl ControlReceiver {
-    /// Takes over the receiving half of the control lane.
+    /// Makes a receiver from the receiving half of the control lane.
     pub fn new(rx: Box<dyn LaneRead>) -> Self {
         Self { frames: FrameReader::new(rx), unpacker: Unpacker::new() }
     }
 
-    /// Waits for the next message; `None` is the clean end of the lane.
+    /// Waits for the next message; returns `None` at the clean end of the lane.
     ///
     /// # Errors
-    /// [`RecvError`]; the lane is of no use afterwards.
+    /// [`RecvError`]; the lane is unusable afterwards.
     pub fn recv(&mut self) -> Result<Option<ControlMessage>, RecvError> {
         let Some(header) = self.frames.header()? else { return Ok(None) };
         let payload = self.frames.payload(header)?;
@@ -121,13 +122,13 @@ impl std::fmt::Debug for DataSender {
 }
 
 impl DataSender {
-    /// Takes over the sending half of a data lane.
+    /// Makes a sender from the sending half of a data lane.
     pub fn new(tx: Box<dyn LaneWrite>) -> Self {
         Self { tx, buffer: Vec::new() }
     }
 
-    /// Sends a message; waits while the peer is slow. The bytes of a large compressed piece are handed to
-    /// the lane as they are.
+    /// Sends a message; waits while the peer is slow. The bytes of a large compressed piece go to
+    /// the lane without a copy.
     ///
     /// # Errors
     /// As for [`ControlSender::send`].
@@ -147,7 +148,7 @@ impl DataSender {
     /// Ends this direction of the lane.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane is gone.
+    /// [`LinkError`] if the lane is gone.
     pub fn finish(&mut self) -> Result<(), LinkError> {
         self.tx.finish()
     }
@@ -160,15 +161,15 @@ pub struct DataReceiver {
 }
 
 impl DataReceiver {
-    /// Takes over the receiving half of a data lane.
+    /// Makes a receiver from the receiving half of a data lane.
     pub fn new(rx: Box<dyn LaneRead>) -> Self {
         Self { frames: FrameReader::new(rx) }
     }
 
-    /// Waits for the next message; `None` is the clean end of the lane.
+    /// Waits for the next message; returns `None` at the clean end of the lane.
     ///
     /// # Errors
-    /// [`RecvError`]; the lane is of no use afterwards.
+    /// [`RecvError`]; the lane is unusable afterwards.
     pub fn recv(&mut self) -> Result<Option<DataMessage>, RecvError> {
         let Some(header) = self.frames.header()? else { return Ok(None) };
         let payload = self.frames.owned_payload(header)?;
@@ -176,13 +177,13 @@ impl DataReceiver {
     }
 }
 
-/// Why no message could be received: the lane or the peer, there is no third.
+/// The reason why no message could be received: the lane or the peer, there is no third.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RecvError {
     /// The lane failed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The peer sent what the protocol forbids.
+    /// The peer sent something that the protocol forbids.
     #[error(transparent)]
     Decode(#[from] DecodeError),
 }
@@ -191,9 +192,9 @@ pub enum RecvError {
 #[derive(Debug, Clone, Copy)]
 struct Header {
     kind: Kind,
-    /// Bytes of the payload, at most [`MAX_FRAME`] less the kind byte.
+    /// Length of the payload in bytes, at most [`MAX_FRAME`] less the kind byte.
     payload_len: usize,
-    /// Where the frame begins in the lane.
+    /// Offset of the frame in the lane.
     offset: u64,
 }
 
@@ -212,9 +213,10 @@ struct FrameReader {
     end: usize,
     /// A payload that does not fit the buffer.
     large: BytesMut,
-    /// The last payload that got memory of its own: taken back once the message made of it is gone.
+    /// The last payload with memory of its own, which is reused once the message made of it is
+    /// gone.
     lent: Bytes,
-    /// Bytes of the lane that were taken as part of a frame.
+    /// Bytes of the lane consumed as frames.
     offset: u64,
 }
 
@@ -230,7 +232,7 @@ impl FrameReader {
         Self { rx, buffer, start: 0, end: 0, large: BytesMut::new(), lent: Bytes::new(), offset: 0 }
     }
 
-    /// Reads the next frame's header; `None` at a clean end.
+    /// Reads the next frame's header; returns `None` at a clean end.
     fn header(&mut self) -> Result<Option<Header>, RecvError> {
         self.shed();
         let offset = self.offset;
@@ -244,7 +246,7 @@ impl FrameReader {
         if length == 0 {
             return Err(DecodeError::FrameEmpty { offset }.into());
         }
-        // The kind is read even for a frame that is too long: the error names it.
+        // Read the kind even if the frame is too long: the error names it.
         if !self.fill(1)? {
             return Err(truncated(4, 4 + u64::from(length)).into());
         }
@@ -288,14 +290,14 @@ impl FrameReader {
         Ok(payload)
     }
 
-    /// Reads `len` bytes into `payload`, past the buffer; what `payload` holds is overwritten. Memory grows with
-    /// what has arrived: a declared length alone costs [`FIRST_LEN`].
+    /// Reads `len` bytes into `payload`, past the buffer, and overwrites its content. Memory grows
+    /// with the bytes that have arrived: a declared length alone costs [`FIRST_LEN`].
     fn assemble(&mut self, mut payload: BytesMut, len: usize) -> Result<BytesMut, RecvError> {
         let ready = self.buffered().min(len);
         let mut goal = len.min(payload.len().max(FIRST_LEN).max(ready));
         let mut filled = 0;
         while filled < len {
-            // Clears what it adds only: bytes of an earlier payload are as good as zeros.
+            // This clears only the added bytes: those of an earlier payload are as good as zeros.
             payload.resize(goal, 0);
             if filled == 0 {
                 payload[..ready].copy_from_slice(&self.buffer[self.start..self.start + ready]);
@@ -314,7 +316,8 @@ impl FrameReader {
         Ok(payload)
     }
 
-    /// Reads until `len` bytes, at most the buffer's size, are buffered. False when the lane ended before.
+    /// Reads until `len` bytes, at most the buffer's size, are buffered. Returns `false` if the
+    /// lane ended before.
     fn fill(&mut self, len: usize) -> Result<bool, LinkError> {
         if self.start + len > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -324,7 +327,7 @@ impl FrameReader {
         while self.buffered() < len {
             match self.rx.read(&mut self.buffer[self.end..])? {
                 0 => return Ok(false),
-                // A lane that claims more than it was given room for breaks its law, not our memory.
+                // A lane that claims more than it had room for breaks its law, not our memory.
                 got => self.end = (self.end + got).min(self.buffer.len()),
             }
         }
@@ -351,7 +354,7 @@ impl FrameReader {
         }
     }
 
-    /// Gives back the memory of a large frame that was decoded.
+    /// Frees the memory of a large frame after decoding.
     fn shed(&mut self) {
         if self.large.capacity() > 0 {
             self.large = BytesMut::new();
@@ -359,7 +362,7 @@ impl FrameReader {
     }
 }
 
-/// The error of a lane that ended `got` bytes into a payload of `len`.
+/// Makes the error of a lane that ended `got` bytes into a payload of `len`.
 fn cut_short(got: usize, len: usize) -> DecodeError {
     let header = FRAME_HEADER as u64;
     truncated(header + got as u64, header + len as u64)
@@ -369,13 +372,14 @@ fn truncated(got: u64, expected: u64) -> DecodeError {
     DecodeError::Truncated { got, expected }
 }
 
-/// Queued control messages are sent at this many bytes.
+/// Length at which queued control messages are sent, in bytes.
 const QUEUE_LEN: usize = 32 << 10;
-/// Pieces of this many bytes are written apart from their header: copying fewer costs less than a second
-/// write.
+/// Length from which a piece is written apart from its header, in bytes. Copying a shorter one
+/// costs less than a second write.
 const SEPARATE_LEN: usize = 8 << 10;
-/// Bytes read ahead. Larger payloads bypass the buffer but for what it already holds, which is copied once more.
+/// Bytes read ahead. Larger payloads bypass the buffer, except for the bytes already in it, which
+/// are copied once more.
 const BUFFER_LEN: usize = 16 << 10;
-/// Memory that a large frame gets before anything of it has arrived: 256 KiB of tokens and their headers, so that
-/// an ordinary frame is not moved when its last bytes come.
+/// Memory that a large frame gets before any of it has arrived: 256 KiB of tokens and their
+/// headers, so that an ordinary frame is not moved when its last bytes arrive.
 const FIRST_LEN: usize = 288 << 10;

@@ -1,8 +1,8 @@
 //! Numbers and names of the messages.
 //!
-//! A frame begins with the number of its message. Numbers of the control lane are below 64, those of
-//! data lanes from 64 on, so one number names one message wherever it turns up. A number is never used
-//! again for something else. The table in `docs/wire.md` is checked against this one by a test.
+//! A frame begins with the number of its message. Numbers of the control lane are below 64, those
+//! of data lanes from 64 on, so one number names the same message everywhere. A number is never
+//! reused. A test checks the table in `docs/wire.md` against this one.
 
 use std::fmt;
 
@@ -96,17 +96,17 @@ kinds! { DATA,
 }
 
 impl Kind {
-    /// Messages of the control lane, in the order of their numbers.
+    /// Returns the messages of the control lane, in the order of their numbers.
     pub fn control() -> impl Iterator<Item = Self> {
         CONTROL.iter().map(|(kind, _)| *kind)
     }
 
-    /// Messages of data lanes, in the order of their numbers.
+    /// Returns the messages of data lanes, in the order of their numbers.
     pub fn data() -> impl Iterator<Item = Self> {
         DATA.iter().map(|(kind, _)| *kind)
     }
 
-    /// The message's name; `None` for a number that this version does not know.
+    /// Returns the message's name; `None` for a number unknown to this version.
     pub fn name(self) -> Option<&'static str> {
         CONTROL.iter().chain(DATA).find(|(kind, _)| *kind == self).map(|(_, name)| *name)
     }
@@ -122,7 +122,7 @@ impl fmt::Display for Kind {
 }
 
 impl ControlMessage {
-    /// The message's number.
+    /// Returns the message's number.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Hello(_) => Kind::HELLO,
@@ -153,14 +153,14 @@ impl ControlMessage {
         }
     }
 
-    /// The message's name, for messages to people.
+    /// Returns the message's name, for messages to people.
     pub fn name(&self) -> &'static str {
         self.kind().name().unwrap_or("?")
     }
 }
 
 impl DataMessage {
-    /// The message's number.
+    /// Returns the message's number.
     pub fn kind(&self) -> Kind {
         match self {
             Self::LaneStart { .. } => Kind::LANE_START,
@@ -174,7 +174,7 @@ impl DataMessage {
         }
     }
 
-    /// The message's name, for messages to people.
+    /// Returns the message's name, for messages to people.
     pub fn name(&self) -> &'static str {
         self.kind().name().unwrap_or("?")
     }

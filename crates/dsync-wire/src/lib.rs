@@ -1,21 +1,21 @@
 //! Messages, limits, codec, frame compression and the Link trait.
 //!
-//! What travels between the two ends of a session, as checked types, and how it becomes bytes. Nothing in
-//! here opens a socket or a file, starts a thread or reads a clock: carriers implement [`link::Link`], the
-//! engine drives it, and everything between is a function of bytes. `docs/wire.md` is the normative
-//! description of the bytes.
+//! The messages between the two ends of a session, as checked types, and their encoding. Nothing in
+//! here opens a socket or a file, starts a thread or reads a clock. Carriers implement
+//! [`link::Link`], the engine drives it, and everything between is a function of bytes.
+//! `docs/wire.md` is the normative description of the bytes.
 //!
-//! | module | what it keeps true |
+//! | module | invariant |
 //! |---|---|
-//! | [`message`], [`options`], [`event`] | what can be said at all |
-//! | [`kind`], [`version`], [`limits`] | numbers that never change their meaning, bounds that no peer can raise |
+//! | [`message`], [`options`], [`event`] | only valid statements can be expressed |
+//! | [`kind`], [`version`], [`limits`] | numbers never change their meaning, and no peer can raise a bound |
 //! | [`name`] | a name cannot leave its directory |
-//! | [`codec`], [`frame`] | bytes are decoded strictly, within bounds, or refused with a sentence |
-//! | [`compress`] | a piece unfolds to what it declared, never to more |
+//! | [`codec`], [`frame`] | bytes are decoded strictly and within bounds, or refused with a sentence |
+//! | [`compress`] | a piece unpacks to its declared length, never to more |
 //! | [`state`] | messages come in the agreed order |
-//! | [`bootstrap`] | noise is told from a greeting; both ends agree before a link exists |
-//! | [`budget`] | what a peer makes an end hold never exceeds one bound |
-//! | [`link`] | what a carrier owes a session |
+//! | [`bootstrap`] | a greeting is told from noise, and both ends agree before a link exists |
+//! | [`budget`] | the memory that a peer makes an end hold never exceeds one bound |
+//! | [`link`] | the guarantees that a session needs from its carrier |
 
 pub mod bootstrap;
 pub mod budget;

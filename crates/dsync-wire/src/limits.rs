@@ -1,19 +1,20 @@
 //! Every bound of the protocol, with its unit and its reason.
 //!
-//! A peer cannot raise any of them and no value means "unlimited". Decoders check a length against its
-//! bound before they allocate; encoders refuse to send what the other end would have to refuse. Memory
-//! that one end needs for what a peer sends is therefore a sum of these constants, not of what the
-//! peer declares. `docs/wire.md` repeats them; a test compares the two.
+//! A peer cannot raise any of them, and no value means "unlimited". Decoders check a length against
+//! its bound before they allocate; encoders refuse whatever the other end would have to refuse. The
+//! memory that one end needs for a peer's messages is therefore a sum of these constants, whatever
+//! the peer declares. `docs/wire.md` repeats them, and a test compares the two.
 
-/// Bytes that a peer can make an end hold in one session, over all [shares](crate::budget::Share) (256 MiB). With the
-/// fixed costs of a process it stays below 300 MiB; `--max-alloc` sets another.
+/// Bytes that a peer can make an end hold in one session, over all [shares](crate::budget::Share)
+/// (256 MiB). With the fixed costs of a process this stays below 300 MiB. `--max-alloc` sets
+/// another bound.
 pub const DEFAULT_MAX_ALLOC: u64 = 256 << 20;
 
-/// Directories of one kind that may hold files already, as in rsync.
+/// Alternate directories of one kind, as in rsync.
 pub const MAX_ALTERNATES: usize = 20;
 
-/// Kind byte and payload of one frame, in bytes. Must hold [`MAX_RAW_FRAME`] incompressible bytes with a
-/// header, and an event with a path of [`MAX_PATH`] and a link text.
+/// Kind byte and payload of one frame, in bytes. A frame must hold [`MAX_RAW_FRAME`] incompressible
+/// bytes with a header, and an event with a path of [`MAX_PATH`] and a link text.
 pub const MAX_FRAME: u32 = (1 << 20) + (64 << 10);
 
 /// Content of one compressed piece, in bytes after decompression. Pieces are independent, so a lane
@@ -27,14 +28,14 @@ pub const MAX_ZSTD_WINDOW: u64 = 1 << 23;
 /// Data lanes of one session. QUIC fills long paths with 16; more only costs memory.
 pub const MAX_DATA_LANES: usize = 64;
 
-/// Entries in one `Listing` message. Bounds the memory that a small compressed frame can unfold to:
-/// 4,096 entries need 2 MiB with the longest names.
+/// Entries in one `Listing` message. Bounds the memory to which a small compressed frame can
+/// expand: 4,096 entries need 2 MiB with the longest names.
 pub const MAX_LISTING_ENTRIES: usize = 4096;
 
 /// Uncompressed content of one `Listing` message, in bytes.
 pub const MAX_LISTING_BYTES: usize = MAX_RAW_FRAME as usize;
 
-/// Files in one `Batch` message. Bounds the memory that a small compressed frame can unfold to.
+/// Files in one `Batch` message. Bounds the memory to which a small compressed frame can expand.
 pub const MAX_BATCH_RECORDS: usize = 4096;
 
 /// Bytes of one name.
@@ -43,36 +44,37 @@ pub const MAX_NAME: usize = 255;
 /// Names from the transfer's root to an entry. Directories deeper than this are reported, not walked.
 pub const MAX_PATH_DEPTH: usize = 4096;
 
-/// Bytes of a path in an event or a problem: [`MAX_PATH_DEPTH`] names of 255 bytes and a separator. The
-/// kernel's 4096 do not apply, as trees are walked by directory handles.
+/// Bytes of a path in an event or a problem: [`MAX_PATH_DEPTH`] names of 255 bytes and a separator.
+/// The kernel's 4096 do not apply, because trees are walked by directory handles.
 pub const MAX_PATH: usize = MAX_PATH_DEPTH * (MAX_NAME + 1);
 
-/// Bytes of a symbolic link's text: what Linux stores at most.
+/// Bytes of a symbolic link's text: the most that Linux stores.
 pub const MAX_SYMLINK: usize = 4095;
 
-/// Bytes of an extended attribute's name: what Linux stores at most.
+/// Bytes of an extended attribute's name: the most that Linux stores.
 pub const MAX_XATTR_NAME: usize = 255;
 
-/// Bytes of an extended attribute's value: what Linux stores at most.
+/// Bytes of an extended attribute's value: the most that Linux stores.
 pub const MAX_XATTR_VALUE: usize = 64 << 10;
 
-/// Extended attributes of one entry. Linux lists names of 64 KiB at most; the shortest takes seven bytes.
+/// Extended attributes of one entry. Linux lists at most 64 KiB of names, and the shortest takes
+/// seven bytes.
 pub const MAX_XATTRS: usize = 9362;
 
-/// Named users or groups of one access control list: what the largest value has room for.
+/// Named users or groups of one access control list: as many as the largest value has room for.
 pub const MAX_ACL_NAMED: usize = 8191;
 
 /// Operands of one side in `Start`.
 pub const MAX_OPERANDS: usize = 4096;
 
-/// Bytes of one operand: what Linux opens at most, NUL excluded.
+/// Bytes of one operand: the most that Linux opens, NUL excluded.
 pub const MAX_OPERAND: usize = 4095;
 
-/// Bytes of all operands in one `Start`; a whole command line on Linux is 2 MiB at most.
+/// Bytes of all operands in one `Start`. A whole command line on Linux is at most 2 MiB.
 pub const MAX_OPERAND_BYTES: usize = 512 << 10;
 
-/// Bytes of the options in one `Start`: room for all patterns as text and their surroundings. As many that
-/// are not UTF-8 take up to four times as much, and do not fit.
+/// Bytes of the options in one `Start`: room for all patterns as text and their surroundings.
+/// Patterns that are not UTF-8 take up to four times as much, and that many do not fit.
 pub const MAX_OPTIONS: usize = 544 << 10;
 
 /// Filter rules in one `Start`.
@@ -96,23 +98,26 @@ pub const MAX_ID_NAME: usize = 256;
 /// Bytes of the text of a `Fatal` message.
 pub const MAX_FATAL_TEXT: usize = 4096;
 
-/// Bytes of sums in one `Sums` message; a large signature goes in parts.
+/// Bytes of sums in one `Sums` message. A large signature is sent in parts.
 pub const MAX_SUMS: usize = 256 << 10;
 
-/// Signatures that are announced and not yet complete in one session: bounds the source's table of them.
+/// Signatures of one session that are announced but not complete. Bounds the source's table of
+/// them.
 pub const MAX_OPEN_SIGNATURES: usize = 1024;
 
-/// Runs of segments in one `Rest` message: what is missing of an interrupted file is one run at its end and a
-/// few before it.
+/// Runs of segments in one `Rest` message. An interrupted file usually lacks one run at its end and
+/// a few before it.
 pub const MAX_REST_RUNS: usize = 256;
 
-/// `IdName` messages of one session: the destination remembers whose each number is, 10 bytes apiece.
+/// `IdName` messages of one session: the destination remembers the owner of each number, 10 bytes
+/// apiece.
 pub const MAX_ID_NAMES: usize = 512 << 10;
 
-/// Requests for one file: again when it changed while it was read, or when what came was not what was sent.
+/// Requests for one file. A file is requested again if it changed while it was read, or if it
+/// arrived damaged.
 pub const MAX_ATTEMPTS: u8 = 3;
 
-/// `Rest` messages of one session whose request has not followed.
+/// `Rest` messages of one session whose request has not yet followed.
 pub const MAX_OPEN_RESTS: usize = 1024;
 
 /// Entries in one `Landed` message.
@@ -121,14 +126,14 @@ pub const MAX_LANDED: usize = 4096;
 /// Bytes of the longest block; a segment's lead is shorter.
 pub const MAX_BLOCK_LEN: u32 = 4 << 20;
 
-/// Length of a regular file, in bytes: what `off_t` holds.
+/// Length of a regular file, in bytes: the most that `off_t` holds.
 pub const MAX_FILE_LEN: u64 = i64::MAX as u64;
 
 /// Permission bits: nine for access, set-user-id, set-group-id, sticky.
 pub const MAX_MODE: u16 = 0o7777;
 
-/// Distance of a timestamp from 1970, in seconds (a million years). Far outside any clock, and small
-/// enough that sums of timestamps never overflow.
+/// Distance of a timestamp from 1970, in seconds (a million years). Far outside any clock, and
+/// small enough that sums of timestamps never overflow.
 pub const MAX_TIMESTAMP_SECONDS: i64 = 1 << 45;
 
 /// Log2 of the shortest segment, in bytes (1 MiB).
@@ -137,8 +142,8 @@ pub const MIN_SEGMENT_LOG2: u8 = dsync_delta::Segments::MIN_LOG2;
 /// Log2 of the longest segment, in bytes (64 MiB).
 pub const MAX_SEGMENT_LOG2: u8 = dsync_delta::Segments::MAX_LOG2;
 
-/// Holes of one segment: those of a filesystem with blocks of 4 KiB, every other one a hole, twice over. What
-/// is beyond them is written.
+/// Holes of one segment: those of a filesystem with blocks of 4 KiB, every other one a hole, twice
+/// over. Holes beyond these are written as zeros.
 pub const MAX_HOLES: usize = 16 << 10;
 
 /// Highest zstd level that a run may ask for.

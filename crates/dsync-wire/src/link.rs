@@ -1,13 +1,13 @@
-//! What a carrier owes the session that runs over it.
+//! The contract between a session and its carrier.
 //!
-//! A [`Link`] is one authenticated connection to one peer; a [`Lane`] is one ordered, reliable,
+//! A [`Link`] is one authenticated connection to one peer. A [`Lane`] is one ordered, reliable,
 //! bidirectional byte stream of it. Everything here blocks: the engine is threads, and only the
-//! carriers know an async runtime. Framing is not a carrier's business (see [`crate::frame`]).
+//! carriers know an async runtime. Carriers do not frame messages (see [`crate::frame`]).
 //!
-//! The law every carrier keeps, checked by one test suite in `dsync-transport`:
-//! bytes written to a lane arrive in order, once, or the reader sees an error; a slow reader slows
-//! the writer (bounded memory); `finish` shows the reader a clean end; after [`Link::close`] every
-//! blocked or later call on either side returns an error soon.
+//! The law every carrier keeps, checked by one test suite in `dsync-transport`: bytes written to a
+//! lane arrive in order, once, or the reader sees an error. A slow reader slows the writer (bounded
+//! memory). `finish` shows the reader a clean end. After [`Link::close`] every blocked or later
+//! call on either side soon returns an error.
 
 use std::{fmt, io, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::error::EncodeError;
 pub enum Carrier {
     /// QUIC over UDP, TLS 1.3 with keys pinned both ways.
     Quic,
-    /// TLS 1.3 over TCP, a connection for each lane, with keys pinned both ways.
+    /// TLS 1.3 over TCP, one connection per lane, with keys pinned both ways.
     Tls,
     /// Lanes multiplexed over the standard streams of the ssh process.
     Ssh,
@@ -42,30 +42,31 @@ impl fmt::Display for Carrier {
 
 /// One authenticated connection to one peer.
 pub trait Link: Send + Sync {
-    /// Names the kind of connection.
+    /// Returns the kind of connection.
     fn carrier(&self) -> Carrier;
 
-    /// Number of data lanes that fill this carrier, 1 to [`crate::limits::MAX_DATA_LANES`].
+    /// Returns the number of data lanes that fill this carrier, 1 to
+    /// [`crate::limits::MAX_DATA_LANES`].
     fn data_lanes(&self) -> usize;
 
-    /// True when the path is known to be short: a round trip below 2 ms, or none. Its rate is then more likely beyond what
-    /// compression could add to than not.
+    /// Returns whether the path is known to be short: a round trip below 2 ms, or none. Such a path
+    /// is probably faster than anything that compression could add to.
     fn is_near(&self) -> bool;
 
     /// Opens a lane. The peer sees it once the first byte is written.
     ///
     /// # Errors
-    /// [`LinkError`] when the link is closed or broken.
+    /// [`LinkError`] if the link is closed or broken.
     fn open_lane(&self) -> Result<Lane, LinkError>;
 
-    /// Waits for the next lane that the peer opened, in the order in which it opened them where the
-    /// carrier keeps one (callers must not rely on the order: a lane's first frame says what it is).
+    /// Waits for the next lane that the peer opened. Some carriers keep the order of opening, but
+    /// callers must not rely on it: a lane's first frame identifies it.
     ///
     /// # Errors
-    /// [`LinkError`] when the link is closed or broken.
+    /// [`LinkError`] if the link is closed or broken.
     fn accept_lane(&self) -> Result<Lane, LinkError>;
 
-    /// Bytes that this end handed to and got from the carrier so far, over all lanes.
+    /// Returns the bytes that this end has sent to and received from the carrier, over all lanes.
     fn traffic(&self) -> Traffic;
 
     /// Closes the link: all lanes of both ends fail from now on. A second call does nothing.
@@ -91,14 +92,14 @@ impl fmt::Debug for Lane {
 
 /// The sending half of a lane.
 pub trait LaneWrite: Send {
-    /// Sends all of `data`, waiting while the peer's window is full. No flush is needed.
+    /// Sends all of `data`; waits while the peer's window is full. Needs no flush.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane or the link is gone.
+    /// [`LinkError`] if the lane or the link is gone.
     fn write(&mut self, data: Bytes) -> Result<(), LinkError>;
 
-    /// Sends all of `head`, then all of `body`: a message whose content lies apart from what introduces it.
-    /// To be overridden where two writes cost more than one.
+    /// Sends all of `head`, then all of `body`: a message whose content lies apart from its header.
+    /// Override this if two writes cost more than one.
     ///
     /// # Errors
     /// As for [`write`](Self::write).
@@ -110,29 +111,29 @@ pub trait LaneWrite: Send {
     /// Ends this direction; the peer reads everything written, then a clean end.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane or the link is gone.
+    /// [`LinkError`] if the lane or the link is gone.
     fn finish(&mut self) -> Result<(), LinkError>;
 }
 
 /// The receiving half of a lane.
 pub trait LaneRead: Send {
-    /// Reads at least one byte into `buf`, waiting for it; `Ok(0)` is the clean end.
+    /// Waits for at least one byte and reads into `buf`; `Ok(0)` is the clean end.
     ///
     /// # Errors
-    /// [`LinkError`] when the lane or the link is gone.
+    /// [`LinkError`] if the lane or the link is gone.
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError>;
 
-    /// Reads until `buf` is full or the clean end has come; how much came, less than asked at the end only.
-    /// To be overridden where it costs something to be woken for every piece that arrives.
+    /// Reads until `buf` is full or the clean end is reached. Returns the number of bytes, less
+    /// than requested only at the end. Override this if waking up for every piece is costly.
     ///
     /// # Errors
-    /// As for [`read`](Self::read); what came before is lost.
+    /// As for [`read`](Self::read); the bytes read before are lost.
     fn fill(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
         let mut filled = 0;
         while filled < buf.len() {
             match self.read(&mut buf[filled..])? {
                 0 => break,
-                // A lane that claims more than it was given room for breaks its law, not our memory.
+                // A lane that claims more than it had room for breaks its law, not our memory.
                 count => filled += count.min(buf.len() - filled),
             }
         }
@@ -140,7 +141,7 @@ pub trait LaneRead: Send {
     }
 }
 
-/// Byte counts of one end of a link: payload given to the carrier, before encryption.
+/// Byte counts of one end of a link: payload passed to the carrier, before encryption.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Traffic {
@@ -151,13 +152,13 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes sent and received so far.
+    /// Counts the bytes sent and received so far.
     pub fn new(sent_bytes: u64, received_bytes: u64) -> Self {
         Self { sent_bytes, received_bytes }
     }
 }
 
-/// Why a link was closed; travels to the peer where the carrier can say it.
+/// The reason why a link was closed; sent to the peer if the carrier can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
@@ -183,7 +184,7 @@ impl fmt::Display for CloseReason {
 }
 
 impl CloseReason {
-    /// The code on the wire (QUIC application error code).
+    /// Returns the code on the wire (QUIC application error code).
     pub fn code(self) -> u32 {
         match self {
             Self::Done => 0,
@@ -193,7 +194,7 @@ impl CloseReason {
         }
     }
 
-    /// The reason of a code; unknown codes read as [`CloseReason::Failed`].
+    /// Returns the reason for a code; unknown codes read as [`CloseReason::Failed`].
     pub fn from_code(code: u64) -> Self {
         match code {
             0 => Self::Done,
@@ -204,7 +205,7 @@ impl CloseReason {
     }
 }
 
-/// Why an operation on a link or lane failed.
+/// The reason why an operation on a link or lane failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -214,19 +215,19 @@ pub enum LinkError {
     /// The peer closed the link.
     #[error("the peer closed the connection: {reason}")]
     PeerClosed {
-        /// What the peer gave as its reason.
+        /// Reason that the peer sent.
         reason: CloseReason,
     },
-    /// The connection ended without a word: the process or the machine behind it is gone.
+    /// The connection ended without notice: the process or the machine behind it is gone.
     #[error("the connection to the peer was lost")]
     Lost,
-    /// Nothing was heard from the peer for the carrier's idle time.
+    /// The peer was silent for the carrier's idle time.
     #[error("the peer did not answer in time")]
     TimedOut,
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("network input or output failed")]
     Io {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
@@ -235,14 +236,14 @@ pub enum LinkError {
     Carrier {
         /// The carrier.
         carrier: Carrier,
-        /// What its library said.
+        /// Error of the carrier's library.
         #[source]
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// This end was asked to send what the protocol does not allow; nothing was sent.
+    /// This end was asked to send something that the protocol does not allow; nothing was sent.
     #[error("a message cannot be sent")]
     Message {
-        /// What is wrong with it.
+        /// The reason.
         #[from]
         source: EncodeError,
     },
@@ -254,7 +255,7 @@ impl LinkError {
         Self::Io { source: Arc::new(source) }
     }
 
-    /// True when a new connection may succeed where this one failed.
+    /// Returns whether a new connection may succeed where this one failed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Lost | Self::TimedOut | Self::Io { .. } | Self::Carrier { .. })
     }
