@@ -1,7 +1,7 @@
-//! One name in a directory, checked where it enters.
+//! One name in a directory, checked on entry.
 //!
 //! The law: a [`Name`] is 1 to 255 bytes, neither `.` nor `..`, and holds no `/` and no NUL. It can
-//! therefore be joined to an open directory and never leave it. Names are bytes, not text; they are
+//! therefore be joined to an open directory and never leave it. Names are bytes, not text. They are
 //! ordered as bytes, which is the order of every listing. Whoever prints one escapes it.
 
 use std::{borrow::Borrow, fmt};
@@ -40,7 +40,7 @@ impl Name {
         }
     }
 
-    /// The name's bytes.
+    /// Returns the name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -81,26 +81,26 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Why bytes are not a [`Name`].
+/// The reason why bytes are not a [`Name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidName {
-    /// There are no bytes.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// It is `.` or `..`.
+    /// The name is `.` or `..`.
     #[error("the name is '.' or '..'")]
     Dots,
-    /// It contains a slash.
+    /// The name contains a slash.
     #[error("the name contains a slash")]
     Slash,
-    /// It contains a NUL byte.
+    /// The name contains a NUL byte.
     #[error("the name contains a NUL byte")]
     Nul,
-    /// It is longer than 255 bytes.
+    /// The name is longer than 255 bytes.
     #[error("the name is {len} bytes long, the limit is 255")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
     },
 }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// Law S1: whatever the bytes, an accepted name is one component and is kept as it is.
+        /// Law S1: an accepted name is one component and is kept unchanged, whatever the bytes.
         #[test]
         fn accepted_names_are_single_components(
             bytes in prop::collection::vec(prop_oneof![3 => any::<u8>(), 1 => Just(b'.'), 1 => Just(b'/')], 0..300),

@@ -1,8 +1,8 @@
-//! What one run is asked to do, as both ends must know it.
+//! The options of one run, as both ends must know them.
 //!
-//! These are the options that travel in [`Start`](crate::message::Start). What concerns only the
-//! program that starts a run (carrier choice, timeouts, output) is not here. The defaults are those
-//! of a plain `rsync -r`-less call: nothing is preserved, nothing is deleted.
+//! These options are sent in [`Start`](crate::message::Start). Options that concern only the
+//! program that starts a run (carrier choice, timeouts, output) are not here. The defaults are
+//! those of a plain `rsync -r`-less call: nothing is preserved, nothing is deleted.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,9 @@ pub struct SyncOptions {
     pub recursive: bool,
     /// Copy symbolic links as links (`-l`). Without it they are skipped.
     pub links: bool,
-    /// Make permission bits equal (`-p`). Without it new files get the source's bits less the
-    /// destination's umask, or as far as the default list of their directory lets them, and existing files keep theirs.
+    /// Make permission bits equal (`-p`). Without it, existing files keep theirs. New files get the
+    /// source's bits less the destination's umask, or as far as the default list of their directory
+    /// allows.
     pub perms: bool,
     /// Make modification times equal (`-t`), to the nanosecond.
     pub times: bool,
@@ -28,19 +29,20 @@ pub struct SyncOptions {
     pub omit_dir_times: bool,
     /// Do not set times of symbolic links (`-J`).
     pub omit_link_times: bool,
-    /// Without `perms`: of files that exist, make equal whether they can be executed (`-E`).
+    /// Without `perms`: make the executability of existing files equal (`-E`).
     pub executability: bool,
-    /// Make owners equal (`-o`); takes effect only where the destination may change owners.
+    /// Make owners equal (`-o`). Takes effect only if the destination may change owners.
     pub owner: bool,
-    /// Make groups equal (`-g`); without privileges only to groups the user is in.
+    /// Make groups equal (`-g`). Without privileges, only for groups that the user is in.
     pub group: bool,
     /// Make access control lists equal (`-A`); implies `perms`.
     pub acls: bool,
     /// Make extended attributes equal (`-X`): all of `user.*`, as root all but `system.*`.
     pub xattrs: bool,
-    /// What has several names at the source has them at the destination (`-H`), as far as they are listed.
+    /// Link names at the destination that are hard links of each other at the source (`-H`), as far
+    /// as they are listed.
     pub hard_links: bool,
-    /// Map owners and groups by number even where a name is known.
+    /// Map owners and groups by number even if a name is known.
     pub numeric_ids: bool,
     /// Copy character and block devices (`--devices`), as root only.
     pub devices: bool,
@@ -48,9 +50,9 @@ pub struct SyncOptions {
     pub specials: bool,
     /// Compare file contents instead of size and time (`-c`).
     pub checksum: bool,
-    /// Transfer every file even where size and time are equal (`-I`).
+    /// Transfer every file even if size and time are equal (`-I`).
     pub ignore_times: bool,
-    /// Take files of equal size as equal (`--size-only`).
+    /// Treat files of equal size as equal (`--size-only`).
     pub size_only: bool,
     /// Skip files that are newer at the destination (`-u`).
     pub update: bool,
@@ -60,80 +62,82 @@ pub struct SyncOptions {
     pub ignore_existing: bool,
     /// Send changed files whole (`-W`): no signature, no search.
     pub whole_file: bool,
-    /// Remove what the source does not have (`--delete`).
+    /// Remove entries that the source does not have (`--delete`).
     pub delete: bool,
-    /// With `delete`: also remove what the filters exclude (`--delete-excluded`).
+    /// With `delete`: also remove entries that the filters exclude (`--delete-excluded`).
     pub delete_excluded: bool,
-    /// Remove nothing when more than this would be removed (`--max-delete`).
+    /// Remove nothing if more than this would be removed (`--max-delete`).
     pub max_delete: Option<DeleteLimit>,
-    /// With `delete`: when the removals are made.
+    /// With `delete`: the time of the removals.
     pub delete_timing: DeleteTiming,
-    /// With `delete`: remove even though the source could not be read completely (`--ignore-errors`);
-    /// still never in a directory that could not be.
+    /// With `delete`: remove even if the source could not be read completely (`--ignore-errors`),
+    /// but never in a directory that could not be read.
     pub ignore_errors: bool,
-    /// A directory that is not empty gives way to what is none, even without `delete` (`--force`).
+    /// Replace a directory that is not empty by a non-directory, even without `delete` (`--force`).
     pub force: bool,
-    /// With `delete`: an operand without any entry may empty the destination.
+    /// With `delete`: let an operand without any entry empty the destination.
     pub allow_empty_source: bool,
-    /// With `delete`: the destination may be `/` or the user's home directory.
+    /// With `delete`: allow `/` or the user's home directory as destination.
     pub force_root: bool,
     /// Create missing parents of the destination (`--mkpath`).
     pub mkpath: bool,
-    /// A symbolic link to a directory at the destination is taken for the directory where the source has
-    /// one (`-K`). Only links that belong to root or to the destination's user.
+    /// Treat a symbolic link to a directory at the destination as a directory if the source has one
+    /// (`-K`). Only links that belong to root or to the destination's user.
     pub keep_dirlinks: bool,
-    /// Skip symbolic links that lead out of the tree by their text (`--safe-links`).
+    /// Skip symbolic links whose text leads out of the tree (`--safe-links`).
     pub safe_links: bool,
-    /// The destination's own paths, those of its options included, may pass through anybody's links
-    /// (`--insecure-links`). Without it only through those of root and of the destination's user.
+    /// Let the destination's own paths, including those of its options, pass through anybody's
+    /// links (`--insecure-links`). Without it, only through links of root and of the destination's
+    /// user.
     pub insecure_links: bool,
-    /// A source operand that does not exist is no error (`--ignore-missing-args`).
+    /// Accept a source operand that does not exist (`--ignore-missing-args`).
     pub ignore_missing_args: bool,
-    /// What a source operand would be copied to that does not exist is removed (`--delete-missing-args`), whatever
-    /// `delete` says; the operand's directory must exist.
+    /// Remove the destination's entry for a source operand that does not exist
+    /// (`--delete-missing-args`), whatever `delete` says. The operand's directory must exist.
     pub delete_missing_args: bool,
-    /// What is no directory is removed at the source once it is at the destination and on its disk
+    /// Remove non-directories at the source once they are on the destination's disk
     /// (`--remove-source-files`).
     pub remove_source_files: bool,
-    /// Skip files with fewer bytes (`--min-size`).
+    /// Skip files shorter than this, in bytes (`--min-size`).
     pub min_size: u64,
-    /// Skip files with more bytes (`--max-size`).
+    /// Skip files longer than this, in bytes (`--max-size`).
     pub max_size: Option<u64>,
-    /// Take modification times as equal that differ by at most this many seconds, fractions left aside
-    /// (`--modify-window`). `None`: times are compared to the nanosecond.
+    /// Treat modification times as equal if they differ by at most this many seconds, ignoring
+    /// fractions (`--modify-window`). `None`: compare times to the nanosecond.
     pub modify_window: Option<u32>,
     /// Plan and report only; change nothing (`-n`).
     pub dry_run: bool,
-    /// Do not cross filesystem boundaries in the source, and leave mount points at the destination alone
-    /// when deleting (`-x`).
+    /// Do not cross filesystem boundaries in the source, and leave mount points at the destination
+    /// alone when deleting (`-x`).
     pub one_file_system: bool,
-    /// Read files of the source without changing when they were last read, where that is allowed
+    /// Read the source's files without changing their access times, where that is allowed
     /// (`--open-noatime`).
     pub open_noatime: bool,
-    /// Who keeps what only root may set in `user.rsync.*` (`--fake-super`).
+    /// The ends that keep in `user.rsync.*` the attributes that only root may set (`--fake-super`).
     pub fake_super: FakeSuper,
-    /// Which unfinished files outlive the run.
+    /// The unfinished files that outlive the run.
     pub keep_partial: KeepPartial,
-    /// When is data on the disk.
+    /// The time when data must be on the disk.
     pub durability: Durability,
-    /// How frames are compressed.
+    /// The compression of frames.
     pub compression: Compression,
-    /// Changes of permission bits (`--chmod`), in order, as if the source had them so; not of symbolic links.
+    /// Changes of permission bits (`--chmod`), in order, as if the source had them that way; not of
+    /// symbolic links.
     pub mode_rules: Vec<ModeRule>,
-    /// Other owners and groups than the source's (`--usermap`, `--groupmap`, `--chown`); the first that
-    /// matches decides. Applied by the destination, to what `owner` and `group` preserve.
+    /// Other owners and groups than the source's (`--usermap`, `--groupmap`, `--chown`); the first
+    /// match decides. The destination applies them to whatever `owner` and `group` preserve.
     pub id_rules: Vec<IdRule>,
-    /// How new content takes the place of old.
+    /// The way in which new content replaces the old.
     pub writing: WritePolicy,
-    /// Include and exclude rules; the first that matches decides.
+    /// Include and exclude rules; the first match decides.
     pub filters: Vec<FilterRule>,
-    /// Which per-entry events the starting program wants to hear of.
+    /// The per-entry events that the starting program requests.
     pub events: EventLevel,
 }
 
 impl SyncOptions {
-    /// What `-a` (`--archive`) means: recursion, links, permissions, times, owner, group, devices and
-    /// specials; not hard links, ACLs or extended attributes.
+    /// Returns the options of `-a` (`--archive`): recursion, links, permissions, times, owner,
+    /// group, devices and specials; not hard links, ACLs or extended attributes.
     pub fn archive() -> Self {
         Self {
             recursive: true,
@@ -148,23 +152,23 @@ impl SyncOptions {
         }
     }
 
-    /// True when a source operand that does not exist is no error.
+    /// Returns whether a source operand may be missing without an error.
     pub fn ignores_missing_args(&self) -> bool {
         self.ignore_missing_args || self.delete_missing_args
     }
 
-    /// True when the destination comes back to entries of the listing after it has seen all of it: the source
-    /// then keeps what it listed to the end of the run.
+    /// Returns whether the destination returns to entries after it has seen the whole listing. The
+    /// source then keeps its listing to the end of the run.
     pub fn needs_whole_listing(&self) -> bool {
         let deletes_first = self.delete && self.delete_timing == DeleteTiming::Before;
-        // Further names are made at the end, and so are late ones.
+        // Further names are linked at the end, and delayed files get theirs at the end.
         let late = self.hard_links || self.writing.delay_updates;
         deletes_first || self.remove_source_files && late
     }
 }
 
-/// Which ends take owners, permission bits, types, access control lists and root's extended attributes from
-/// `user.rsync.*` attributes and keep them there.
+/// The ends that read owners, permission bits, types, access control lists and root's extended
+/// attributes from `user.rsync.*` attributes and keep them there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FakeSuper {
@@ -174,51 +178,51 @@ pub struct FakeSuper {
     pub destination: bool,
 }
 
-/// When the destination makes data durable.
+/// The time when the destination makes data durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Durability {
     /// Data reaches the disk in groups: always before the rename that shows it, and all of it,
-    /// names included, before the run reports success. Default: a power cut after exit 0 loses
-    /// nothing and the cost is a few syncs per run.
+    /// names included, before the run reports success. Default, because a power cut after exit 0
+    /// then loses nothing and the cost is a few syncs per run.
     #[default]
     Batch,
-    /// Every file is synced on its own before its rename, its directory after.
+    /// Each file is synced on its own before its rename, its directory afterwards.
     File,
     /// The operating system decides. A power cut may lose or empty files.
     None,
 }
 
-/// How much may be removed.
+/// The limit of removals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeleteLimit {
-    /// This many entries.
+    /// A number of entries.
     Entries(u64),
-    /// This part of the entries that the destination has where the source has been compared with it, in
-    /// percent, 0 to 100.
+    /// A share, in percent (0 to 100), of the entries in those parts of the destination that have
+    /// been compared with the source.
     Percent(u8),
 }
 
-/// When entries are removed.
+/// The time when entries are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum DeleteTiming {
-    /// When everything has arrived, and only then.
+    /// After everything has arrived, and only then.
     #[default]
     After,
-    /// In each directory as soon as it has been compared. With a limit as for `After`: only at the end
-    /// is it known how many they are.
+    /// In each directory as soon as it has been compared. With a limit as for `After`, because the
+    /// number is known only at the end.
     During,
-    /// When everything is listed and compared, before anything is written. The source then keeps its whole
-    /// listing in memory, the destination keeps it in a file.
+    /// After everything is listed and compared, before anything is written. The source then keeps
+    /// its whole listing in memory, the destination in a file.
     Before,
 }
 
-/// How new content takes the place of old.
+/// The way in which new content replaces the old.
 ///
 /// Directories are the operator's own paths, relative to the destination directory unless absolute.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -226,86 +230,91 @@ pub enum DeleteTiming {
 pub struct WritePolicy {
     /// Write into the old file itself instead of beside it (`--inplace`).
     pub inplace: bool,
-    /// Give new content its name when all of it has arrived (`--delay-updates`); not with `inplace`.
+    /// Rename new content into place only after all of it has arrived (`--delay-updates`); not with
+    /// `inplace`.
     pub delay_updates: bool,
-    /// Files that are shorter are gone on with, others left alone (`--append`); with `inplace` only.
+    /// Continue shorter files and leave others alone (`--append`); with `inplace` only.
     pub append: Append,
-    /// Reserve the space of a new file before it is written (`--preallocate`).
+    /// Reserve the space of a new file before writing it (`--preallocate`).
     pub preallocate: bool,
-    /// Of new content, leave out all zeros that fill blocks (`-S`). Without it only what is a hole at the source
-    /// is one at the destination.
+    /// Leave out all zeros in new content that fill blocks (`-S`). Without it, only the source's
+    /// holes become holes at the destination.
     pub sparse: bool,
-    /// Where new content is written until it has its name (`-T`); `None`: beside its target. It must exist.
+    /// Directory for staging files (`-T`), which must exist; `None`: beside the target.
     #[serde(with = "byte_text::optional")]
     pub temp_dir: Option<Vec<u8>>,
-    /// Where unfinished files are kept (`--partial-dir`); `None`: where they are written. A single name is a directory
-    /// in each directory, made and removed as needed, not copied and not removed with `delete`; else it is absolute.
+    /// Directory for unfinished files (`--partial-dir`); `None`: where they are written. A single
+    /// name is a directory in each directory, made and removed as needed, not copied and not
+    /// removed with `delete`. Otherwise it is an absolute path.
     #[serde(with = "byte_text::optional")]
     pub partial_dir: Option<Vec<u8>>,
-    /// Keep what is replaced or removed (`-b`).
+    /// Keep replaced or removed entries (`-b`).
     pub backup: Option<Backup>,
-    /// Other directories that may hold files already.
+    /// Other directories that may already hold the files.
     pub alternates: Option<Alternates>,
 }
 
-/// What becomes of files that are there already and need new content.
+/// The treatment of existing files that need new content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Append {
-    /// They become the source's.
+    /// Make them equal to the source's.
     #[default]
     No,
-    /// What is there of a shorter one is believed to be the source's beginning, and never read; what follows is
-    /// added. One that is not shorter stays as it is (`--append`).
+    /// Trust that a shorter file is the beginning of the source's, never read it, and append the
+    /// rest. Leave files that are not shorter as they are (`--append`).
     Believing,
-    /// As `Believing`, but what is there is compared; where it differs the whole file is sent (`--append-verify`).
+    /// As `Believing`, but compare the existing part; if it differs, send the whole file
+    /// (`--append-verify`).
     Verifying,
 }
 
-/// Where replaced and removed entries are kept.
+/// The place for replaced and removed entries.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Backup {
-    /// A directory that gets a tree of them (`--backup-dir`); `None`: each stays in its directory.
+    /// Directory that receives a tree of them (`--backup-dir`); `None`: each stays in its
+    /// directory.
     #[serde(with = "byte_text::optional")]
     pub dir: Option<Vec<u8>>,
-    /// What their names get (`--suffix`), without `/` and NUL; may be empty only with `dir`.
+    /// Suffix of their names (`--suffix`), without `/` and NUL; may be empty only with `dir`.
     #[serde(with = "byte_text")]
     pub suffix: Vec<u8>,
 }
 
-/// Other directories whose files are used where they equal the source's.
+/// Other directories whose files are used if they equal the source's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Alternates {
-    /// How an equal file is used.
+    /// The use of an equal file.
     pub way: AlternateUse,
-    /// The directories, 1 to [`crate::limits::MAX_ALTERNATES`], the first that has the file coming first.
+    /// The directories, 1 to [`crate::limits::MAX_ALTERNATES`]; the first that has the file is
+    /// used.
     #[serde(with = "byte_text::list")]
     pub dirs: Vec<Vec<u8>>,
 }
 
-/// How a file of another directory that equals the source's is used.
+/// The use of another directory's file that equals the source's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AlternateUse {
-    /// The destination needs none of its own (`--compare-dest`).
+    /// Do without a file of the destination's own (`--compare-dest`).
     Compare,
-    /// It is copied (`--copy-dest`).
+    /// Copy it (`--copy-dest`).
     Copy,
-    /// It gets another name (`--link-dest`).
+    /// Make a hard link to it (`--link-dest`).
     Link,
 }
 
-/// Which unfinished files outlive a run, for the next to go on with.
+/// The unfinished files that outlive a run, so that the next one can resume them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum KeepPartial {
-    /// Those of a run that lost its connection. Default: that run is going to be repeated, by itself or by
-    /// whoever started it.
+    /// Those of a run that lost its connection. Default, because such a run will be repeated, by
+    /// itself or by whoever started it.
     #[default]
     OnLostConnection,
     /// Those of every run that ends early (`--partial`).
@@ -314,19 +323,19 @@ pub enum KeepPartial {
     Never,
 }
 
-/// How data frames are compressed.
+/// The compression of data frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Compression {
-    /// Compress when the carrier is the bottleneck; raw when the processor is.
+    /// Compress if the carrier is the bottleneck; send raw if the processor is.
     #[default]
     Auto,
-    /// Never compress (zero runs are still elided).
+    /// Never compress. Zero runs are still elided.
     Off,
-    /// lz4 on every frame that it makes smaller.
+    /// lz4 on every frame that it shrinks.
     Lz4,
-    /// zstd at this level, 1 to 19, on every frame that it makes smaller.
+    /// zstd at this level, 1 to 19, on every frame that it shrinks.
     Zstd(u8),
 }
 
@@ -334,20 +343,21 @@ pub enum Compression {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ModeRule {
-    /// It applies to what is not a directory.
+    /// Whether it applies to non-directories.
     pub files: bool,
-    /// It applies to directories.
+    /// Whether it applies to directories.
     pub directories: bool,
-    /// It applies only to directories and to what anybody may execute before the first rule.
+    /// Whether it applies only to directories and to files that anybody may execute before the
+    /// first rule.
     pub if_executable: bool,
-    /// Bits that stay, 0 to 0o7777.
+    /// Bits to keep, 0 to 0o7777.
     pub keep: u16,
-    /// Bits that are set, 0 to 0o7777.
+    /// Bits to set, 0 to 0o7777.
     pub set: u16,
 }
 
 impl ModeRule {
-    /// The permission bits after all rules.
+    /// Applies all rules and returns the resulting permission bits.
     pub fn apply(rules: &[Self], mode: u16, is_dir: bool) -> u16 {
         let executable = is_dir || mode & 0o111 != 0;
         let applies = |rule: &&Self| {
@@ -361,11 +371,11 @@ impl ModeRule {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct IdRule {
-    /// True for groups.
+    /// Whether it applies to groups.
     pub group: bool,
-    /// Whom of the source it is for.
+    /// Users or groups of the source that it matches.
     pub from: IdMatch,
-    /// Who it is at the destination.
+    /// The user or group at the destination.
     pub to: IdTarget,
 }
 
@@ -375,8 +385,8 @@ pub struct IdRule {
 pub enum IdMatch {
     /// Numbers from the first to the second, both included.
     Numbers(u32, u32),
-    /// Whose name is like this pattern, in which `*`, `?` and `[` are wildcards. The empty one and `*` are
-    /// also for who has no name.
+    /// A pattern for names, in which `*`, `?` and `[` are wildcards. The empty pattern and `*` also
+    /// match numbers without a name.
     #[serde(with = "byte_text")]
     Name(Vec<u8>),
 }
@@ -396,14 +406,14 @@ pub enum IdTarget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FilterRule {
-    /// True for an include, false for an exclude.
+    /// Whether it includes; otherwise it excludes.
     pub include: bool,
     /// The pattern as typed, without the rule's prefix.
     #[serde(with = "byte_text")]
     pub pattern: Vec<u8>,
 }
 
-/// Which per-entry events travel to the program that started the run.
+/// The per-entry events sent to the program that started the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

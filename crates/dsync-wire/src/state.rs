@@ -1,14 +1,19 @@
-//! The order of messages: what may come when.
+//! The order of messages.
 //!
-//! Each inbox follows one direction of one lane and answers one question, may this message come now? An
-//! end asks before it acts on a message; the answer never depends on time or on other lanes. What the
-//! inboxes keep true: `Hello` comes first; `Start`, `Ready`, `Tops` and the report come once; listings are
-//! depth first, in parts that belong together, of directories that were listed themselves, with ascending
-//! names, within the depth limit, and add up to the announced totals; sums follow their announcement;
-//! tokens lie between their segment's header and its end; nothing follows a last message.
+//! Each inbox follows one direction of one lane and answers one question: may this message come
+//! now? An end asks before it acts on a message. The answer never depends on time or on other
+//! lanes. The inboxes ensure that:
 //!
-//! Memory: a few words; in a [`DestinationInbox`] 16 bytes for each run of neighbouring directories that are
-//! listed but whose own listing has not come (siblings of the current directory and of its ancestors).
+//! - `Hello` comes first, and `Start`, `Ready`, `Tops` and the report come once;
+//! - listings are depth first, in contiguous parts, of directories that were listed themselves,
+//!   with ascending names, within the depth limit, and add up to the announced totals;
+//! - sums follow their announcement;
+//! - tokens lie between their segment's header and its end;
+//! - nothing follows a last message.
+//!
+//! Memory: a few words. A [`DestinationInbox`] also needs 16 bytes for each run of neighbouring
+//! directories that are listed but whose own listing has not arrived (siblings of the current
+//! directory and of its ancestors).
 
 use std::{collections::HashSet, fmt};
 
@@ -20,13 +25,13 @@ use crate::{
     name::Name,
 };
 
-/// What an inbox waits for; shown in errors.
+/// The state of an inbox; shown in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// The peer has said nothing.
+    /// The peer has sent nothing.
     Hello,
-    /// The controller has not said what it wants.
+    /// The controller has not sent its request.
     Start,
     /// The peer has not agreed.
     Ready,
@@ -34,19 +39,19 @@ pub enum State {
     Tops,
     /// The source is listing.
     Listing,
-    /// A part of a directory's listing came; the rest must follow.
+    /// One part of a directory's listing arrived; the rest must follow.
     ListingPart,
     /// Everything is listed; files arrive on data lanes.
     Files,
-    /// The destination has reported.
+    /// The destination has sent its report.
     Bye,
-    /// The destination asks for files.
+    /// The destination requests files.
     Needs,
     /// The destination has all files and makes them durable.
     Report,
-    /// The session's last message came.
+    /// The session's last message has arrived.
     Over,
-    /// A data lane has not said which it is.
+    /// A data lane has not identified itself.
     LaneStart,
     /// A data lane is between files.
     Lane,
@@ -54,7 +59,7 @@ pub enum State {
     SegmentStart,
     /// A data lane is inside a segment.
     Segment,
-    /// A data lane's last message came.
+    /// A data lane's last message has arrived.
     LaneOver,
 }
 
@@ -81,7 +86,7 @@ impl fmt::Display for State {
     }
 }
 
-/// What a peer may hear from the controller before it has a role: `Hello`, then `Start`.
+/// The order of the controller's messages before the peer has a role: `Hello`, then `Start`.
 #[derive(Debug, Clone)]
 pub struct PeerInbox {
     state: State,
@@ -94,12 +99,12 @@ impl Default for PeerInbox {
 }
 
 impl PeerInbox {
-    /// Waits for `Hello`.
+    /// Starts by waiting for `Hello`.
     pub fn new() -> Self {
         Self { state: State::Hello }
     }
 
-    /// Checks that a message may come now. After `Start` the peer goes on with
+    /// Checks that a message may come now. After `Start` the peer continues with
     /// [`SourceInbox::peer`] or [`DestinationInbox::peer`].
     ///
     /// # Errors
@@ -114,28 +119,28 @@ impl PeerInbox {
         Ok(())
     }
 
-    /// What is waited for.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.state
     }
 }
 
-/// What the source may hear from the destination.
+/// The order of the destination's messages to the source.
 #[derive(Debug, Clone)]
 pub struct SourceInbox {
     state: State,
     controller: bool,
-    /// Entries whose signature is announced and not complete; at most [`MAX_OPEN_SIGNATURES`].
+    /// Entries whose signature is announced but not complete; at most [`MAX_OPEN_SIGNATURES`].
     open: HashSet<EntryId>,
 }
 
 impl SourceInbox {
-    /// The source is the controller: waits for `Hello` and `Ready`.
+    /// Makes the inbox of a source that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
         Self { state: State::Hello, controller: true, open: HashSet::new() }
     }
 
-    /// The source is the peer and has heard `Start`: waits for requests.
+    /// Makes the inbox of a source that is the peer, after `Start`: waits for requests.
     pub fn peer() -> Self {
         Self { state: State::Needs, controller: false, open: HashSet::new() }
     }
@@ -144,7 +149,7 @@ impl SourceInbox {
     ///
     /// # Errors
     /// [`DecodeError::Unexpected`], or [`DecodeError::Sums`], [`DecodeError::Asked`] or
-    /// [`DecodeError::Limit`] when signatures are mixed up or too many are open.
+    /// [`DecodeError::Limit`] if signatures are mixed up or too many are open.
     pub fn check(&mut self, message: &ControlMessage) -> Result<(), DecodeError> {
         use ControlMessage as M;
         self.state = match (self.state, message) {
@@ -165,7 +170,7 @@ impl SourceInbox {
         Ok(())
     }
 
-    /// What is waited for.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -190,7 +195,7 @@ impl SourceInbox {
     }
 }
 
-/// What the destination may hear from the source on the control lane.
+/// The order of the source's messages to the destination on the control lane.
 #[derive(Debug, Clone)]
 pub struct DestinationInbox {
     state: State,
@@ -198,12 +203,12 @@ pub struct DestinationInbox {
 }
 
 impl DestinationInbox {
-    /// The destination is the controller: waits for `Hello` and `Ready`.
+    /// Makes the inbox of a destination that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
         Self { state: State::Hello, listing: ListingOrder::default() }
     }
 
-    /// The destination is the peer and has heard `Start`: waits for `Tops`.
+    /// Makes the inbox of a destination that is the peer, after `Start`: waits for `Tops`.
     pub fn peer() -> Self {
         Self { state: State::Tops, listing: ListingOrder::default() }
     }
@@ -211,7 +216,7 @@ impl DestinationInbox {
     /// Checks that a message may come now.
     ///
     /// # Errors
-    /// [`DecodeError::Unexpected`], or what is wrong with a listing's place, names, depth or totals.
+    /// [`DecodeError::Unexpected`], or a fault in a listing's place, names, depth or totals.
     pub fn check(&mut self, message: &ControlMessage) -> Result<(), DecodeError> {
         use ControlMessage as M;
         use State as S;
@@ -242,19 +247,19 @@ impl DestinationInbox {
         Ok(())
     }
 
-    /// Notes that this end is about to send its report; only now `Bye` may come.
+    /// Records that this end is about to send its report; only now may `Bye` come.
     pub fn report_sent(&mut self) {
         if self.state == State::Files {
             self.state = State::Bye;
         }
     }
 
-    /// What is waited for.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Number that the next listed entry will have.
+    /// Returns the number of the next listed entry.
     pub fn next_entry(&self) -> EntryId {
         EntryId(self.listing.next)
     }
@@ -266,11 +271,11 @@ struct ListingOrder {
     /// Number of the next entry.
     next: u64,
     root_announced: bool,
-    /// Sizes of files and link texts so far.
+    /// Total size of files and link texts so far.
     bytes: u64,
-    /// Directories whose listing has not come, by depth; the next ones of each depth are its last run.
+    /// Directories whose listing has not arrived, by depth. The last run of each depth is the next.
     due: Vec<Vec<Run>>,
-    /// The directory whose listing is not complete.
+    /// The directory whose listing is incomplete.
     open: Option<OpenListing>,
 }
 
@@ -284,7 +289,7 @@ struct OpenListing {
     directories: Vec<Run>,
 }
 
-/// Entries that were listed one after the other: `first..end`.
+/// Consecutively listed entries: `first..end`.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     first: u64,
@@ -330,8 +335,8 @@ impl ListingOrder {
         Ok(())
     }
 
-    /// Finds the directory of a first part: the next that is due, depth first. Directories that are passed
-    /// over will not be listed.
+    /// Finds the directory of a first part: the next one due, depth first. Directories passed over
+    /// will not be listed.
     fn turn_to(&mut self, listing: &Listing) -> Result<OpenListing, DecodeError> {
         let dir = listing.dir;
         while let Some(level) = self.due.last_mut() {
@@ -374,7 +379,7 @@ impl OpenListing {
     }
 }
 
-/// What the destination may hear on one data lane.
+/// The order of the source's messages on one data lane.
 #[derive(Debug, Clone)]
 pub struct LaneInbox {
     state: State,
@@ -382,7 +387,7 @@ pub struct LaneInbox {
 }
 
 impl LaneInbox {
-    /// A lane of a session that has `data_lanes` of them: waits for `LaneStart`.
+    /// Makes the inbox of a lane in a session with `data_lanes` of them: waits for `LaneStart`.
     pub fn new(data_lanes: usize) -> Self {
         Self { state: State::LaneStart, data_lanes }
     }
@@ -390,7 +395,8 @@ impl LaneInbox {
     /// Checks that a message may come now.
     ///
     /// # Errors
-    /// [`DecodeError::Unexpected`], or [`DecodeError::Limit`] for a lane number that the session has not.
+    /// [`DecodeError::Unexpected`], or [`DecodeError::Limit`] for a lane number beyond the
+    /// session's.
     pub fn check(&mut self, message: &DataMessage) -> Result<(), DecodeError> {
         use DataMessage as M;
         self.state = match (self.state, message) {
@@ -418,12 +424,12 @@ impl LaneInbox {
         Ok(())
     }
 
-    /// True once the lane's last message came: only then its end is a clean one.
+    /// Returns whether the lane's last message has arrived. Only then is its end a clean one.
     pub fn is_over(&self) -> bool {
         self.state == State::LaneOver
     }
 
-    /// What is waited for.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         self.state
     }

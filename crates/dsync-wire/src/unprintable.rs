@@ -1,10 +1,11 @@
-//! Which characters never reach a terminal or a log as they are, whoever sent them.
+//! Characters that never reach a terminal or a log unescaped, whoever sent them.
 //!
-//! The one law: what can move a cursor, end a line, change the direction of writing, or not be seen at all is never printed.
-//! That is every character of Unicode's categories Cc, Cf, Zl and Zp, the tags' whole plane of invisible characters, and
-//! those that are ignored wherever they stand. Variation selectors 1 to 16 are no such: emoji are written with them.
+//! The one law: a character that can move a cursor, end a line, change the direction of writing, or
+//! not be seen at all is never printed. That is every character of Unicode's categories Cc, Cf, Zl
+//! and Zp, the tags' whole plane of invisible characters, and those that are ignored wherever they
+//! stand. Variation selectors 1 to 16 are exempt: emoji are written with them.
 
-/// True for a character that is printed in escaped form only.
+/// Returns whether a character is printed only in escaped form.
 pub fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -49,7 +50,8 @@ mod tests {
             prop_assert!(text.chars().all(is_unprintable), "{text:?}");
         }
 
-        /// Law: no letter, mark, number, punctuation, symbol or space is but the few that cannot be seen.
+        /// Law: every letter, mark, number, punctuation, symbol or space is printed, except for the
+        /// few that cannot be seen.
         #[test]
         fn law_what_can_be_seen_is_printed(text in r"[\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}]{8}") {
             let hidden = |c: char| matches!(c, '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

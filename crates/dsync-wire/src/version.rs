@@ -1,8 +1,8 @@
-//! Which protocol this build speaks.
+//! The protocol that this build speaks.
 //!
-//! The version says how bytes are laid out and in which order messages come; feature bits say what is
-//! allowed on top of it. Both are agreed in the [bootstrap](crate::bootstrap) and repeated in
-//! [`Hello`](crate::message::Hello), which travels inside the authenticated link.
+//! The version determines the layout of bytes and the order of messages; feature bits extend it.
+//! Both are agreed in the [bootstrap](crate::bootstrap) and repeated in
+//! [`Hello`](crate::message::Hello), inside the authenticated link.
 
 /// The newest protocol version that this build speaks, and the one it prefers.
 pub const VERSION: u16 = 1;

@@ -1,4 +1,4 @@
-//! `docs/wire.md` says what the code says.
+//! `docs/wire.md` matches the code.
 
 use std::{collections::BTreeMap, fs};
 
@@ -122,7 +122,8 @@ fn limits() -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Rows of the table after the comment `<!-- table: NAME -->`: first cell, then the others.
+/// Returns the rows of the table after the comment `<!-- table: NAME -->`: first cell, then the
+/// others.
 fn rows<'a>(document: &'a str, name: &str) -> impl Iterator<Item = (String, Vec<String>)> + 'a {
     let (_, after) = document.split_once(&format!("<!-- table: {name} -->\n")).unwrap();
     after.lines().skip(2).take_while(|line| line.starts_with('|')).map(|line| {

@@ -1,4 +1,4 @@
-//! Frames over lanes: any cut into reads gives the same messages; ends and lengths are checked.
+//! Frames over lanes: any cut into reads yields the same messages; ends and lengths are checked.
 
 use bytes::Bytes;
 use dsync_wire::{
@@ -48,7 +48,7 @@ proptest! {
         prop_assert_eq!(receive_data(&written.concat(), step).unwrap(), messages);
     }
 
-    /// A lane that ends anywhere but between frames is an error (B39).
+    /// A lane that ends anywhere except between frames is an error (B39).
     #[test]
     fn an_end_inside_a_frame_is_an_error(
         message in strategies::data_message(),
@@ -99,7 +99,7 @@ fn memory_of_a_frame_serves_the_next_one_unless_it_is_kept() {
     assert!(first == pieces[0]);
     let memory = first.as_ptr();
     drop(first);
-    // Takes what an allocator would hand out again.
+    // Take the block that the allocator would hand out again.
     let between = vec![0_u8; 288 << 10];
     let second = next();
     assert!(second == pieces[1]);

@@ -1,7 +1,7 @@
 //! The bytes of version 1 never change: every sample equals its file under `tests/golden/wire-1`.
 //!
-//! `DSYNC_BLESS=1 cargo test -p dsync-wire` writes the files, and the fuzz targets' seeds from them; do that
-//! for new messages only. A changed file of a released version is a broken protocol.
+//! `DSYNC_BLESS=1 cargo test -p dsync-wire` writes the files, and the fuzz targets' seeds from
+//! them. Do that for new messages only. A changed file of a released version is a broken protocol.
 
 use std::{collections::BTreeMap, env, fs, path::PathBuf};
 
@@ -84,7 +84,7 @@ fn encode_samples() -> Vec<(&'static str, Vec<u8>)> {
     made
 }
 
-/// Seeds in the form that each fuzz target reads.
+/// Writes the seeds, in the form that each fuzz target reads.
 fn write_seeds() {
     let write = |target: &str, name: &str, bytes: &[u8]| {
         let directory = repository().join("fuzz/seeds").join(target);

@@ -1,21 +1,21 @@
-//! Lanes made of memory, cut into reads of chosen sizes.
+//! Lanes in memory, cut into reads of chosen sizes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use dsync_wire::link::{LaneRead, LaneWrite, LinkError};
 
-/// A lane whose reads return at most `step` bytes.
+/// Makes a lane whose reads return at most `step` bytes.
 pub(crate) fn reader(bytes: &[u8], step: usize) -> Box<dyn LaneRead> {
     Box::new(Reader { bytes: Bytes::copy_from_slice(bytes), step, broken: false })
 }
 
-/// A lane that breaks after its bytes instead of ending.
+/// Makes a lane that breaks after its bytes instead of ending.
 pub(crate) fn broken_reader(bytes: &[u8]) -> Box<dyn LaneRead> {
     Box::new(Reader { bytes: Bytes::copy_from_slice(bytes), step: usize::MAX, broken: true })
 }
 
-/// A lane that keeps what is written, one item per write.
+/// Makes a lane that keeps whatever is written, one item per write.
 pub(crate) fn writer() -> (Box<dyn LaneWrite>, Written) {
     let written = Written::default();
     (Box::new(Writer(written.clone())), written)

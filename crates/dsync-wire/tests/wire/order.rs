@@ -1,5 +1,5 @@
-//! Law S8: every message in every state is either allowed by the table below or a typed error that names
-//! both.
+//! Law S8: every message in every state is either allowed by the table below or a typed error that
+//! names both.
 
 use dsync_wire::{
     DecodeError,
@@ -10,7 +10,7 @@ use dsync_wire::{
 
 use crate::samples;
 
-/// What may come in a state: numbers of messages.
+/// The messages allowed in a state.
 type Allowed<'a> = &'a [Kind];
 
 const ALWAYS: Allowed<'_> = &[Kind::FATAL];
@@ -51,7 +51,7 @@ fn a_source_hears_requests_then_the_report() {
             Kind::PROGRESS,
         ];
         matrix(&inbox, State::Needs, &[&requests, &[Kind::NEEDS_END], events, ALWAYS], check);
-        // While sums are due, the requests cannot end.
+        // While sums are missing, the requests cannot end.
         inbox.check(&ControlMessage::NeedDelta(samples::need_delta())).unwrap();
         let requests = [
             Kind::NEED,
@@ -144,7 +144,7 @@ fn listings_come_depth_first() {
     inbox.check(&part(3, true, vec![])).unwrap();
     inbox.check(&part(2, true, vec![])).unwrap();
     inbox.check(&listing_end(5, 70)).unwrap();
-    // Passing over 3 is allowed (a mount point that is not entered), going back to it is not.
+    // Passing over 3 is allowed (a mount point that is not entered), returning to it is not.
     early.check(&part(2, true, vec![])).unwrap();
     let error = early.check(&part(3, true, vec![])).unwrap_err();
     assert_eq!(error.to_string(), "entry 5: parent 3 is not a directory that is due to be listed");
@@ -158,7 +158,7 @@ fn listings_of_what_is_no_directory_are_refused() {
         let error = inbox.check(&part(parent, true, vec![])).unwrap_err();
         assert_eq!(error, DecodeError::Parent { entry: EntryId(2), parent: EntryId(parent) });
     }
-    // Twice the same directory, and a part of another directory inside one.
+    // The same directory twice, and a part of another directory inside one.
     let mut inbox = listing_inbox();
     inbox.check(&part(0, true, vec![])).unwrap();
     assert!(matches!(inbox.check(&part(0, true, vec![])), Err(DecodeError::Parent { .. })));
@@ -265,7 +265,7 @@ fn fatal_is_last<I: Clone>(inbox: I, check: fn(&mut I, &ControlMessage) -> Resul
     matrix(&inbox, State::Over, &[], check);
 }
 
-/// A message of this kind that is right where its kind is.
+/// Returns a message of this kind that is valid where its kind is.
 fn sample(kind: Kind) -> ControlMessage {
     match kind {
         Kind::LISTING => part(0, false, vec![]),

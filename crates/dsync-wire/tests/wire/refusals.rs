@@ -1,4 +1,4 @@
-//! What a peer may not send, byte by byte, and the sentence that it earns (rows B38 to B52 of the table of
+//! The bytes that a peer may not send, and the resulting sentences (rows B38 to B52 of the table of
 //! bad input; frame lengths and ends are in `frames`, order in `order`).
 
 use bytes::Bytes;
@@ -73,7 +73,8 @@ fn names_are_single_components() {
         let mut content = vec![1];
         content.extend(entry(name, &[]));
         let sentence = format!("peer sent an invalid name '{shown}'; session ended");
-        // An empty name makes the entry shorter than any can be; padding lets the name be seen.
+        // An empty name makes the entry shorter than the minimum; padding lets the decoder reach
+        // the name.
         content.push(0);
         assert_eq!(refuse_listing(&content), sentence);
     }
@@ -96,12 +97,12 @@ fn names_ascend_within_a_listing() {
         let name = second.escape_ascii();
         assert_eq!(error, format!("entry 1: its name '{name}' repeats or precedes the name before it"));
     }
-    // A name that says it shares less than it does could hide its order: refused as well.
+    // A name that declares a shorter shared part than it has could hide its order: refused as well.
     let mut content = vec![2];
     content.extend(entry(b"ab", &[]));
     content.extend(entry(b"ac", &[]));
     assert!(refuse_listing(&content).starts_with("entry 1: its name"));
-    // And one that shares more than there is.
+    // And one that shares more than exists.
     let content = [1, 8 | 16, 1, 1, b'a', 0, 0];
     let sentence = "message Listing: shared part of the name 1 exceeds the limit 0 (offset 3)";
     assert_eq!(refuse_listing(&content), sentence);
@@ -146,7 +147,7 @@ fn lists_and_attributes_are_checked() {
     ] {
         assert_eq!(refuse_set(set), sentence);
     }
-    // An entry with a set that is not there.
+    // An entry with a set that does not exist.
     let error = refuse_sets(&[1, 0, 0, 1, 128 | 8 | 16, 1, 0, 1, b'a', 0, 1, 0]);
     assert_eq!(error, "message Listing: number of an attribute set has no meaning for value 1 (offset 10)");
 }
@@ -293,13 +294,13 @@ fn a_start_without_lanes_is_refused() {
     assert_eq!(error, "message Start: number of data lanes has no meaning for value 0 (offset 20)");
 }
 
-/// What is said of a `Start` with these options.
+/// Returns the error for a `Start` with these options.
 fn refuse_options(options: &[u8]) -> String {
     let payload = [up_to_the_options(), leb(options.len() as u64), options.to_vec()].concat();
     refuse(Kind::START, &payload)
 }
 
-/// The payload of a `Start`: role, a path of 12 bytes, no names, one data lane.
+/// Makes the payload of a `Start`: role, a path of 12 bytes, no names, one data lane.
 fn up_to_the_options() -> Vec<u8> {
     [&[1, 12][..], b"/srv/mirror/", &[0, 1]].concat()
 }
@@ -400,7 +401,7 @@ fn counts_and_lengths_are_checked_before_memory_is_taken() {
         let error = refuse(kind, &[prefix, &huge].concat());
         assert!(error.contains("18446744073709551615 exceeds the limit"), "{error}");
     }
-    // Within the limit but more than is there.
+    // Within the limit, but more bytes than follow.
     for (kind, prefix, count) in [
         (Kind::START, &[0][..], MAX_OPERANDS),
         (Kind::START, &[1], MAX_OPERAND),
@@ -506,7 +507,7 @@ fn encodes(message: &ControlMessage) -> bool {
     encoded
 }
 
-/// Decodes the payload of a frame that is the first of its lane.
+/// Decodes the payload of a lane's first frame.
 fn control(kind: Kind, payload: &[u8]) -> Result<ControlMessage, DecodeError> {
     codec::decode_control(kind, payload, 5, &mut Unpacker::new())
 }
@@ -515,8 +516,7 @@ fn refuse(kind: Kind, payload: &[u8]) -> String {
     control(kind, payload).unwrap_err().to_string()
 }
 
-/// Refuses the raw content of a listing.
-/// Entries without lists and attributes.
+/// Returns the error for the raw content of a listing. The entries have no lists and attributes.
 fn refuse_listing(entries: &[u8]) -> String {
     refuse_sets(&[&[0][..], entries].concat())
 }
@@ -525,7 +525,7 @@ fn refuse_sets(content: &[u8]) -> String {
     refuse(Kind::LISTING, &[&[0, 3, 0][..], &leb(content.len() as u64), content].concat())
 }
 
-/// A file that shares nothing but mode and owner with the one before.
+/// Encodes a file that shares only mode and owner with the one before.
 fn entry(name: &[u8], rest: &[u8]) -> Vec<u8> {
     [&[8 | 16, 0][..], &leb(name.len() as u64), name, &[0, 0], rest].concat()
 }
@@ -534,7 +534,7 @@ fn zigzag(value: i64) -> Vec<u8> {
     leb(((value << 1) ^ (value >> 63)).cast_unsigned())
 }
 
-/// LEB128, written apart from the code under test.
+/// Encodes LEB128, independently of the code under test.
 fn leb(mut value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Law: whatever can be encoded decodes to the same; whatever bytes come in, decoding ends in a message
-//! that encodes again, or in an error.
+//! Law: whatever can be encoded decodes to the same; any other bytes decode to a message that
+//! encodes again, or to an error.
 
 use bytes::Bytes;
 use dsync_wire::{

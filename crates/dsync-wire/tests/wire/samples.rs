@@ -1,4 +1,4 @@
-//! One message of each kind and of each shape of a kind, with a name of its golden file.
+//! One message of each kind and of each shape of a kind, with the name of its golden file.
 
 use std::{
     num::{NonZeroU16, NonZeroU32, NonZeroU64},
@@ -178,7 +178,7 @@ pub(crate) fn directory(name: &[u8]) -> Entry {
     entry(name, EntryKind::Directory)
 }
 
-/// Entries of every type, with and without what the entry before shares.
+/// Makes entries of every type, with and without what the entry before shares.
 pub(crate) fn listing() -> Listing {
     let device = DeviceNumber { major: 8, minor: 1_048_575 };
     let mut entries = vec![
@@ -203,7 +203,7 @@ pub(crate) fn listing() -> Listing {
     Listing { dir: EntryId(0), last: true, complete: true, entries }
 }
 
-/// Lists of both kinds and two attributes.
+/// Makes lists of both kinds and two attributes.
 fn extended() -> Extended {
     let named = vec![(0, 7), (1000, 4)];
     let access = Acl { user: 7, group: 5, mask: Some(6), other: 0, users: named.clone(), groups: vec![] };

@@ -1,4 +1,4 @@
-//! Any message, for property tests.
+//! Strategies that generate any message, for property tests.
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
@@ -115,7 +115,7 @@ pub(crate) fn records() -> impl Strategy<Value = Vec<Record>> {
     vec(record, 0..10)
 }
 
-/// Content as compressors meet it: zeros, text, noise, runs.
+/// Generates content of the kinds that compressors meet: zeros, text, noise, runs.
 pub(crate) fn content() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         (0..200_000usize).prop_map(|len| vec![0; len]),
@@ -125,7 +125,7 @@ pub(crate) fn content() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Incompressible bytes.
+/// Returns incompressible bytes.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut step = || {
@@ -259,7 +259,7 @@ pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
     )
 }
 
-/// Options with some of the switches on, whichever there are.
+/// Makes options with the chosen switches on, whichever there are.
 fn switches(on: u64) -> SyncOptions {
     let mut options = serde_json::to_value(SyncOptions::default()).unwrap();
     let switches = options.as_object_mut().unwrap().values_mut().filter(|value| value.is_boolean());
@@ -506,7 +506,7 @@ fn entry_id() -> impl Strategy<Value = EntryId> {
     number().prop_map(EntryId)
 }
 
-/// Numbers of every length.
+/// Generates numbers of every length.
 fn number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0..64u32).prop_map(|(value, shift)| value >> shift)
 }
