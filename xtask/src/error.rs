@@ -50,6 +50,28 @@ pub(crate) enum TaskError {
         /// One line each.
         breaches: Vec<String>,
     },
+    /// A file of the checkout is no Rust.
+    #[error("cannot parse '{path}': {source}")]
+    Parse {
+        /// The file.
+        path: String,
+        /// Why.
+        source: syn::Error,
+    },
+    /// Circles of imports with too many files.
+    #[error("circles of imports of more than {most} files:\n  {}", circles.join("\n  "))]
+    Circles {
+        /// Files of the largest that is allowed.
+        most: usize,
+        /// One line each.
+        circles: Vec<String>,
+    },
+    /// Functions that are too long, or have no pause.
+    #[error("functions out of shape:\n  {}", breaches.join("\n  "))]
+    Shape {
+        /// One line each.
+        breaches: Vec<String>,
+    },
     /// Tests that were left out without leave.
     #[error("tests were left out that tests/skips.txt does not allow here:\n  {}", tests.join("\n  "))]
     Skipped {

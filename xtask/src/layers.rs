@@ -1,14 +1,15 @@
 //! Which crate may depend on which: ARCHITECTURE.md's table, as a check.
 //!
-//! Two rules. A workspace crate's direct dependencies are exactly among those its row lists, so that
+//! Three rules. A workspace crate's direct dependencies are exactly among those its row lists, so that
 //! a new one is a decision made here. And some crates may not even be reached through others: what
-//! is pure stays free of sockets and runtimes whatever its dependencies grow.
+//! is pure stays free of sockets and runtimes whatever its dependencies grow. And inside a crate no more
+//! than a few files import each other in a circle ([`circles`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 
-use crate::{error::TaskError, step::root};
+use crate::{circles, error::TaskError, step::root};
 
 /// One crate's row.
 struct Layer {
@@ -112,15 +113,20 @@ type Graph = BTreeMap<String, BTreeSet<String>>;
 /// Checks the workspace.
 ///
 /// # Errors
-/// [`TaskError::Layers`] names every edge that is not allowed.
+/// [`TaskError::Layers`] names every edge that is not allowed, [`TaskError::Circles`] every circle that is too large.
 pub(crate) fn run(_args: &[String]) -> Result<(), TaskError> {
     let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).exec()?;
     let breaches = breaches(&graph(&metadata), LAYERS);
-    if breaches.is_empty() {
-        println!("layers: {} crates keep to their rows", LAYERS.len());
-        return Ok(());
+    if !breaches.is_empty() {
+        return Err(TaskError::Layers { breaches });
     }
-    Err(TaskError::Layers { breaches })
+    println!("layers: {} crates keep to their rows", LAYERS.len());
+    circles::check(&Vec::from_iter(crates()))
+}
+
+/// The crates that are shipped.
+pub(crate) fn crates() -> impl Iterator<Item = &'static str> {
+    LAYERS.iter().map(|layer| layer.name)
 }
 
 fn graph(metadata: &Metadata) -> Graph {

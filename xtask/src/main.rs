@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tasks read and write the checkout, not user trees")]
 
 mod ci;
+mod circles;
 mod crash;
 mod error;
 mod fuzz;
@@ -16,6 +17,8 @@ mod layers;
 #[cfg(test)]
 mod names;
 mod rivals;
+mod shape;
+mod sources;
 mod step;
 mod suite;
 mod tools;
@@ -36,8 +39,13 @@ const VERBS: &[Verb] = &[
     Verb { name: "ci", help: "everything that .ci/run checks, timed", run: ci::run },
     Verb {
         name: "layers",
-        help: "fail on a dependency that ARCHITECTURE.md does not allow",
+        help: "fail on a dependency that ARCHITECTURE.md does not allow, and on circles of files",
         run: layers::run,
+    },
+    Verb {
+        name: "shape",
+        help: "how long and deep functions are; fail on those without shape",
+        run: shape::run,
     },
     Verb { name: "deny", help: "bans, licences and sources of all dependencies, offline", run: ci::deny },
     Verb { name: "fuzz-smoke", help: "every fuzz target for some seconds [--seconds N]", run: fuzz::run },
