@@ -15,6 +15,7 @@ pub mod footprint;
 pub mod grant;
 mod guard;
 mod halt;
+mod limits;
 pub mod misbehaved;
 pub mod observe;
 pub mod operand;

@@ -50,8 +50,7 @@ mod tests {
 
     use crate::{
         Resources,
-        destination::MAX_OPEN_PATH_BYTES,
-        source::{MAX_FINE_BLOCKS, MAX_UNRELEASED_ENTRIES},
+        limits::{MAX_FINE_BLOCKS, MAX_OPEN_PATH_BYTES, MAX_UNRELEASED_ENTRIES},
     };
 
     /// Cells of the table after the comment `<!-- table: NAME -->` of the threat model.

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     SyncError,
+    limits::MAX_UNRELEASED_ENTRIES,
     misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
     session::{self, DestinationMail},
-    source::MAX_UNRELEASED_ENTRIES,
 };
 
 /// Receives until the source says goodbye.

@@ -73,9 +73,10 @@ use crate::{
     account::{Account, Audience},
     grant::Start,
     halt::lock,
+    limits::{MAX_OPEN_PATH_BYTES, MAX_UNRELEASED_ENTRIES},
     plan::Policy,
     session::{DestinationMail, Session},
-    source::{ListedFiles, MAX_UNRELEASED_ENTRIES},
+    source::ListedFiles,
 };
 
 /// What the destination's threads share.
@@ -417,10 +418,5 @@ const QUEUED_FILES: usize = 8;
 const QUEUED_COMMITS: usize = 8;
 /// Directories held open, unless the descriptor limit is lower.
 const MAX_OPEN_DIRECTORIES: u64 = 1024;
-/// Bytes of the paths of directories held open, in each of which something is under way: those of a usual tree are a
-/// hundredth of it.
-pub(crate) const MAX_OPEN_PATH_BYTES: u64 = 32 << 20;
 /// Signature bytes that the source may be made to hold; one larger signature is always admitted.
 const MAX_SIGNATURE_BYTES: u64 = 16 << 20;
-/// Blocks of one signature: beyond, a file is sent whole. 4 Mi blocks of the longest length are 16 TiB.
-pub(crate) const MAX_SIGNATURE_BLOCKS: u64 = 4 << 20;

@@ -23,9 +23,9 @@ use super::{
 use crate::{
     SyncError,
     content::{self, Positional},
+    limits::{MAX_FINE_BLOCKS, MAX_SIGNATURE_BLOCKS},
     misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
-    source::MAX_FINE_BLOCKS,
 };
 
 /// A request for further sums that waits for a signer, and what it takes.
@@ -132,7 +132,7 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     let layout = Layout::new(basis.len(), block_len);
     // What the source may come to hold, and this end holds until then.
     let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
-    if bytes == 0 || layout.block_count() > super::MAX_SIGNATURE_BLOCKS {
+    if bytes == 0 || layout.block_count() > MAX_SIGNATURE_BLOCKS {
         return Ok(false);
     }
     if !site.signatures.take(bytes, &site.session.halt) {

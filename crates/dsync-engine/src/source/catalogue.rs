@@ -19,6 +19,7 @@ use dsync_wire::{limits::MAX_ATTEMPTS, message::EntryId};
 use crate::{
     SyncError,
     halt::{Halt, lock, wait},
+    limits::MAX_UNRELEASED_ENTRIES,
 };
 
 /// The listed entries that the destination has not released.
@@ -186,8 +187,5 @@ impl Catalogue {
     }
 }
 
-/// Bound on listed and unreleased entries. With about 60 bytes each this is some 2 MB; it must exceed
-/// what the destination collects before it commits a group, or both would wait.
-pub(crate) const MAX_UNRELEASED_ENTRIES: usize = 32_768;
 /// Unreleased entries at which a lister that waits is told: a part of a listing is much shorter than what is free then.
 const AMPLE_ROOM: usize = MAX_UNRELEASED_ENTRIES - MAX_UNRELEASED_ENTRIES / 8;

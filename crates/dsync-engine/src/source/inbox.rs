@@ -12,14 +12,15 @@ use dsync_wire::{
 };
 
 use super::{
-    Refining, Shared,
+    Shared,
     queue::{KeptRest, KeptSignature, Request, Tail},
     read,
+    shared::Refining,
 };
 use crate::{
     SyncError, content,
-    destination::MAX_SIGNATURE_BLOCKS,
     halt::lock,
+    limits::MAX_SIGNATURE_BLOCKS,
     misbehaved::{PeerMisbehaved, misbehaved},
     observe::Observer,
     session::{self, Keying, SourceMail},

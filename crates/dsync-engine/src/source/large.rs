@@ -30,6 +30,7 @@ use super::{
 use crate::{
     content::{self, Positional},
     halt::lock,
+    limits::MAX_FINE_BLOCKS,
     plan::timestamp,
 };
 
@@ -232,7 +233,7 @@ impl LargeFile {
         }
         let (layout, fine) = self.request.refinement()?;
         RefineRequest::collect(layout, fine, plans())
-            .filter(|request| request.block_count() <= super::MAX_FINE_BLOCKS)
+            .filter(|request| request.block_count() <= MAX_FINE_BLOCKS)
             .filter(|request| request.encode().len() <= MAX_SUMS)
     }
 

@@ -13,70 +13,29 @@ mod large;
 mod listing;
 mod queue;
 mod read;
+mod shared;
 
 use std::{
-    collections::HashMap,
     io,
     path::PathBuf,
     sync::{Arc, Mutex},
 };
 
 use crossbeam_channel::bounded;
-use dsync_delta::RefineRequest;
 use dsync_fs::{SourceFile, Walk};
 use dsync_wire::{
     event::Report,
-    message::{Cause, ControlMessage, EntryId, Refine},
+    message::{Cause, ControlMessage, EntryId},
 };
 
-pub(crate) use self::catalogue::MAX_UNRELEASED_ENTRIES;
 #[cfg(test)]
 pub(crate) use self::listing::entry as listed_entry;
-use self::{
-    catalogue::Catalogue,
-    effort::EffortGauge,
-    large::LargeFile,
-    queue::{Queue, Request},
-};
+use self::{catalogue::Catalogue, effort::EffortGauge, queue::Queue, shared::Shared};
 use crate::{
     CancelToken, SyncError,
-    halt::lock,
     reconnect::Attempt,
     session::{Session, SourceMail},
 };
-
-/// What the source's threads share.
-struct Shared<'a> {
-    session: &'a Session,
-    catalogue: Arc<Catalogue>,
-    queue: Queue,
-    effort: EffortGauge,
-    /// Files whose further sums are awaited.
-    refining: Mutex<HashMap<EntryId, Refining>>,
-    /// Present when this end is the controller.
-    attempt: Option<&'a Attempt<'a>>,
-}
-
-/// A file whose further sums are awaited.
-struct Refining {
-    file: Arc<LargeFile>,
-    request: RefineRequest,
-}
-
-impl Shared<'_> {
-    /// Asks for further sums.
-    fn refine(&self, file: &Arc<LargeFile>, request: RefineRequest) -> Result<(), SyncError> {
-        let Request { entry, attempt, .. } = file.request;
-        let (block_len, format) = (request.layout().block_len(), request.format());
-        let refine = Refine { entry, attempt, block_len, format, runs: request.encode() };
-        // First noted, then asked: the answer may be fast.
-        lock(&self.refining).insert(entry, Refining { file: Arc::clone(file), request });
-        self.session.control.send(&ControlMessage::Refine(refine))
-    }
-}
-
-/// Shorter blocks of one request: a larger one is not made, nor answered.
-pub(crate) const MAX_FINE_BLOCKS: u64 = 512 << 10;
 
 /// What a source serves.
 pub(crate) struct Tree {

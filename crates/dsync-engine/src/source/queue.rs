@@ -16,11 +16,11 @@ use dsync_wire::{
     message::{EntryId, Rest},
 };
 
-use super::{
-    catalogue::{Listed, MAX_UNRELEASED_ENTRIES},
-    large::LargeFile,
+use super::{catalogue::Listed, large::LargeFile};
+use crate::{
+    halt::{Halt, lock, wait},
+    limits::MAX_UNRELEASED_ENTRIES,
 };
-use crate::halt::{Halt, lock, wait};
 
 /// One requested file.
 pub(super) struct Request {
