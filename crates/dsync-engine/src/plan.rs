@@ -1,7 +1,7 @@
 //! What is done with one entry: a pure comparison of the source's entry and what stands at the destination.
 //!
 //! Takes the run's policy, one [`Entry`] of the source's listing and the metadata of the destination's
-//! entry of the same name, if there is one. Gives a [`Verdict`]: exactly one action, the attributes to
+//! entry of the same name, if there is one. Gives a [`Decision`]: exactly one action, the attributes to
 //! set and what differs. It reads nothing (except through `content_equal`, asked only under `checksum`
 //! when sizes are equal) and changes nothing, so a dry run and a real run cannot differ.
 //!
@@ -64,7 +64,7 @@ struct Subject<'a> {
 
 /// What is done with one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Decision {
     /// The action that is reported.
     pub(crate) action: Action,
     /// What differs.
@@ -78,7 +78,7 @@ pub(crate) struct Verdict {
     pub(crate) placed: bool,
 }
 
-impl Verdict {
+impl Decision {
     /// Keeps an entry with all of its attributes.
     fn as_it_is() -> Self {
         Self { placed: true, ..Self::skip() }
@@ -162,15 +162,15 @@ impl Policy {
         mapped: &Mapped,
         existing: Option<&Metadata>,
         standing: &dyn Standing,
-    ) -> Verdict {
+    ) -> Decision {
         let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
         if let EntryKind::File { size, .. } = &entry.kind
             && !self.selects_size(*size)
         {
-            return Verdict::skip();
+            return Decision::skip();
         }
         if self.leaves_alone(&entry.kind, existing) {
-            return Verdict::skip();
+            return Decision::skip();
         }
         let Some(existing) = existing else { return self.create(subject, mapped, None, standing) };
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
@@ -178,17 +178,17 @@ impl Policy {
         }
         let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
         if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
-            return Verdict::skip();
+            return Decision::skip();
         }
-        let verdict = self.compare(entry, mapped, existing, standing);
-        match (&entry.kind, verdict.action) {
-            (EntryKind::Directory, Action::Retag) if self.adds_only => Verdict::as_it_is(),
+        let decision = self.compare(entry, mapped, existing, standing);
+        match (&entry.kind, decision.action) {
+            (EntryKind::Directory, Action::Retag) if self.adds_only => Decision::as_it_is(),
             (EntryKind::File { size, .. }, Action::Update)
                 if self.options.writing.append != Append::No && existing.size >= *size =>
             {
-                Verdict::skip()
+                Decision::skip()
             }
-            _ => verdict,
+            _ => decision,
         }
     }
 
@@ -215,7 +215,7 @@ impl Policy {
         mapped: &Mapped,
         existing: &Metadata,
         standing: &dyn Standing,
-    ) -> Verdict {
+    ) -> Decision {
         let subject = Subject { kind: &entry.kind, attributes: &entry.attributes };
         let mut changes = self.attribute_changes(subject, mapped, existing, standing);
         let same = match &entry.kind {
@@ -241,7 +241,7 @@ impl Policy {
             mode = trusted_with(mode, owner, mapped.kept_group == Some(existing.gid));
         }
         let wanted = self.wanted(subject, mapped, mode);
-        Verdict { action, changes, wanted, in_the_way: None, placed: true }
+        Decision { action, changes, wanted, in_the_way: None, placed: true }
     }
 
     /// False for a link, device, fifo or socket that is one, where a file is to stand for it.
@@ -252,11 +252,11 @@ impl Policy {
 
     /// True when nothing but its time makes a file be copied, and that looks like the source's as a filesystem
     /// keeps it that cannot hold it exactly: then every run will copy the file.
-    pub(crate) fn only_rounded(&self, entry: &Entry, existing: &Metadata, verdict: &Verdict) -> bool {
-        let by_time = verdict.action == Action::Update
+    pub(crate) fn only_rounded(&self, entry: &Entry, existing: &Metadata, decision: &Decision) -> bool {
+        let by_time = decision.action == Action::Update
             && matches!(entry.kind, EntryKind::File { .. })
             && existing.kind == Kind::File
-            && !verdict.changes.contains(Changes::SIZE)
+            && !decision.changes.contains(Changes::SIZE)
             && !(self.options.checksum || self.options.ignore_times)
             && self.options.times;
         let [kept, changed] = [existing.mtime, existing.ctime].map(timestamp);
@@ -272,7 +272,7 @@ impl Policy {
         mapped: &Mapped,
         existing: Option<&Metadata>,
         standing: &dyn Standing,
-    ) -> Verdict {
+    ) -> Decision {
         let subject = Subject { kind, attributes };
         match existing {
             None => self.create(subject, mapped, None, standing),
@@ -280,22 +280,22 @@ impl Policy {
                 let changes = self.attribute_changes(subject, mapped, existing, standing);
                 let action = if changes.is_empty() { Action::Keep } else { Action::Retag };
                 if self.adds_only {
-                    return Verdict::as_it_is();
+                    return Decision::as_it_is();
                 }
                 let wanted = self.wanted(subject, mapped, self.mode(subject, mapped, existing.mode));
-                Verdict { action, changes, wanted, in_the_way: None, placed: true }
+                Decision { action, changes, wanted, in_the_way: None, placed: true }
             }
         }
     }
 
-    /// The verdict for an entry that is made anew.
+    /// The decision for an entry that is made anew.
     fn create(
         &self,
         entry: Subject<'_>,
         mapped: &Mapped,
         in_the_way: Option<Kind>,
         standing: &dyn Standing,
-    ) -> Verdict {
+    ) -> Decision {
         let mode = if self.options.perms {
             kept_mode(entry, mapped)
         } else {
@@ -305,7 +305,7 @@ impl Policy {
             if is_directory { mode | standing.inherited_mode() } else { mode }
         };
         let wanted = self.wanted(entry, mapped, mode);
-        Verdict { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
+        Decision { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
     }
 
     /// The quick check, or the content check under `checksum`.
@@ -549,7 +549,7 @@ mod tests {
         }
     }
 
-    fn decide(policy: &Policy, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
+    fn decide(policy: &Policy, entry: &Entry, existing: Option<&Metadata>) -> Decision {
         let (uid, gid) = (Some(entry.attributes.uid), Some(entry.attributes.gid));
         policy.decide(
             entry,
@@ -587,9 +587,9 @@ mod tests {
     #[test]
     fn a_missing_file_is_created_unless_only_existing_ones_are_wanted() {
         let entry = file(5, 0o640, 100, 5);
-        let verdict = decide(&policy(SyncOptions::archive()), &entry, None);
-        assert_eq!(verdict.action, Action::Create);
-        assert_eq!(verdict.wanted.mode, Some(0o640));
+        let decision = decide(&policy(SyncOptions::archive()), &entry, None);
+        assert_eq!(decision.action, Action::Create);
+        assert_eq!(decision.wanted.mode, Some(0o640));
         let only_existing = SyncOptions { existing: true, ..SyncOptions::archive() };
         assert_eq!(decide(&policy(only_existing), &entry, None).action, Action::Keep);
     }
@@ -602,8 +602,8 @@ mod tests {
         let mut old = as_made(&entry, &decide(&plain, &entry, None).wanted);
         old.mode = 0o600;
         old.size = 4;
-        let verdict = decide(&plain, &entry, Some(&old));
-        assert_eq!((verdict.action, verdict.wanted.mode), (Action::Update, Some(0o600)));
+        let decision = decide(&plain, &entry, Some(&old));
+        assert_eq!((decision.action, decision.wanted.mode), (Action::Update, Some(0o600)));
     }
 
     #[test]
@@ -623,8 +623,8 @@ mod tests {
         let entry = file(5, 0o600, 100, 0);
         let mut old = as_made(&entry, &Wanted::default());
         old.kind = Kind::Dir;
-        let verdict = decide(&policy(SyncOptions::archive()), &entry, Some(&old));
-        assert_eq!((verdict.action, verdict.in_the_way), (Action::Create, Some(Kind::Dir)));
+        let decision = decide(&policy(SyncOptions::archive()), &entry, Some(&old));
+        assert_eq!((decision.action, decision.in_the_way), (Action::Create, Some(Kind::Dir)));
     }
 
     #[test]
@@ -640,14 +640,14 @@ mod tests {
     fn a_filesystem_that_shows_fractions_is_not_taken_for_a_coarse_one() {
         let policy = policy(SyncOptions::archive());
         let entry = file(4, 0o644, 5, 0);
-        let verdict = decide(&policy, &entry, None);
-        let mut existing = as_made(&entry, &verdict.wanted);
+        let decision = decide(&policy, &entry, None);
+        let mut existing = as_made(&entry, &decision.wanted);
         existing.mtime.seconds = 4;
         existing.ctime.nanoseconds = 0;
-        let verdict = decide(&policy, &entry, Some(&existing));
-        assert!(policy.only_rounded(&entry, &existing, &verdict));
+        let decision = decide(&policy, &entry, Some(&existing));
+        assert!(policy.only_rounded(&entry, &existing, &decision));
         existing.ctime.nanoseconds = 1;
-        assert!(!policy.only_rounded(&entry, &existing, &verdict));
+        assert!(!policy.only_rounded(&entry, &existing, &decision));
     }
 
     #[test]
@@ -688,7 +688,7 @@ mod tests {
     }
 
     proptest! {
-        /// Law: what a verdict makes needs nothing the next time (a run converges), whatever the options,
+        /// Law: what a decision makes needs nothing the next time (a run converges), whatever the options,
         /// as long as times are preserved.
         #[test]
         fn what_was_made_is_kept(
@@ -716,13 +716,13 @@ mod tests {
             old.mode = modes.1;
             old.mtime = dsync_fs::Timestamp { seconds: times.1, nanoseconds: 1 };
             (old.uid, old.gid) = (entry.attributes.uid, entry.attributes.gid);
-            let verdict = decide(&policy, &entry, Some(&old));
-            match verdict.action {
-                Action::Retag => prop_assert!(!verdict.changes.is_empty()),
+            let decision = decide(&policy, &entry, Some(&old));
+            match decision.action {
+                Action::Retag => prop_assert!(!decision.changes.is_empty()),
                 Action::Update => {
                     prop_assert!(sizes.0 != sizes.1 || (!policy.options.size_only && times.0 != times.1));
                 }
-                _ => prop_assert!(verdict.changes.is_empty()),
+                _ => prop_assert!(decision.changes.is_empty()),
             }
         }
     }

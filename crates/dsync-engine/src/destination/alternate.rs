@@ -17,7 +17,7 @@ use super::{Site, commit::Outbox, files::Pending, planner::Here};
 use crate::{
     SyncError,
     footprint::from_missing,
-    plan::{Mapped, Verdict, file_type, file_type_of, timestamp},
+    plan::{Decision, Mapped, file_type, file_type_of, timestamp},
 };
 
 /// The alternate directories of a run.
@@ -35,7 +35,7 @@ pub(super) struct Alternate {
     pub(super) dir: Arc<Dir>,
     pub(super) metadata: Metadata,
     /// What differs.
-    pub(super) verdict: Verdict,
+    pub(super) decision: Decision,
     /// True when the destination itself has the same content.
     pub(super) adds_nothing: bool,
 }
@@ -88,14 +88,14 @@ impl Alternates {
         Level(self.roots.iter().filter_map(|root| root.open_beneath(path).ok()).map(Arc::new).collect())
     }
 
-    /// The verdict for an entry that an alternate directory has, given what the destination has; `None` when the
+    /// The decision for an entry that an alternate directory has, given what the destination has; `None` when the
     /// alternate does not matter.
     ///
     /// An old entry of the destination gives way to an equal file of an alternate, as with rsync, unless that would
     /// only be copied over another file.
-    pub(super) fn verdict(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Verdict> {
-        let mut verdict = found.verdict.clone();
-        let equal = verdict.action == Action::Keep;
+    pub(super) fn decision(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Decision> {
+        let mut decision = found.decision.clone();
+        let equal = decision.action == Action::Keep;
         let is_file = found.metadata.kind == Kind::File;
         if let Some(existing) = existing {
             let same_inode = (existing.dev, existing.ino) == (found.metadata.dev, found.metadata.ino);
@@ -105,14 +105,14 @@ impl Alternates {
                 return None;
             }
         }
-        verdict.action = match (verdict.action, self.way) {
+        decision.action = match (decision.action, self.way) {
             (Action::Keep, AlternateUse::Compare) if found.metadata.kind != Kind::Dir => Action::Keep,
             (Action::Keep, AlternateUse::Link) if found.metadata.kind != Kind::Dir => Action::Link,
             (Action::Keep | Action::Retag, _) => Action::Reuse,
             (other, _) => other,
         };
-        verdict.placed = verdict.action != Action::Keep;
-        Some(verdict)
+        decision.placed = decision.action != Action::Keep;
+        Some(decision)
     }
 }
 
@@ -134,13 +134,13 @@ impl Level {
             }
             let stopped = &**site.session.halt.stop_flag();
             let here = Here { dir: Some(dir), name: Some(name), within: None, stopped };
-            let verdict = site.policy.compare(entry, mapped, &metadata, &here);
-            let action = verdict.action;
+            let decision = site.policy.compare(entry, mapped, &metadata, &here);
+            let action = decision.action;
             let better = |best: &Alternate| {
-                best.verdict.action == Action::Update && matches!(action, Action::Keep | Action::Retag)
+                best.decision.action == Action::Update && matches!(action, Action::Keep | Action::Retag)
             };
             if action == Action::Keep || best.as_ref().is_none_or(better) {
-                best = Some(Alternate { dir: Arc::clone(dir), metadata, verdict, adds_nothing: false });
+                best = Some(Alternate { dir: Arc::clone(dir), metadata, decision, adds_nothing: false });
             }
             if action == Action::Keep {
                 break;

@@ -64,7 +64,7 @@ use super::{
 use crate::{
     SyncError,
     misbehaved::{PeerMisbehaved, misbehaved},
-    plan::{Standing, Verdict},
+    plan::{Decision, Standing},
     schedule::{Point, point},
 };
 
@@ -328,7 +328,7 @@ impl Planner<'_> {
         let here = Here { dir: root, name: None, within: None, stopped };
         let (existing, standing): (_, &dyn Standing) =
             if created { (None, &made) } else { (existing, &here) };
-        let verdict = self.site.policy.decide_attributes(
+        let decision = self.site.policy.decide_attributes(
             &EntryKind::Directory,
             attributes,
             &mapped,
@@ -337,27 +337,27 @@ impl Planner<'_> {
         );
         self.site.account.amend(|report| report.listed.directories += 1);
         self.site.account.planned(Planned {
-            action: verdict.action,
+            action: decision.action,
             kind: FileType::Directory,
-            changes: verdict.changes,
+            changes: decision.changes,
             path: Vec::new(),
             target: Vec::new(),
             size: 0,
         })?;
         let state = match state {
             Presence::Old { .. } => {
-                let opened = self.open_up_root(root, existing.as_ref(), &verdict);
-                Presence::Old { dirty: verdict.action == Action::Retag || opened }
+                let opened = self.open_up_root(root, existing.as_ref(), &decision);
+                Presence::Old { dirty: decision.action == Action::Retag || opened }
             }
             other => other,
         };
-        Ok((Some(verdict.wanted), state))
+        Ok((Some(decision.wanted), state))
     }
 
     /// Lets the run work in its root; returns whether the root's own permissions have to be set afterwards.
-    fn open_up_root(&self, root: Option<&Dir>, existing: Option<&Metadata>, verdict: &Verdict) -> bool {
+    fn open_up_root(&self, root: Option<&Dir>, existing: Option<&Metadata>, decision: &Decision) -> bool {
         let (Some(root), Some(existing)) = (root, existing) else { return false };
-        let early = self.site.policy.while_worked_in(existing, &verdict.wanted);
+        let early = self.site.policy.while_worked_in(existing, &decision.wanted);
         let early = early.filter(|_| !self.site.policy.options.dry_run);
         // What fails here fails again, and is told then.
         early.is_some_and(|early| root.set_own_attributes(&early).is_ok())
@@ -474,38 +474,38 @@ impl Planner<'_> {
         {
             return self.stay(id, part, &place, entry, existing, first);
         }
-        let mut verdict = self.decide(&place, entry, existing.as_ref());
+        let mut decision = self.decide(&place, entry, existing.as_ref());
         // A further name becomes one of the first, whatever alternate directories have.
         let alternate = match first {
             Some(_) => None,
-            None => self.alternate(merge, &place, entry, existing.as_ref(), &mut verdict),
+            None => self.alternate(merge, &place, entry, existing.as_ref(), &mut decision),
         };
-        match verdict.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
+        match decision.in_the_way.map_or(Ok(Way::Free), |kind| self.clear_way(&place, entry, kind))? {
             Way::Free => {}
-            Way::Taken => place.displaced = verdict.in_the_way,
+            Way::Taken => place.displaced = decision.in_the_way,
             Way::Blocked => {
                 self.announce_ignored(entry, id, directory.shared.join(&name))?;
                 return Ok(());
             }
         }
         match (group, first) {
-            (Some(_), Some(first)) if verdict.placed => {
-                self.follow(id, &place, entry, &verdict, &first)?;
-                return self.stand_by(id, part, &place, entry, (&verdict, existing.as_ref()), &first);
+            (Some(_), Some(first)) if decision.placed => {
+                self.follow(id, &place, entry, &decision, &first)?;
+                return self.stand_by(id, part, &place, entry, (&decision, existing.as_ref()), &first);
             }
-            (Some(group), _) if verdict.placed => {
-                let stays = existing.as_ref().filter(|existing| self.keeps_inode(&verdict, existing));
+            (Some(group), _) if decision.placed => {
+                let stays = existing.as_ref().filter(|existing| self.keeps_inode(&decision, existing));
                 place.first_name = self.links.place(group, &path, stays)?;
             }
             _ => {}
         }
         // What is left alone is not up to date, and may not even be there.
-        if verdict.placed || alternate.is_some() {
-            self.tell(directory, entry, verdict.action, verdict.changes, link_text(entry))?;
+        if decision.placed || alternate.is_some() {
+            self.tell(directory, entry, decision.action, decision.changes, link_text(entry))?;
         }
-        self.claim(merge, &mut place, entry, &verdict, first.is_none() && alternate.is_none());
+        self.claim(merge, &mut place, entry, &decision, first.is_none() && alternate.is_none());
         let old = Old { existing: existing.as_ref(), alternate };
-        let placed = self.carry_out(id, part, &place, entry, &verdict, old)?;
+        let placed = self.carry_out(id, part, &place, entry, &decision, old)?;
         if let (Some(group), Placed::Failed) = (group, placed) {
             self.links.displace(group);
         }
@@ -516,8 +516,8 @@ impl Planner<'_> {
     }
 
     /// True when what has the name goes on having it.
-    fn keeps_inode(&self, verdict: &Verdict, existing: &Metadata) -> bool {
-        match verdict.action {
+    fn keeps_inode(&self, decision: &Decision, existing: &Metadata) -> bool {
+        match decision.action {
             Action::Keep | Action::Retag => true,
             // The source removes a name only when its content is here as well.
             Action::Update => {
@@ -665,34 +665,34 @@ impl Planner<'_> {
         }
     }
 
-    fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Verdict {
+    fn decide(&mut self, place: &Place<'_>, entry: &Entry, existing: Option<&Metadata>) -> Decision {
         let mapped = self.owners.of(&entry.attributes);
         let within = Some(&**place.directory);
         let stopped = &**self.site.session.halt.stop_flag();
         let here = Here { dir: place.directory.dir.as_deref(), name: Some(place.name), within, stopped };
-        let verdict = self.site.policy.decide(entry, &mapped, existing, &here);
-        if existing.is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &verdict)) {
+        let decision = self.site.policy.decide(entry, &mapped, existing, &here);
+        if existing.is_some_and(|existing| self.site.policy.only_rounded(entry, existing, &decision)) {
             self.site.account.amend(|report| report.rounded_times += 1);
         }
-        verdict
+        decision
     }
 
-    /// Looks for the entry in the alternate directories, and changes the verdict if one has it.
+    /// Looks for the entry in the alternate directories, and changes the decision if one has it.
     fn alternate(
         &mut self,
         merge: &Merge,
         place: &Place<'_>,
         entry: &Entry,
         existing: Option<&Metadata>,
-        verdict: &mut Verdict,
+        decision: &mut Decision,
     ) -> Option<Alternate> {
-        let alternates = self.alternates.as_ref().filter(|_| verdict.placed)?;
+        let alternates = self.alternates.as_ref().filter(|_| decision.placed)?;
         let mapped = self.owners.of(&entry.attributes);
         let mut found = merge.alternates.find(self.site, entry, &mapped, place.name)?;
-        let better = alternates.verdict(&found, existing)?;
-        found.adds_nothing = matches!(verdict.action, Action::Keep | Action::Retag);
+        let better = alternates.decision(&found, existing)?;
+        found.adds_nothing = matches!(decision.action, Action::Keep | Action::Retag);
         // What is made here gets what it would get without an alternate, whose permissions may be any.
-        *verdict = Verdict { in_the_way: verdict.in_the_way, wanted: verdict.wanted.clone(), ..better };
+        *decision = Decision { in_the_way: decision.in_the_way, wanted: decision.wanted.clone(), ..better };
         Some(found)
     }
 

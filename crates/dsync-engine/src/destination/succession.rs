@@ -26,13 +26,13 @@ pub(super) struct Succession {
 
 #[derive(Default)]
 struct State {
-    first_names: HashMap<u64, FirstName>,
+    first_names: HashMap<u64, Line>,
     /// Names that were asked for in the place of others.
     successors: HashSet<EntryId>,
 }
 
-/// What has become of a first name. Of one that was there from the beginning, or arrived, there is none.
-struct FirstName {
+/// The names that carry one content in turn. There is none for a first name that was there from the beginning, or arrived.
+struct Line {
     fate: Fate,
     /// The name that took over.
     successor: Option<Successor>,
@@ -74,7 +74,7 @@ pub(super) enum Turn {
 impl Succession {
     /// A first name is about to be asked for.
     pub(super) fn begin(&self, number: u64) {
-        let under_way = FirstName { fate: Fate::UnderWay(Vec::new()), successor: None };
+        let under_way = Line { fate: Fate::UnderWay(Vec::new()), successor: None };
         lock(&self.state).first_names.insert(number, under_way);
     }
 
@@ -120,7 +120,7 @@ impl Succession {
     pub(super) fn lost(&self, number: u64) -> Option<Arc<Pending>> {
         let mut state = lock(&self.state);
         let State { first_names, successors } = &mut *state;
-        let first = first_names.entry(number).or_insert(FirstName { fate: Fate::Lost, successor: None });
+        let first = first_names.entry(number).or_insert(Line { fate: Fate::Lost, successor: None });
         let next = match &mut first.fate {
             Fate::UnderWay(heirs) if !heirs.is_empty() => {
                 let kept = heirs.iter().position(|heir| heir.same_inode);
@@ -151,7 +151,7 @@ impl Succession {
     }
 }
 
-impl FirstName {
+impl Line {
     fn take_over(&mut self, heir: Heir, successors: &mut HashSet<EntryId>) -> Arc<Pending> {
         let Heir { file, same_inode } = heir;
         let path = file.directory.path.join(&file.name).as_bytes().to_vec();

@@ -19,7 +19,7 @@ use crate::{
         links::{FirstName, Further},
         succession::{Heir, Turn},
     },
-    plan::{Verdict, file_type},
+    plan::{Decision, file_type},
 };
 
 impl Planner<'_> {
@@ -29,12 +29,12 @@ impl Planner<'_> {
         id: EntryId,
         place: &Place<'_>,
         entry: &Entry,
-        verdict: &Verdict,
+        decision: &Decision,
         first: &FirstName,
     ) -> Result<(), SyncError> {
         let Some(kind) = file_type(&entry.kind) else { return Ok(()) };
-        let action = if verdict.action == Action::Create { Action::Create } else { Action::Update };
-        let mut changes = verdict.changes;
+        let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
+        let mut changes = decision.changes;
         changes.insert(Changes::HARD_LINK);
         self.tell(place.directory, entry, action, changes, self.links.path(self.site, first)?)?;
         if self.site.policy.options.dry_run {
@@ -60,8 +60,8 @@ impl Planner<'_> {
         if !self.site.succession.is_open(first.number()) {
             return Ok(());
         }
-        let verdict = self.decide(place, entry, Some(existing));
-        self.stand_by(id, part, place, entry, (&verdict, Some(existing)), first)
+        let decision = self.decide(place, entry, Some(existing));
+        self.stand_by(id, part, place, entry, (&decision, Some(existing)), first)
     }
 
     /// Has a name wait for the content of the first one, to be asked for in its place if that comes to nothing.
@@ -71,7 +71,7 @@ impl Planner<'_> {
         part: &Arc<PartTicket>,
         place: &Place<'_>,
         entry: &Entry,
-        (verdict, existing): (&Verdict, Option<&Metadata>),
+        (decision, existing): (&Decision, Option<&Metadata>),
         first: &FirstName,
     ) -> Result<(), SyncError> {
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
@@ -79,7 +79,7 @@ impl Planner<'_> {
         if !self.site.succession.is_open(number) {
             return Ok(());
         }
-        let mut file = self.pending(id, part, place, verdict, size, Old { existing, alternate: None });
+        let mut file = self.pending(id, part, place, decision, size, Old { existing, alternate: None });
         if file.action != Action::Create {
             file.action = Action::Update;
         }

@@ -26,7 +26,7 @@ use crate::{
         directory::Directory,
         files::{Circumstances, Pending, Tail},
     },
-    plan::{Verdict, file_type},
+    plan::{Decision, file_type},
 };
 
 /// What there is of a file before it arrives.
@@ -37,8 +37,8 @@ pub(super) struct Old<'a> {
 
 impl Old<'_> {
     /// What keeping it comes to: it may be left alone for another reason than being equal.
-    fn kept(&self, verdict: &Verdict) -> Placed {
-        let equal = verdict.placed && self.existing.is_some() && self.alternate.is_none();
+    fn kept(&self, decision: &Decision) -> Placed {
+        let equal = decision.placed && self.existing.is_some() && self.alternate.is_none();
         if equal { Placed::Here } else { Placed::Open }
     }
 }
@@ -105,18 +105,18 @@ impl Planner<'_> {
         part: &Arc<PartTicket>,
         place: &Place<'_>,
         entry: &Entry,
-        verdict: &Verdict,
+        decision: &Decision,
         old: Old<'_>,
     ) -> Result<Placed, SyncError> {
         match &entry.kind {
             EntryKind::Directory => {
-                self.directory(id, part, place, verdict, old.existing).map(|()| Placed::Open)
+                self.directory(id, part, place, decision, old.existing).map(|()| Placed::Open)
             }
             EntryKind::File { size, .. } => match &place.finished {
                 Some(finished) => self.take_up(id, place, *size, finished),
-                None => self.file(id, part, place, verdict, *size, old),
+                None => self.file(id, part, place, decision, *size, old),
             },
-            kind => self.other(id, place, kind, verdict, &old),
+            kind => self.other(id, place, kind, decision, &old),
         }
     }
 
@@ -165,10 +165,10 @@ impl Planner<'_> {
         id: EntryId,
         part: &PartTicket,
         place: &Place<'_>,
-        verdict: &Verdict,
+        decision: &Decision,
         existing: Option<&Metadata>,
     ) -> Result<(), SyncError> {
-        let state = match verdict.action {
+        let state = match decision.action {
             Action::Create | Action::Reuse | Action::Update if self.site.policy.options.dry_run => {
                 Presence::Imagined
             }
@@ -177,25 +177,25 @@ impl Planner<'_> {
                 // Not there, and under `existing` not made.
                 None => Presence::Ignored,
                 Some(existing) if existing.kind == Kind::Dir => {
-                    let opened = self.open_up(place, existing, verdict);
-                    Presence::Old { dirty: verdict.action == Action::Retag || opened }
+                    let opened = self.open_up(place, existing, decision);
+                    Presence::Old { dirty: decision.action == Action::Retag || opened }
                 }
                 // Under `ignore_existing`.
                 Some(_) => Presence::Covered,
             },
         };
-        let wanted = verdict.wanted.clone();
+        let wanted = decision.wanted.clone();
         let sets = wanted.extended.as_ref().and_then(|_| part.sets());
         let path = place.directory.shared.join(place.name);
         self.announce(Announced { id, path, sets, wanted: Some(wanted), state })
     }
 
     /// Lets the run work in a directory; returns whether its own permissions have to be set afterwards.
-    fn open_up(&self, place: &Place<'_>, existing: &Metadata, verdict: &Verdict) -> bool {
+    fn open_up(&self, place: &Place<'_>, existing: &Metadata, decision: &Decision) -> bool {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return false;
         };
-        let early = self.site.policy.while_worked_in(existing, &verdict.wanted);
+        let early = self.site.policy.while_worked_in(existing, &decision.wanted);
         // What fails here fails again, and is told then.
         early.is_some_and(|early| dir.set_attributes(place.name, Kind::Dir, &early).is_ok())
     }
@@ -213,31 +213,31 @@ impl Planner<'_> {
         id: EntryId,
         part: &Arc<PartTicket>,
         place: &Place<'_>,
-        verdict: &Verdict,
+        decision: &Decision,
         size: u64,
         old: Old<'_>,
     ) -> Result<Placed, SyncError> {
         // Other filesystems, too many links: a copy instead.
-        if verdict.action == Action::Link
+        if decision.action == Action::Link
             && let Some(placed) = self.link(id, place, old.alternate.as_ref())?
         {
             return Ok(placed);
         }
-        match verdict.action {
-            Action::Retag => return self.retag(place, Kind::File, verdict),
+        match decision.action {
+            Action::Retag => return self.retag(place, Kind::File, decision),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
             // Found where it is compared with: the destination needs none of its own.
             Action::Keep => {
                 return match (&old.alternate, old.existing) {
                     (Some(found), Some(old)) => self.drop_old(place, old.kind, found).map(|()| Placed::Open),
-                    _ => Ok(old.kept(verdict)),
+                    _ => Ok(old.kept(decision)),
                 };
             }
             _ => return Ok(Placed::Open),
         }
         let site = self.site;
         site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
-        let file = self.pending(id, part, place, verdict, size, old);
+        let file = self.pending(id, part, place, decision, size, old);
         let there = file.circumstances.tail.map_or(0, |tail| tail.from);
         site.account.progress.bytes_needed.fetch_add(size - there, Ordering::Relaxed);
         if site.policy.options.dry_run {
@@ -275,7 +275,7 @@ impl Planner<'_> {
         id: EntryId,
         part: &Arc<PartTicket>,
         place: &Place<'_>,
-        verdict: &Verdict,
+        decision: &Decision,
         size: u64,
         Old { existing, alternate }: Old<'_>,
     ) -> Pending {
@@ -283,16 +283,16 @@ impl Planner<'_> {
         let old_file = existing.filter(|old| old.kind == Kind::File);
         let is_basis = |old: &Metadata| !options.whole_file && dsync_delta::worthwhile(old.size, size);
         let goes_on = |old: &&Metadata| {
-            let appends = options.writing.append != Append::No && verdict.action == Action::Update;
+            let appends = options.writing.append != Append::No && decision.action == Action::Update;
             appends && alternate.is_none() && (1..size).contains(&old.size)
         };
         let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
         let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
         let twin =
-            alternate.map(|found| Twin { equal: found.verdict.action != Action::Update, dir: found.dir });
+            alternate.map(|found| Twin { equal: found.decision.action != Action::Update, dir: found.dir });
         let (directory, part, name) = (Arc::clone(place.directory), Arc::clone(part), place.name.clone());
-        let wanted = verdict.wanted.clone();
-        let mut file = Pending::new(id, directory, part, name, verdict.action, wanted, size)
+        let wanted = decision.wanted.clone();
+        let mut file = Pending::new(id, directory, part, name, decision.action, wanted, size)
             .onto(Circumstances { in_place: options.writing.inplace && old_file.is_some(), tail, twin });
         file.has_basis = has_basis;
         if let Some(number) = place.first_name {
@@ -405,11 +405,11 @@ impl Planner<'_> {
         delayed.note(self.site, place.directory, &late)
     }
 
-    fn retag(&self, place: &Place<'_>, kind: Kind, verdict: &Verdict) -> Result<Placed, SyncError> {
+    fn retag(&self, place: &Place<'_>, kind: Kind, decision: &Decision) -> Result<Placed, SyncError> {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return Ok(Placed::Open);
         };
-        let set = dir.set_attributes(place.name, kind, &verdict.wanted);
+        let set = dir.set_attributes(place.name, kind, &decision.wanted);
         let set = set.map(|withheld| self.site.withheld(withheld));
         if set.is_ok() {
             self.site.touched(dir);

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     SyncError,
     destination::{homes::Homes, kept},
-    plan::Verdict,
+    plan::Decision,
 };
 
 impl Planner<'_> {
@@ -24,19 +24,19 @@ impl Planner<'_> {
         merge: &mut Merge,
         place: &mut Place<'_>,
         entry: &Entry,
-        verdict: &Verdict,
+        decision: &Decision,
         alone: bool,
     ) {
         let EntryKind::File { size, .. } = entry.kind else { return };
-        place.has_part = self.claim_part(merge, place, verdict, size);
+        place.has_part = self.claim_part(merge, place, decision, size);
         if alone {
-            place.finished = self.claim_finished(merge, place, entry, verdict);
+            place.finished = self.claim_finished(merge, place, entry, decision);
         }
     }
 
     /// True when an earlier run may have left a part of a file that is about to be asked for.
-    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, verdict: &Verdict, size: u64) -> bool {
-        let asks = matches!(verdict.action, Action::Create | Action::Update);
+    fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, decision: &Decision, size: u64) -> bool {
+        let asks = matches!(decision.action, Action::Create | Action::Update);
         if !asks || self.site.local.is_some() {
             return false;
         }
@@ -52,9 +52,9 @@ impl Planner<'_> {
         merge: &mut Merge,
         place: &Place<'_>,
         entry: &Entry,
-        verdict: &Verdict,
+        decision: &Decision,
     ) -> Option<(Component, Wanted)> {
-        let asks = matches!(verdict.action, Action::Create | Action::Update);
+        let asks = matches!(decision.action, Action::Create | Action::Update);
         // A name that comes before those is met before they are.
         let may = merge.has_finished || place.name.as_bytes() < OWN_NAMES;
         let dir = place.directory.dir.as_ref().filter(|_| asks && may && place.displaced.is_none())?;

@@ -9,7 +9,7 @@ use dsync_wire::{
 use super::{super::Planner, Old, Place, Placed};
 use crate::{
     SyncError,
-    plan::{Verdict, file_type},
+    plan::{Decision, file_type},
 };
 
 impl Planner<'_> {
@@ -19,21 +19,21 @@ impl Planner<'_> {
         id: EntryId,
         place: &Place<'_>,
         kind: &EntryKind,
-        verdict: &Verdict,
+        decision: &Decision,
         old: &Old<'_>,
     ) -> Result<Placed, SyncError> {
         let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
             return Ok(Placed::Open);
         };
-        if verdict.action == Action::Link
+        if decision.action == Action::Link
             && let Some(placed) = self.link(id, place, old.alternate.as_ref())?
         {
             return Ok(placed);
         }
-        match verdict.action {
-            Action::Retag => return self.retag(place, kind_of(kind), verdict),
+        match decision.action {
+            Action::Retag => return self.retag(place, kind_of(kind), decision),
             Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(old.kept(verdict)),
+            _ => return Ok(old.kept(decision)),
         }
         let delayed = self.site.delayed.get().is_some();
         if place.displaced.is_none()
@@ -48,8 +48,8 @@ impl Planner<'_> {
             _ => Operation::CreateSpecial,
         };
         let make = |name: &Component| match (kind, special(kind)) {
-            (EntryKind::Symlink { target }, _) => dir.make_symlink(name, target, &verdict.wanted),
-            (_, Some(special)) => dir.make_special(name, special, &verdict.wanted),
+            (EntryKind::Symlink { target }, _) => dir.make_symlink(name, target, &decision.wanted),
+            (_, Some(special)) => dir.make_special(name, special, &decision.wanted),
             _ => Err(std::io::ErrorKind::Unsupported.into()),
         };
         let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
