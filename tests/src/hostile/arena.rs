@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    Carrier,
     lanes::Pipe,
     session::{Order, Session},
     shell::Shell,
@@ -92,20 +93,41 @@ impl Arena {
 
     /// Starts `dsync --server` and a session in which it is the destination of the tree.
     pub fn destination(&self, options: &str) -> (Server, Session) {
+        self.destination_over(Carrier::Pipe, options)
+    }
+
+    /// The same over any carrier.
+    pub fn destination_over(&self, carrier: Carrier, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
-        (server, Session::greet(pipe).start(Order::Destination(&self.tree()), options))
+        let session = Session::greet_over(pipe, carrier);
+        (server, session.start(Order::Destination(&self.tree()), options))
     }
 
     /// Starts `dsync --server` and a session in which it is the source of the tree.
     pub fn source(&self, options: &str) -> (Server, Session) {
+        self.source_over(Carrier::Pipe, options)
+    }
+
+    /// The same over any carrier.
+    pub fn source_over(&self, carrier: Carrier, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
-        (server, Session::greet(pipe).start(Order::Source(&self.tree()), options))
+        let session = Session::greet_over(pipe, carrier);
+        (server, session.start(Order::Source(&self.tree()), options))
     }
 
     /// Starts the client, which pulls into the tree, and the shell that it starts in turn.
     pub fn pull(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
+        self.pull_over(Carrier::Pipe, relay, flags)
+    }
+
+    /// The same over any carrier.
+    pub fn pull_over(&self, carrier: Carrier, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
-        let run = shell.client().args(["-a", "--delete", "--retries=0"]).args(flags).arg("host:x/");
+        let run = shell
+            .client(carrier)
+            .args(["-a", "--delete", "--retries=0"])
+            .args(flags)
+            .arg(format!("{}:x/", carrier.host()));
         let running = run.arg(self.scratch.at("tree")).start();
         let pipe = shell.accept();
         (running, pipe)
@@ -114,7 +136,7 @@ impl Arena {
     /// Starts the client, which pulls these operands into the tree, with these flags and no others of weight.
     pub fn pull_of(&self, relay: &str, flags: &[&str], operands: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
-        let run = shell.client().arg("--retries=0").args(flags).args(operands);
+        let run = shell.client(Carrier::Pipe).arg("--retries=0").args(flags).args(operands);
         let running = run.arg(self.scratch.at("tree")).start();
         let pipe = shell.accept();
         (running, pipe)
@@ -122,15 +144,20 @@ impl Arena {
 
     /// Starts the client, which pushes from the tree.
     pub fn push(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
+        self.push_over(Carrier::Pipe, relay, flags)
+    }
+
+    /// The same over any carrier.
+    pub fn push_over(&self, carrier: Carrier, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
         let mut tree = self.scratch.at("tree").into_os_string();
         tree.push("/");
         let running = shell
-            .client()
+            .client(carrier)
             .args(["-a", "--delete", "--retries=0"])
             .args(flags)
             .arg(tree)
-            .arg("host:x")
+            .arg(format!("{}:x", carrier.host()))
             .start();
         let pipe = shell.accept();
         (running, pipe)

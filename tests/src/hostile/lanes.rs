@@ -1,16 +1,20 @@
-//! Lanes over one pipe, as `docs/wire.md` has them in 3.2, for a peer that need not keep to them.
+//! Lanes as `docs/wire.md` has them in 3.1 to 3.3, for a peer that need not keep to them.
 //!
 //! What arrives is collected and credited at once. A write that fails is no error: the other end may
-//! hang up on a hostile peer whenever it likes.
+//! hang up on a hostile peer whenever it likes. Whatever carries them, lanes have the numbers of the pipe:
+//! odd ones are the client's, even ones the server's, in the order in which they came.
 
 use std::{
     collections::HashMap,
     io::{Read, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
+use super::outlet::{Outlet, PipeOutlet, lock};
 use crate::run::PATIENCE;
 
 /// Both directions of a pipe to dsync.
@@ -27,14 +31,13 @@ impl std::fmt::Debug for Pipe {
     }
 }
 
-/// The lanes of one pipe.
+/// The lanes of one connection.
 pub struct Lanes {
-    writer: Writer,
+    out: Arc<dyn Outlet>,
     shared: Arc<Shared>,
+    /// The pipe of a session that another carrier has: the session lives as long as both.
+    pipe: Mutex<Option<Pipe>>,
 }
-
-/// `None` once this end has hung up.
-type Writer = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
 
 impl std::fmt::Debug for Lanes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,18 +45,19 @@ impl std::fmt::Debug for Lanes {
     }
 }
 
+/// What arrived.
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Nothing more is taken.
+    deaf: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     lanes: HashMap<u32, Lane>,
     over: bool,
-    /// No credit is given any more.
-    deaf: bool,
 }
 
 #[derive(Default)]
@@ -67,37 +71,34 @@ struct Lane {
 impl Lanes {
     /// Starts to listen.
     pub fn over(pipe: Pipe) -> Self {
-        let writer: Writer = Arc::new(Mutex::new(Some(pipe.writer)));
         let shared = Arc::new(Shared::default());
-        let (out, state, mut reader) = (Arc::clone(&writer), Arc::clone(&shared), pipe.reader);
-        thread::spawn(move || {
-            while let Some((lane, kind, payload)) = next_frame(&mut reader) {
-                state.take(lane, kind, &payload, &out);
-            }
-            lock(&state.state).over = true;
-            state.changed.notify_all();
-        });
-        Self { writer, shared }
+        Self { out: PipeOutlet::start(pipe, &shared), shared, pipe: Mutex::default() }
+    }
+
+    /// The same over another carrier.
+    pub(super) fn beside(pipe: Pipe, out: Arc<dyn Outlet>, shared: Arc<Shared>) -> Self {
+        Self { out, shared, pipe: Mutex::new(Some(pipe)) }
     }
 
     /// Writes any frame.
     pub fn write(&self, lane: u32, kind: u8, payload: &[u8]) {
-        write_frame(&self.writer, lane, kind, payload);
+        self.out.put(lane, kind, payload);
     }
 
-    /// Writes any bytes between frames.
+    /// Writes any bytes between frames, where the pipe carries them.
     pub fn write_raw(&self, bytes: &[u8]) {
-        write_all(&self.writer, bytes);
+        self.out.put_raw(bytes);
     }
 
     /// Ends the stream to the other end, wherever it is.
     pub fn hang_up(&self) {
-        *lock(&self.writer) = None;
+        self.out.hang_up();
+        *lock(&self.pipe) = None;
     }
 
     /// Gives no credit from now on: what dsync sends fills its lanes and then waits.
     pub fn stop_listening(&self) {
-        lock(&self.shared.state).deaf = true;
+        self.shared.deaf.store(true, Ordering::Release);
     }
 
     /// Opens a lane.
@@ -184,7 +185,7 @@ impl Lanes {
 
     /// Returns whether the other end has hung up.
     pub fn is_over(&self) -> bool {
-        lock(&self.shared.state).over
+        self.shared.is_over()
     }
 
     /// Waits until the other end has hung up.
@@ -215,7 +216,8 @@ impl Drop for Lanes {
 }
 
 impl Shared {
-    fn take(&self, lane: u32, kind: u8, payload: &[u8], writer: &Writer) {
+    /// Takes what the other end says.
+    pub(super) fn take(&self, lane: u32, kind: u8, payload: &[u8]) {
         let mut state = lock(&self.state);
         match kind {
             kind::OPEN => {
@@ -230,13 +232,31 @@ impl Shared {
             }
             _ => {}
         }
-        let credits = kind == kind::DATA && !state.deaf;
         drop(state);
         self.changed.notify_all();
-        if credits {
-            let credit = u32::try_from(payload.len()).expect("the length of a payload");
-            write_frame(writer, lane, kind::CREDIT, &credit.to_le_bytes());
-        }
+    }
+
+    /// Notes that a carrier took bytes: its own windows are what bounds them.
+    pub(super) fn credit(&self, lane: u32, bytes: usize) {
+        let mut state = lock(&self.state);
+        let lane = state.lanes.entry(lane).or_default();
+        lane.owed = lane.owed.saturating_sub(bytes);
+    }
+
+    /// Notes that the other end has hung up.
+    pub(super) fn end(&self) {
+        lock(&self.state).over = true;
+        self.changed.notify_all();
+    }
+
+    /// True once the other end has hung up.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.state).over
+    }
+
+    /// True once nothing more is to be taken.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf.load(Ordering::Acquire)
     }
 }
 
@@ -250,35 +270,12 @@ pub mod kind {
     pub const FINISH: u8 = 3;
     /// End of the sender's direction without having said everything.
     pub const RESET: u8 = 4;
+    /// The sender will read no more of the lane.
+    pub const STOP: u8 = 5;
     /// This many more bytes may come.
     pub const CREDIT: u8 = 6;
     /// There was nothing else to send.
     pub const ALIVE: u8 = 7;
-}
-
-fn write_frame(writer: &Writer, lane: u32, kind: u8, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("the length of a payload").to_le_bytes();
-    let header = [&lane.to_le_bytes()[..], &[kind], &length[..3]].concat();
-    write_all(writer, &[&header, payload].concat());
-}
-
-fn write_all(writer: &Writer, bytes: &[u8]) {
-    if let Some(writer) = lock(writer).as_mut() {
-        let _ = writer.write_all(bytes).and_then(|()| writer.flush());
-    }
-}
-
-fn next_frame(reader: &mut impl Read) -> Option<(u32, u8, Vec<u8>)> {
-    let mut header = [0; 8];
-    reader.read_exact(&mut header).ok()?;
-    let [a, b, c, d, kind, x, y, z] = header;
-    let mut payload = vec![0; u32::from_le_bytes([x, y, z, 0]) as usize];
-    reader.read_exact(&mut payload).ok()?;
-    Some((u32::from_le_bytes([a, b, c, d]), kind, payload))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Credit that each direction of a lane starts with.

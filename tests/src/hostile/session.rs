@@ -1,8 +1,15 @@
 //! The opening of a session from either side, and the calls that deeds are made of.
 
+use std::sync::Arc;
+
 use super::{
+    Carrier,
     bytes::{MAGIC, Message, put_int, take_int},
-    lanes::{Lanes, Pipe, kind},
+    key,
+    lanes::{Lanes, Pipe, Shared, kind},
+    outlet::{Outlet, Terms},
+    quic::{self, Quic},
+    tls::{self, Tls},
 };
 
 /// A session whose other end is dsync.
@@ -42,27 +49,66 @@ const CONTROL: u32 = 1;
 
 impl Session {
     /// Greets as the client and opens the control lane; nothing is said on it.
-    pub fn greet(mut pipe: Pipe) -> Self {
+    pub fn greet(pipe: Pipe) -> Self {
+        Self::greet_over(pipe, Carrier::Pipe)
+    }
+
+    /// The same over any carrier.
+    pub fn greet_over(mut pipe: Pipe, carrier: Carrier) -> Self {
         // An hour of silence, so that it is never what ends a deed, any rate, any port.
         let terms = [&3600_u32.to_le_bytes()[..], &[0; 8], &[0; 4]].concat();
-        let client = [&[1, 0, 1, 0][..], &[0; 16], &[2], &terms, &[7; 32], &[9; 32]].concat();
-        let both = [bootstrap(1, &client), bootstrap(4, &[2])].concat();
-        let _ = pipe.writer.write_all(&both).and_then(|()| pipe.writer.flush());
-        assert_eq!(read_bootstrap(&mut pipe).0, 2, "the server's greeting");
+        let (known, token) = (key::fingerprint(), [9; 32]);
+        let client = [&[1, 0, 1, 0][..], &[0; 16], &[carrier.bit()], &terms, &known, &token].concat();
+        say(&mut pipe, &bootstrap(1, &client));
+        let (number, answer) = read_bootstrap(&mut pipe);
+        assert_eq!(number, 2, "the server's greeting");
+        let shared = Arc::new(Shared::default());
+        // Version, features, fingerprint, then the ports of UDP and TCP.
+        let port = |at: usize| u16::from_le_bytes([answer[at], answer[at + 1]]);
+        let out: Option<Arc<dyn Outlet>> = match carrier {
+            Carrier::Pipe => None,
+            Carrier::Quic => Some(Quic::connect(Terms { port: port(42), token }, &shared)),
+            Carrier::Tls => Some(Tls::connect(Terms { port: port(44), token }, &shared)),
+        };
+        say(&mut pipe, &bootstrap(4, &[carrier.choice()]));
         assert_eq!(read_bootstrap(&mut pipe).0, 5, "the server's go");
-        let session = Self { lanes: Lanes::over(pipe), key: [0; 32], next_lane: 3 };
+        let lanes = match out {
+            None => Lanes::over(pipe),
+            Some(out) => Lanes::beside(pipe, out, shared),
+        };
+        let session = Self { lanes, key: [0; 32], next_lane: 3 };
         session.lanes.open(CONTROL);
         session
     }
 
     /// Answers a client's greeting; nothing is said on the control lane.
-    pub fn serve(mut pipe: Pipe) -> Self {
-        assert_eq!(read_bootstrap(&mut pipe).0, 1, "the client's greeting");
-        let server = [&[1, 0][..], &[0; 8], &[7; 32], &[0, 0], &[0, 0], &[0]].concat();
-        let _ = pipe.writer.write_all(&bootstrap(2, &server)).and_then(|()| pipe.writer.flush());
-        assert_eq!(read_bootstrap(&mut pipe), (4, vec![2]), "the client's choice");
-        let _ = pipe.writer.write_all(&bootstrap(5, &[])).and_then(|()| pipe.writer.flush());
-        let session = Self { lanes: Lanes::over(pipe), key: [0; 32], next_lane: 2 };
+    pub fn serve(pipe: Pipe) -> Self {
+        Self::serve_over(pipe, Carrier::Pipe)
+    }
+
+    /// The same over any carrier.
+    pub fn serve_over(mut pipe: Pipe, carrier: Carrier) -> Self {
+        let (number, greeting) = read_bootstrap(&mut pipe);
+        assert_eq!(number, 1, "the client's greeting");
+        let token = *greeting.last_chunk().expect("the token at its end");
+        let shared = Arc::new(Shared::default());
+        let udp = (carrier == Carrier::Quic).then(quic::Port::open);
+        let tcp = (carrier == Carrier::Tls).then(tls::Port::open);
+        let ports = [udp.as_ref().map_or(0, quic::Port::number), tcp.as_ref().map_or(0, tls::Port::number)];
+        let ports = ports.map(u16::to_le_bytes).concat();
+        say(&mut pipe, &bootstrap(2, &[&[1, 0][..], &[0; 8], &key::fingerprint(), &ports, &[0]].concat()));
+        let out: Option<Arc<dyn Outlet>> = match (udp, tcp) {
+            (Some(port), _) => Some(port.accept(token, &shared)),
+            (_, Some(port)) => Some(port.accept(token, &shared)),
+            _ => None,
+        };
+        assert_eq!(read_bootstrap(&mut pipe), (4, vec![carrier.choice()]), "the client's choice");
+        say(&mut pipe, &bootstrap(5, &[]));
+        let lanes = match out {
+            None => Lanes::over(pipe),
+            Some(out) => Lanes::beside(pipe, out, shared),
+        };
+        let session = Self { lanes, key: [0; 32], next_lane: 2 };
         session.lanes.wait_for_lane(CONTROL);
         session
     }
@@ -213,13 +259,18 @@ impl Session {
     /// # Panics
     /// When the link ends without one.
     pub fn fatal(&self) -> Fatal {
+        self.last_word().expect("a control message before the end")
+    }
+
+    /// The same; `None` when the link ends without one. Over QUIC and TLS the end may overtake the word.
+    pub fn last_word(&self) -> Option<Fatal> {
         loop {
-            let (number, payload) = self.hear();
+            let (number, payload) = self.lanes.receive(CONTROL)?;
             if number == 4 {
                 let (&code, mut rest) = payload.split_first().expect("an exit code");
                 let len = take_int(&mut rest);
                 assert_eq!(len, rest.len() as u64, "length of the text");
-                return Fatal { code, text: String::from_utf8_lossy(rest).into_owned() };
+                return Some(Fatal { code, text: String::from_utf8_lossy(rest).into_owned() });
             }
         }
     }
@@ -297,6 +348,10 @@ pub const ARCHIVE_DELETE: &str = concat!(
     r#","recursive":true,"links":true,"perms":true,"times":true,"owner":true,"group":true"#,
     r#","devices":true,"specials":true,"delete":true"#,
 );
+
+fn say(pipe: &mut Pipe, bytes: &[u8]) {
+    let _ = pipe.writer.write_all(bytes).and_then(|()| pipe.writer.flush());
+}
 
 fn read_bootstrap(pipe: &mut Pipe) -> (u8, Vec<u8>) {
     let mut header = [0; 13];

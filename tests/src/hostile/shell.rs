@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::lanes::Pipe;
+use super::{Carrier, lanes::Pipe};
 use crate::{Run, run::PATIENCE};
 
 /// Variable that tells the relay where to connect.
@@ -35,9 +35,9 @@ impl Shell {
     }
 
     /// A run of the client whose remote shell leads here.
-    pub fn client(&self) -> Run {
+    pub fn client(&self, carrier: Carrier) -> Run {
         let run = Run::dsync().env(SOCKET, &self.socket).arg("-e").arg(&self.relay);
-        run.arg("--transport=ssh").limit(PATIENCE)
+        run.arg(format!("--transport={}", carrier.option())).limit(PATIENCE)
     }
 
     /// The pipe to the client.

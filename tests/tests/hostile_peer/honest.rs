@@ -1,7 +1,7 @@
 //! The peer written by hand, keeping to the rules: what it says is understood.
 
 use dsync_tests::{
-    hostile::{Arena, Item, Message, Session, session::COPY},
+    hostile::{Arena, Carrier, Item, Message, Session, session::COPY},
     needs_dsync,
 };
 
@@ -10,8 +10,12 @@ use super::list;
 #[test]
 fn honest_source_written_by_hand_is_understood() {
     needs_dsync!();
+    Carrier::ALL.into_iter().for_each(is_understood_as_a_source);
+}
+
+fn is_understood_as_a_source(carrier: Carrier) {
     let arena = Arena::new();
-    let (mut server, mut session) = arena.destination(COPY);
+    let (mut server, mut session) = arena.destination_over(carrier, COPY);
     list(&session, &[Item::file("new", 5)]);
     session.control(&Message::new(8).int(2).int(5).frame());
     assert_eq!(session.expect(10), [1, 0]);
@@ -37,8 +41,12 @@ fn honest_source_written_by_hand_is_understood() {
 #[test]
 fn honest_destination_written_by_hand_is_understood() {
     needs_dsync!();
+    Carrier::ALL.into_iter().for_each(is_understood_as_a_destination);
+}
+
+fn is_understood_as_a_destination(carrier: Carrier) {
     let arena = Arena::new();
-    let (mut server, session) = arena.source(COPY);
+    let (mut server, session) = arena.source_over(carrier, COPY);
     session.expect(5);
     session.expect(7);
     // The third in order: kept, out, peek, pipe, sub.

@@ -1,12 +1,15 @@
 //! Many legal messages: none breaks a rule of the wire by itself, all together would fill the memory of the other end.
 //!
-//! Each scenario is one bound of `docs/threat-model.md`, against `dsync --server` and against the client. What either
+//! Each scenario is one bound of `docs/threat-model.md`, against `dsync --server` and against the client, over each carrier. What either
 //! end took at most is printed, resident and in files that are memory, and held to [`MOST`].
+
+use std::thread;
 
 use dsync_tests::{
     hostile::{
-        Arena, Footprint, Item, Message, Peak, Session,
+        Arena, Carrier, Footprint, Item, Message, Peak, Session,
         bytes::{listing_part, lz4, put_int, take_int},
+        lanes::kind,
         listing,
         session::Order,
     },
@@ -62,38 +65,35 @@ impl Flood {
     }
 
     /// Against `dsync --server`, in the role that `order` gives it.
-    fn against_server(&self, order: fn(&[u8]) -> Order<'_>) -> Peak {
+    fn against_server(&self, carrier: Carrier, order: fn(&[u8]) -> Order<'_>) -> Peak {
         let arena = Arena::new();
         let (server, pipe) = arena.server_with(self.bound.as_slice());
         let watched = Footprint::watch(server.id());
-        let mut session = Session::greet(pipe).start(order(&arena.tree()), self.options);
+        let mut session = Session::greet_over(pipe, carrier).start(order(&arena.tree()), self.options);
         (self.deed)(&mut session);
-        if let Some(text) = self.text {
-            let fatal = session.fatal();
-            assert_eq!(i32::from(fatal.code), STREAM, "{}", fatal.text);
-            assert!(fatal.text.contains(text), "it says: {}", fatal.text);
-        }
+        self.hear(carrier, &session, Some(STREAM));
         let peak = watched.finish();
-        self.judge("server", peak);
+        self.judge(&format!("server over {}", carrier.option()), peak);
         let code = server.allow(MOST).end(session);
         assert!(self.text.is_none() || code == STREAM, "exit code {code}");
         peak
     }
 
     /// Against a client that pulls, or pushes.
-    fn against_client(&self, pulls: bool) -> Peak {
+    fn against_client(&self, carrier: Carrier, pulls: bool) -> Peak {
         let arena = Arena::new();
         let flags = [self.flags, self.bound.as_slice()].concat();
-        let (client, pipe) = if pulls { arena.pull(RELAY, &flags) } else { arena.push(RELAY, &flags) };
+        let (client, pipe) = if pulls {
+            arena.pull_over(carrier, RELAY, &flags)
+        } else {
+            arena.push_over(carrier, RELAY, &flags)
+        };
         let watched = Footprint::watch(client.id());
-        let mut session = Session::serve(pipe).answer();
+        let mut session = Session::serve_over(pipe, carrier).answer();
         (self.deed)(&mut session);
-        if let Some(text) = self.text {
-            let fatal = session.fatal();
-            assert!(fatal.text.contains(text), "it says: {}", fatal.text);
-        }
+        self.hear(carrier, &session, None);
         let peak = watched.finish();
-        self.judge("client", peak);
+        self.judge(&format!("client over {}", carrier.option()), peak);
         drop(session);
         let outcome = client.wait();
         if let Some(text) = self.text {
@@ -103,15 +103,34 @@ impl Flood {
         peak
     }
 
+    /// Hears dsync's last word, where there has to be one.
+    fn hear(&self, carrier: Carrier, session: &Session, code: Option<i32>) {
+        let Some(text) = self.text else { return };
+        let fatal = session.last_word();
+        assert!(fatal.is_some() || carrier != Carrier::Pipe, "{}: no last word", self.name);
+        if let Some(fatal) = fatal {
+            assert!(code.is_none_or(|code| i32::from(fatal.code) == code), "{}", fatal.text);
+            assert!(fatal.text.contains(text), "it says: {}", fatal.text);
+        }
+    }
+
     /// dsync is the destination.
-    fn of_source(&self) -> [Peak; 2] {
-        [self.against_server(|tree| Order::Destination(tree)), self.against_client(true)]
+    fn of_source(&self) -> Vec<Peak> {
+        let each = |carrier| {
+            [
+                self.against_server(carrier, |tree| Order::Destination(tree)),
+                self.against_client(carrier, true),
+            ]
+        };
+        Carrier::ALL.into_iter().flat_map(each).collect()
     }
 
     /// dsync is the source.
     fn of_destination(&self) {
-        self.against_server(|tree| Order::Source(tree));
-        self.against_client(false);
+        for carrier in Carrier::ALL {
+            self.against_server(carrier, |tree| Order::Source(tree));
+            self.against_client(carrier, false);
+        }
     }
 }
 
@@ -241,6 +260,72 @@ fn full_lanes_that_nobody_reads_are_taken_from_the_budget() {
     println!("full lanes: server: peak {} MiB resident", peak.memory >> 20);
     assert!(peak.memory <= MOST_OF_SMALL, "{} MiB resident", peak.memory >> 20);
     assert_eq!(server.wait(), STREAM);
+}
+
+/// Lanes that each have all that the other end takes unread, each filled by a thread that ends with the link.
+fn fill_lanes(s: &mut Session) {
+    for number in 0..4 {
+        s.lane(number);
+    }
+    let full = vec![7; 2 << 20];
+    let lanes: Vec<_> = (0..56).map(|_| s.next_lane()).collect();
+    thread::scope(|scope| {
+        for &lane in &lanes {
+            let (s, full) = (&*s, &full);
+            scope.spawn(move || {
+                s.lanes.open(lane);
+                s.lanes.send(lane, full);
+            });
+        }
+    });
+}
+
+/// Lanes that get one byte and end, one after the other until the link ends.
+fn retire_lanes(s: &mut Session) {
+    for number in 0..4 {
+        s.lane(number);
+    }
+    while !s.lanes.is_over() {
+        let lane = s.next_lane();
+        s.lanes.open(lane);
+        s.lanes.send(lane, &[7]);
+        s.lanes.write(lane, kind::STOP, &[]);
+        s.lanes.finish(lane);
+    }
+}
+
+#[test]
+fn lanes_over_a_network_are_bounded_by_what_carries_them() {
+    needs_dsync!();
+    // The other end reads none of them and says nothing: what ends the run is that nothing is done.
+    const STALL: &str = "--max-stall=2";
+    let deeds: [(_, fn(&mut Session)); 2] = [("full lanes", fill_lanes), ("retired lanes", retire_lanes)];
+    for (name, deed) in deeds {
+        let flood = Flood { name, text: None, options: QUIET, flags: &[], bound: Some(SMALL), deed };
+        for carrier in [Carrier::Tls, Carrier::Quic] {
+            let arena = Arena::new();
+            let (mut server, pipe) = arena.server_with(&[SMALL, STALL]);
+            let watched = Footprint::watch(server.id());
+            let session = Session::greet_over(pipe, carrier);
+            let mut session = session.start(Order::Destination(&arena.tree()), QUIET);
+            session.tops();
+            deed(&mut session);
+            session.lanes.wait_for_end();
+            flood.judge(&format!("server over {}", carrier.option()), watched.finish());
+            let code = server.wait();
+            assert!([STREAM, TIMEOUT].contains(&code), "exit code {code}");
+            let (client, pipe) = arena.pull_over(carrier, RELAY, &[SMALL, STALL]);
+            let watched = Footprint::watch(client.id());
+            let mut session = Session::serve_over(pipe, carrier).answer();
+            session.tops();
+            deed(&mut session);
+            session.lanes.wait_for_end();
+            flood.judge(&format!("client over {}", carrier.option()), watched.finish());
+            let outcome = client.wait();
+            let code = outcome.code();
+            assert!([Some(STREAM), Some(TIMEOUT)].contains(&code), "{}", outcome.account());
+        }
+    }
 }
 
 #[test]
