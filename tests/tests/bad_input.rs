@@ -54,7 +54,7 @@ fn missing_parent_of_the_destination_is_named() {
     needs_dsync!();
     let (scratch, sshd) = (planted(), Sshd::shared());
     let deep = scratch.at("no/such/dst");
-    let parts = ["destination parent '", "/no/such' does not exist (use --mkpath)"];
+    let parts = ["destination parent '", "/no/such' does not exist. --mkpath makes it"];
     expect(Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(&deep).run(), 3, &parts);
     expect(
         sshd.run(Via::Auto).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(&deep)).run(),

@@ -129,7 +129,7 @@ fn empty_source_is_refused_over_the_wire_in_both_directions() {
     empty(&scratch);
     full(&scratch.dst());
     let run = || sshd.run(Via::Auto).args(["-a", "--delete"]);
-    let part = "is the source mounted? use --allow-empty-source";
+    let part = "nothing was deleted. Is the source mounted? --allow-empty-source deletes all the same.";
     refused(run().arg(slash(&scratch.at("empty"))).arg(sshd.operand(scratch.dst())).run(), part);
     refused(run().arg(sshd.operand(slash(&scratch.at("empty")))).arg(scratch.dst()).run(), part);
     assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
@@ -142,12 +142,12 @@ fn root_and_home_are_not_deleted_in() {
     full(&scratch.src());
     // Dry runs: were one not refused, it would harm nothing.
     let dry = &["-an", "--delete", "--exclude=/proc/", "--exclude=/sys/", "--exclude=/*/*/"];
-    refused(run(&scratch, dry, "src/", Path::new("/")), "refusing --delete on '/' without --force-root");
-    refused(run(&scratch, dry, "src/", Path::new("/tmp/..")), "without --force-root");
+    refused(run(&scratch, dry, "src/", Path::new("/")), "refusing to delete in '/'. --force-root");
+    refused(run(&scratch, dry, "src/", Path::new("/tmp/..")), "--force-root deletes there");
     let home = Run::of("sh").args(["-c", "getent passwd \"$(id -u)\" | cut -d: -f6"]).run().stdout_text();
     let home = Path::new(home.trim());
     if home.is_dir() && home != Path::new("/") {
-        refused(run(&scratch, dry, "src/", home), "refusing --delete on your home directory '");
+        refused(run(&scratch, dry, "src/", home), "refusing to delete in your home directory '");
         // A tree of its own in there is nobody's worry, nor is a copy that deletes nothing.
         let _ = run(&scratch, &["-an", "--delete"], "src", home).expect_quiet_success();
         let _ = run(&scratch, &["-an"], "src/", home).expect_quiet_success();

@@ -66,6 +66,12 @@ pub(crate) enum TaskError {
         /// One line each.
         circles: Vec<String>,
     },
+    /// Options of the command in strings of the libraries.
+    #[error("strings of libraries that name an option (its place is dsync-cli's advice.rs):\n  {}", found.join("\n  "))]
+    OptionWords {
+        /// File and string of each.
+        found: Vec<String>,
+    },
     /// Functions that are too long, or have no pause.
     #[error("functions out of shape:\n  {}", breaches.join("\n  "))]
     Shape {

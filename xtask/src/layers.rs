@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 
-use crate::{circles, error::TaskError, step::root};
+use crate::{circles, error::TaskError, option_words, step::root};
 
 /// One crate's row.
 struct Layer {
@@ -121,6 +121,7 @@ pub(crate) fn run(_args: &[String]) -> Result<(), TaskError> {
         return Err(TaskError::Layers { breaches });
     }
     println!("layers: {} crates keep to their rows", LAYERS.len());
+    option_words::check(&Vec::from_iter(crates().filter(|&name| name != "dsync-cli")))?;
     circles::check(&Vec::from_iter(crates()))
 }
 

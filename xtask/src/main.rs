@@ -16,6 +16,7 @@ mod lab;
 mod layers;
 #[cfg(test)]
 mod names;
+mod option_words;
 mod rivals;
 mod shape;
 mod sources;

@@ -69,7 +69,7 @@ mod tests {
     use dsync_engine::{Access, exit_code, grant::Demand};
 
     use super::*;
-    use crate::{flags::unsupported::Foreign, messages};
+    use crate::{advice::demand_options, flags::unsupported::Foreign, messages};
 
     /// Compares a generated document with the one in the repository; `DSYNC_BLESS=1` rewrites it.
     fn hold(name: &str, made: &str) {
@@ -151,7 +151,7 @@ mod tests {
         let header = Access::EACH.map(|access| format!(" {} |", access.word())).concat();
         let row = |demand: Demand| {
             let cells = Access::EACH.map(|access| if access.allows(demand) { " yes |" } else { " no |" });
-            format!("| {demand} |{}\n", cells.concat())
+            format!("| {} |{}\n", demand_options(demand), cells.concat())
         };
         let rows = Demand::EACH.map(row).concat();
         format!(

@@ -4,6 +4,7 @@
 //! is reported by [`console`] while it goes on and by [`closing`] and [`stats`] at its end. There is no logic
 //! here that another program would want.
 
+mod advice;
 mod bar;
 mod cage;
 mod closing;

@@ -5,11 +5,10 @@
 
 use std::{error::Error, io};
 
-use dsync_engine::{
-    Cause, Operation, PeerMisbehaved, Problem, Reconnect, SyncError, error::operation_words, exit_code,
-};
+use dsync_engine::{Cause, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code};
 
 use crate::{
+    advice,
     escape::{Escaped, escape_text},
     rules::Rules,
 };
@@ -55,16 +54,21 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
         return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
     }
-    let mut text = with_causes(error);
-    if let Some(advice) = advice(error) {
-        text = format!("{text}. {advice}");
+    escape_text(&unescaped_failure(error)).into_owned()
+}
+
+/// As [`failure`], for a peer that escapes it.
+pub(crate) fn unescaped_failure(error: &SyncError) -> String {
+    let text = with_causes(error);
+    match advice::on(error) {
+        Some(advice) => format!("{text}. {advice}"),
+        None => text,
     }
-    escape_text(&text).into_owned()
 }
 
 /// An error and its causes, each said once.
 fn with_causes(error: &SyncError) -> String {
-    let mut text = error.to_string();
+    let mut text = advice::in_options(error).unwrap_or_else(|| error.to_string());
     let mut cause = error.source();
     while let Some(error) = cause {
         let words = match error.downcast_ref::<io::Error>() {
@@ -144,40 +148,6 @@ fn cause_words(cause: Cause) -> String {
         Cause::SameFile => "it is the same file as its copy".into(),
         Cause::FirstNameFailed => "it is another name of a file that could not be copied".into(),
         _ => "unknown reason".into(),
-    }
-}
-
-fn advice(error: &SyncError) -> Option<&'static str> {
-    let writes = |operation: &Operation| {
-        !matches!(
-            operation,
-            Operation::ReadDirectory | Operation::Stat | Operation::ReadFile | Operation::ReadLink
-        )
-    };
-    match error {
-        SyncError::Filesystem { operation, source, .. }
-            if writes(operation)
-                && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
-        {
-            Some("The old copy is untouched. Free some space and run the same command again.")
-        }
-        SyncError::Link(_) | SyncError::GaveUp { .. } => {
-            Some("What was finished is kept; run the same command again.")
-        }
-        SyncError::Timeout { .. } => {
-            Some("What was finished is kept; run the same command again, or with a longer --timeout.")
-        }
-        SyncError::Stalled { .. } => {
-            Some("What was finished is kept; run the same command again, or with a longer --max-stall.")
-        }
-        SyncError::Locked { .. } => Some(
-            "Wait until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there.",
-        ),
-        SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
-            Some("With --numeric-ids no names are needed.")
-        }
-        SyncError::Aborted { .. } => Some("This is an error in dsync; please report it."),
-        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     os::{fd::AsFd as _, unix::ffi::OsStrExt as _},
 };
 
-use dsync_engine::{Grant, GrantTerms, Resources, exit_code, serve};
+use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
 
 use crate::{
     cage::Cage, console::say, escape::escape_text, messages, rules::Rules, start_log, usage::UsageError,
@@ -76,7 +76,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::START;
         }
     };
-    match serve(input, output, connection.as_deref(), resources, grant, Some(&Cage::default())) {
+    match serve(input, output, connection.as_deref(), resources, grant, Some(&Cage::default()), WORDING) {
         Ok(()) => exit_code::OK,
         Err(error) => {
             let text = messages::failure(&error, &Rules::default());
@@ -88,6 +88,9 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
         }
     }
 }
+
+/// The client sees the words of this end as they are.
+const WORDING: Wording = Wording::new(messages::unescaped_failure);
 
 /// What bounds a remote end, with its value in the same word.
 const BOUNDS: [&[u8]; 2] = [b"--max-alloc=", b"--max-stall="];

@@ -115,7 +115,7 @@ fn unusable_ends_are_named() {
         assert_eq!(run(at.path(), line), (code, String::new(), format!("error: {text}\n")), "{line}");
     };
     fails("-a nowhere dst", 3, "source 'nowhere': no such file or directory");
-    fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist (use --mkpath)");
+    fails("-a src/ no/such/dst", 3, "destination parent 'no/such' does not exist. --mkpath makes it.");
     fs::write(at.path().join("file"), "kept").unwrap();
     fails("-a src/ file", 3, "cannot put a directory over file 'file'");
     let inside = "destination 'src/sub' lies inside the source; this would copy it into itself";

@@ -27,6 +27,7 @@ use dsync_wire::{
 use crate::{
     CancelToken, Observer, Resources, Summary, SyncError,
     destination::{self, asked},
+    error::{PathRole, Wording},
     footprint::{Cage, Footprint, Inmates},
     grant::{Grant, Start},
     guard,
@@ -463,7 +464,8 @@ fn connect_or_cancel(
 ///
 /// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION` variable, from which the
 /// address that the client really reached is taken. With a `grant` the client may do in its directory what it allows and
-/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known.
+/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known. The client is
+/// told in this `wording` why a session ends.
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
@@ -474,13 +476,14 @@ pub fn serve(
     resources: &Resources,
     grant: Option<Grant>,
     cage: Option<&dyn Cage>,
+    wording: Wording,
 ) -> Result<(), SyncError> {
     let budget = Budget::new(resources.max_alloc);
     let Accepted { link, idle_timeout, .. } =
         dsync_transport::accept(input, output, ssh_connection, &budget)?;
     let start = Start(grant.map(Arc::new));
     let (spools, stall) = (resources.spool_home(), resources.max_stall);
-    let means = Means { budget, spools, start, cage, stall, operands: None };
+    let means = Means { budget, spools, start, cage, stall, operands: None, wording };
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
 }
 
@@ -498,12 +501,15 @@ struct Means<'a> {
     stall: Duration,
     /// The source's operands, where the client is this process; else those that it sends.
     operands: Option<&'a [PathBuf]>,
+    /// How errors are phrased for the client.
+    wording: Wording,
 }
 
 impl Default for Means<'_> {
     fn default() -> Self {
         let (budget, spools, start) = Default::default();
-        Self { budget, spools, start, cage: None, stall: NO_TIMEOUT, operands: None }
+        let wording = Wording::default();
+        Self { budget, spools, start, cage: None, stall: NO_TIMEOUT, operands: None, wording }
     }
 }
 
@@ -513,9 +519,10 @@ fn serve_link(
     timeout: Duration,
     cancel: &CancelToken,
     files: ListedFiles,
-    Means { budget, spools, start, cage, stall, operands }: Means<'_>,
+    Means { budget, spools, start, cage, stall, operands, wording }: Means<'_>,
 ) -> Result<(), SyncError> {
     let Invitation { session, receiver, key, role } = Session::accept(link, timeout, (budget, stall))?;
+    session.halt.set_wording(wording);
     if let Some(Err(error)) = start.0.as_ref().map(|grant| grant.check(&role, &session.options)) {
         return Err(session.refuse(error));
     }
@@ -583,7 +590,7 @@ fn open_tree(
     for problem in problems {
         if let Some(step) = LeadsOut::of(&problem.error) {
             let path = paths.get(problem.index).cloned().unwrap_or_default();
-            return Err(SyncError::LeadsOut { what: "source", path, step: step.clone() });
+            return Err(SyncError::LeadsOut { role: PathRole::Source, path, step: step.clone() });
         }
     }
     match problems.first() {

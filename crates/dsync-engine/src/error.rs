@@ -1,7 +1,7 @@
 //! Why a run could not start or not go on.
 
 use std::{
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -12,6 +12,7 @@ use dsync_wire::{
     budget::OverBudget,
     link::{Carrier, CloseReason, LinkError},
     message::Operation,
+    options::AlternateUse,
 };
 
 use crate::{
@@ -52,7 +53,7 @@ pub enum SyncError {
         source: io::Error,
     },
     /// The destination's parent does not exist.
-    #[error("destination parent '{}' does not exist (use --mkpath)", path.display())]
+    #[error("destination parent '{}' does not exist", path.display())]
     DestinationParentMissing {
         /// The parent.
         path: PathBuf,
@@ -72,11 +73,11 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
-    /// A directory that an option names cannot be opened or created.
-    #[error("cannot use '{}' as {option}", path.display())]
-    StagingUnusable {
+    /// A directory beside the destination cannot be opened or created.
+    #[error("cannot use '{}' as {role}", path.display())]
+    DirectoryUnusable {
         /// What it is for.
-        option: &'static str,
+        role: PathRole,
         /// The directory.
         path: PathBuf,
         /// Why.
@@ -85,19 +86,18 @@ pub enum SyncError {
     },
     /// The destination, or a directory that an option names, is reached through another user's link, or through one that a
     /// source may have made.
-    #[error("refusing {what} '{}': {link} and could lead anywhere (remove it or take it over; or follow it, if \
-             everybody who may write on the way is trusted, with --insecure-links, at a remote end with \
-             -M--insecure-links)", path.display())]
+    #[error("refusing {role} '{}': {link} and could lead anywhere", path.display())]
     UntrustedLink {
-        /// What the path is for: "destination", or an option.
-        what: &'static str,
+        /// What the path is for.
+        role: PathRole,
         /// The path as given.
         path: PathBuf,
         /// The link.
         link: UntrustedLink,
     },
     /// A client asked for what its grant does not allow.
-    #[error("{}", Self::not_granted(*demand, terms))]
+    #[error("{demand} in '{}' is not allowed: the key that you logged in with is for {} only",
+            terms.path.display(), terms.access.purpose())]
     NotGranted {
         /// What it asked for.
         demand: Demand,
@@ -105,11 +105,11 @@ pub enum SyncError {
         terms: GrantTerms,
     },
     /// A client's path leads out of the directory that was granted.
-    #[error("refusing {what} '{}': {step}; all paths start at the directory that the key is for (--restrict)",
+    #[error("refusing {role} '{}': {step}; all paths start at the directory that the key is for",
             path.display())]
     LeadsOut {
-        /// What the path is for: "source", "destination", or an option.
-        what: &'static str,
+        /// What the path is for.
+        role: PathRole,
         /// The path as given.
         path: PathBuf,
         /// The step that does.
@@ -122,15 +122,15 @@ pub enum SyncError {
         path: PathBuf,
     },
     /// A source is where `delete` would remove it.
-    #[error("source '{}' lies inside the destination, where --delete would remove it; \
-             nothing was changed (exclude it, or leave --delete out)", path.display())]
+    #[error("source '{}' lies inside the destination, where the run would remove it; nothing was changed",
+            path.display())]
     SourceInsideDestination {
         /// The source.
         path: PathBuf,
     },
     /// A source operand has no entry, and with `delete` the destination would lose all of its own.
-    #[error("the source of '{}' is empty but the destination has {entries} {}; nothing was deleted \
-             (is the source mounted? use --allow-empty-source to delete)", path.display(),
+    #[error("the source of '{}' is empty but the destination has {entries} {}; nothing was deleted",
+            path.display(),
             if *entries == 1 { "entry" } else { "entries" })]
     EmptySource {
         /// The directory at the destination.
@@ -139,8 +139,7 @@ pub enum SyncError {
         entries: u64,
     },
     /// With `delete` the destination is a directory that nobody means to empty.
-    #[error("refusing --delete on {}'{}' without --force-root",
-            if *home { "your home directory " } else { "" }, path.display())]
+    #[error("refusing to delete in {}'{}'", if *home { "your home directory " } else { "" }, path.display())]
     DestinationPrecious {
         /// The destination.
         path: PathBuf,
@@ -237,6 +236,12 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
+    /// A list outgrew memory, and no directory takes it as a temporary file.
+    #[error("no directory for temporary files can be used, and {list} is too long for memory")]
+    NoSpool {
+        /// Which list.
+        list: &'static str,
+    },
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
@@ -260,6 +265,76 @@ pub enum SyncError {
         /// The panic's message.
         message: String,
     },
+}
+
+/// The use that a run makes of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathRole {
+    /// A source operand.
+    Source,
+    /// The destination operand.
+    Destination,
+    /// The home of temporary files.
+    Temporaries,
+    /// The home of partial files.
+    Partials,
+    /// The home of backups.
+    Backups,
+    /// An alternate directory.
+    Alternate(AlternateUse),
+}
+
+impl fmt::Display for PathRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+            Self::Temporaries => "directory for temporary files",
+            Self::Partials => "directory for partial files",
+            Self::Backups => "directory for backups",
+            Self::Alternate(_) => "alternate directory",
+        })
+    }
+}
+
+/// The words in which an end that serves tells its client why it gives up.
+///
+/// A library knows facts; which option of which command mends them is the command's to say, and what the remote end
+/// says is shown as it is. So the command at that end phrases its errors. The default is the error and its causes.
+#[derive(Debug, Clone, Copy)]
+pub struct Wording(fn(&SyncError) -> String);
+
+impl Wording {
+    /// Returns the wording of a function; of what it returns 500 characters are sent.
+    pub const fn new(phrase: fn(&SyncError) -> String) -> Self {
+        Self(phrase)
+    }
+
+    /// Phrases an error.
+    pub(crate) fn phrase(self, error: &SyncError) -> String {
+        self.0(error)
+    }
+}
+
+impl Default for Wording {
+    fn default() -> Self {
+        Self(|error| with_causes(error))
+    }
+}
+
+/// Returns an error's sentence and those of its causes.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        let cause_text = cause.to_string();
+        // The standard library's decoration of system errors says nothing to a person.
+        text.push_str(cause_text.split(" (os error ").next().unwrap_or(&cause_text));
+        source = cause.source();
+    }
+    text
 }
 
 /// An operation in the words of a message: "cannot ... 'path'".
@@ -288,15 +363,15 @@ pub fn operation_words(operation: Operation) -> &'static str {
 impl SyncError {
     /// The error for a path that cannot be opened: the refusal of another user's link, or what `otherwise` makes of it.
     pub(crate) fn of_path(
-        what: &'static str,
+        role: PathRole,
         path: &Path,
         source: io::Error,
         otherwise: impl FnOnce(PathBuf, io::Error) -> Self,
     ) -> Self {
         match UntrustedLink::of(&source) {
-            Some(link) => Self::UntrustedLink { what, path: path.to_owned(), link: link.clone() },
+            Some(link) => Self::UntrustedLink { role, path: path.to_owned(), link: link.clone() },
             None => match LeadsOut::of(&source) {
-                Some(step) => Self::LeadsOut { what, path: path.to_owned(), step: step.clone() },
+                Some(step) => Self::LeadsOut { role, path: path.to_owned(), step: step.clone() },
                 None => otherwise(path.to_owned(), source),
             },
         }
@@ -321,7 +396,7 @@ impl SyncError {
             Self::InvalidOption { .. }
             | Self::BothRemote
             | Self::BadPattern { .. }
-            | Self::StagingUnusable { .. }
+            | Self::DirectoryUnusable { .. }
             | Self::UnknownOwner { .. } => exit_code::USAGE,
             Self::SourceMissing { .. }
             | Self::SourceUnreadable { .. }
@@ -349,7 +424,9 @@ impl SyncError {
             | Self::OverBudget(_)
             | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
-            Self::Filesystem { .. } | Self::Thread { .. } | Self::Random { .. } => exit_code::FILE_IO,
+            Self::Filesystem { .. } | Self::NoSpool { .. } | Self::Thread { .. } | Self::Random { .. } => {
+                exit_code::FILE_IO
+            }
             Self::Cancelled => exit_code::INTERRUPTED,
         };
         // A peer may ask for any code, but an error is never a success.

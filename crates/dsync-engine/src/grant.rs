@@ -77,7 +77,7 @@ impl Access {
     }
 
     /// Returns the words for it in a message.
-    fn purpose(self) -> &'static str {
+    pub fn purpose(self) -> &'static str {
         match self {
             Self::ReadWrite => "copying to and from it",
             Self::ReadOnly => "copying from it",
@@ -169,20 +169,20 @@ impl Demand {
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Read => "copying from there",
-            Self::Write => "copying to there",
-            Self::Delete => "--delete and its like",
-            Self::Force => "--force",
-            Self::InPlace => "--inplace and --append",
-            Self::Backup => "--backup",
-            Self::DelayUpdates => "--delay-updates",
-            Self::PartialDir => "--partial-dir",
-            Self::TempDir => "--temp-dir",
-            Self::Alternates => "--compare-dest, --copy-dest and --link-dest",
-            Self::MakePath => "--mkpath",
-            Self::RemoveSource => "--remove-source-files",
-            Self::KeepDirlinks => "--keep-dirlinks",
-            Self::InsecureLinks => "--insecure-links",
+            Self::Read => "reading",
+            Self::Write => "writing",
+            Self::Delete => "deleting",
+            Self::Force => "removing directories by force",
+            Self::InPlace => "rewriting files in place",
+            Self::Backup => "making backups",
+            Self::DelayUpdates => "delaying updates",
+            Self::PartialDir => "a directory for partial files",
+            Self::TempDir => "a directory for temporary files",
+            Self::Alternates => "the use of alternate directories",
+            Self::MakePath => "making the destination's parents",
+            Self::RemoveSource => "removing source files",
+            Self::KeepDirlinks => "following links to directories",
+            Self::InsecureLinks => "following the links of others",
         })
     }
 }
@@ -326,18 +326,6 @@ impl Start {
     /// The directory that the paths are confined to.
     pub(crate) fn floor(&self) -> Option<Arc<Dir>> {
         self.0.as_ref().map(|grant| Arc::clone(grant.floor()))
-    }
-}
-
-impl SyncError {
-    /// Writes the refusal for a client that asks for more than it may.
-    pub(crate) fn not_granted(demand: Demand, terms: &GrantTerms) -> String {
-        format!(
-            "{demand}: not allowed in '{}': the key that you logged in with is for {} only (--restrict {terms}). Leave it \
-             out, or have the administrator there change the key's command in authorized_keys",
-            terms.path.display(),
-            terms.access.purpose(),
-        )
     }
 }
 

@@ -7,7 +7,7 @@
 use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
@@ -22,6 +22,7 @@ use dsync_wire::{
 
 use crate::{
     SyncError,
+    error::Wording,
     schedule::{Point, point},
     session::ControlOut,
 };
@@ -39,6 +40,7 @@ pub(crate) struct Halt {
     stopped: Arc<AtomicBool>,
     end: Mutex<End>,
     changed: Condvar,
+    wording: OnceLock<Wording>,
 }
 
 #[derive(Default)]
@@ -50,7 +52,13 @@ struct End {
 impl Halt {
     /// Makes the halt of a run over `link`.
     pub(crate) fn new(link: Arc<dyn Link>, control: Arc<ControlOut>) -> Self {
-        Self { link, control, stopped: Arc::default(), end: Mutex::default(), changed: Condvar::new() }
+        let (stopped, end, wording) = Default::default();
+        Self { link, control, stopped, end, changed: Condvar::new(), wording }
+    }
+
+    /// Sets the words in which the peer is told why a run ends; the first ones stay.
+    pub(crate) fn set_wording(&self, wording: Wording) {
+        let _ = self.wording.set(wording);
     }
 
     /// Returns the flag behind [`stopped`](Self::stopped), for work that knows of no run.
@@ -95,7 +103,10 @@ impl Halt {
             _ => CloseReason::Failed,
         };
         let silent = matches!(cause, SyncError::Peer { .. } | SyncError::Timeout { .. });
-        let fatal = (!silent).then(|| crate::session::fatal(&cause));
+        let fatal = (!silent).then(|| {
+            let wording = self.wording.get().copied().unwrap_or_default();
+            crate::session::fatal(&cause, wording)
+        });
         {
             let mut end = lock(&self.end);
             if !is_symptom(end.first.as_ref()) {

@@ -29,7 +29,7 @@ mod source;
 pub mod summary;
 
 pub use dsync_fs::{Links, open_operator_file, sys::file_creation_mask};
-pub use dsync_transport::{AddressFamily, TransportChoice, cryptography};
+pub use dsync_transport::{AddressFamily, ConnectError, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
@@ -48,7 +48,7 @@ pub use dsync_wire::{
 pub use crate::{
     cancel::CancelToken,
     endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
-    error::SyncError,
+    error::{PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     misbehaved::PeerMisbehaved,

@@ -28,6 +28,7 @@ use dsync_wire::{
 
 use crate::{
     CancelToken, SyncError,
+    error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
@@ -424,32 +425,13 @@ impl Session {
     }
 }
 
-/// The message that tells the peer why this end gives up.
-pub(crate) fn fatal(error: &SyncError) -> ControlMessage {
-    ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: error_text(error).into_bytes() })
-}
-
-/// An error and its causes in one line.
-pub(crate) fn error_text(error: &SyncError) -> String {
-    let text = with_causes(error);
-    match text.char_indices().nth(MAX_FATAL_CHARS) {
-        Some((end, _)) => text[..end].to_owned(),
-        None => text,
+/// Returns the message that tells the peer why this end gives up.
+pub(crate) fn fatal(error: &SyncError, wording: Wording) -> ControlMessage {
+    let mut text = wording.phrase(error);
+    if let Some((end, _)) = text.char_indices().nth(MAX_FATAL_CHARS) {
+        text.truncate(end);
     }
-}
-
-/// An error's sentence and those of its causes.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        let cause_text = cause.to_string();
-        // The standard library's decoration of system errors says nothing to a person.
-        text.push_str(cause_text.split(" (os error ").next().unwrap_or(&cause_text));
-        source = cause.source();
-    }
-    text
+    ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: text.into_bytes() })
 }
 
 /// The error of a message that does not belong here.

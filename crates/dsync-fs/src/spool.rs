@@ -136,7 +136,7 @@ enum Bytes {
 pub enum SpoolError {
     /// No directory takes the records, and there are too many for memory.
     #[error(
-        "no directory for temporary files can be used, and there are more than {} MiB: set TMPDIR or --temp-dir",
+        "no directory for temporary files can be used, and there are more than {} MiB",
         MAX_IN_MEMFD >> 20
     )]
     NoPlace,

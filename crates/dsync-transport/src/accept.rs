@@ -172,7 +172,7 @@ async fn answer(
         && offers.tls.is_none()
     {
         let error = AcceptError::NoPort { ports };
-        let text = format!("{error} on this host; choose others with --port").into_bytes();
+        let text = format!("{error} on this host").into_bytes();
         let refusal = Refusal::Other { exit_code: error.exit_code(), text };
         send(writer, &[BootstrapMessage::Refusal(refusal)]).await?;
         return Err(error);

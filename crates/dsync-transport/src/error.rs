@@ -30,7 +30,7 @@ pub enum ConnectError {
         reason: &'static str,
     },
     /// The remote shell's program does not exist, or none was given.
-    #[error("remote shell '{program}' not found; install it or choose another with -e")]
+    #[error("remote shell '{program}' not found")]
     ShellNotFound {
         /// The program.
         program: String,
@@ -55,7 +55,7 @@ pub enum ConnectError {
         last_line: String,
     },
     /// The remote side has no such program.
-    #[error("'{program}' not found on {host}; install it or set --dsync-path")]
+    #[error("'{program}' not found on {host}")]
     RemoteProgramMissing {
         /// The remote command.
         program: String,
@@ -63,7 +63,7 @@ pub enum ConnectError {
         host: String,
     },
     /// The remote command ended well, but was no dsync: it said nothing.
-    #[error("'{program}' on {host} ended without a greeting; it is not dsync (see --dsync-path)")]
+    #[error("'{program}' on {host} ended without a greeting; it is not dsync")]
     NoGreeting {
         /// The remote command.
         program: String,
@@ -116,7 +116,7 @@ pub enum ConnectError {
     },
     /// No answer on the port of the carrier that was demanded.
     #[error(
-        "no answer on {protocol} {} within {} s; firewall? use --transport=auto or --transport=ssh",
+        "no answer on {protocol} {} within {} s",
         place(host, *address, *port),
         after.as_secs_f32()
     )]
@@ -133,7 +133,7 @@ pub enum ConnectError {
         after: Duration,
     },
     /// No address is known that surely leads to the host which ssh reached.
-    #[error("{protocol} cannot be used to {host}: {reason}; use --transport=auto or --transport=ssh")]
+    #[error("{protocol} cannot be used to {host}: {reason}")]
     OnlyPipe {
         /// The host.
         host: String,
@@ -143,7 +143,7 @@ pub enum ConnectError {
         reason: &'static str,
     },
     /// The remote side could not open the port of the carrier that was demanded.
-    #[error("{host} offers no {protocol} port; use --transport=auto or --transport=ssh")]
+    #[error("{host} offers no {protocol} port")]
     PortUnavailable {
         /// The host.
         host: String,

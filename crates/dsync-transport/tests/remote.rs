@@ -159,8 +159,7 @@ fn ports_of_the_range_are_used_and_none_free_is_an_error() {
         let port = NonZeroU16::new(taken.local_addr().unwrap().port()).unwrap();
         let limited = |transport| ConnectOptions { ports: PortRange::new(port, port), ..options(transport) };
         let error = connect(&ssh.shell, &limited(TransportChoice::Tls)).unwrap_err();
-        let text =
-            format!("127.0.0.1 refused: no port in {port} is free on this host; choose others with --port");
+        let text = format!("127.0.0.1 refused: no port in {port} is free on this host");
         assert_eq!((error.exit_code(), error.to_string()), (10, text.clone()));
         drop(taken);
         match connect(&ssh.shell, &limited(TransportChoice::Tls)) {
@@ -243,7 +242,7 @@ fn without_an_answer_the_carrier_that_was_demanded_fails() {
         assert_eq!(error.exit_code(), 35);
         let text = error.to_string();
         assert!(text.starts_with(&format!("no answer on {protocol} 203.0.113.2:")), "{text}");
-        assert!(text.ends_with("within 1.5 s; firewall? use --transport=auto or --transport=ssh"), "{text}");
+        assert!(text.ends_with("within 1.5 s"), "{text}");
     }
 }
 
@@ -293,7 +292,7 @@ fn a_missing_remote_program_is_named() {
     ssh.shell.remote_program = "dsync-not-installed".into();
     let error = ssh.connect(TransportChoice::Auto).unwrap_err();
     assert_eq!(error.exit_code(), 5);
-    let expected = "'dsync-not-installed' not found on 127.0.0.1; install it or set --dsync-path";
+    let expected = "'dsync-not-installed' not found on 127.0.0.1";
     assert_eq!(error.to_string(), expected);
     // csh and friends exit 1.
     let error = FakeSsh::fails("echo 'dsync: command not found' >&2; exit 1");

@@ -80,7 +80,7 @@ pub struct Budget {
 /// A request for more bytes than the bound allows; nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the peer would make this end hold more than {} of memory, of which {share} have {}: if that is meant, run this end with a higher --max-alloc",
+    "the peer would make this end hold more than {} of memory, of which {share} have {}",
     Size(*bound), Size(*held)
 )]
 pub struct OverBudget {

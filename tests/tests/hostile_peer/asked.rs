@@ -245,7 +245,7 @@ fn an_operand_that_is_missing_is_one_that_was_named() {
 #[test]
 fn the_guard_of_the_root_does_not_wait_for_the_source_to_announce_it() {
     needs_dsync!();
-    let text = "refusing --delete on '/' without --force-root";
+    let text = "refusing to delete in '/'";
     let arena = Arena::new();
     let (server, pipe) = arena.server();
     let options = r#","recursive":true,"delete":true,"dry-run":true"#;
@@ -284,10 +284,10 @@ fn attributes_that_were_not_asked_for_are_refused() {
     /// An access list that names nobody, and no attribute.
     const ACL: &[u8] = &[1, 6, 4, 8, 4, 0, 0, 0];
     all_are_refused(&[
-        Deed::of(&[], RECURSIVE, "the owner of 'x', which nobody asked for: --owner is not given", |s| {
+        Deed::of(&[], RECURSIVE, "the owner of 'x', which nobody asked for: owners are not copied", |s| {
             list_odd(s, &[], &odd_entry([0, 0], 1000, 0, b"", b""));
         }),
-        Deed::of(&[], RECURSIVE, "the group of 'x', which nobody asked for: --group is not given", |s| {
+        Deed::of(&[], RECURSIVE, "the group of 'x', which nobody asked for: groups are not copied", |s| {
             list_odd(s, &[], &odd_entry([0, 0], 0, 1000, b"", b""));
         }),
         Deed::of(&[], RECURSIVE, "the access time of 'x', which nobody asked for: --atimes is", |s| {

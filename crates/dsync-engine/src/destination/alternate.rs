@@ -16,6 +16,7 @@ use dsync_wire::{
 use super::{Site, commit::Outbox, files::Pending, planner::Here};
 use crate::{
     SyncError,
+    error::PathRole,
     footprint::from_missing,
     plan::{Decision, Mapped, file_type, file_type_of, timestamp},
 };
@@ -64,13 +65,9 @@ impl Alternates {
                 Ok(dir) => roots.push(dir),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => {
-                    let option = match options.way {
-                        AlternateUse::Compare => "--compare-dest",
-                        AlternateUse::Copy => "--copy-dest",
-                        _ => "--link-dest",
-                    };
-                    return Err(SyncError::of_path(option, path, source, |path, source| {
-                        SyncError::StagingUnusable { option, path, source }
+                    let role = PathRole::Alternate(options.way);
+                    return Err(SyncError::of_path(role, path, source, |path, source| {
+                        SyncError::DirectoryUnusable { role, path, source }
                     }));
                 }
             }

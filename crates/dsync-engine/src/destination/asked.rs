@@ -164,7 +164,7 @@ impl<'a> Bounds<'a> {
     pub(super) fn missing(&self, name: &Name) -> Result<(), Unasked> {
         match () {
             () if !self.options.delete_missing_args => {
-                Err(Unasked::part("the absence", "--delete-missing-args is not given"))
+                Err(Unasked::part("the absence", "what is missing is not to be deleted"))
             }
             () if !self.is_named(name) => Err(Unasked::part("the absence", NOT_NAMED)),
             () => Ok(()),
@@ -176,10 +176,10 @@ impl<'a> Bounds<'a> {
         let options = self.options;
         let preserved = if name.group { options.group } else { options.owner };
         match () {
-            () if options.numeric_ids => Err(Unasked::entry("--numeric-ids is given")),
+            () if options.numeric_ids => Err(Unasked::entry("owners and groups go by their numbers")),
             () if preserved || options.acls => Ok(()),
-            () if name.group => Err(Unasked::entry("no groups' names are needed without --group")),
-            () => Err(Unasked::entry("no users' names are needed without --owner")),
+            () if name.group => Err(Unasked::entry("groups are not copied")),
+            () => Err(Unasked::entry("owners are not copied")),
         }
     }
 
@@ -187,7 +187,7 @@ impl<'a> Bounds<'a> {
     pub(super) fn directory(&self, id: EntryId, path: &RelPath) -> Result<Judged, Unasked> {
         let is_root = id == EntryId(0);
         if !is_root && !self.options.recursive {
-            return Err(Unasked::part("the entries", "--recursive is not given"));
+            return Err(Unasked::part("the entries", "directories are copied without what is in them"));
         }
         Ok(Judged { is_root, within: Within::new(&self.filter, path) })
     }
@@ -233,21 +233,21 @@ impl<'a> Bounds<'a> {
     fn details(&self, entry: &Entry) -> Result<(), Unasked> {
         let options = self.options;
         if !options.hard_links && matches!(entry.hard_link, Some(HardLink::First | HardLink::To(_))) {
-            return Err(Unasked::part("other names", "--hard-links is not given"));
+            return Err(Unasked::part("other names", "hard links are not copied as such"));
         }
         let none = DeviceNumber::default();
         match &entry.kind {
             EntryKind::File { content: Some(_), .. } if !options.checksum => {
-                Err(Unasked::part("a checksum", "--checksum is not given"))
+                Err(Unasked::part("a checksum", "files are not compared by content"))
             }
             EntryKind::Symlink { target } if options.links == target.is_empty() => Err(match options.links {
                 true => Unasked::part("an empty link text", "a link has one"),
-                false => Unasked::part("the link text", "--links is not given"),
+                false => Unasked::part("the link text", "links are not copied"),
             }),
             EntryKind::CharDevice { device } | EntryKind::BlockDevice { device }
                 if !options.devices && *device != none =>
             {
-                Err(Unasked::part("the device number", "--devices is not given"))
+                Err(Unasked::part("the device number", "devices are not copied"))
             }
             _ => Ok(()),
         }
@@ -258,18 +258,18 @@ impl<'a> Bounds<'a> {
         let options = self.options;
         let Attributes { mode, atime, uid, gid, ref extended, .. } = *attributes;
         if uid != 0 && !options.owner {
-            return Err(Unasked::part("the owner", "--owner is not given"));
+            return Err(Unasked::part("the owner", "owners are not copied"));
         }
         if gid != 0 && !options.group {
-            return Err(Unasked::part("the group", "--group is not given"));
+            return Err(Unasked::part("the group", "groups are not copied"));
         }
         if atime.is_some() && !options.atimes {
-            return Err(Unasked::part("the access time", "--atimes is not given"));
+            return Err(Unasked::part("the access time", "access times are not copied"));
         }
         let is_link = matches!(kind, EntryKind::Symlink { .. });
         let is_dir = matches!(kind, EntryKind::Directory);
         if !is_link && self.modes.as_ref().is_some_and(|modes| !modes.has(mode, is_dir)) {
-            return Err(Unasked::part("the permissions", "--chmod gives others"));
+            return Err(Unasked::part("the permissions", "the changes of modes make others"));
         }
         extended.as_ref().map_or(Ok(()), |set| self.extended(set))
     }
@@ -281,13 +281,13 @@ impl<'a> Bounds<'a> {
         }
         let options = self.options;
         if !options.acls && !options.xattrs {
-            return Err(Unasked::part("an attribute set", "neither --acls nor --xattrs is given"));
+            return Err(Unasked::part("an attribute set", "neither ACLs nor extended attributes are copied"));
         }
         if !options.acls && (set.access.is_some() || set.default.is_some()) {
-            return Err(Unasked::part("an access control list", "--acls is not given"));
+            return Err(Unasked::part("an access control list", "ACLs are not copied"));
         }
         if !options.xattrs && !set.xattrs.is_empty() {
-            return Err(Unasked::part("extended attributes", "--xattrs is not given"));
+            return Err(Unasked::part("extended attributes", "extended attributes are not copied"));
         }
         if set.xattrs.iter().any(|xattr| !Xattr::is_ever_copied(&xattr.name)) {
             return Err(Unasked::part("an extended attribute", "no source copies one of that name"));
@@ -299,7 +299,7 @@ impl<'a> Bounds<'a> {
 
 /// Judges the word on where a file has holes.
 pub(super) fn holes(options: &SyncOptions) -> Result<(), Unasked> {
-    let rule = "with --sparse all zeros are holes";
+    let rule = "all zeros become holes";
     if options.writing.sparse { Err(Unasked::part("holes", rule)) } else { Ok(()) }
 }
 

@@ -16,7 +16,7 @@ use dsync_fs::{Component, Dir, KeptNames, Kind, StagedFile, apart};
 use dsync_wire::options::WritePolicy;
 
 use super::{Site, directory::Directory};
-use crate::SyncError;
+use crate::{SyncError, error::PathRole};
 
 /// The directories of a run's temporaries and unfinished files.
 pub(super) struct Homes {
@@ -58,7 +58,9 @@ impl Homes {
     pub(super) fn open(&self, root: &Dir, site: &Site<'_>) -> Result<(), SyncError> {
         let dry_run = site.policy.options.dry_run;
         if let Some(path) = &self.temp_dir {
-            let dir = root.open_operand_here(path).map_err(|source| unusable("--temp-dir", path, source))?;
+            let dir = root
+                .open_operand_here(path)
+                .map_err(|source| unusable(PathRole::Temporaries, path, source))?;
             if !dry_run {
                 apart::reap_all(&dir);
             }
@@ -82,7 +84,7 @@ impl Homes {
             let dir = root
                 .create_operand_here(path, false)
                 .map(|dir| dir.with_fake_super(false))
-                .map_err(|source| unusable("--partial-dir", path, source))?;
+                .map_err(|source| unusable(PathRole::Partials, path, source))?;
             let _ = site.own.add(&dir);
             let _ = opened.set(Arc::new(dir));
         }
@@ -159,12 +161,8 @@ impl Homes {
     }
 }
 
-fn unusable(option: &'static str, path: &Path, source: io::Error) -> SyncError {
-    SyncError::of_path(option, path, source, |path, source| SyncError::StagingUnusable {
-        option,
-        path,
-        source,
-    })
+fn unusable(role: PathRole, path: &Path, source: io::Error) -> SyncError {
+    SyncError::of_path(role, path, source, |path, source| SyncError::DirectoryUnusable { role, path, source })
 }
 
 fn kept_names(hasher: &ContentHasher) -> io::Result<KeptNames> {

@@ -63,6 +63,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    error::PathRole,
     misbehaved::{PeerMisbehaved, misbehaved},
     plan::{Decision, Standing},
     schedule::{Point, point},
@@ -304,7 +305,7 @@ impl Planner<'_> {
             let _ = self.site.delayed.set(Delayed::new(root));
         }
         if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
-            refuse_unusable("--backup-dir", root, dir)?;
+            refuse_unusable(PathRole::Backups, root, dir)?;
         }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
             let _ = self.site.backups.set(Backups::new(root, backup, &self.site.own));
@@ -802,7 +803,7 @@ fn leads_out(path: &RelPath, target: &[u8]) -> bool {
 }
 
 /// Refuses a directory that is made only when it is needed, if it is something else or another user's link is on the way.
-fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
+fn refuse_unusable(role: PathRole, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
     let path = Path::new(OsStr::from_bytes(dir));
     match root.open_operand_here(path) {
         Err(error)
@@ -810,8 +811,8 @@ fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), S
                 || LeadsOut::of(&error).is_some()
                 || error.kind() == io::ErrorKind::NotADirectory =>
         {
-            Err(SyncError::of_path(option, path, error, |path, source| SyncError::StagingUnusable {
-                option,
+            Err(SyncError::of_path(role, path, error, |path, source| SyncError::DirectoryUnusable {
+                role,
                 path,
                 source,
             }))

@@ -14,7 +14,7 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use crate::{SyncError, grant::Start, guard, halt::Halt, session::Session};
+use crate::{SyncError, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
 
 /// Where the source's root lands.
 pub(super) struct Target {
@@ -189,7 +189,7 @@ fn links(options: &SyncOptions) -> Links {
 }
 
 fn unusable(path: &Path, source: io::Error) -> SyncError {
-    SyncError::of_path("destination", path, source, |path, source| SyncError::DestinationUnusable {
+    SyncError::of_path(PathRole::Destination, path, source, |path, source| SyncError::DestinationUnusable {
         path,
         source,
     })

@@ -1,0 +1,137 @@
+//! What to do about an error: the one place where the facts of the library meet the options of the command.
+//!
+//! The library's errors name no option. Here each gets the option that it is about, or the one that mends it.
+
+use std::io;
+
+use dsync_engine::{
+    AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, SyncError, exit_code, grant::Demand,
+};
+
+/// Returns an error's sentence in the words of the command line, where that has words of its own for it.
+pub(crate) fn in_options(error: &SyncError) -> Option<String> {
+    match error {
+        SyncError::DirectoryUnusable { role, path, .. } => {
+            Some(format!("cannot use '{}' as {}", path.display(), role_option(*role)))
+        }
+        SyncError::UntrustedLink { role, path, link } => Some(format!(
+            "refusing {} '{}': {link} and could lead anywhere",
+            role_option(*role),
+            path.display()
+        )),
+        SyncError::LeadsOut { role, path, step } => Some(format!(
+            "refusing {} '{}': {step}; all paths start at the directory that the key is for (--restrict)",
+            role_option(*role),
+            path.display()
+        )),
+        SyncError::NotGranted { demand, terms } => Some(format!(
+            "{}: not allowed in '{}': the key that you logged in with is for {} only (--restrict {terms})",
+            demand_options(*demand),
+            terms.path.display(),
+            terms.access.purpose(),
+        )),
+        _ => None,
+    }
+}
+
+/// Returns the next step after an error, as sentences of their own.
+pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
+    Some(match error {
+        SyncError::DestinationParentMissing { .. } => "--mkpath makes it.",
+        SyncError::UntrustedLink { .. } => {
+            "Remove the link or take it over. If everybody who may write on the way is trusted, --insecure-links \
+             follows it, at a remote end -M--insecure-links."
+        }
+        SyncError::NotGranted { .. } => {
+            "Leave it out, or have the administrator there change the key's command in authorized_keys."
+        }
+        SyncError::SourceInsideDestination { .. } => "Exclude it, or leave --delete out.",
+        SyncError::EmptySource { .. } => "Is the source mounted? --allow-empty-source deletes all the same.",
+        SyncError::DestinationPrecious { .. } => "--force-root deletes there.",
+        SyncError::Filesystem { operation, source, .. } if writes(*operation) && is_full(source) => {
+            "The old copy is untouched. Free some space and run the same command again."
+        }
+        SyncError::NoSpool { .. } => "Set TMPDIR or --temp-dir to a directory on a disk.",
+        SyncError::OverBudget(_) => "If that is meant, run this end with a higher --max-alloc.",
+        SyncError::Link(_) | SyncError::GaveUp { .. } => {
+            "What was finished is kept; run the same command again."
+        }
+        SyncError::Timeout { .. } => {
+            "What was finished is kept; run the same command again, or with a longer --timeout."
+        }
+        SyncError::Stalled { .. } => {
+            "What was finished is kept; run the same command again, or with a longer --max-stall."
+        }
+        SyncError::Locked { .. } => {
+            "Wait until it has ended. If there is none, another user's that was killed has left its .dsync-lock-* there."
+        }
+        SyncError::PeerMisbehaved(PeerMisbehaved::TooManyOwners { .. }) => {
+            "With --numeric-ids no names are needed."
+        }
+        SyncError::Aborted { .. } => "This is an error in dsync; please report it.",
+        SyncError::Connect(error) => return on_connecting(error),
+        _ => return None,
+    })
+}
+
+/// Returns the next step after a connection that could not be made.
+fn on_connecting(error: &ConnectError) -> Option<&'static str> {
+    Some(match error {
+        ConnectError::ShellNotFound { .. } => "Install it or choose another with -e.",
+        ConnectError::RemoteProgramMissing { .. } => "Install it there or set --dsync-path.",
+        ConnectError::NoGreeting { .. } => "See --dsync-path.",
+        ConnectError::PortBlocked { .. } => "A firewall? Use --transport=auto or --transport=ssh.",
+        ConnectError::OnlyPipe { .. } | ConnectError::PortUnavailable { .. } => {
+            "Use --transport=auto or --transport=ssh."
+        }
+        // The one refusal of that code: none of the ports that were asked for is free there.
+        ConnectError::Refused { exit_code: exit_code::SOCKET, .. } => "Choose other ports with --port.",
+        _ => return None,
+    })
+}
+
+/// Returns the name that a path's use has on the command line.
+fn role_option(role: PathRole) -> &'static str {
+    match role {
+        PathRole::Source => "source",
+        PathRole::Temporaries => "--temp-dir",
+        PathRole::Partials => "--partial-dir",
+        PathRole::Backups => "--backup-dir",
+        PathRole::Alternate(AlternateUse::Compare) => "--compare-dest",
+        PathRole::Alternate(AlternateUse::Copy) => "--copy-dest",
+        PathRole::Alternate(_) => "--link-dest",
+        _ => "destination",
+    }
+}
+
+/// Returns the options with which a client asks for something.
+pub(crate) fn demand_options(demand: Demand) -> &'static str {
+    match demand {
+        Demand::Read => "copying from there",
+        Demand::Write => "copying to there",
+        Demand::Delete => "--delete and its like",
+        Demand::Force => "--force",
+        Demand::InPlace => "--inplace and --append",
+        Demand::Backup => "--backup",
+        Demand::DelayUpdates => "--delay-updates",
+        Demand::PartialDir => "--partial-dir",
+        Demand::TempDir => "--temp-dir",
+        Demand::Alternates => "--compare-dest, --copy-dest and --link-dest",
+        Demand::MakePath => "--mkpath",
+        Demand::RemoveSource => "--remove-source-files",
+        Demand::KeepDirlinks => "--keep-dirlinks",
+        Demand::InsecureLinks => "--insecure-links",
+        _ => "what was asked for",
+    }
+}
+
+fn writes(operation: Operation) -> bool {
+    !matches!(
+        operation,
+        Operation::ReadDirectory | Operation::Stat | Operation::ReadFile | Operation::ReadLink
+    )
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
