@@ -1,16 +1,16 @@
 //! Names and relative paths that cannot leave a directory.
 //!
-//! [`Component`] is one name, [`RelPath`] a chain of them. Both are checked once, when they are made;
-//! every system call of this crate takes one of the two, so no later code can pass `..`, an absolute
-//! path or a name with a slash to the kernel. There is deliberately no conversion from or to
-//! [`std::path::Path`].
+//! [`Component`] is one name, [`RelPath`] a chain of them. Both are checked once, when they are
+//! made. Every system call of this crate takes one of the two, so no later code can pass `..`, an
+//! absolute path or a name with a slash to the kernel. There is deliberately no conversion from or
+//! to [`std::path::Path`].
 
 use std::{
     ffi::{CStr, CString},
     fmt,
 };
 
-/// The longest name that Linux filesystems take, in bytes.
+/// The longest name that Linux filesystems accept, in bytes.
 pub const MAX_COMPONENT_LEN: usize = 255;
 
 /// One name in a directory: 1 to 255 bytes, not `.` or `..`, without `/` and NUL.
@@ -23,19 +23,19 @@ impl Component {
     /// Checks a name.
     ///
     /// # Errors
-    /// [`InvalidComponent`] says which rule the name breaks.
+    /// [`InvalidComponent`] with the rule that the name breaks.
     pub fn new(name: &[u8]) -> Result<Self, InvalidComponent> {
         check(name)?;
         CString::new(name).map(Self).map_err(|_| InvalidComponent::Nul)
     }
 
-    /// A name that the kernel listed; `None` for `.`, `..` and anything else that is no component
-    /// (a broken filesystem can list names with slashes).
+    /// Checks a name that the kernel listed. Returns `None` for `.`, `..` and anything else that is
+    /// not a component (a broken filesystem can list names with slashes).
     pub(crate) fn from_kernel(name: &CStr) -> Option<Self> {
         check(name.to_bytes()).is_ok().then(|| Self(name.to_owned()))
     }
 
-    /// The name's bytes.
+    /// Returns the name's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.to_bytes()
     }
@@ -51,26 +51,26 @@ impl fmt::Debug for Component {
     }
 }
 
-/// Why a name is not a [`Component`].
+/// The reason why a name is not a [`Component`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidComponent {
-    /// It has no bytes.
+    /// The name is empty.
     #[error("the name is empty")]
     Empty,
-    /// It is `.` or `..`.
+    /// The name is `.` or `..`.
     #[error("the name is '.' or '..'")]
     Dots,
-    /// It contains a slash.
+    /// The name contains a slash.
     #[error("the name contains a slash")]
     Slash,
-    /// It contains a NUL byte.
+    /// The name contains a NUL byte.
     #[error("the name contains a NUL byte")]
     Nul,
-    /// It is longer than 255 bytes.
+    /// The name is longer than 255 bytes.
     #[error("the name is {len} bytes long; 255 is the limit")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
     },
 }
@@ -94,7 +94,7 @@ fn check(name: &[u8]) -> Result<(), InvalidComponent> {
 pub struct RelPath(Vec<u8>);
 
 impl RelPath {
-    /// The path of the directory itself.
+    /// Returns the path of the directory itself.
     pub const fn root() -> Self {
         Self(Vec::new())
     }
@@ -116,12 +116,12 @@ impl RelPath {
         Ok(Self(path.to_vec()))
     }
 
-    /// True for the directory itself.
+    /// Returns whether this is the directory itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The path's bytes, without a leading or trailing slash.
+    /// Returns the path's bytes, without a leading or trailing slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -134,7 +134,7 @@ impl RelPath {
         self.0.extend_from_slice(name.as_bytes());
     }
 
-    /// Removes the last component; false when there is none.
+    /// Removes the last component; returns `false` if there is none.
     pub fn pop(&mut self) -> bool {
         if self.0.is_empty() {
             return false;
@@ -144,7 +144,7 @@ impl RelPath {
         true
     }
 
-    /// This path with one more component.
+    /// Returns this path with one more component.
     #[must_use]
     pub fn join(&self, name: &Component) -> Self {
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + name.as_bytes().len());
@@ -154,24 +154,24 @@ impl RelPath {
         joined
     }
 
-    /// The path without its last component; `None` for the root.
+    /// Returns the path without its last component; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let mut parent = self.clone();
         parent.pop().then_some(parent)
     }
 
-    /// The last component; `None` for the root.
+    /// Returns the last component; `None` for the root.
     pub fn file_name(&self) -> Option<Component> {
         let last = self.0.rsplit(|&byte| byte == b'/').next()?;
         Component::new(last).ok()
     }
 
-    /// The names along the path, outermost first.
+    /// Returns the names along the path, outermost first.
     pub fn components(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
     }
 
-    /// Number of components.
+    /// Returns the number of components.
     pub fn depth(&self) -> usize {
         self.components().count()
     }
@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// Law S1: whatever is accepted is 1 to 255 bytes, no dots, no slash, no NUL; and unchanged.
+        /// Law S1: every accepted name is 1 to 255 bytes, no dots, no slash, no NUL; and unchanged.
         #[test]
         fn accepted_names_keep_the_law(name in prop::collection::vec(any::<u8>(), 0..300)) {
             match Component::new(&name) {

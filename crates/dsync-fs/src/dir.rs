@@ -1,8 +1,8 @@
 //! An open directory: the only way to reach anything in a tree.
 //!
 //! The law: below an operator's own path every step takes one [`Component`] and follows no symbolic
-//! link, so nothing outside the directory can be reached whatever its entries are or become while the
-//! call runs. `open` has how directories are reached, `entries` how entries are made and removed.
+//! link. Nothing outside the directory can be reached, whatever its entries are or become while the
+//! call runs. `open` opens directories; `entries` makes and removes entries.
 
 use std::{
     io,
@@ -42,15 +42,16 @@ mod trusted;
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
-    /// Opened with `O_PATH`, because the directory may be passed through but not read.
+    /// Whether it was opened with `O_PATH`, because the directory may be passed through but not
+    /// read.
     path_only: bool,
     /// See [`Dir::through_own_links`].
     own_links: Option<Timestamp>,
     /// See [`Dir::with_fake_super`].
     fake_super: bool,
-    /// Whose links the operator's paths that start here may pass through.
+    /// Owners whose links the operator's paths that start here may pass through.
     links: Links,
-    /// How far they reach.
+    /// The limit for the operator's paths that start here.
     reach: confined::Reach,
     /// See [`Dir::adding_only`].
     adds_only: bool,
@@ -60,59 +61,60 @@ pub struct Dir {
 /// The entries of a directory at the time of listing.
 #[derive(Debug)]
 pub struct Listing {
-    /// Names with what the kernel says of them, in byte order of the names. An entry that vanished
-    /// between the two calls has a [`NotFound`](io::ErrorKind::NotFound) error.
+    /// Names with their attributes, in byte order of the names. An entry that vanished between the
+    /// two calls has a [`NotFound`](io::ErrorKind::NotFound) error.
     pub entries: Vec<(Component, io::Result<Metadata>)>,
-    /// False when not all names could be read, or one was no valid [`Component`].
+    /// Whether all names could be read and were valid [`Component`]s.
     pub complete: bool,
-    /// Why the listing stopped early, when it did.
+    /// The error that stopped the listing early, if one did.
     pub error: Option<io::Error>,
 }
 
 impl Dir {
-    /// Lets [`open_beneath`](Self::open_beneath) go through links as
-    /// [`open_child_or_own_link`](Self::open_child_or_own_link) does, if they are there by now. Directories that are opened
-    /// by it do not have this property themselves, so that nothing else follows a link.
+    /// Lets [`open_beneath`](Self::open_beneath) follow links as
+    /// [`open_child_or_own_link`](Self::open_child_or_own_link) does, if they exist by now.
+    /// Directories opened through it do not inherit this property, so nothing else follows a link.
     #[must_use]
     pub fn through_own_links(mut self) -> Self {
         self.own_links = Some(a_moment_that_has_passed());
         self
     }
 
-    /// Has type, permission bits, owners, device numbers, lists and root's attributes of what is in the directory, and
-    /// of itself, read from and kept in `user.rsync.*` (see [`crate::fake_super`]). Directories that are opened by it
-    /// have this property too.
+    /// Keeps type, permission bits, owners, device numbers, lists and root's attributes of the
+    /// directory and its entries in `user.rsync.*` (see [`crate::fake_super`]). Directories opened
+    /// through it inherit this property.
     #[must_use]
     pub fn with_fake_super(mut self, fake_super: bool) -> Self {
         self.fake_super = fake_super;
         self
     }
 
-    /// Whose links the operator's paths that start here may pass through.
+    /// Returns the owners whose links the operator's paths that start here may pass through.
     pub fn links(&self) -> Links {
         self.links
     }
 
-    /// See [`with_fake_super`](Self::with_fake_super).
+    /// Returns the property set by [`with_fake_super`](Self::with_fake_super).
     pub fn is_fake_super(&self) -> bool {
         self.fake_super
     }
 
-    /// Passes this directory's properties on to one that was opened by it; the operator's paths do not start there.
+    /// Passes this directory's properties on to one opened by name. The operator's paths do not
+    /// start there.
     fn inherit(&self, opened: io::Result<Self>) -> io::Result<Self> {
         self.pass_on(opened).map(|dir| Self { reach: self.reach.of_child(), ..dir })
     }
 
-    /// As `inherit`, for one that was opened by an operator's path.
+    /// Passes this directory's properties on to one opened by an operator's path.
     fn pass_on(&self, opened: io::Result<Self>) -> io::Result<Self> {
         let (links, adds_only) = (self.links, self.adds_only);
         opened.map(|dir| Self { links, adds_only, ..dir }.with_fake_super(self.fake_super))
     }
 
-    /// Attributes of the directory itself.
+    /// Returns the attributes of the directory itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn metadata(&self) -> io::Result<Metadata> {
         let mut metadata = stat_fd(self.fd.as_fd())?;
         if self.fake_super {
@@ -121,10 +123,10 @@ impl Dir {
         Ok(metadata)
     }
 
-    /// Attributes of an entry; a link's own, not its target's.
+    /// Returns the attributes of an entry; a link's own, not its target's.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn stat(&self, name: &Component) -> io::Result<Metadata> {
         let stat = statx(&self.fd, name.as_c_str(), NO_FOLLOW, Metadata::WANT)?;
         let mut metadata = Metadata::from_statx(&stat).ok_or(io::ErrorKind::InvalidData)?;
@@ -134,12 +136,12 @@ impl Dir {
         Ok(metadata)
     }
 
-    /// How an entry's extended attributes are read.
+    /// Returns the way to an entry's extended attributes.
     pub(crate) fn place_of<'a>(&'a self, name: &'a Component) -> Place<'a> {
         Place::Entry(self.fd.as_fd(), name)
     }
 
-    /// How the directory's own extended attributes are read.
+    /// Returns the way to the directory's own extended attributes.
     pub(crate) fn own_place(&self) -> Place<'_> {
         Place::of(self.fd.as_fd(), self.handle())
     }
@@ -150,10 +152,10 @@ impl Dir {
 
     /// Lists all entries with their attributes, sorted by the bytes of their names.
     ///
-    /// Never fails as a whole: see [`Listing::complete`]. Attributes are read in inode order, which
-    /// spares a disk with a cold cache most of its seeks.
+    /// Never fails as a whole: see [`Listing::complete`]. Reads attributes in inode order, which
+    /// saves most seeks on a disk with a cold cache.
     pub fn list(&self) -> Listing {
-        // A handle of its own, because the position in a directory belongs to the open file
+        // Use a separate handle, because the position in a directory belongs to the open file
         // description and several threads may list at once.
         match self.readable() {
             Ok(own) => own.list_once(),
@@ -161,7 +163,7 @@ impl Dir {
         }
     }
 
-    /// As [`list`](Self::list), for a handle that is listed only here and only once.
+    /// Lists as [`list`](Self::list) does, through a handle that is listed only here and only once.
     pub(crate) fn list_once(&self) -> Listing {
         let mut names = Vec::new();
         let mut complete = true;
@@ -175,8 +177,9 @@ impl Dir {
         Listing { entries: entries.collect(), complete: complete && error.is_none(), error }
     }
 
-    /// Calls `each` with every name, its inode number and, where the filesystem tells, its type; clears
-    /// `complete` for a name that cannot be one. For a handle that is listed only here and only once.
+    /// Calls `each` with every name, its inode number and, if the filesystem reports it, its type.
+    /// Clears `complete` for a name that is not a valid component. For a handle that is listed only
+    /// here and only once.
     pub(crate) fn for_each_name_once(
         &self,
         complete: &mut bool,
@@ -203,10 +206,10 @@ impl Dir {
         None
     }
 
-    /// The text of a symbolic link.
+    /// Returns the text of a symbolic link.
     ///
     /// # Errors
-    /// What the system says; `EINVAL` when the entry is no link.
+    /// The system's error; `EINVAL` if the entry is not a link.
     pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
         match readlinkat(&self.fd, name.as_c_str(), Vec::with_capacity(256)) {
             Err(Errno::INVAL) if self.fake_super => self.read_kept_link(name),
@@ -214,7 +217,7 @@ impl Dir {
         }
     }
 
-    /// The text of a link that is kept in a file.
+    /// Returns the text of a link that is kept in a file.
     fn read_kept_link(&self, name: &Component) -> io::Result<Vec<u8>> {
         let mut text = vec![0; MAX_LINK_TEXT + 1];
         let len = self.open_source(name)?.read_full_at(0, &mut text)?;
@@ -225,18 +228,19 @@ impl Dir {
         }
     }
 
-    /// Opens a regular file for reading. A fifo or device that took its place is neither waited for
-    /// nor read.
+    /// Opens a regular file for reading. Neither waits for nor reads a fifo or device that took its
+    /// place.
     ///
     /// # Errors
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another
-    /// type, a link included (see [`is_wrong_type`]).
+    /// The system's error; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry is of another
+    /// type, including a link (see [`is_wrong_type`]).
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
         self.open_source_with(name, OFlags::empty())
     }
 
-    /// As [`open_source`](Self::open_source), but reading does not change when the file was last read. Only
-    /// its owner and root may ask for that; for others it is as `open_source`.
+    /// Opens a file as [`open_source`](Self::open_source) does, but without changing its access
+    /// time when it is read. Only the file's owner and root may request that; for others it works
+    /// as `open_source`.
     ///
     /// # Errors
     /// As `open_source`.
@@ -252,7 +256,7 @@ impl Dir {
         let flags = flags | extra;
         let fd = match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
             Err(error) => match Errno::from_io_error(&error) {
-                // A link; a socket or a device without a driver.
+                // A link, or a socket or a device without a driver.
                 Some(Errno::LOOP | Errno::NXIO) => return Err(wrong_type()),
                 _ => return Err(error),
             },
@@ -265,11 +269,11 @@ impl Dir {
         Ok(SourceFile::new(fd, metadata))
     }
 
-    /// Sets attributes of an entry that must be of type `kind`; links are not followed.
+    /// Sets attributes of an entry that must be of type `kind`; does not follow links.
     ///
     /// # Errors
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of
-    /// another type (see [`is_wrong_type`]).
+    /// The system's error; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry is of another
+    /// type (see [`is_wrong_type`]).
     pub fn set_attributes(&self, name: &Component, kind: Kind, wanted: &Wanted) -> io::Result<Withheld> {
         let (fd, now) = self.open_path(name)?;
         let mut shown = now;
@@ -282,7 +286,7 @@ impl Dir {
         self.apply(fd.as_fd(), Handle::PathOnly, &now, wanted)
     }
 
-    /// A handle of an entry that does not touch it, and what its inode says.
+    /// Returns a handle of an entry that does not touch it, and the attributes of its inode.
     pub(crate) fn open_path(&self, name: &Component) -> io::Result<(OwnedFd, Metadata)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty()))?;
@@ -290,7 +294,8 @@ impl Dir {
         Ok((fd, now))
     }
 
-    /// Sets what `wanted` asks of an entry of the directory, whose inode says `now`.
+    /// Sets the wanted attributes of an entry of the directory, whose inode has the attributes
+    /// `now`.
     pub(crate) fn apply(
         &self,
         fd: BorrowedFd<'_>,
@@ -298,7 +303,7 @@ impl Dir {
         now: &Metadata,
         wanted: &Wanted,
     ) -> io::Result<Withheld> {
-        // Nothing can be kept with a link, device or fifo that is one.
+        // A real link, device or fifo cannot hold kept attributes.
         match self.fake_super && matches!(now.kind, Kind::File | Kind::Dir) {
             true => fake_super::apply(fd, handle, now, None, wanted),
             false => attributes::apply(fd, handle, now, wanted),
@@ -308,7 +313,7 @@ impl Dir {
     /// Sets attributes of the directory itself.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn set_own_attributes(&self, wanted: &Wanted) -> io::Result<Withheld> {
         self.apply(self.fd.as_fd(), self.handle(), &stat_fd(self.fd.as_fd())?, wanted)
     }
@@ -316,7 +321,7 @@ impl Dir {
     /// Writes the directory's names to the disk.
     ///
     /// # Errors
-    /// What the system says. A failed sync is final: a second one that succeeds proves nothing.
+    /// The system's error. A failed sync is final: a second, successful one proves nothing.
     pub fn sync(&self) -> io::Result<()> {
         if self.path_only {
             return self.readable()?.sync();
@@ -326,8 +331,8 @@ impl Dir {
 
     /// Writes everything of the directory's filesystem to the disk, data and names.
     ///
-    /// The kernel reports write errors since this handle was opened, so use one handle for a group of
-    /// writes that was opened before the first.
+    /// The kernel reports write errors since this handle was opened. For a group of writes, use one
+    /// handle that was opened before the first.
     ///
     /// # Errors
     /// As [`Dir::sync`].
@@ -338,10 +343,10 @@ impl Dir {
         Ok(syncfs(&self.fd)?)
     }
 
-    /// Another handle of the same directory.
+    /// Returns another handle of the same directory.
     ///
     /// # Errors
-    /// What the system says, e.g. `EMFILE`.
+    /// The system's error, e.g. `EMFILE`.
     pub fn duplicate(&self) -> io::Result<Self> {
         let fd = self.fd.try_clone()?;
         let Self { path_only, own_links, fake_super, links, adds_only, .. } = *self;
@@ -349,10 +354,10 @@ impl Dir {
         Ok(Self { fd, path_only, own_links, fake_super, links, reach, adds_only, device: OnceLock::new() })
     }
 
-    /// The number of the filesystem that the directory is on, asked once.
+    /// Returns the number of the directory's filesystem. Asks the kernel once.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn device(&self) -> io::Result<u64> {
         if let Some(&device) = self.device.get() {
             return Ok(device);
@@ -382,8 +387,8 @@ impl AsFd for Dir {
     }
 }
 
-/// True for the error with which this crate refuses an entry whose type is not the expected one: it
-/// changed since it was listed.
+/// Returns whether this crate refused an entry because its type is not the expected one: it changed
+/// since it was listed.
 pub fn is_wrong_type(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<WrongType>())
 }
@@ -396,7 +401,8 @@ pub(crate) fn wrong_type() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, WrongType)
 }
 
-/// Returns the time, once what a filesystem notes from now on is later than that: it notes the time of the last tick.
+/// Waits until the filesystem's later timestamps will exceed the returned time: a filesystem
+/// records the time of the last tick.
 fn a_moment_that_has_passed() -> Timestamp {
     let now = |clock| {
         let now = clock_gettime(clock);
@@ -412,7 +418,7 @@ fn a_moment_that_has_passed() -> Timestamp {
     moment
 }
 
-/// Milliseconds within which the coarse clock has gone on, as long as nobody sets it.
+/// Time in which the coarse clock advances, unless somebody sets it, in milliseconds.
 const LONGEST_TICK_MS: u32 = 100;
 
 /// Repeats a call that a signal interrupted.
@@ -432,7 +438,7 @@ const LIST_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags:
 /// Bytes of names per `getdents64` call: about 1,500 names of 16 bytes.
 const LIST_BUFFER: usize = 64 * 1024;
 
-/// Bytes of a symbolic link's text, as Linux has it.
+/// Longest text of a symbolic link on Linux, in bytes.
 const MAX_LINK_TEXT: usize = 4095;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the kernel says about an entry: [`Metadata`], and [`Stamp`], the part that tells whether a
-//! file is still the one that was seen before.
+//! The attributes that the kernel reports for an entry: [`Metadata`], and [`Stamp`], the part that
+//! shows whether a file is still the one seen before.
 
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// `None` for a type that Linux does not have.
+    /// Converts a file type; returns `None` for one that Linux does not have.
     pub(crate) fn from_file_type(file_type: FileType) -> Option<Self> {
         Some(match file_type {
             FileType::RegularFile => Self::File,
@@ -55,7 +55,7 @@ impl Kind {
 /// A point in time as filesystems keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
-    /// Seconds since 1970-01-01 UTC, before it when negative.
+    /// Seconds since 1970-01-01 UTC; negative before it.
     pub seconds: i64,
     /// Nanoseconds, 0 to 999,999,999.
     pub nanoseconds: u32,
@@ -76,10 +76,10 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// What the kernel says about an entry itself; links are never followed.
+/// The attributes of an entry itself; links are never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metadata {
-    /// Its type.
+    /// Type of the entry.
     pub kind: Kind,
     /// Permission bits, 0 to 0o7777.
     pub mode: u16,
@@ -89,31 +89,31 @@ pub struct Metadata {
     pub mtime: Timestamp,
     /// Time of the last change of content or attributes.
     pub ctime: Timestamp,
-    /// When it was last read, as far as the mount keeps that.
+    /// Access time, as far as the mount keeps it.
     pub atime: Timestamp,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of the filesystem that it is on, major in the upper 32 bits.
+    /// Number of its filesystem, major in the upper 32 bits.
     pub dev: u64,
     /// Inode number.
     pub ino: u64,
-    /// Number of names.
+    /// Number of hard links.
     pub nlink: u32,
     /// Number of the device that it stands for (device nodes only).
     pub rdev: DeviceNumber,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
-    /// Where its type, permission bits, owner, group and device number are from.
+    /// Origin of its type, permission bits, owner, group and device number.
     pub origin: Origin,
 }
 
 impl Metadata {
-    /// What is asked of `statx`.
+    /// The fields to request from `statx`.
     pub(crate) const WANT: StatxFlags = StatxFlags::BASIC_STATS;
 
-    /// `None` when the type is none that Linux has.
+    /// Converts a `statx` result; returns `None` for a type that Linux does not have.
     pub(crate) fn from_statx(stat: &Statx) -> Option<Self> {
         Some(Self {
             kind: Kind::from_file_type(FileType::from_raw_mode(u32::from(stat.stx_mode)))?,
@@ -133,14 +133,14 @@ impl Metadata {
         })
     }
 
-    /// The part that tells whether this is still the same file with the same content.
+    /// Returns the part that shows whether this is still the same file with the same content.
     pub fn stamp(&self) -> Stamp {
         Stamp { dev: self.dev, ino: self.ino, size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 }
 
-/// Identity and content version of a file: equal stamps mean that it was neither replaced nor, within
-/// the resolution of the filesystem's clock, changed.
+/// Identity and content version of a file. Equal stamps mean that it was neither replaced nor,
+/// within the resolution of the filesystem's clock, changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Number of the filesystem.
@@ -156,8 +156,9 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// True when it is the same file with the same content, as far as its modification time tells. Its change time is
-    /// left aside: it also changes with attributes, and when the file gets or loses another name.
+    /// Returns whether this is the same file with the same content, according to its modification
+    /// time. Ignores the change time, which also changes with attributes and with every hard link
+    /// made or removed.
     pub fn is_same_content(&self, other: &Self) -> bool {
         let facts = |stamp: &Self| (stamp.dev, stamp.ino, stamp.size, stamp.mtime);
         facts(self) == facts(other)

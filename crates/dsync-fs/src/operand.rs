@@ -1,4 +1,4 @@
-//! rsync's reading of a source operand: its contents, or the entry itself.
+//! rsync's interpretation of a source operand: its contents, or the entry itself.
 
 use std::{
     ffi::OsStr,
@@ -8,26 +8,26 @@ use std::{
 
 use crate::component::{Component, InvalidComponent};
 
-/// What a source operand stands for, decided by its spelling alone.
+/// The meaning of a source operand, determined by its spelling alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperandForm {
-    /// `dir/`, `.`, `..`, `dir/.`, `dir/..`: what is in the directory, without the directory itself.
-    /// Symbolic links on the way are followed, as the operator wrote them.
+    /// `dir/`, `.`, `..`, `dir/.`, `dir/..`: the contents of the directory, without the directory
+    /// itself. Symbolic links on the way are followed, as the operator wrote them.
     Contents(PathBuf),
     /// Anything else: the entry of this name. A symbolic link is the entry itself, not its target.
     Entry {
-        /// The directory that it is in, `.` when the operand has no slash.
+        /// The parent directory, `.` if the operand has no slash.
         parent: PathBuf,
-        /// Its name.
+        /// The entry's name.
         name: Component,
     },
 }
 
 impl OperandForm {
-    /// Reads an operand.
+    /// Interprets an operand.
     ///
     /// # Errors
-    /// [`InvalidComponent`] when the operand is empty, has a NUL byte or an overlong last name.
+    /// [`InvalidComponent`] if the operand is empty, has a NUL byte or an overlong last name.
     pub fn of(operand: &Path) -> Result<Self, InvalidComponent> {
         let bytes = operand.as_os_str().as_bytes();
         if bytes.is_empty() {

@@ -1,7 +1,7 @@
 //! Directories that belong to a run: its root, its backups, its temporaries and the like.
 //!
-//! The law: a place is known by filesystem and inode number, so that it is the same one by whatever path, link or bind
-//! mount it is met. A place that is made in the middle of a run is known from then on.
+//! The law: a place is identified by filesystem and inode number, so it is recognised through any
+//! path, link or bind mount. A place that is made in the middle of a run is known from then on.
 
 use std::{
     io,
@@ -20,23 +20,24 @@ pub struct OwnPlaces {
 struct Place {
     dev: u64,
     ino: u64,
-    /// Nothing in it is the run's to remove either.
+    /// Whether everything in it must stay as well.
     whole: bool,
 }
 
 impl OwnPlaces {
-    /// Adds a directory, which keeps its name. A directory that is known already stays what it is.
+    /// Adds a directory, which must keep its name. A directory that is already known keeps its
+    /// kind.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn add(&self, dir: &Dir) -> io::Result<()> {
         self.insert(dir, false)
     }
 
-    /// As [`add`](Self::add); everything in the directory stays as well.
+    /// Adds a directory as [`add`](Self::add) does; everything in it must stay as well.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn add_whole(&self, dir: &Dir) -> io::Result<()> {
         self.insert(dir, true)
     }
@@ -60,9 +61,9 @@ impl OwnPlaces {
         self.find(inode).is_some()
     }
 
-    /// Returns whether the directory is a place that stays with all that is in it.
+    /// Returns whether the directory is a place whose whole content must stay.
     pub fn has_whole(&self, dir: &Dir) -> bool {
-        // Most runs have none, and need not ask the system.
+        // Most runs have none and need not ask the system.
         let any = self.known.read().unwrap_or_else(PoisonError::into_inner).iter().any(|place| place.whole);
         let found = || dir.metadata().ok().and_then(|now| self.find((now.dev, now.ino)));
         any && found().is_some_and(|place| place.whole)

@@ -1,11 +1,14 @@
-//! Whose a temporary is: its name tells which process made it, so that a later run removes only what is dead.
+//! Owners of temporaries: a temporary's name identifies the process that made it, so that a later
+//! run removes only dead ones.
 //!
-//! Several runs may work below one directory at once: one on `d`, another on `d/sub`. Each holds the lock of its own
-//! root only. The law: an entry with a temporary's name is removed by others only when the process that made it has
-//! ended, or, where that cannot be known, when nothing has changed it for [`UNKNOWN_AGE`].
+//! Several runs may work below one directory at once: one on `d`, another on `d/sub`. Each holds
+//! only the lock of its own root. The law: a run removes another's temporary only if the process
+//! that made it has ended, or, if that cannot be known, if nothing has changed it for
+//! [`UNKNOWN_AGE`].
 //!
-//! A process is known by the start of its system, its process namespace, its number and its own start, as numbers are
-//! used again. It cannot be known from another host, or from another container.
+//! A process is identified by the start of its system, its process namespace, its number and its
+//! own start, because numbers are reused. It cannot be checked from another host or from another
+//! container.
 
 use std::{
     os::fd::OwnedFd,
@@ -28,15 +31,16 @@ pub(crate) struct Owner {
     /// The start of the system and the process namespace, as one number.
     system: u64,
     pid: u32,
-    /// When the process started, in ticks since the system did; 0 where that is hidden. The lowest bits will do.
+    /// Start time of the process, in ticks since the system's start; 0 if that is hidden. The
+    /// lowest bits suffice.
     started: u32,
 }
 
 impl Owner {
-    /// Length in bytes as a part of a name.
+    /// Length as a part of a name, in bytes.
     pub(crate) const BYTES: usize = 16;
 
-    /// This process.
+    /// Returns the owner for this process.
     pub(crate) fn this() -> Self {
         static THIS: OnceLock<Owner> = OnceLock::new();
         *THIS.get_or_init(|| {
@@ -65,7 +69,7 @@ impl Owner {
         }
     }
 
-    /// Returns whether the process still runs; `None` when that cannot be known from here.
+    /// Returns whether the process still runs; `None` if that cannot be known from here.
     fn is_alive(self) -> Option<bool> {
         if self.system == 0 || self.system != Self::this().system {
             return None;
@@ -74,7 +78,7 @@ impl Owner {
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return Some(false);
         }
-        // Where processes of others are hidden, the number must do.
+        // If other users' processes are hidden, the number must suffice.
         let process = Process::read(self.pid);
         Some(process.is_none_or(|process| {
             !process.has_ended && (self.started == 0 || process.started == self.started)
@@ -82,7 +86,8 @@ impl Owner {
     }
 }
 
-/// Returns whether an entry with a temporary's name belongs to no run any more, so that it may be removed.
+/// Returns whether an entry with a temporary's name belongs to no run any more, so that it may be
+/// removed.
 pub fn is_abandoned(dir: &Dir, name: &Component) -> bool {
     if !staged::is_temp_name(name.as_bytes()) {
         return false;
@@ -99,10 +104,10 @@ fn is_old(dir: &Dir, name: &Component) -> bool {
     SystemTime::now().duration_since(changed).is_ok_and(|age| age >= UNKNOWN_AGE)
 }
 
-/// What the system says of a process.
+/// The system's information about a process.
 struct Process {
     started: u32,
-    /// Only its parent has not heard of its end.
+    /// Whether it has ended and only waits for its parent.
     has_ended: bool,
 }
 
@@ -120,7 +125,8 @@ impl Process {
     }
 }
 
-/// This system since its start, and this process namespace; 0 when they are not known.
+/// Returns a number for this system since its start and this process namespace; 0 if they are
+/// unknown.
 fn system() -> u64 {
     let namespace = rustix::fs::stat(c"/proc/self/ns/pid").map(|found| found.st_ino);
     match (read_line("/proc/sys/kernel/random/boot_id"), namespace) {
@@ -138,7 +144,8 @@ fn read_line(path: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// How long nothing must have changed a temporary of an unknown process: longer than a run leaves one alone.
+/// Age without a change after which a temporary of an unknown process may be removed: longer than a
+/// run leaves one alone.
 pub const UNKNOWN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Where an open directory is, for refusing to copy a tree into itself.
+//! The location of an open directory, for refusing to copy a tree into itself.
 //!
-//! A path is not enough: the same directories may be mounted at several places. So a directory has a
-//! [`Location`] besides, its place in the filesystem that holds it. Both are for comparing and for messages
-//! only: by the time they are used they may lead elsewhere.
+//! A path is not enough, because the same directories may be mounted at several places. So a
+//! directory also has a [`Location`], its place in the filesystem that holds it. Both are for
+//! comparing and for messages only: by the time they are used they may lead elsewhere.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, readlink, statx};
 
 use crate::dir::{Dir, retry};
 
-/// A directory's place in its filesystem, the same however that is mounted.
+/// A directory's place in its filesystem, independent of mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The filesystem's device as the kernel writes it, e.g. `8:1`.
@@ -28,21 +28,21 @@ pub struct Location {
 }
 
 impl Dir {
-    /// The absolute path of the directory without links, as the kernel knows it now. For comparing and
-    /// for messages only: by the time it is used it may lead elsewhere.
+    /// Returns the absolute path of the directory without links, as the kernel knows it now. For
+    /// comparing and for messages only: by the time it is used it may lead elsewhere.
     ///
     /// # Errors
-    /// What the system says, e.g. when `/proc` is not mounted.
+    /// The system's error, e.g. if `/proc` is not mounted.
     pub fn real_path(&self) -> io::Result<PathBuf> {
         let link = format!("/proc/self/fd/{}", self.as_fd().as_raw_fd());
         Ok(OsString::from_vec(readlink(link, Vec::new())?.into_bytes()).into())
     }
 
-    /// Where the directory is in the filesystem that holds it.
+    /// Returns the place of the directory in the filesystem that holds it.
     ///
     /// # Errors
-    /// What the system says, e.g. when `/proc` is not mounted; [`NotFound`](io::ErrorKind::NotFound) when
-    /// the kernel does not tell the directory's mount.
+    /// The system's error, e.g. if `/proc` is not mounted; [`NotFound`](io::ErrorKind::NotFound) if
+    /// the kernel does not report the directory's mount.
     pub fn location(&self) -> io::Result<Location> {
         let real = self.real_path()?;
         let stat = statx(self.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
@@ -50,17 +50,17 @@ impl Dir {
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// True when both handles are of the same directory.
+    /// Returns whether both handles are of the same directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn is_same(&self, other: &Self) -> io::Result<bool> {
         let (here, there) = (self.metadata()?, other.metadata()?);
         Ok((here.dev, here.ino) == (there.dev, there.ino))
     }
 }
 
-/// The kernel's table of mounts.
+/// Reads the kernel's table of mounts.
 fn read_mounts() -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let fd = retry(|| rustix::fs::open(c"/proc/self/mountinfo", flags, Mode::empty()))?;
@@ -89,7 +89,8 @@ fn location(mounts: &[u8], id: u64, real: &[u8]) -> Option<Location> {
     Some(Location { filesystem, path: PathBuf::from(OsString::from_vec(root)).join(below) })
 }
 
-/// Blanks, tabs, line ends and backslashes are written as `\` and three octal digits.
+/// Decodes blanks, tabs, line ends and backslashes, which are written as `\` and three octal
+/// digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -110,7 +111,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Bytes of the table of mounts: a hundred thousand of them.
+/// Longest table of mounts in bytes: a hundred thousand mounts.
 const MAX_MOUNT_TABLE: usize = 16 << 20;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
-//! Directories beyond whose floor no operator's path leads, and those in which nothing that is there may change: what an
-//! administrator allows a client whose paths are its own.
+//! Directories whose floor no operator's path can leave, and directories whose existing entries may
+//! not change: the limits that an administrator sets for a client that chooses its own paths.
 //!
-//! The law: with [`Dir::confining`] every path that starts at the directory, or at one that was opened by such a path, ends
-//! in it or below it. What a path passes through stays open until it is opened, so `..` and a rename meanwhile lead back
-//! and not out. With [`Dir::adding_only`] no call of this crate replaces, renames or removes an entry that has not one of
-//! dsync's own names, which are those of temporaries and unfinished files.
+//! The law: with [`Dir::confining`] every path that starts at the directory, or at one opened by
+//! such a path, ends in it or below it. Directories that a path passes through stay open until the
+//! end, so `..` and a concurrent rename lead back and not out. With [`Dir::adding_only`] no call of
+//! this crate replaces, renames or removes an entry, except those with dsync's own names for
+//! temporaries and unfinished files.
 
 use std::{
     io,
@@ -26,36 +27,36 @@ use crate::{
     staged::is_temp_name,
 };
 
-/// The directories from a floor to one that was opened by a path, both included.
+/// The directories from a floor to one opened by a path, both included.
 pub(super) type Trail = Arc<[Arc<OwnedFd>]>;
 
-/// How far the operator's paths that start at a directory reach.
+/// The limit for the operator's paths that start at a directory.
 #[derive(Debug, Clone)]
 pub(super) enum Reach {
     Anywhere,
-    /// Not beyond the first of these; the last is the directory.
+    /// Not beyond the first of these directories; the last one is the directory itself.
     Along(Trail),
-    /// The directory is below a floor. No path starts there.
+    /// The directory is below a floor. No path may start there.
     Below,
 }
 
 impl Reach {
-    /// Returns what is true of a directory that was opened by name.
+    /// Returns the reach of a directory opened by name.
     pub(super) fn of_child(&self) -> Self {
         if matches!(self, Self::Anywhere) { Self::Anywhere } else { Self::Below }
     }
 }
 
-/// A path that would lead out of the directory that it is confined to.
+/// A path that would lead out of the directory that confines it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{}' leads out of what may be used", path.display())]
 pub struct LeadsOut {
-    /// The step, as a path from the floor: `..` of the floor itself, or a link.
+    /// The failing step, as a path from the floor: `..` of the floor itself, or a link.
     pub path: PathBuf,
 }
 
 impl LeadsOut {
-    /// The path for which an operation was refused, if that was why it failed.
+    /// Returns the path for which an operation was refused, if that was the reason for the error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
@@ -68,39 +69,42 @@ impl From<LeadsOut> for io::Error {
 }
 
 impl Dir {
-    /// Makes the directory the floor of every operator's path that starts here: an absolute one starts here as well, and
-    /// none leads out. Directories that are opened by such paths have the same floor.
+    /// Makes the directory the floor of every operator's path that starts here. An absolute path
+    /// starts here as well, and none leads out. Directories opened by such paths have the same
+    /// floor.
     ///
     /// # Errors
-    /// What the system says, e.g. `EMFILE`.
+    /// The system's error, e.g. `EMFILE`.
     pub fn confining(self) -> io::Result<Self> {
         let floor = Arc::new(self.fd.try_clone()?);
         Ok(Self { reach: Reach::Along(Trail::from([floor])), ..self })
     }
 
-    /// Lets entries be added only: in the directory, and in those that are opened by it, nothing that has another name
-    /// than those of temporaries and unfinished files is replaced, renamed or removed.
+    /// Permits only additions: in the directory, and in those opened through it, nothing is
+    /// replaced, renamed or removed, except temporaries and unfinished files.
     ///
-    /// Attributes are the caller's affair: those of a new directory are set when it has its name.
+    /// Attributes are the caller's responsibility: those of a new directory are set after it has
+    /// its name.
     #[must_use]
     pub fn adding_only(mut self, adds_only: bool) -> Self {
         self.adds_only = adds_only;
         self
     }
 
-    /// True when nothing may be replaced or removed here.
+    /// Returns whether only additions are permitted here.
     pub fn adds_only(&self) -> bool {
         self.adds_only
     }
 
-    /// Refuses to touch an entry that is to stay as it is.
+    /// Refuses to change an entry that must stay as it is.
     pub(crate) fn refuse_change(&self, name: &Component) -> io::Result<()> {
         let name = name.as_bytes();
         let own = is_temp_name(name) || is_kept_name(name) || is_finished_name(name) || is_apart_name(name);
         if self.adds_only && !own { Err(Errno::EXIST.into()) } else { Ok(()) }
     }
 
-    /// Renames an entry of `from` to a name of this directory, in place of what has it if that may be replaced.
+    /// Renames an entry of `from` to a name of this directory; replaces an existing entry if that
+    /// is permitted.
     pub(crate) fn give_name(&self, from: &Self, old: &Component, new: &Component) -> io::Result<()> {
         from.refuse_change(old)?;
         if self.refuse_change(new).is_ok() {
@@ -108,7 +112,7 @@ impl Dir {
         }
         let flags = RenameFlags::NOREPLACE;
         match renameat_with(from, old.as_c_str(), self, new.as_c_str(), flags) {
-            // A filesystem without it: a further name is never given over another entry either.
+            // The filesystem lacks that call. A hard link never replaces another entry either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 linkat(from.as_fd(), old.as_c_str(), self.as_fd(), new.as_c_str(), AtFlags::empty())?;
                 Ok(unlinkat(from, old.as_c_str(), AtFlags::empty())?)
@@ -126,7 +130,7 @@ mod tests {
     use super::{super::tests::name, *};
     use crate::{Durability, StagedFile, Wanted, temp_name};
 
-    /// A floor with directories `a/b` and `other`, and one beside it.
+    /// Makes a floor with directories `a/b` and `other`, and a directory beside it.
     fn floor(scratch: &Path) -> Dir {
         for dir in ["floor/a/b", "floor/other", "outside/a"] {
             fs::create_dir_all(scratch.join(dir)).unwrap();
@@ -198,11 +202,11 @@ mod tests {
         let absolute = b.open_operand_here(Path::new("/other")).unwrap();
         assert!(absolute.is_same(&opened).unwrap());
         assert!(LeadsOut::of(&b.open_operand_here(Path::new("../../..")).unwrap_err()).is_some());
-        // A directory that is moved out leads back to where the walk came from.
+        // From a directory that was moved out, `..` leads back to where the walk came from.
         fs::rename(at("floor/a/b"), at("outside/b")).unwrap();
         let back = b.open_operand_here(Path::new("..")).unwrap();
         assert!(back.is_same(&Dir::open_operand(&at("floor/a")).unwrap()).unwrap());
-        // No path starts at what was reached by name.
+        // No path starts at a directory that was reached by name.
         let child = floor.open_child(&name(b"a")).unwrap();
         assert!(LeadsOut::of(&child.open_operand_here(Path::new("b")).unwrap_err()).is_some());
     }

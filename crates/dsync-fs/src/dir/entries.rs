@@ -1,7 +1,8 @@
-//! Entries of a directory are made, renamed and removed here.
+//! Makes, renames and removes entries of a directory.
 //!
-//! The law: what is put in the place of something takes it in one step, by a rename, and has its attributes by then. Of a
-//! step that fails nothing is left but, where the machine stops at that moment, a temporary that the next run removes.
+//! The law: a replacement takes its place in one step, by a rename, and has its attributes by then.
+//! A failed step leaves nothing behind, except that a machine which stops at that moment leaves a
+//! temporary for the next run to remove.
 
 use std::{io, os::fd::AsFd};
 
@@ -36,8 +37,9 @@ pub enum Special {
     BlockDevice(DeviceNumber),
 }
 
-/// True for the errors of [`Dir::make_hard_link`] that say that the entry cannot have a further name there: it has
-/// as many as its filesystem allows, is on another one, or is on one without hard links.
+/// Returns whether [`Dir::make_hard_link`] failed because the entry cannot have another name there:
+/// it has the most that its filesystem allows, is on another filesystem, or is on one without hard
+/// links.
 pub fn cannot_link(error: &io::Error) -> bool {
     let refusals = [Errno::MLINK, Errno::XDEV, Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS];
     Errno::from_io_error(error).is_some_and(|error| refusals.contains(&error))
@@ -47,28 +49,30 @@ impl Dir {
     /// Creates a directory with these permission bits, less the process's file creation mask.
     ///
     /// # Errors
-    /// What the system says; `EEXIST` when the name is taken.
+    /// The system's error; `EEXIST` if the name is taken.
     pub fn make_dir(&self, name: &Component, mode: u16) -> io::Result<()> {
         Ok(mkdirat(&self.fd, name.as_c_str(), Mode::from_raw_mode(u32::from(mode & 0o7777)))?)
     }
 
-    /// Creates a symbolic link with its attributes, in place of what is there, in one step: readers
-    /// see the old entry or the finished new one.
+    /// Creates a symbolic link with its attributes and replaces any existing entry, in one step:
+    /// readers see the old entry or the finished new one.
     ///
     /// # Errors
-    /// What the system says; `EISDIR` (or `ENOTEMPTY`) when a directory is there. `target` must have
-    /// 1 to 4095 bytes and no NUL.
+    /// The system's error; `EISDIR` (or `ENOTEMPTY`) if a directory has the name. `target` must
+    /// have 1 to 4095 bytes and no NUL.
     pub fn make_symlink(&self, name: &Component, target: &[u8], wanted: &Wanted) -> io::Result<Withheld> {
         let node = (Kind::Symlink, DeviceNumber::default());
         if self.fake_super {
-            // What is replaced must not give way to a file without its text; a new one without it is made anew.
+            // A replaced entry must not give way to a file without its text. A new one without its
+            // text is simply made again.
             let replaces = self.stat(name).is_ok();
             return self.replace(name, node, wanted, |temp| self.create_file(temp, target, replaces));
         }
         self.replace(name, node, wanted, |temp| Ok(symlinkat(target, &self.fd, temp.as_c_str())?))
     }
 
-    /// Creates a fifo, socket or device with its attributes, in place of what is there, in one step.
+    /// Creates a fifo, socket or device with its attributes and replaces any existing entry, in one
+    /// step.
     ///
     /// # Errors
     /// As [`Dir::make_symlink`]; `EPERM` for a device without privileges.
@@ -88,7 +92,7 @@ impl Dir {
         })
     }
 
-    /// Creates a file that stands for something else, on the disk if `sync`.
+    /// Creates a file that stands for something else; syncs it if `sync`.
     fn create_file(&self, name: &Component, content: &[u8], sync: bool) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::from_raw_mode(0o600)))?;
@@ -96,13 +100,13 @@ impl Dir {
         if sync { retry(|| fdatasync(&fd)) } else { Ok(()) }
     }
 
-    /// Gives the entry `first` of `from` another name in this directory, in place of what has the name, in one
-    /// step. A symbolic link is not followed but gets a name itself. Nothing happens where both are names of
-    /// one entry already.
+    /// Makes a hard link in this directory to the entry `first` of `from` and replaces any existing
+    /// entry, in one step. A symbolic link is not followed but linked itself. Does nothing if both
+    /// are already names of one entry.
     ///
     /// # Errors
-    /// What the system says; `EISDIR` when a directory has the name. See [`cannot_link`] for those of a
-    /// filesystem that has no further name for the entry.
+    /// The system's error; `EISDIR` if a directory has the name. [`cannot_link`] recognises the
+    /// errors of a filesystem that allows no further name for the entry.
     pub fn make_hard_link(&self, name: &Component, from: &Self, first: &Component) -> io::Result<()> {
         let link =
             |to: &Component| linkat(&from.fd, first.as_c_str(), &self.fd, to.as_c_str(), AtFlags::empty());
@@ -111,7 +115,7 @@ impl Dir {
             result => return Ok(result?),
         }
         let (here, there) = (self.stat(name)?, from.stat(first)?);
-        // A rename of one name over another of the same entry does nothing, and leaves both.
+        // Renaming one name over another of the same entry does nothing and leaves both.
         if (here.dev, here.ino) == (there.dev, there.ino) {
             return Ok(());
         }
@@ -120,7 +124,7 @@ impl Dir {
         link(&temp)?;
         let placed = renameat(&self.fd, temp.as_c_str(), &self.fd, name.as_c_str());
         if placed.is_err() {
-            // Nothing more can be done for the leftover than the next run's cleaning does.
+            // The next run's cleaning removes the leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
         }
         Ok(placed?)
@@ -139,27 +143,27 @@ impl Dir {
             .and_then(|()| self.finish_node(&temp, node, wanted))
             .and_then(|withheld| self.give_name(self, &temp, name).map(|()| withheld));
         if placed.is_err() {
-            // Nothing more can be done for the leftover than the next run's cleaning does.
+            // The next run's cleaning removes the leftover; nothing more can be done here.
             let _ = unlinkat(&self.fd, temp.as_c_str(), AtFlags::empty());
         }
         placed
     }
 
-    /// Gives an entry another name, in place of what has it.
+    /// Renames an entry and replaces any existing one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn rename(&self, from: &Component, to: &Component) -> io::Result<()> {
         self.give_name(self, from, to)
     }
 
-    /// Exchanges what stands under two names, whatever their types are.
+    /// Exchanges the entries of two names, whatever their types.
     ///
-    /// One step where the filesystem can do it (ext4, XFS, btrfs and tmpfs can), so that `name` stands for
-    /// the one or the other at any moment; elsewhere it is missing between two renames.
+    /// One step if the filesystem can do it (ext4, XFS, btrfs and tmpfs can), so that `name` stands
+    /// for the one or the other at any moment. Elsewhere it is missing between two renames.
     ///
     /// # Errors
-    /// What the system says; then both names are what they were.
+    /// The system's error; both names are then what they were.
     pub fn exchange(&self, temp: &Component, name: &Component) -> io::Result<()> {
         self.refuse_change(temp).and_then(|()| self.refuse_change(name))?;
         let rename = |from: &Component, to: &Component| {
@@ -178,10 +182,11 @@ impl Dir {
         rename(&aside, temp)
     }
 
-    /// Renames what stands under `temp` to `name`. True when another entry had that: it has the other name then.
+    /// Renames `temp` to `name`. Returns whether another entry had that name; that entry is then
+    /// called `temp`.
     ///
     /// # Errors
-    /// What the system says; then both names are what they were.
+    /// The system's error; both names are then what they were.
     pub fn take_name(&self, temp: &Component, name: &Component) -> io::Result<bool> {
         if self.adds_only() {
             return self.rename(temp, name).map(|()| false);
@@ -192,10 +197,10 @@ impl Dir {
         }
     }
 
-    /// Removes an entry that is no directory.
+    /// Removes an entry that is not a directory.
     ///
     /// # Errors
-    /// What the system says; `EISDIR` for a directory.
+    /// The system's error; `EISDIR` for a directory.
     pub fn remove_file(&self, name: &Component) -> io::Result<()> {
         self.refuse_change(name)?;
         Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::empty())?)
@@ -204,13 +209,13 @@ impl Dir {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// What the system says; `ENOTEMPTY` when it is not empty.
+    /// The system's error; `ENOTEMPTY` if it is not empty.
     pub fn remove_empty_dir(&self, name: &Component) -> io::Result<()> {
         self.refuse_change(name)?;
         Ok(unlinkat(&self.fd, name.as_c_str(), AtFlags::REMOVEDIR)?)
     }
 
-    /// Sets the attributes of what was just made to be `node`.
+    /// Sets the attributes of an entry that was just made to be `node`.
     fn finish_node(
         &self,
         name: &Component,

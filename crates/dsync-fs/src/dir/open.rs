@@ -1,8 +1,8 @@
-//! How an open directory is reached: by the operator's own path, or below another one.
+//! Opens directories: by the operator's own path, or below another directory.
 //!
-//! The law is that of [`Dir`]: an operator's own path may go through links (to a destination only trusted ones, see
-//! `trusted`), below it no step does. `openat2` does several
-//! steps in one call where the kernel has it; the component-wise way is the reference and the fallback.
+//! The law is that of [`Dir`]: an operator's own path may pass through links (to a destination only
+//! through trusted ones, see `trusted`); below it no step does. `openat2` takes several steps in
+//! one call if the kernel has it. Walking component by component is the reference and the fallback.
 
 use std::{
     ffi::OsStr,
@@ -36,17 +36,17 @@ use crate::{
 };
 
 impl Dir {
-    /// Opens a directory by the operator's own path; symbolic links in it are followed, whoever made them: for what is
-    /// only read.
+    /// Opens a directory by the operator's own path. Follows symbolic links in it, whoever made
+    /// them: for directories that are only read.
     ///
     /// # Errors
-    /// What the system says, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
+    /// The system's error, e.g. `ENOENT`, `ENOTDIR`, `EACCES`.
     pub fn open_operand(path: &Path) -> io::Result<Self> {
         open_step(CWD, path.as_os_str().as_bytes(), OFlags::empty())
     }
 
-    /// Opens a directory that is to be written by the operator's own path, which may pass through `links` only.
-    /// Paths that start at that directory may as well.
+    /// Opens a directory for writing by the operator's own path, which may pass through `links`
+    /// only. The same holds for paths that start at that directory.
     ///
     /// # Errors
     /// As [`Dir::open_operand`]; [`UntrustedLink`] for a link that is not followed.
@@ -54,18 +54,19 @@ impl Dir {
         open_by(CWD, path, Make::Nothing, links, &Reach::Anywhere)
     }
 
-    /// As [`Dir::open_destination`], and creates the directory, when missing, with the process's default permissions;
-    /// with `mkpath` its missing parents as well.
+    /// Opens a directory as [`Dir::open_destination`] does. Creates it if it is missing, with the
+    /// process's default permissions, and with `mkpath` its missing parents as well.
     ///
     /// # Errors
-    /// As [`Dir::open_destination`]; `ENOENT` without `mkpath` means that the parent is missing.
+    /// As [`Dir::open_destination`]; without `mkpath`, `ENOENT` means that the parent is missing.
     pub fn create_destination(path: &Path, mkpath: bool, links: Links) -> io::Result<Self> {
         let make = if mkpath { Make::All } else { Make::Last };
         open_by(CWD, path, make, links, &Reach::Anywhere)
     }
 
-    /// As [`Dir::open_destination`], with a path that is relative to this directory, the destination's root, unless it is
-    /// absolute, and with its rule for links: at the root and below none is followed unless all are.
+    /// Opens a directory as [`Dir::open_destination`] does. A relative path starts at this
+    /// directory, the destination's root, and its rule for links holds: at the root and below none
+    /// is followed unless all are.
     ///
     /// # Errors
     /// As [`Dir::open_destination`].
@@ -73,7 +74,8 @@ impl Dir {
         self.open_operand_of_root(path, Make::Nothing)
     }
 
-    /// As [`Dir::open_operand_here`], where this directory is no destination but above one: links in it are an operator's.
+    /// Opens a directory as [`Dir::open_operand_here`] does, if this directory is not a destination
+    /// but above one: links in it are an operator's.
     ///
     /// # Errors
     /// As [`Dir::open_destination`].
@@ -81,7 +83,8 @@ impl Dir {
         self.pass_on(open_by(self.fd.as_fd(), path, Make::Nothing, self.links, &self.reach))
     }
 
-    /// As [`Dir::open_operand_above`], and creates the directory when it is missing; with `mkpath` its parents as well.
+    /// Opens a directory as [`Dir::open_operand_above`] does. Creates it if it is missing, and with
+    /// `mkpath` its parents as well.
     ///
     /// # Errors
     /// As [`Dir::create_destination`].
@@ -90,7 +93,8 @@ impl Dir {
         self.pass_on(open_by(self.fd.as_fd(), path, make, self.links, &self.reach))
     }
 
-    /// As [`Dir::open_operand_here`], and creates the directory when it is missing; with `mkpath` its parents as well.
+    /// Opens a directory as [`Dir::open_operand_here`] does. Creates it if it is missing, and with
+    /// `mkpath` its parents as well.
     ///
     /// # Errors
     /// As [`Dir::create_destination`].
@@ -107,19 +111,21 @@ impl Dir {
     /// Opens a directory in this one.
     ///
     /// # Errors
-    /// What the system says; `ENOTDIR` (or `ELOOP`) when the entry is no directory, e.g. a link.
+    /// The system's error; `ENOTDIR` (or `ELOOP`) if the entry is not a directory, e.g. a link.
     pub fn open_child(&self, name: &Component) -> io::Result<Self> {
         self.inherit(open_step(self.fd.as_fd(), name.as_c_str(), OFlags::NOFOLLOW))
     }
 
-    /// Opens a directory in this one, or the one that a link in its place leads to: at `root`, the destination's, or
-    /// below. The link must belong to root or to this process's user and have been there when `root` got its leave
-    /// ([`through_own_links`](Self::through_own_links)), and so must those on the way. Where `root` follows anybody's links
-    /// nothing of that matters.
+    /// Opens a directory in this one, or the target of a link in its place, which must be at `root`
+    /// (the destination's) or below. The link must belong to root or to this process's user and
+    /// must have existed when `root` was permitted to follow links
+    /// ([`through_own_links`](Self::through_own_links)). So must the links on the way. If `root`
+    /// follows anybody's links, none of this matters.
     ///
     /// # Errors
-    /// As [`open_child`](Self::open_child), also for another user's link, and what opening the link's target
-    /// meets; [`UntrustedLink`] for a link that leads out of the destination or that is new.
+    /// As [`open_child`](Self::open_child), also for another user's link, and any error on the way
+    /// to the link's target; [`UntrustedLink`] for a link that leads out of the destination or that
+    /// is new.
     pub fn open_child_or_own_link(&self, name: &Component, root: &Self) -> io::Result<Self> {
         let refusal = match self.open_child(name) {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => error,
@@ -137,7 +143,7 @@ impl Dir {
         if !any && root.own_links.is_some_and(|since| metadata.ctime > since) {
             return refuse(UntrustedLink::New { path: path() });
         }
-        // Read from the link that was looked at, not from what has its name by now.
+        // Read the text from the link that was examined, not from whatever has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
         let reached = open_by(self.fd.as_fd(), target, Make::Nothing, self.links, &self.reach);
@@ -148,7 +154,7 @@ impl Dir {
         Ok(opened)
     }
 
-    /// Returns whether this directory is `root` or below it, by the way up from it.
+    /// Returns whether this directory is `root` or below it. Climbs from it towards `/`.
     fn is_beneath(&self, root: &Self) -> io::Result<bool> {
         let place = |fd: BorrowedFd<'_>| stat_fd(fd).map(|now| (now.dev, now.ino));
         let root = place(root.fd.as_fd())?;
@@ -179,10 +185,10 @@ impl Dir {
 
     /// Opens a directory any number of levels below this one.
     ///
-    /// Cost: one call per 4 KiB of path where `openat2` works, else one per component.
+    /// Cost: one call per 4 KiB of path if `openat2` works, else one per component.
     ///
     /// # Errors
-    /// What the system says; `ENOTDIR` or `ELOOP` when something on the way is no directory.
+    /// The system's error; `ENOTDIR` or `ELOOP` if a step on the way is not a directory.
     pub fn open_beneath(&self, path: &RelPath) -> io::Result<Self> {
         if self.own_links.is_some() {
             return self.open_through_own_links(path);
@@ -213,16 +219,16 @@ impl Dir {
         }
     }
 
-    /// Opens this directory once more: a handle of its own, e.g. for a lock of its own.
+    /// Opens this directory once more, for a separate handle, e.g. with a lock of its own.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn reopen(&self) -> io::Result<Self> {
         let again = self.inherit(open_step(self.fd.as_fd(), c".", OFlags::empty()))?;
         Ok(Self { reach: self.reach.clone(), ..again })
     }
 
-    /// Several components at once by `openat2`; `None` when that does not work here.
+    /// Opens several components at once by `openat2`; returns `None` if that does not work here.
     fn open_accelerated(&self, path: &[u8]) -> Option<io::Result<(Self, usize)>> {
         if !OPENAT2_WORKS.load(Ordering::Relaxed) {
             return None;
@@ -234,7 +240,7 @@ impl Dir {
                 openat2(&self.fd, &path[..taken], flags | OFlags::NOFOLLOW, Mode::empty(), resolve)
             });
             match opened {
-                // A rename somewhere raced with the resolution; try again, but not for ever.
+                // A rename somewhere raced with the resolution. Try again, but not for ever.
                 Err(Errno::AGAIN) => {}
                 Err(Errno::INTR) => {}
                 Err(Errno::NOSYS | Errno::PERM | Errno::INVAL | Errno::TOOBIG) => {
@@ -268,13 +274,13 @@ pub(super) fn open_step<P: rustix::path::Arg + Copy>(
     }
 }
 
-/// Opens an operator's own path, made as far as `make` says.
+/// Opens an operator's own path; creates as many components as `make` permits.
 fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links, reach: &Reach) -> io::Result<Dir> {
     trusted::open(at, path, make, links, Bounds { reach, root: None }).map(|dir| Dir { links, ..dir })
 }
 
-/// Opens for reading, or only for passing through where reading is not allowed: `x` without `r`, as
-/// other users' home directories often are.
+/// Opens a directory for reading, or only for passing through if reading is not allowed: `x`
+/// without `r`, as other users' home directories often are.
 fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (fd, path_only) = match open(flags | OFlags::RDONLY) {
@@ -293,7 +299,7 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
     })
 }
 
-/// Length of the longest prefix of whole components within `limit` bytes.
+/// Returns the length of the longest prefix of whole components within `limit` bytes.
 fn prefix_within(path: &[u8], limit: usize) -> usize {
     match path.get(..=limit) {
         None => path.len(),
@@ -304,10 +310,11 @@ fn prefix_within(path: &[u8], limit: usize) -> usize {
 /// Longest path given to `openat2`, below `PATH_MAX` (4096 with its NUL).
 const MAX_RESOLVED_LEN: usize = 4000;
 
-/// How often `openat2` may report a race before the component-wise way is taken, which never does.
+/// Number of races that `openat2` may report before the component-wise walk, which never does,
+/// takes over.
 const OPENAT2_TRIES: usize = 8;
 
-/// Cleared when the kernel or a sandbox refuses `openat2`.
+/// Whether `openat2` works: cleared if the kernel or a sandbox refuses it.
 static OPENAT2_WORKS: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]
@@ -318,7 +325,7 @@ mod tests {
     use super::{super::tests::name, *};
     use crate::{attributes::Wanted, dir::Special};
 
-    /// Law: the accelerated way and the component-wise way reach the same directory or both refuse.
+    /// Law: the accelerated and the component-wise walk reach the same directory or both refuse.
     #[test]
     fn both_ways_beneath_agree() {
         let scratch = tempfile::tempdir().unwrap();
@@ -345,7 +352,8 @@ mod tests {
         }
     }
 
-    /// Law: a link that may be followed was there before the leave was given, and leads to the root or below.
+    /// Law: a link that may be followed existed before the permission, and leads to the root or
+    /// below.
     #[test]
     fn links_are_followed_that_stay_and_were_there_before() {
         let scratch = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
 //! The lock that keeps two runs from writing to one destination at once.
 //!
-//! The law: only who may write to the directory can hold it, or keep a run waiting. Whoever may read a directory may lock
-//! its handle, so that is no lock: the lock is on a file in it, which only those may open who may make one there. The file
-//! is there as long as the run is; what a killed run left is nobody's, as the kernel dropped the lock with the process, and
-//! the next run takes it over. The directory's modification time is what it was.
+//! The law: only a user who may write to the directory can hold the lock or keep a run waiting.
+//! Anybody who may read a directory may lock its handle, so the handle is no lock. The lock is on a
+//! file in the directory, which only users who may create one there can open. The file exists as
+//! long as the run. The kernel drops a killed run's lock with the process, and the next run takes
+//! the file over. The directory's modification time is preserved.
 //!
-//! Who may not make a file in the directory (it is another's, or read-only, or full) locks the handle as the best there
-//! is: such runs keep out each other.
+//! A user who may not create a file in the directory (it is another's, read-only, or full) locks
+//! the handle as the next best: such runs at least keep each other out.
 
 use std::{
     ffi::CStr,
@@ -30,15 +31,17 @@ use crate::{
 /// The name of the locked file; such entries are never copied.
 const NAME: &CStr = c".dsync-lock-00000000000000000000000000000000";
 
-/// True for the name of the locked file.
+/// Returns whether this is the name of the locked file.
 pub fn is_lock_name(name: &[u8]) -> bool {
     name == NAME.to_bytes()
 }
 
-/// Keeps other runs out of a directory until it is dropped; the kernel drops it with the process.
+/// A lock that keeps other runs out of a directory until it is dropped. The kernel drops it with
+/// the process.
 pub struct DirLock {
     fd: OwnedFd,
-    /// Where the locked file is to be removed; `None` where the directory's own handle is locked.
+    /// Directory from which to remove the locked file; `None` if the directory's own handle is
+    /// locked.
     dir: Option<Dir>,
 }
 
@@ -50,7 +53,8 @@ impl fmt::Debug for DirLock {
 
 impl Drop for DirLock {
     fn drop(&mut self) {
-        // While it is locked, so that nobody locks a file that has no name any more without finding out.
+        // Remove it under the lock, so that nobody can lock a file that has lost its name without
+        // noticing.
         if let Some(dir) = &self.dir
             && dir.has_lock_file(&self.fd)
         {
@@ -59,24 +63,24 @@ impl Drop for DirLock {
     }
 }
 
-/// What became of one try.
+/// The result of one attempt.
 enum Try {
     Held(OwnedFd),
-    /// Another run has it.
+    /// Another run holds the lock.
     Taken,
-    /// There can be no such file here.
+    /// The lock file cannot exist here.
     Impossible,
-    /// The file was made, or lost its name, meanwhile.
+    /// The file was created, or lost its name, meanwhile.
     Again,
 }
 
 impl Dir {
-    /// Locks the directory for one run; `None` when another holds the lock. Only runs that lock are
-    /// kept out.
+    /// Locks the directory for one run; returns `None` if another run holds the lock. Keeps out
+    /// only runs that lock.
     ///
     /// # Errors
-    /// What the system says; [`AlreadyExists`](io::ErrorKind::AlreadyExists) when something else has the name of the
-    /// lock.
+    /// The system's error; [`AlreadyExists`](io::ErrorKind::AlreadyExists) if another kind of entry
+    /// has the lock's name.
     pub fn try_lock(&self) -> io::Result<Option<DirLock>> {
         for _ in 0..MOST_TRIES {
             match self.try_lock_file()? {
@@ -89,8 +93,8 @@ impl Dir {
         Ok(None)
     }
 
-    /// Removes what a killed run left of its lock. False for one that is held and for one of another user that this one
-    /// may not open.
+    /// Removes the lock file of a killed run. Returns `false` for a lock that is held, and for
+    /// another user's that this one may not open.
     pub fn reap_lock(&self) -> bool {
         matches!(self.try_open_lock(), Ok(Try::Held(fd)) if self.has_lock_file(&fd)
             && unlinkat(&self.fd, NAME, AtFlags::empty()).is_ok())
@@ -101,7 +105,7 @@ impl Dir {
         match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => Ok(Some(DirLock { fd: own.fd, dir: None })),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            // A handle of a directory that may not be read is good for names only.
+            // A handle of a directory that may not be read can only look up names.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => Err(Errno::ACCESS.into()),
             Err(error) => Err(error),
         }
@@ -126,18 +130,19 @@ impl Dir {
                 };
             }
         };
-        // Where the filesystem knows no owners or permissions, its mount says who may.
+        // If the filesystem knows no owners or permissions, its mount determines access.
         let _ = self.admit_writers(&fd);
         self.lock(fd)
     }
 
-    /// Opens and locks a file that is there.
+    /// Opens and locks an existing file.
     fn try_open_lock(&self) -> io::Result<Try> {
         let fd = match retry(|| openat(&self.fd, NAME, OPEN, Mode::empty())) {
             Ok(fd) => fd,
             Err(error) => {
                 return match Errno::from_io_error(&error) {
-                    // Of a user whose writing this one may not join; without its name nothing would be found.
+                    // It belongs to a user whose writing this one may not join; without its name it
+                    // would not be found.
                     Some(Errno::ACCESS) => Ok(Try::Taken),
                     Some(Errno::ROFS) => Ok(Try::Impossible),
                     Some(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Err(occupied()),
@@ -154,7 +159,7 @@ impl Dir {
     fn lock(&self, fd: OwnedFd) -> io::Result<Try> {
         match retry(|| flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Try::Taken),
-            // A network filesystem without locks: nobody can be kept out there.
+            // A network filesystem without locks cannot keep anybody out.
             Err(error) if !matches!(Errno::from_io_error(&error), Some(Errno::NOLCK | Errno::OPNOTSUPP)) => {
                 return Err(error);
             }
@@ -163,7 +168,7 @@ impl Dir {
         Ok(if self.has_lock_file(&fd) { Try::Held(fd) } else { Try::Again })
     }
 
-    /// Returns whether the lock's name is this file's, and this file has no other.
+    /// Returns whether the lock's name refers to this file and the file has no other name.
     fn has_lock_file(&self, fd: &OwnedFd) -> bool {
         let named = rustix::fs::statx(&self.fd, NAME, NO_FOLLOW, Metadata::WANT);
         let named = named.ok().as_ref().and_then(Metadata::from_statx);
@@ -171,12 +176,13 @@ impl Dir {
         matches!((named, own), (Some(named), Ok(own)) if (named.dev, named.ino) == (own.dev, own.ino) && own.nlink == 1)
     }
 
-    /// Lets those open a new lock who may write to the directory, and nobody else.
+    /// Makes a new lock accessible to the users who may write to the directory, and to nobody else.
     fn admit_writers(&self, fd: &OwnedFd) -> io::Result<()> {
         let dir = stat_fd(self.fd.as_fd())?;
-        // A default list of the directory may admit who only reads.
+        // A default list of the directory may admit users who can only read.
         let _ = fremovexattr(fd, c"system.posix_acl_access");
-        // Root hands it to the directory's owner; a member of its group at least to that.
+        // Root hands the file to the directory's owner; a member of its group at least to the
+        // group.
         let (uid, gid) = (rustix::fs::Uid::from_raw(dir.uid), rustix::fs::Gid::from_raw(dir.gid));
         if sys::chown_by_handle(fd.as_fd(), Some(uid), Some(gid)).is_err() {
             let _ = sys::chown_by_handle(fd.as_fd(), None, Some(gid));
@@ -187,7 +193,7 @@ impl Dir {
         sys::chmod_open(fd.as_fd(), mode)
     }
 
-    /// Changes the directory's names without a change of its time, where this user may set that.
+    /// Changes the directory's names and preserves its time, if this user may set it.
     fn keeping_time<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let before = stat_fd(self.fd.as_fd())?.mtime;
         let changed = change()?;
@@ -208,7 +214,7 @@ fn occupied() -> io::Error {
 const OPEN: OFlags =
     OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// Runs that end while another begins make it try again.
+/// Number of attempts: a run that ends while another begins causes another one.
 const MOST_TRIES: usize = 100;
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
-//! An operator's own path, walked so that nobody else can lead it elsewhere.
+//! Walks an operator's own path so that nobody else can divert it.
 //!
-//! The law: a symbolic link on the way is followed only if it belongs to root or to this process's user, as in rsync
-//! 3.5.0. Whoever may write to a directory on the way may plant a link there, and a privileged run would write where it
-//! leads. Each step opens one component without following it, and what a link says is read from the link that was
-//! looked at, so a swap during the walk changes nothing.
+//! The law: a symbolic link on the way is followed only if it belongs to root or to this process's
+//! user, as in rsync 3.5.0. A user who may write to a directory on the way could plant a link
+//! there, and a privileged run would write wherever it leads. Each step opens one component without
+//! following it, and reads a link's text from the very link that it examined, so a swap during the
+//! walk changes nothing.
 //!
-//! Within the destination the owner proves nothing: a link there may have come from a source, in this run or an earlier
-//! one, and then it belongs to whoever ran it. From the destination's root down no link is followed, however the walk got
-//! there.
+//! Within the destination the owner proves nothing: a link there may have come from a source, in
+//! this run or an earlier one, and then it belongs to the user who ran it. From the destination's
+//! root down no link is followed, however the walk got there.
 //!
-//! A link of `/proc` leads to an object and not along its text (`/proc/PID/root` reads `/`): the kernel follows it.
+//! A link of `/proc` leads to an object and not along its text (`/proc/PID/root` reads `/`), so the
+//! kernel follows it.
 //!
-//! A walk that is confined ([`Dir::confining`]) never leaves its floor: `/` is the floor, `..` goes back to a directory that
-//! the walk came through, whatever became of it meanwhile, and a link that leads out is refused, an absolute one always.
+//! A confined walk ([`Dir::confining`]) never leaves its floor. `/` is the floor. `..` returns to
+//! the directory that the walk came through, wherever that has been moved meanwhile. A link that
+//! leads out is refused, an absolute one always.
 
 use std::{
     ffi::OsStr,
@@ -39,60 +42,61 @@ use super::{
 };
 use crate::{metadata::Kind, source_file::stat_fd};
 
-/// Whose symbolic links an operator's path may pass through.
+/// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Links {
-    /// Root's and those of this process's user.
+    /// Root and this process's user.
     #[default]
     Trusted,
-    /// Anybody's.
+    /// Anybody.
     Any,
 }
 
 /// A link on an operator's path that is not followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedLink {
-    /// Neither root nor this process's user made it.
+    /// A link made by neither root nor this process's user.
     #[error("the link '{}' belongs to user {uid}", path.display())]
     OfAnother {
-        /// Where it is: the path with the links before it replaced by what they say.
+        /// Path of the link, with the links before it replaced by their texts.
         path: PathBuf,
-        /// Its owner.
+        /// Owner of the link.
         uid: u32,
     },
-    /// It is within the destination, where a source may have made it.
+    /// A link within the destination, where a source may have made it.
     #[error("the link '{}' is within the destination, where a source may have made it,", path.display())]
     Within {
-        /// As above.
+        /// Path of the link, as above.
         path: PathBuf,
     },
-    /// It is in a directory's place in the destination and leads elsewhere.
+    /// A link in a directory's place in the destination that leads elsewhere.
     #[error("the link '{}' leads out of the destination", path.display())]
     LeadsOut {
-        /// Its name.
+        /// Name of the link.
         path: PathBuf,
     },
-    /// It is in a directory's place in the destination and was not there when the run began.
+    /// A link in a directory's place in the destination that did not exist when the run began.
     #[error("the link '{}' was not there when the run began", path.display())]
     New {
-        /// Its name.
+        /// Name of the link.
         path: PathBuf,
     },
 }
 
 impl UntrustedLink {
-    /// The link for which an operation was refused, if that was why it failed.
+    /// Returns the link for which an operation was refused, if that was the reason for the error.
     pub fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref().and_then(|inner| inner.downcast_ref())
     }
 
-    /// True for a link that `-K` would follow if it led within the destination and were not new.
+    /// Returns whether `-K` would follow this link if it led within the destination and were not
+    /// new.
     pub fn is_in_a_directorys_place(&self) -> bool {
         matches!(self, Self::LeadsOut { .. } | Self::New { .. })
     }
 }
 
-/// Which components of a path are made where they are missing.
+/// The components of a path to create if they are missing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Make {
     Nothing,
@@ -100,10 +104,10 @@ pub(super) enum Make {
     All,
 }
 
-/// What holds a walk besides whose the links are.
+/// The limits of a walk, besides the owners of links.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds<'a> {
-    /// How far it may go.
+    /// The limit for the path.
     pub(super) reach: &'a Reach,
     /// The destination's root, within which no link is followed.
     pub(super) root: Option<&'a Dir>,
@@ -114,7 +118,7 @@ impl Bounds<'_> {
     const NONE: Bounds<'static> = Bounds { reach: &Reach::Anywhere, root: None };
 }
 
-/// Opens a directory by a path that is relative to `at` unless it is absolute.
+/// Opens a directory by a path, which is relative to `at` unless it is absolute.
 pub(super) fn open(
     at: BorrowedFd<'_>,
     path: &Path,
@@ -125,7 +129,7 @@ pub(super) fn open(
     let trail = match reach {
         Reach::Anywhere => None,
         Reach::Along(trail) => Some(trail.to_vec()),
-        // Its way from the floor is not known.
+        // Its way from the floor is unknown.
         Reach::Below => return Err(LeadsOut { path: path.to_owned() }.into()),
     };
     let mut walk = Walk { trail, within: Within::of(root, at)?, ..Walk::new(at, trust) };
@@ -145,11 +149,11 @@ pub(super) fn open(
     Ok(Dir { reach, ..opened })
 }
 
-/// Opens a file of the operator's own for reading, e.g. one of rules. Its path may pass through `links` only, and so may a
-/// link that has its name.
+/// Opens a file of the operator's own for reading, e.g. one with rules. Its path may pass through
+/// `links` only, and the file itself may be such a link.
 ///
 /// # Errors
-/// What the system says; [`UntrustedLink`] for a link that is not followed.
+/// The system's error; [`UntrustedLink`] for a link that is not followed.
 pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
     let mut walk = Walk::new(CWD, links);
     let _ = walk.push(path.as_os_str().as_bytes(), true);
@@ -174,36 +178,36 @@ pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
     Err(if path.as_os_str().is_empty() { Errno::NOENT } else { Errno::ISDIR }.into())
 }
 
-/// One component that is still to be walked.
+/// One component still to walk.
 struct Step {
     name: Vec<u8>,
-    /// The operator named it; else a link did.
+    /// Whether the operator named it; else a link did.
     of_operand: bool,
 }
 
 struct Walk<'a> {
     at: BorrowedFd<'a>,
     trust: Links,
-    /// The directory that was reached; `at` at first.
+    /// The current directory; `at` at first.
     here: Option<OwnedFd>,
-    /// Of a confined walk, the directories from the floor to the one that was reached; never empty.
+    /// In a confined walk, the directories from the floor to the current one; never empty.
     trail: Option<Vec<Arc<OwnedFd>>>,
-    /// Its path.
+    /// Path of the current directory.
     seen: PathBuf,
-    /// What is left, the next one last.
+    /// The remaining steps, the next one last.
     steps: Vec<Step>,
     links: usize,
     within: Within,
 }
 
-/// Whether a walk is within the destination.
+/// The walk's position relative to the destination.
 #[derive(Clone, Copy, Default)]
 struct Within {
-    /// Filesystem and inode number of the destination's root, where it counts.
+    /// Filesystem and inode number of the destination's root, if it matters.
     root: Option<(u64, u64)>,
-    /// The walk is at it or below.
+    /// Whether the walk is at the root or below.
     inside: bool,
-    /// The walk is at it.
+    /// Whether the walk is at the root.
     at_root: bool,
 }
 
@@ -215,10 +219,10 @@ impl Within {
         Ok(within)
     }
 
-    /// Notes that one step was taken and led to a directory.
+    /// Records a step that led to a directory.
     fn arrive(&mut self, fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
         let Some(root) = self.root else { return Ok(()) };
-        // Only from the root itself does the way up lead out.
+        // Only from the root itself does `..` lead out.
         let leaves = self.at_root && name == b"..";
         let now = stat_fd(fd)?;
         self.at_root = (now.dev, now.ino) == root;
@@ -238,7 +242,7 @@ impl<'a> Walk<'a> {
         last.map(AsFd::as_fd).or_else(|| self.here.as_ref().map(AsFd::as_fd)).unwrap_or(self.at)
     }
 
-    /// Puts the components of a path before what is left; returns how many they are.
+    /// Puts the components of a path before the remaining steps; returns their number.
     fn push(&mut self, path: &[u8], of_operand: bool) -> usize {
         let names = path.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
         let before = self.steps.len();
@@ -246,7 +250,7 @@ impl<'a> Walk<'a> {
         self.steps.len() - before
     }
 
-    /// Goes to `/` for an absolute path, which is the floor for a confined walk.
+    /// Goes to `/` for an absolute path; in a confined walk to the floor.
     fn begin(&mut self, path: &[u8]) -> io::Result<()> {
         if path.first() != Some(&b'/') {
             return Ok(());
@@ -261,7 +265,7 @@ impl<'a> Walk<'a> {
         self.note_arrival(b"/")
     }
 
-    /// Notes where the step of this name has led.
+    /// Records where the step of this name led.
     fn note_arrival(&mut self, name: &[u8]) -> io::Result<()> {
         let mut within = self.within;
         within.arrive(self.place(), name)?;
@@ -282,7 +286,7 @@ impl<'a> Walk<'a> {
             self.seen.pop();
             return self.note_arrival(name);
         }
-        // With DIRECTORY an automount is mounted; of anything else the type is asked.
+        // With DIRECTORY the kernel mounts an automount; for anything else, ask for the type.
         let enter = |walk: &Self| {
             retry(|| openat(walk.place(), name, PASS | OFlags::NOFOLLOW | OFlags::DIRECTORY, Mode::empty()))
         };
@@ -313,7 +317,7 @@ impl<'a> Walk<'a> {
         self.note_arrival(name)
     }
 
-    /// Goes where a link leads.
+    /// Goes to the target of a link.
     fn follow(&mut self, name: &[u8]) -> io::Result<()> {
         match self.judge(name)? {
             Way::Dir(fd) => self.enter(fd, name)?,
@@ -337,13 +341,13 @@ impl<'a> Walk<'a> {
         self.begin(text)
     }
 
-    /// Says where a link leads, if it may be followed.
+    /// Returns where a link leads, if it may be followed.
     fn judge(&mut self, name: &[u8]) -> io::Result<Way> {
         let link = retry(|| openat(self.place(), name, PASS | OFlags::NOFOLLOW, Mode::empty()))?;
         let metadata = stat_fd(link.as_fd())?;
         match metadata.kind {
             Kind::Symlink => {}
-            // It became one since.
+            // It has become a directory meanwhile.
             Kind::Dir => return Ok(Way::Dir(link)),
             _ => return Err(Errno::NOTDIR.into()),
         }
@@ -366,24 +370,24 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Where a link leads.
+/// The target of a link.
 enum Way {
-    /// It is a directory by now.
+    /// The entry itself, which has become a directory meanwhile.
     Dir(OwnedFd),
-    /// To what the kernel alone can tell.
+    /// An object that only the kernel can reach.
     Object,
     Text(Vec<u8>),
 }
 
-/// True for a link's owner who may lead this process anywhere.
+/// Returns whether this owner's links may lead the process anywhere.
 pub(super) fn is_trusted(uid: u32) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&uid)
 }
 
-/// A handle for passing through.
+/// Flags of a handle for passing through.
 const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// For reading what the operator names, a pipe included.
+/// Flags for reading a file that the operator names, a pipe included.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 /// Most links on one path, as in the kernel.
@@ -524,8 +528,8 @@ mod tests {
         assert!(open(CWD, &at("ours"), Make::Nothing, Links::Any, Bounds::NONE).is_ok());
     }
 
-    /// Law: from the destination's root down no link is followed, by whatever way the walk got there; above it those of
-    /// one's own are.
+    /// Law: from the destination's root down no link is followed, however the walk got there. Above
+    /// it, one's own links are followed.
     #[test]
     fn links_within_the_destination_are_not_followed_by_any_way() {
         let scratch = tempfile::tempdir().unwrap();
