@@ -1,12 +1,13 @@
-//! POSIX access control lists, checked: the kernel's binary form, and the one in which rsync's `--fake-super` keeps
-//! them, are read and written here and nowhere else.
+//! POSIX access control lists, checked. The kernel's binary form and the form in which rsync's
+//! `--fake-super` keeps them are read and written here and nowhere else.
 //!
-//! The laws: what `Acl::to_kernel` makes, `Acl::from_kernel` reads back; a list that the kernel would
-//! refuse is not made. Source: `include/uapi/linux/posix_acl_xattr.h` and `posix_acl_valid` of Linux.
+//! The laws: `Acl::from_kernel` reads back whatever `Acl::to_kernel` makes, and a list that the
+//! kernel would refuse is never made. Source: `include/uapi/linux/posix_acl_xattr.h` and
+//! `posix_acl_valid` of Linux.
 
 /// An access control list. Permissions are bits: 4 read, 2 write, 1 execute.
 ///
-/// As the access list of an entry, `user`, `other` and `mask` (without one: `group`) say the same as the
+/// As the access list of an entry, `user`, `other` and `mask` (without one: `group`) repeat the
 /// entry's permission bits; [`Acl::with_mode`] makes them agree.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Acl {
@@ -14,7 +15,7 @@ pub struct Acl {
     pub user: u8,
     /// The owning group's permissions.
     pub group: u8,
-    /// The most that groups and named users get; always there when anybody is named.
+    /// The upper limit for groups and named users; always present if anybody is named.
     pub mask: Option<u8>,
     /// Everybody else's permissions.
     pub other: u8,
@@ -25,7 +26,7 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Brings the named users and groups in order and gives a mask to a list that needs one.
+    /// Sorts the named users and groups, and adds a mask to a list that needs one.
     #[must_use]
     pub fn normalized(mut self) -> Self {
         for named in [&mut self.users, &mut self.groups] {
@@ -40,7 +41,7 @@ impl Acl {
         self
     }
 
-    /// The list with the permission bits of `mode`.
+    /// Returns the list with the permission bits of `mode`.
     #[must_use]
     pub fn with_mode(&self, mode: u16) -> Self {
         let [user, group, other] = [mode >> 6, mode >> 3, mode].map(|bits| bits.to_le_bytes()[0] & 7);
@@ -52,19 +53,19 @@ impl Acl {
         acl
     }
 
-    /// The permission bits of an entry that has the list.
+    /// Returns the permission bits of an entry with this list.
     pub fn mode(&self) -> u16 {
         [self.user, self.mask.unwrap_or(self.group), self.other]
             .into_iter()
             .fold(0, |mode, perm| mode << 3 | u16::from(perm & 7))
     }
 
-    /// True when permission bits alone say the same.
+    /// Returns whether permission bits alone express the list.
     pub fn is_mode_only(&self) -> bool {
         self.mask.is_none() && self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// Reads the kernel's form; `None` when it is none.
+    /// Parses the kernel's form; returns `None` if it is invalid.
     pub(crate) fn from_kernel(bytes: &[u8]) -> Option<Self> {
         let (version, entries) = bytes.split_first_chunk::<4>()?;
         let (entries, rest) = entries.as_chunks::<ENTRY_LEN>();
@@ -91,7 +92,7 @@ impl Acl {
         Some(acl.normalized())
     }
 
-    /// The kernel's form.
+    /// Encodes the list in the kernel's form.
     pub(crate) fn to_kernel(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 + ENTRY_LEN * (4 + self.users.len() + self.groups.len()));
         bytes.extend(VERSION.to_le_bytes());
@@ -111,8 +112,8 @@ impl Acl {
         bytes
     }
 
-    /// Reads the form of rsync's `--fake-super`; `None` when it is none. An access list takes from the entry's `mode`
-    /// what it does not say itself.
+    /// Parses the form of rsync's `--fake-super`; returns `None` if it is invalid. An access list
+    /// takes the fields that it omits from the entry's `mode`.
     pub(crate) fn from_rsync(bytes: &[u8], mode: Option<u16>) -> Option<Self> {
         let (head, named) = bytes.split_first_chunk::<16>()?;
         let (head, named) = (head.as_chunks::<4>().0, named.as_chunks::<8>());
@@ -138,7 +139,8 @@ impl Acl {
         named.1.is_empty().then(|| acl.normalized())
     }
 
-    /// The form of rsync's `--fake-super`; of an access list without what the entry's `mode` says.
+    /// Encodes the list in the form of rsync's `--fake-super`. An access list omits whatever the
+    /// entry's `mode` says.
     pub(crate) fn to_rsync(&self, mode: Option<u16>) -> Vec<u8> {
         let of_mode = |perm: u8, shift: u8| mode.is_some_and(|mode| mode >> shift & 7 == u16::from(perm));
         let say = |perm: u8, unsaid: bool| if unsaid { UNSAID } else { u32::from(perm & 7) };
@@ -160,9 +162,9 @@ impl Acl {
     }
 }
 
-/// In rsync's form: not said here.
+/// In rsync's form: a field that is omitted.
 const UNSAID: u32 = 0x80;
-/// In rsync's form: the number is a user's.
+/// In rsync's form: marks a user's number.
 const NAMES_USER: u32 = 1 << 31;
 const VERSION: u32 = 2;
 /// Bytes of one entry: tag 2, permissions 2, number 4.
@@ -195,13 +197,14 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// Law: the kernel's form comes back as the list that it was made from.
+        /// Law: the kernel's form decodes to the list that it was made from.
         #[test]
         fn kernel_form_comes_back(acl in acls()) {
             prop_assert_eq!(Acl::from_kernel(&acl.to_kernel()), Some(acl));
         }
 
-        /// Law: nothing that a disk can hold makes the reader panic, and what it takes is in order.
+        /// Law: nothing that a disk can hold makes the reader panic, and every accepted list is in
+        /// order.
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(0..40_u8, 0..60)) {
             if let Some(acl) = Acl::from_kernel(&bytes) {
@@ -209,7 +212,7 @@ mod tests {
             }
         }
 
-        /// Law: a mode that is put in is the mode that the list stands for.
+        /// Law: a list with a given mode stands for that mode.
         #[test]
         fn mode_is_taken_over(acl in acls(), mode in 0..0o1000_u16) {
             let acl = acl.with_mode(mode);

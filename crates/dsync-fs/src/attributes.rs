@@ -1,11 +1,12 @@
 //! Setting mode, times and owners, in the one order that keeps all of them.
 //!
-//! Owner first, because the kernel clears setuid and setgid bits and file capabilities on a change of
-//! owner; then extended attributes, while the entry is still writable; access control lists before the mode
-//! where they come and after it where they go, so that the entry is never open to more than it will be;
-//! times last, because nothing after them may count as a change. Always through an open descriptor,
-//! so the entry that was checked is the entry that is changed. What an unprivileged user may not set
-//! is left alone as `rsync -a` leaves it: the owner always, the group unless the user is in it.
+//! Owner first, because the kernel clears setuid and setgid bits and file capabilities on a change
+//! of owner. Then extended attributes, while the entry is still writable. Access control lists are
+//! added before the mode and removed after it, so that the entry is never open to more than it will
+//! be. Times last, because nothing after them may count as a change. Every change goes through an
+//! open descriptor, so the checked entry is the changed entry. Attributes that an unprivileged user
+//! may not set are left alone as `rsync -a` leaves them: the owner always, the group unless the
+//! user is in it.
 
 use std::{
     io,
@@ -41,7 +42,7 @@ pub struct Wanted {
     pub extended: Option<Arc<Extended>>,
 }
 
-/// What this process may do to owners.
+/// The rights of this process to change owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Privileges {
     root: bool,
@@ -50,7 +51,7 @@ pub struct Privileges {
 }
 
 impl Privileges {
-    /// Those of this process, asked of the kernel once.
+    /// Returns the privileges of this process. Asks the kernel once.
     pub fn current() -> &'static Self {
         static CURRENT: OnceLock<Privileges> = OnceLock::new();
         CURRENT.get_or_init(|| {
@@ -60,23 +61,23 @@ impl Privileges {
         })
     }
 
-    /// True when the process may set any owner and make device nodes.
+    /// Returns whether the process may set any owner and make device nodes.
     pub fn is_root(&self) -> bool {
         self.root
     }
 
-    /// True for the user that the process runs as, whom the files that it makes belong to.
+    /// Returns whether the process runs as this user, who owns the files that it makes.
     pub fn is_user(&self, uid: u32) -> bool {
         self.user == uid
     }
 
-    /// True when the process may give its files to this group.
+    /// Returns whether the process may give its files to this group.
     pub fn may_set_group(&self, gid: u32) -> bool {
         self.root || self.groups.contains(&gid)
     }
 
-    /// `wanted` without what the process may not set: what an entry can be expected to have
-    /// afterwards, so that a comparison does not find the same difference for ever.
+    /// Returns `wanted` without the attributes that the process may not set. This is what an entry
+    /// can have afterwards, so a comparison does not find the same difference for ever.
     #[must_use]
     pub fn narrow(&self, wanted: &Wanted) -> Wanted {
         Wanted {
@@ -87,7 +88,7 @@ impl Privileges {
     }
 }
 
-/// How the descriptor in hand may be used.
+/// The kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handle {
     /// Opened for reading or writing.
@@ -96,8 +97,8 @@ pub(crate) enum Handle {
     PathOnly,
 }
 
-/// Sets what `wanted` asks of the entry behind `fd`, whose present attributes are `now`. What the target
-/// cannot hold of lists and extended attributes is left out and told.
+/// Sets the wanted attributes of the entry behind `fd`, whose present attributes are `now`. Lists
+/// and extended attributes that the target cannot hold are left out and reported.
 pub(crate) fn apply(
     fd: BorrowedFd<'_>,
     handle: Handle,
@@ -122,7 +123,7 @@ pub(crate) fn apply(
     Ok(withheld)
 }
 
-/// Sets the mode, unless it is known to be that already.
+/// Sets the mode, unless the entry is known to have it.
 fn set_mode(fd: BorrowedFd<'_>, handle: Handle, mode: Option<u16>, known: Option<u16>) -> io::Result<()> {
     match mode.filter(|_| mode != known) {
         None => Ok(()),
@@ -143,7 +144,8 @@ fn set_extended(
     let mut changes = Reconciling::begin(&place, extended, Keeping::Own)?;
     let mut mode = mode;
     if changes.changes_xattrs() && now.mode & OWNER_WRITES == 0 && !Privileges::current().is_root() {
-        // Only who may write a file may set its attributes; its owner may allow himself to.
+        // Only users who may write a file may set its attributes; its owner may grant himself that
+        // right.
         mode = mode.or(Some(now.mode)).filter(|_| now.kind != Kind::Symlink);
         if mode.is_some() {
             chmod(fd, handle, now.mode | OWNER_WRITES)?;

@@ -1,14 +1,16 @@
 //! Access control lists and extended attributes of entries: reading them, and making them equal.
 //!
-//! The kernel keeps both in one name space: `system.posix_acl_access` and `system.posix_acl_default` are
-//! the lists, `user.*` belongs to the user, `security.*` and `trusted.*` to root. What a filesystem shows there besides
-//! is no attribute and left alone: see `LEFT_ALONE`. Under `--fake-super` the lists are kept in `user.rsync.%*` and
-//! root's attributes in `user.rsync.NAME`, so that a user may do so: see `Keeping`. One call lists the names, so an
-//! entry that has nothing costs one call.
+//! The kernel keeps both in one name space: `system.posix_acl_access` and
+//! `system.posix_acl_default` are the lists, `user.*` belongs to the user, `security.*` and
+//! `trusted.*` to root. Other names that a filesystem shows there are not attributes and are left
+//! alone: see `LEFT_ALONE`. Under `--fake-super` the lists are kept in `user.rsync.%*` and root's
+//! attributes in `user.rsync.NAME`, so that an unprivileged user can keep them: see `Keeping`. One
+//! call lists the names, so an entry without any costs one call.
 //!
-//! Entries are reached by one component below an open directory, never following a link, or as the inode behind an
-//! `O_PATH` descriptor, which the descriptor's own calls refuse: the latter through `/proc/self/fd`, the former on
-//! kernels older than 6.13 too, where an attribute costs two and a half times as much.
+//! Entries are reached by one component below an open directory, never following a link, or as the
+//! inode behind an `O_PATH` descriptor. The descriptor's own calls refuse that, so the way leads
+//! through `/proc/self/fd`. On kernels older than 6.13 so does the way to entries, and an attribute
+//! then costs two and a half times as much.
 
 use std::{
     borrow::Cow,
@@ -35,7 +37,7 @@ use crate::{
     sys,
 };
 
-/// What is read and made equal.
+/// The kinds of attributes that are read and made equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExtendedScope {
     /// Access control lists.
@@ -45,7 +47,7 @@ pub struct ExtendedScope {
 }
 
 impl ExtendedScope {
-    /// True when nothing is looked at.
+    /// Returns whether nothing is in scope.
     pub fn is_empty(self) -> bool {
         !(self.acls || self.xattrs)
     }
@@ -55,45 +57,45 @@ impl ExtendedScope {
     }
 }
 
-/// Access control lists and extended attributes of one entry; `None` for what is not looked at.
+/// Access control lists and extended attributes of one entry; `None` for kinds out of scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Extended {
-    /// Its access control lists.
+    /// The entry's access control lists.
     pub acls: Option<Acls>,
-    /// Its extended attributes in ascending order of their names.
+    /// The entry's extended attributes in ascending order of their names.
     pub xattrs: Option<Vec<Xattr>>,
 }
 
 /// The access control lists of one entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Acls {
-    /// Who may do what; `None` where the permission bits say it all.
+    /// The access list; `None` if the permission bits express all of it.
     pub access: Option<Acl>,
-    /// What new entries of a directory begin with.
+    /// The default list of a directory, which its new entries inherit.
     pub default: Option<Acl>,
 }
 
 /// One extended attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Xattr {
-    /// Its name with its name space.
+    /// Name with its name space.
     pub name: CString,
-    /// Its value.
+    /// Value of the attribute.
     pub value: Vec<u8>,
 }
 
-/// True when some list or attribute could not be set, because the filesystem cannot hold it or the
+/// Whether some list or attribute could not be set, because the filesystem cannot hold it or the
 /// process may not set it. Everything else was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Withheld(pub bool);
 
 impl Extended {
-    /// What is looked at.
+    /// Returns the kinds that are in scope.
     pub fn scope(&self) -> ExtendedScope {
         ExtendedScope { acls: self.acls.is_some(), xattrs: self.xattrs.is_some() }
     }
 
-    /// A form for this process's own files.
+    /// Encodes the attributes for this process's own files.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.acls.is_some()), u8::from(self.xattrs.is_some())];
         let mut pair = |name: &CStr, value: &[u8]| {
@@ -110,7 +112,7 @@ impl Extended {
         bytes
     }
 
-    /// Reads the form of [`to_bytes`](Self::to_bytes); `None` for anything else.
+    /// Decodes the form of [`to_bytes`](Self::to_bytes); returns `None` for anything else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (&[acls, xattrs], mut rest) = bytes.split_first_chunk()?;
         let mut read = Self { acls: (acls == 1).then(Acls::default), xattrs: (xattrs == 1).then(Vec::new) };
@@ -126,12 +128,14 @@ impl Extended {
 }
 
 impl Xattr {
-    /// True for the name of an attribute that some source may send: of an attribute, not of what a list or dsync keeps.
+    /// Returns whether a source may send an attribute of this name. Lists and attributes that dsync
+    /// itself keeps are excluded.
     pub fn is_ever_copied(name: &[u8]) -> bool {
         !is_left_alone(name)
     }
 
-    /// True when this process may set an attribute of this name, or with `fake_super` keep it, and dsync copies it.
+    /// Returns whether dsync copies an attribute of this name and the process may set it, or keep
+    /// it with `fake_super`.
     pub fn is_settable(name: &CStr, fake_super: bool) -> bool {
         let name = name.to_bytes();
         match fake_super {
@@ -142,11 +146,12 @@ impl Xattr {
 }
 
 impl Dir {
-    /// Reads the lists and attributes of an entry; a link's own. A filesystem that knows none has none.
+    /// Reads the lists and attributes of an entry; a link's own. A filesystem that supports none
+    /// has none.
     ///
     /// # Errors
-    /// What the system says; [`InvalidData`](io::ErrorKind::InvalidData) for a list that is damaged,
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) when all together are over [`MAX_EXTENDED_BYTES`].
+    /// The system's error; [`InvalidData`](io::ErrorKind::InvalidData) for a damaged list,
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) if all together exceed [`MAX_EXTENDED_BYTES`].
     pub fn extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
         if scope.is_empty() {
             return Ok(Extended::default());
@@ -155,8 +160,9 @@ impl Dir {
         read(&self.place_of(name), scope, keeping)
     }
 
-    /// Reads what a source says of an entry: as [`Dir::extended`], but under `--fake-super` also the attributes that the
-    /// entry really has in name spaces of root's. What is kept for it goes before those.
+    /// Reads the lists and attributes that a source reports for an entry. Works as
+    /// [`Dir::extended`], but under `--fake-super` also reads the attributes that the entry itself
+    /// has in root's name spaces. Kept attributes take precedence over those.
     ///
     /// # Errors
     /// As [`Dir::extended`].
@@ -168,7 +174,8 @@ impl Dir {
         read(&self.place_of(name), scope, keeping.with_own())
     }
 
-    /// Reads what a source says of the directory itself: see [`Dir::source_extended`].
+    /// Reads the lists and attributes that a source reports for the directory itself: see
+    /// [`Dir::source_extended`].
     ///
     /// # Errors
     /// As [`Dir::extended`].
@@ -186,7 +193,7 @@ impl Dir {
         read(&self.own_place(), scope, keeping)
     }
 
-    /// How an entry's lists and attributes are kept here.
+    /// Returns the form in which an entry's lists and attributes are kept here.
     fn keeping(
         &self,
         scope: ExtendedScope,
@@ -200,21 +207,21 @@ impl Dir {
     }
 }
 
-/// Under which names lists and attributes are kept.
+/// The names under which lists and attributes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
-    /// Their own.
+    /// Their own names.
     Own,
-    /// Those of `--fake-super`, in rsync's forms.
+    /// The names of `--fake-super`, in rsync's forms.
     FakeSuper {
         /// The entry's permission bits, which are not repeated in its access list.
         mode: u16,
-        /// Looks at root's attributes under their own names too.
+        /// Whether root's attributes are also read under their own names.
         own: bool,
     },
 }
 
-/// What an attribute's name says that it is.
+/// The kind of an attribute, according to its name.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Access,
@@ -223,7 +230,7 @@ enum Found {
 }
 
 impl Found {
-    /// By the kernel's names.
+    /// Classifies a name by the kernel's names.
     fn of(name: &CStr) -> Self {
         match () {
             () if name == ACCESS => Self::Access,
@@ -234,7 +241,7 @@ impl Found {
 }
 
 impl Keeping {
-    /// Returns the same that also looks at root's attributes under their own names.
+    /// Returns the form that also reads root's attributes under their own names.
     fn with_own(self) -> Self {
         match self {
             Self::Own => Self::Own,
@@ -242,7 +249,7 @@ impl Keeping {
         }
     }
 
-    /// What is kept under this name; `None` for what is not looked at.
+    /// Classifies a name; returns `None` for one that is not read.
     fn find(self, name: &CStr) -> Option<Found> {
         match (self, Found::of(name)) {
             (Self::Own, Found::Attribute(name)) if !is_copied(name.to_bytes()) => None,
@@ -262,7 +269,7 @@ impl Keeping {
         }
     }
 
-    /// The name under which an attribute is kept.
+    /// Returns the name under which an attribute is kept.
     fn name_of(self, name: &CStr) -> Cow<'_, CStr> {
         match self {
             Self::FakeSuper { .. } if needs_keeping(name.to_bytes()) => {
@@ -273,7 +280,7 @@ impl Keeping {
         }
     }
 
-    /// The name of a list, and its form there.
+    /// Returns the name of a list and its encoded form.
     fn list(self, is_default: bool, acl: &Acl) -> (&'static CStr, Vec<u8>) {
         match (self, is_default) {
             (Self::Own, _) => (self.list_name(is_default), acl.to_kernel()),
@@ -291,7 +298,7 @@ impl Keeping {
         }
     }
 
-    /// Reads the form of a list.
+    /// Parses the form of a list.
     fn parse_list(self, is_default: bool, value: &[u8]) -> Option<Acl> {
         match self {
             Self::Own => Acl::from_kernel(value),
@@ -300,13 +307,13 @@ impl Keeping {
     }
 }
 
-/// How an entry's attributes are reached.
+/// The way to an entry's attributes.
 pub(crate) enum Place<'a> {
-    /// By an open descriptor.
+    /// Through an open descriptor.
     Open(BorrowedFd<'a>),
-    /// By the `/proc` link of a descriptor, which leads to the inode itself.
+    /// Through the `/proc` link of a descriptor, which leads to the inode itself.
     Behind(Vec<u8>),
-    /// As an entry of an open directory, for reading only; a link is not followed.
+    /// As an entry of an open directory, for reading only; does not follow a link.
     Entry(BorrowedFd<'a>, &'a Component),
 }
 
@@ -357,7 +364,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Reads what an entry has.
+/// Reads an entry's lists and attributes.
 fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
         let mut found =
@@ -373,7 +380,7 @@ fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result
             let Some(what) = keeping.find(name).filter(|what| scope.takes(what)) else { continue };
             let value = match ask(value, VALUE_BYTES, |buffer| place.get(name, buffer)) {
                 Ok(value) => value,
-                // Removed since it was listed.
+                // The attribute was removed after it was listed.
                 Err(Errno::NODATA) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -381,7 +388,7 @@ fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result
             if total > MAX_EXTENDED_BYTES {
                 return Err(io::ErrorKind::FileTooLarge.into());
             }
-            // What is kept goes before the entry's own, whichever is listed first.
+            // A kept attribute takes precedence over the entry's own, whichever is listed first.
             let is_own = matches!(keeping, Keeping::FakeSuper { own: true, .. }) && is_roots(name.to_bytes());
             if !(is_own && found.has(&what)) {
                 found.put(what, value, keeping)?;
@@ -394,8 +401,8 @@ fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result
     })
 }
 
-/// An answer of at most `longest` bytes. With little room first: the kernel clears as much memory as it is offered,
-/// for each question, which takes longer than all the rest.
+/// Asks for an answer of at most `longest` bytes. Offers little room first: for each question the
+/// kernel clears all the memory offered, which takes longer than everything else.
 fn ask(
     buffer: &mut Vec<u8>,
     longest: usize,
@@ -410,13 +417,13 @@ fn ask(
 }
 
 impl Extended {
-    /// Returns whether the attribute has been found already.
+    /// Returns whether the attribute was already found.
     fn has(&self, what: &Found) -> bool {
         let Found::Attribute(name) = what else { return false };
         self.xattrs.iter().flatten().any(|xattr| xattr.name == *name)
     }
 
-    /// Adds what was found, in the place of an attribute of the same name.
+    /// Adds an attribute or list; replaces an attribute of the same name.
     fn put(&mut self, what: Found, value: &[u8], keeping: Keeping) -> io::Result<()> {
         if let (Found::Attribute(name), Some(xattrs), Keeping::FakeSuper { own: true, .. }) =
             (&what, &mut self.xattrs, keeping)
@@ -426,7 +433,7 @@ impl Extended {
         self.add(what, value, keeping)
     }
 
-    /// Adds what was found.
+    /// Adds an attribute or list.
     fn add(&mut self, what: Found, value: &[u8], keeping: Keeping) -> io::Result<()> {
         let list = |is_default| keeping.parse_list(is_default, value).ok_or(io::ErrorKind::InvalidData);
         match (what, &mut self.acls, &mut self.xattrs) {
@@ -441,9 +448,9 @@ impl Extended {
     }
 }
 
-/// The changes that make an entry's lists and attributes what they should be, in the order that keeps all
-/// of them: attributes, then lists that restrict more than the permission bits alone, then (by the
-/// caller) the bits, then lists that go away.
+/// The changes that make an entry's lists and attributes equal to the wanted ones, in the order
+/// that preserves all of them: attributes, then lists that restrict more than the permission bits
+/// alone, then (by the caller) the bits, then the removal of lists.
 pub(crate) struct Reconciling<'a> {
     place: &'a Place<'a>,
     wanted: &'a Extended,
@@ -453,13 +460,13 @@ pub(crate) struct Reconciling<'a> {
 }
 
 impl<'a> Reconciling<'a> {
-    /// Reads what is there.
+    /// Reads the present lists and attributes.
     pub(crate) fn begin(place: &'a Place<'a>, wanted: &'a Extended, keeping: Keeping) -> io::Result<Self> {
         let have = read(place, wanted.scope(), keeping)?;
         Ok(Self { place, wanted, keeping, have, withheld: Withheld::default() })
     }
 
-    /// True when some attribute has to be set or removed.
+    /// Returns whether any attribute must be set or removed.
     pub(crate) fn changes_xattrs(&self) -> bool {
         self.wanted.xattrs != self.have.xattrs
     }
@@ -484,8 +491,8 @@ impl<'a> Reconciling<'a> {
         Ok(())
     }
 
-    /// Sets the lists that are there to stay; `mode` is what the access list stands for. True when the
-    /// entry's permission bits are now those of `mode`.
+    /// Sets the wanted lists; `mode` has the bits that the access list stands for. Returns whether
+    /// the entry's permission bits are now those of `mode`.
     pub(crate) fn set_acls(&mut self, mode: u16) -> io::Result<bool> {
         let (Some(wanted), Some(have)) = (&self.wanted.acls, &self.have.acls) else { return Ok(false) };
         let access = wanted.access.as_ref().map(|acl| acl.with_mode(mode));
@@ -506,7 +513,7 @@ impl<'a> Reconciling<'a> {
         Ok(sets_mode)
     }
 
-    /// Removes the lists that should not be there; tells whether anything was withheld.
+    /// Removes the unwanted lists; returns whether anything was withheld.
     pub(crate) fn finish(mut self) -> io::Result<Withheld> {
         if let (Some(wanted), Some(have)) = (&self.wanted.acls, self.have.acls.take()) {
             let lists = [(false, &wanted.access, have.access), (true, &wanted.default, have.default)];
@@ -532,27 +539,28 @@ impl<'a> Reconciling<'a> {
     }
 }
 
-/// Names that dsync copies; root's only as root.
+/// Returns whether dsync copies an attribute of this name; root's only as root.
 fn is_copied(name: &[u8]) -> bool {
     !is_left_alone(name) && (name.starts_with(b"user.") || Privileges::current().is_root())
 }
 
-/// What begins like this is no attribute, though it is listed among them.
+/// Returns whether a name begins like those that are listed among attributes but are none.
 fn is_left_alone(name: &[u8]) -> bool {
     LEFT_ALONE.iter().any(|start| name.starts_with(start))
 }
 
-/// Names of name spaces in which only root may set attributes.
+/// Returns whether the name is in a name space where only root may set attributes.
 fn is_roots(name: &[u8]) -> bool {
     (name.starts_with(b"security.") || name.starts_with(b"trusted.")) && !is_left_alone(name)
 }
 
-/// Names that `--fake-super` keeps under another one: root's, and those that would be taken for such a one.
+/// Returns whether `--fake-super` keeps this name under another one: root's names, and those that
+/// could be mistaken for a kept one.
 fn needs_keeping(name: &[u8]) -> bool {
     is_roots(name) || name.strip_prefix(KEPT).is_some_and(needs_keeping)
 }
 
-/// Leads to an entry of an open directory.
+/// Makes the `/proc` path of an entry of an open directory.
 fn entry_path(dir: BorrowedFd<'_>, name: &Component) -> Vec<u8> {
     let mut path = handle_path(dir);
     path.push(b'/');
@@ -560,13 +568,13 @@ fn entry_path(dir: BorrowedFd<'_>, name: &Component) -> Vec<u8> {
     path
 }
 
-/// Leads to the inode behind a descriptor of this process.
+/// Makes the `/proc` path of the inode behind a descriptor of this process.
 fn handle_path(fd: BorrowedFd<'_>) -> Vec<u8> {
     format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
 }
 
-/// Memory that each thread keeps for reading: as long as the kernel's longest answers, so that none has to be asked
-/// for more than twice.
+/// Memory that each thread keeps for reading. It grows to the kernel's longest answers, so that no
+/// question is asked more than twice.
 #[derive(Default)]
 struct Buffers {
     names: Vec<u8>,
@@ -579,25 +587,27 @@ thread_local! {
 
 const ACCESS: &CStr = c"system.posix_acl_access";
 const DEFAULT: &CStr = c"system.posix_acl_default";
-/// What filesystems and `--fake-super` show as attributes and what is none, by the beginnings of their names:
+/// Names that filesystems and `--fake-super` show among attributes but that are not attributes, by
+/// their beginnings:
 ///
-/// * `system.`: lists, which are copied as such where they are POSIX's and else not (NFSv4's `system.nfs4_acl`), and what
-///   one filesystem alone knows (`system.cifs_acl`, `system.ntfs_attrib`, f2fs's `system.advise`).
-/// * `trusted.SGI_ACL_`: the same lists a second time, in XFS's own form. To set or remove one sets or removes a list
-///   behind the other's back.
-/// * `user.rsync.%`: what `--fake-super` keeps of owners, types, permissions and lists.
+/// * `system.`: lists. POSIX lists are copied as lists; others are not (NFSv4's `system.nfs4_acl`),
+///   nor are the names of one filesystem alone (`system.cifs_acl`, `system.ntfs_attrib`, f2fs's
+///   `system.advise`).
+/// * `trusted.SGI_ACL_`: the same lists a second time, in XFS's own form. Setting or removing one
+///   would silently set or remove a list.
+/// * `user.rsync.%`: owners, types, permissions and lists that `--fake-super` keeps.
 ///
-/// Everything else is copied, as by rsync, also what means something to one filesystem or system only: `btrfs.*`
-/// (properties such as compression), `security.*` (capabilities, labels of SELinux), `trusted.overlay.*`. Where the target
-/// cannot hold it, that is told.
+/// Everything else is copied, as by rsync, including names that mean something to one filesystem or
+/// system only: `btrfs.*` (properties such as compression), `security.*` (capabilities, labels of
+/// SELinux), `trusted.overlay.*`. If the target cannot hold one, that is reported.
 const LEFT_ALONE: [&[u8]; 3] = [b"system.", b"trusted.SGI_ACL_", b"user.rsync.%"];
-/// What `--fake-super` puts before the names of what it keeps.
+/// Prefix of the names under which `--fake-super` keeps attributes.
 const KEPT: &[u8] = b"user.rsync.";
 const KEPT_ACCESS: &CStr = c"user.rsync.%aacl";
 const KEPT_DEFAULT: &CStr = c"user.rsync.%dacl";
 
-/// What a target says that cannot hold an attribute, or does not let this process set it. ext4 says that
-/// the disk is full when an entry's attributes do not fit in its block.
+/// Errors of a target that cannot hold an attribute or does not let this process set it. ext4
+/// reports a full disk if an entry's attributes do not fit in its block.
 pub(crate) const WITHHELD: &[Errno] = &[
     Errno::OPNOTSUPP,
     Errno::PERM,
@@ -609,13 +619,14 @@ pub(crate) const WITHHELD: &[Errno] = &[
     Errno::DQUOT,
 ];
 
-/// Room that most lists of names and most values find enough, in bytes.
+/// Room that suffices for most lists of names and most values, in bytes.
 const USUAL_BYTES: usize = 512;
 /// `XATTR_LIST_MAX` of Linux.
 const LIST_BYTES: usize = 64 << 10;
 /// `XATTR_SIZE_MAX` of Linux.
 const VALUE_BYTES: usize = 64 << 10;
-/// Names and values of one entry, in bytes: several of the largest. What has more is reported, not copied.
+/// Limit for the names and values of one entry, in bytes: several of the largest. An entry that
+/// exceeds it is reported, not copied.
 pub const MAX_EXTENDED_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
@@ -636,13 +647,14 @@ mod tests {
             let bytes = extended.to_bytes();
             assert_eq!(Extended::from_bytes(&bytes), Some(extended));
             for cut in 0..bytes.len() {
-                // Damage is no panic.
+                // Damage must not panic.
                 let _ = Extended::from_bytes(&bytes[..cut]);
             }
         }
     }
 
-    /// Law: an entry says the same by its name in an open directory, where the kernel has that, and by its path.
+    /// Law: an entry's attributes are the same by its name in an open directory, where the kernel
+    /// supports that, and by its path.
     #[test]
     fn both_ways_to_an_entry_agree() {
         let scratch = tempfile::tempdir().unwrap();
@@ -700,7 +712,7 @@ mod tests {
             (c"user.a", c"user.a"),
             (c"security.capability", c"user.rsync.security.capability"),
             (c"trusted.x", c"user.rsync.trusted.x"),
-            // A user's own, unless it looks like one that is kept.
+            // A user's own attribute, unless it looks like a kept one.
             (c"user.rsync.plain", c"user.rsync.plain"),
             (c"user.rsync.trusted.x", c"user.rsync.user.rsync.trusted.x"),
             (c"user.rsync.user.rsync.trusted.x", c"user.rsync.user.rsync.user.rsync.trusted.x"),

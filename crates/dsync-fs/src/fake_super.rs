@@ -1,15 +1,17 @@
 //! `--fake-super`: owner, permission bits and type of an entry in its extended attribute `user.rsync.%stat`.
 //!
-//! So a user without privileges keeps what only root could set. The text is rsync's, so that each of the two reads what
-//! the other wrote: `MODE MAJOR,MINOR UID:GID`, the mode octal with the bits of the type. The attribute is there only
-//! where the inode says something else. The inode has the permissions less setuid, setgid and sticky bits, and
-//! enough for its owner to go on using it. Links, devices, fifos and sockets are regular files; a link's holds its text.
+//! This lets a user without privileges keep attributes that only root could set. The text is
+//! rsync's, so that each program reads what the other wrote: `MODE MAJOR,MINOR UID:GID`, the mode
+//! octal with the bits of the type. The attribute exists only if the inode differs from it. The
+//! inode has the permissions less setuid, setgid and sticky bits, and enough for its owner to keep
+//! using it. Links, devices, fifos and sockets are regular files; a link's file holds its text.
 //!
-//! Access control lists are in `user.rsync.%aacl` and `%dacl`, attributes of name spaces that are root's in
+//! Access control lists are in `user.rsync.%aacl` and `%dacl`, attributes of root's name spaces in
 //! `user.rsync.NAME`: see [`crate::extended`].
 //!
-//! The law: what is stored was written by anybody who may write the file. What cannot be read is
-//! [`Origin::Damaged`]; a directory stays one, and nothing else becomes one.
+//! The law: stored values are untrusted, since anybody who may write to the file may have written
+//! them. An unreadable one is [`Origin::Damaged`]. A directory stays a directory, and nothing else
+//! becomes one.
 
 use std::{ffi::CStr, io, os::fd::BorrowedFd};
 
@@ -21,24 +23,24 @@ use crate::{
     metadata::{DeviceNumber, Kind, Metadata},
 };
 
-/// Where owner, permission bits and type of an entry are from.
+/// The origin of an entry's owner, permission bits and type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Origin {
-    /// Its inode.
+    /// The inode.
     #[default]
     Inode,
     /// `user.rsync.%stat`.
     Stored,
-    /// Its inode, though there is a `user.rsync.%stat`: that cannot be read.
+    /// The inode, because `user.rsync.%stat` exists but cannot be read.
     Damaged,
 }
 
-/// The error of an entry whose `user.rsync.%stat` cannot be read.
+/// The error for an entry whose `user.rsync.%stat` cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("its user.rsync.%stat is damaged")]
 struct Damaged;
 
-/// True for the error with which this crate refuses an entry whose `user.rsync.%stat` cannot be read.
+/// Returns whether this crate refused an entry because its `user.rsync.%stat` cannot be read.
 pub fn is_damaged(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Damaged>())
 }
@@ -47,7 +49,7 @@ pub(crate) fn damaged() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Damaged)
 }
 
-/// What an entry stands for.
+/// The attributes that an entry stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stored {
     kind: Kind,
@@ -58,7 +60,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Reads rsync's text; `None` when it is none.
+    /// Parses rsync's text; returns `None` if it is invalid.
     fn parse(value: &[u8]) -> Option<Self> {
         let mut fields = std::str::from_utf8(value).ok()?.split(' ');
         let (mode, device, owner) = (fields.next()?, fields.next()?, fields.next()?);
@@ -80,31 +82,31 @@ impl Stored {
         format!("{mode:o} {major},{minor} {uid}:{gid}")
     }
 
-    /// The permission bits of the inode.
+    /// Returns the permission bits for the inode.
     fn inode_mode(&self) -> u16 {
         let least = if self.kind == Kind::Dir { 0o700 } else { 0o600 };
         self.mode & 0o777 | least
     }
 
-    /// True when the inode says the same.
+    /// Returns whether the inode expresses the same attributes.
     fn is_of(&self, inode: &Metadata) -> bool {
         let said = (self.kind, self.mode, self.uid, self.gid);
         said == (inode.kind, self.inode_mode(), inode.uid, inode.gid)
     }
 }
 
-/// Digits only: no sign, no blank.
+/// Parses a number of digits only: no sign, no blank.
 fn number(text: &str, radix: u32) -> Option<u32> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     u32::from_str_radix(text, radix).ok().filter(|_| digits)
 }
 
-/// True for inodes that can have attributes of a user's.
+/// Returns whether inodes of this type can have attributes of a user's.
 fn can_store(inode: Kind) -> bool {
     matches!(inode, Kind::File | Kind::Dir)
 }
 
-/// Puts what is stored of an entry in the place of what its inode says.
+/// Replaces the inode's attributes by the stored ones.
 pub(crate) fn uncover(metadata: &mut Metadata, place: &Place<'_>) -> io::Result<()> {
     if !can_store(metadata.kind) {
         return Ok(());
@@ -126,12 +128,12 @@ pub(crate) fn uncover(metadata: &mut Metadata, place: &Place<'_>) -> io::Result<
     Ok(())
 }
 
-/// Stores what `wanted` asks of the entry behind `fd`, whose inode says `inode`. With `node` the entry stands for
-/// that from now on.
+/// Stores the wanted attributes of the entry behind `fd`, whose inode has the attributes `inode`.
+/// With `node` the entry stands for that from now on.
 ///
 /// # Errors
-/// What the system says, also where the filesystem cannot store the type of an entry; anything else that it cannot
-/// store is told.
+/// The system's error, also if the filesystem cannot store the type of an entry. Other attributes
+/// that it cannot store are only reported.
 pub(crate) fn apply(
     fd: BorrowedFd<'_>,
     handle: Handle,
@@ -142,7 +144,7 @@ pub(crate) fn apply(
     let place = Place::of(fd, handle);
     let Wanted { mode, uid, gid, extended, .. } = wanted;
     if node.is_none() && mode.is_none() && uid.is_none() && gid.is_none() && extended.is_none() {
-        // A directory that the source does not list: it stays what it is, and so do its bits.
+        // The source does not list this directory, so it keeps its type and bits.
         return set_times(fd, handle, wanted).map(|()| Withheld::default());
     }
     let mut now = *inode;
@@ -168,7 +170,7 @@ pub(crate) fn apply(
     Ok(withheld)
 }
 
-/// Writes or removes the attribute, where it is not as it should be already.
+/// Writes or removes the attribute unless it is already as wanted.
 fn store(place: &Place<'_>, inode: &Metadata, now: &Metadata, stored: &Stored) -> io::Result<Withheld> {
     let result = if stored.is_of(inode) {
         if now.origin == Origin::Inode { Ok(()) } else { place.remove(STAT) }
@@ -178,16 +180,17 @@ fn store(place: &Place<'_>, inode: &Metadata, now: &Metadata, stored: &Stored) -
         if same { Ok(()) } else { place.set(STAT, stored.to_text().as_bytes()) }
     };
     match result {
-        // Without its type an entry would be another one.
+        // Without its type an entry would become another one.
         Err(error) if stored.kind == inode.kind && extended::WITHHELD.contains(&error) => Ok(Withheld(true)),
         result => Ok(result.map(|()| Withheld::default())?),
     }
 }
 
 const STAT: &CStr = c"user.rsync.%stat";
-/// Longer than the longest text: seven digits of mode, four numbers of ten digits, four characters between.
+/// Longer than the longest text: seven digits of mode, four numbers of ten digits, four characters
+/// between.
 const MAX_TEXT: usize = 64;
-/// To the kernel no number at all.
+/// A value that the kernel does not treat as a number.
 const NOBODY: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -251,7 +254,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-        /// Law: no value panics, and what is read is written as it was but for leading zeros.
+        /// Law: no value panics, and an accepted value is written as it was read, except for
+        /// leading zeros.
         #[test]
         fn any_value_is_read_or_refused(value in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..80),

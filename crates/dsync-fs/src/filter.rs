@@ -1,9 +1,9 @@
 //! Include and exclude rules in rsync's pattern language.
 //!
-//! Rules are tried in order and the first that matches decides. Takes paths relative to the transfer's
-//! root; both ends of a run apply the same set, the source to leave entries out, the destination to
-//! protect them from deletion. A pattern costs time linear in the path whatever it looks like, and
-//! bounded memory. Rule prefixes (`+ `, `- `, `!`) and rule files are the command line's business.
+//! Rules are tried in order, and the first match decides. Takes paths relative to the transfer's
+//! root. Both ends of a run apply the same set: the source to leave entries out, the destination to
+//! protect them from deletion. Any pattern takes time linear in the path, and bounded memory. The
+//! command line handles rule prefixes (`+ `, `- `, `!`) and rule files.
 
 mod pattern;
 
@@ -26,7 +26,7 @@ use crate::component::{Component, RelPath};
 #[derive(Debug, Clone, Default)]
 pub struct FilterSet {
     rules: Arc<[Rule]>,
-    /// The name of directories that are excluded where no rule decides.
+    /// The name of directories that are excluded if no rule decides.
     own_directories: Option<Component>,
 }
 
@@ -56,12 +56,13 @@ impl FilterSet {
         self
     }
 
-    /// True when there are no rules.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.own_directories.is_none()
     }
 
-    /// The verdict of the first rule that matches: true to include; `None` when none matches.
+    /// Returns the verdict of the first rule that matches: `true` to include, `None` if none
+    /// matches.
     ///
     /// `path` is relative to the transfer's root, without a leading or trailing slash. The root itself
     /// (an empty path) is never matched. Cost: rules x path length, at worst.
@@ -77,23 +78,24 @@ impl FilterSet {
         decided.or_else(|| self.own_directories.as_ref().is_some_and(is_own).then_some(false))
     }
 
-    /// True when the first rule that matches is an exclude.
+    /// Returns whether the first rule that matches is an exclude.
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.check(path, is_dir) == Some(false)
     }
 }
 
-/// The entries of one directory as rules see them: a name becomes a path without a new buffer for each.
+/// The entries of one directory as seen by the rules: a name becomes a path without a new buffer
+/// for each.
 #[derive(Debug, Clone, Default)]
 pub struct Within {
-    /// Path of an entry; the first `prefix` bytes are the directory's, with a slash at their end.
+    /// Path of an entry. The first `prefix` bytes are the directory's, with a slash at their end.
     path: Vec<u8>,
     prefix: usize,
 }
 
 impl Within {
-    /// Begins a directory at this path below the transfer's root. Without any rule in the set this takes no memory, and
-    /// forgets the path.
+    /// Begins a directory at this path below the transfer's root. If the set has no rules, this
+    /// takes no memory and drops the path.
     pub fn new(filter: &FilterSet, directory: &RelPath) -> Self {
         let mut path = Vec::new();
         if !filter.is_empty() && !directory.is_root() {
@@ -104,17 +106,17 @@ impl Within {
         Self { path, prefix }
     }
 
-    /// True when the set that this was made for excludes the entry of this name.
+    /// Returns whether the set that this was made for excludes the entry of this name.
     pub fn excludes(&mut self, filter: &FilterSet, name: &[u8], is_dir: bool) -> bool {
         !filter.is_empty() && filter.excludes(self.path_of(name), is_dir)
     }
 
-    /// Returns the path of the directory; nothing where there is no rule.
+    /// Returns the path of the directory; an empty one without rules.
     pub fn directory(&self) -> &[u8] {
         self.path.get(..self.prefix.saturating_sub(1)).unwrap_or_default()
     }
 
-    /// Returns the path of the entry of this name; its name alone where there is no rule.
+    /// Returns the path of the entry of this name; its name alone without rules.
     pub fn path_of(&mut self, name: &[u8]) -> &[u8] {
         self.path.truncate(self.prefix);
         self.path.extend_from_slice(name);
@@ -128,41 +130,41 @@ impl Within {
 pub struct FilterError {
     /// The pattern.
     pub pattern: Vec<u8>,
-    /// 1-based byte position.
+    /// Byte position of the fault, 1-based.
     pub column: usize,
-    /// What is wrong there.
+    /// The fault.
     pub reason: FilterReason,
 }
 
-/// What is wrong with a pattern.
+/// The fault in a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterReason {
-    /// It has no bytes.
+    /// The pattern is empty.
     #[error("{}", self.as_str())]
     Empty,
-    /// It is too long.
+    /// The pattern is too long.
     #[error("{}", self.as_str())]
     TooLong,
-    /// It has a NUL byte.
+    /// The pattern contains a NUL byte.
     #[error("{}", self.as_str())]
     Nul,
     /// A `[` without its `]`.
     #[error("{}", self.as_str())]
     OpenClass,
-    /// A `[:name:]` that is none of the POSIX classes.
+    /// A `[:name:]` that is not a POSIX class.
     #[error("{}", self.as_str())]
     UnknownClass,
     /// A backslash at the end.
     #[error("{}", self.as_str())]
     TrailingBackslash,
-    /// Too complex to be matched in bounded memory.
+    /// The pattern is too complex to match in bounded memory.
     #[error("{}", self.as_str())]
     TooComplex,
 }
 
 impl FilterReason {
-    /// The same text as `Display`, for errors with static fields.
+    /// Returns the same text as `Display`, for errors with static fields.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Empty => "the pattern is empty",

@@ -1,4 +1,4 @@
-//! Names of users and groups, through the C library's name service, each asked once.
+//! Names of users and groups from the C library's name service; each is asked for once.
 
 use std::{
     collections::HashMap,
@@ -9,8 +9,8 @@ use std::{
 
 use nix::unistd::{Gid, Group, Uid, User};
 
-/// A cache of user and group names. A lookup that fails counts as "no such name": owners then fall
-/// back to numbers, never to root.
+/// A cache of user and group names. A failed lookup counts as "no such name": owners then fall back
+/// to numbers, never to root.
 #[derive(Debug, Default)]
 pub struct Names {
     users: Mutex<HashMap<u32, Option<Vec<u8>>>>,
@@ -20,38 +20,40 @@ pub struct Names {
 }
 
 impl Names {
-    /// An empty cache.
+    /// Makes an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Login name of a user.
+    /// Returns the login name of a user.
     pub fn user_name(&self, uid: u32) -> Option<Vec<u8>> {
         cached(&self.users, uid, |&uid| Some(User::from_uid(Uid::from_raw(uid)).ok()??.name.into_bytes()))
     }
 
-    /// Name of a group.
+    /// Returns the name of a group.
     pub fn group_name(&self, gid: u32) -> Option<Vec<u8>> {
         cached(&self.groups, gid, |&gid| Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name.into_bytes()))
     }
 
-    /// Number of the user with this login name.
+    /// Returns the number of the user with this login name.
     pub fn uid_of(&self, name: &[u8]) -> Option<u32> {
         cached(&self.uids, name.to_vec(), |name| Some(User::from_name(as_name(name)?).ok()??.uid.as_raw()))
     }
 
-    /// Number of the group with this name.
+    /// Returns the number of the group with this name.
     pub fn gid_of(&self, name: &[u8]) -> Option<u32> {
         cached(&self.gids, name.to_vec(), |name| Some(Group::from_name(as_name(name)?).ok()??.gid.as_raw()))
     }
 }
 
-/// The home directory of the user that this process acts for, as the name service has it.
+/// Returns the home directory of the user that this process acts for, according to the name
+/// service.
 pub fn home_directory() -> Option<PathBuf> {
     Some(User::from_uid(Uid::effective()).ok()??.dir)
 }
 
-/// A name as the C library takes it; an empty one must not be looked up (some services answer root).
+/// Returns a name in the form of the C library. An empty name must not be looked up (some services
+/// answer root).
 fn as_name(name: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(name).ok()?;
     (!name.is_empty() && !name.contains('\0')).then_some(name)
@@ -70,7 +72,7 @@ fn cached<K: Hash + Eq, V: Clone>(cache: &Mutex<HashMap<K, V>>, key: K, find: im
     found
 }
 
-/// Most names kept per direction: a peer chooses the names that are asked for.
+/// Most names kept per direction, because a peer chooses the names to look up.
 const MAX_CACHED: usize = 65_536;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! From one rsync pattern to a matcher.
+//! Compiles an rsync pattern into a matcher.
 //!
-//! The language, as rsync(1) "PATTERN MATCHING RULES" describes it and as the tests check against the
+//! The language, as described by rsync(1) "PATTERN MATCHING RULES" and checked by tests against the
 //! program itself:
 //!
 //! | in the pattern | meaning |
@@ -22,7 +22,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::FilterReason;
 
-/// What a pattern became.
+/// A compiled pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     pub(super) directories_only: bool,
@@ -50,7 +50,7 @@ enum Matcher {
 }
 
 impl Pattern {
-    /// Reads a pattern. On error: the 1-based column, and what is wrong there.
+    /// Compiles a pattern. An error has the 1-based column and the fault.
     pub(super) fn parse(text: &[u8]) -> Result<Self, (usize, FilterReason)> {
         if text.is_empty() {
             return Err((1, FilterReason::Empty));
@@ -81,7 +81,7 @@ impl Pattern {
         Ok(Self { directories_only, matcher })
     }
 
-    /// Whether the pattern matches this path; `directories_only` is the caller's to check.
+    /// Returns whether the pattern matches this path. The caller must check `directories_only`.
     pub(super) fn matches(&self, path: &[u8], is_dir: bool) -> bool {
         match &self.matcher {
             Matcher::Name(name) => last(path) == name.as_slice(),
@@ -111,7 +111,7 @@ fn last(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-/// The end of the path that has this many slashes inside; `None` when the path has fewer.
+/// Returns the end of the path that has this many slashes inside; `None` if the path has fewer.
 fn tail(path: &[u8], slashes: usize) -> Option<&[u8]> {
     let mut borders = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
     match borders.nth(slashes) {
@@ -120,7 +120,7 @@ fn tail(path: &[u8], slashes: usize) -> Option<&[u8]> {
     }
 }
 
-/// A pattern with wildcards, its leading slash removed.
+/// Compiles a pattern with wildcards, without its leading slash.
 fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, FilterReason)> {
     let crosses = body.windows(2).any(|pair| pair == b"**");
     let slash_before = !anchored && body.starts_with(b"**");
@@ -140,7 +140,7 @@ fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, 
         .build()
         .map_err(|_| (1, FilterReason::TooComplex))?;
     Ok(if is_tail {
-        // Also those inside a class, though no class ever matches a slash.
+        // Count those inside a class as well, though no class ever matches a slash.
         let slashes = body.iter().filter(|byte| **byte == b'/').count();
         Matcher::TailLike { regex, slashes }
     } else {
@@ -189,7 +189,7 @@ fn push_hex(byte: u8, source: &mut String) {
     source.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// Reads a class from after its `[` on; gives the position after its `]`.
+/// Compiles a class from after its `[` on; returns the position after its `]`.
 fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize, FilterReason)> {
     let open = (start, FilterReason::OpenClass);
     let mut set = [false; 256];
@@ -242,7 +242,7 @@ fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize
     Ok(at)
 }
 
-/// The byte at `at`, or the one after it when that is a backslash, and the position behind.
+/// Returns the byte at `at` (after a backslash, the byte behind it) and the position that follows.
 fn unescaped(body: &[u8], at: usize) -> Option<(u8, usize)> {
     match body.get(at)? {
         b'\\' => body.get(at + 1).map(|&byte| (byte, at + 2)),
@@ -289,12 +289,12 @@ fn push_set(set: &[bool; 256], source: &mut String) {
             None => break,
         }
     }
-    // A class that no byte is in.
+    // A class without any byte.
     source.push_str(if empty { "^\\x00-\\xFF]" } else { "]" });
 }
 
-/// Longer patterns cannot match a path that the kernel takes in one call.
+/// Longest pattern in bytes. Longer ones cannot match a path that the kernel takes in one call.
 const MAX_PATTERN_LEN: usize = 4096;
 
-/// Bound on one compiled pattern in memory.
+/// Most memory of one compiled pattern, in bytes.
 const MAX_PROGRAM_BYTES: usize = 1 << 20;
