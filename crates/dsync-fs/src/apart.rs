@@ -1,8 +1,9 @@
-//! Temporary files in a directory that is not their target's, and what killed runs left there.
+//! Temporary files in a directory that is not their target's, and the leftovers of killed runs
+//! there.
 //!
-//! Such a directory has no run's lock: several runs may use it at once. So each file there is locked as long as it is
-//! written. The law: what is removed there has a name of these files, is a regular file of this user alone, and is
-//! locked by nobody.
+//! Such a directory has no run's lock, because several runs may use it at once. Each file there is
+//! instead locked as long as it is written. The law: a file is removed there only if it has a name
+//! of this kind, is a regular file of this user alone, and nobody has it locked.
 
 use std::{
     io,
@@ -22,16 +23,16 @@ use crate::{
 };
 
 impl StagedFile {
-    /// Creates an empty temporary file in `home`, mode 0600, to become `target` in `dir`. Where the two are on
-    /// different filesystems, [`prepare`](Self::prepare) copies it.
+    /// Creates an empty temporary file in `home`, mode 0600, to become `target` in `dir`. If the
+    /// two are on different filesystems, [`prepare`](Self::prepare) copies it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create_apart(home: &Arc<Dir>, dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         loop {
             let name = hex_name(PREFIX, &random_bytes()?)?;
             let fd = create(home, &name)?;
-            // Another run may have taken it for abandoned before it was locked.
+            // Another run may have removed it as abandoned before it was locked.
             if stat_fd(fd.as_fd())?.nlink > 0 {
                 return Ok(Self::assemble(TempName::new(home, name), fd, dir, target));
             }
@@ -39,13 +40,14 @@ impl StagedFile {
     }
 }
 
-/// True for the names of temporary files that are not in their targets' directories. Such entries are never copied.
+/// Returns whether this is the name of a temporary file outside its target's directory. Such
+/// entries are never copied.
 pub fn is_apart_name(name: &[u8]) -> bool {
     is_hex_name(PREFIX, name)
 }
 
-/// Removes a temporary file that was made apart from its target, if the run that made it has ended. False for one that
-/// is being written and for one that is not this user's.
+/// Removes a temporary file made outside its target's directory, if the run that made it has ended.
+/// Returns `false` for a file that is being written or that is not this user's.
 pub fn reap(home: &Dir, name: &Component) -> bool {
     if !is_apart_name(name.as_bytes()) {
         return false;
@@ -56,7 +58,7 @@ pub fn reap(home: &Dir, name: &Component) -> bool {
     home.stat(name).is_ok_and(same) && home.remove_file(name).is_ok()
 }
 
-/// Removes what killed runs left in a directory.
+/// Removes the leftovers of killed runs from a directory.
 pub fn reap_all(home: &Dir) {
     let entries = home.list().entries.into_iter();
     let abandoned = entries.filter(|(name, found)| {

@@ -1,9 +1,9 @@
-//! Keeping what is about to be replaced or removed, under another name.
+//! Keeps entries that are about to be replaced or removed, under another name.
 //!
-//! The law: an entry that is replaced has its backup before its name shows the new content, and where the
-//! filesystem has hard links its name is never missing meanwhile. What was a backup of that name before is
-//! replaced in one step. A directory is never kept as a whole, and one that has the backup's name gives way only where
-//! it is a backup itself, once the new one stands.
+//! The law: a replaced entry has its backup before its name shows the new content. If the
+//! filesystem has hard links, its name is never missing meanwhile. An earlier backup of that name
+//! is replaced in one step. A directory is never kept as a whole. A directory that has the backup's
+//! name gives way only if it is a backup itself, and only once the new backup stands.
 
 use std::{
     io,
@@ -30,14 +30,15 @@ use crate::{
 pub struct BackupPlace {
     dir: Arc<Dir>,
     name: Component,
-    /// A directory of this name goes, but not one that has one of these in it.
+    /// A directory of this name is replaced, but not if it holds one of these places.
     over: Option<Arc<OwnPlaces>>,
-    /// Set when a copy is to end early.
+    /// Flag that makes a copy end early.
     stopped: Option<Arc<AtomicBool>>,
 }
 
 impl BackupPlace {
-    /// The entry `name` of `dir`, which an empty directory gives way to.
+    /// Makes the place for the entry `name` of `dir`. An empty directory of that name will be
+    /// replaced.
     pub fn new(dir: Arc<Dir>, name: Component) -> Self {
         Self { dir, name, over: None, stopped: None }
     }
@@ -49,29 +50,29 @@ impl BackupPlace {
         self
     }
 
-    /// Lets the backup take the name of a directory of older backups, unless one of `spared` is in it.
+    /// Lets the backup replace a directory of older backups, unless it holds one of `spared`.
     #[must_use]
     pub fn over_older(mut self, spared: &Arc<OwnPlaces>) -> Self {
         self.over = Some(Arc::clone(spared));
         self
     }
 
-    /// The directory of the backup.
+    /// Returns the directory of the backup.
     pub fn dir(&self) -> &Arc<Dir> {
         &self.dir
     }
 
-    /// Keeps the entry `name` of `from`, which is about to be replaced: it stays where it is as well, except where
-    /// the filesystem has no hard links. An entry that does not exist needs nothing.
+    /// Keeps the entry `name` of `from`, which is about to be replaced. It also stays in place,
+    /// except on a filesystem without hard links. An entry that does not exist needs no backup.
     ///
     /// # Errors
-    /// What the system says; the entry is where it was.
+    /// The system's error; the entry is where it was.
     pub fn keep(&self, from: &Dir, name: &Component) -> io::Result<()> {
         self.over_directory(|| match self.dir.make_hard_link(&self.name, from, name) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => Ok(()),
                 Some(Errno::XDEV) => self.copy_here(from, name),
-                // A directory has no further name either.
+                // A directory cannot have a hard link either.
                 Some(Errno::PERM) if from.stat(name).is_ok_and(|now| now.kind == Kind::Dir) => {
                     Err(Errno::ISDIR.into())
                 }
@@ -82,10 +83,10 @@ impl BackupPlace {
         })
     }
 
-    /// Moves the entry `name` of `from` here. An entry that does not exist needs nothing.
+    /// Moves the entry `name` of `from` here. An entry that does not exist needs no backup.
     ///
     /// # Errors
-    /// What the system says; the entry is where it was.
+    /// The system's error; the entry is where it was.
     pub fn take(&self, from: &Dir, name: &Component) -> io::Result<()> {
         self.over_directory(|| self.take_here(from, name))
     }
@@ -101,15 +102,16 @@ impl BackupPlace {
         }
     }
 
-    /// Copies the entry `name` of `from` here, as it must be kept when it is written into.
+    /// Copies the entry `name` of `from` here, as needed before a write into the entry itself.
     ///
     /// # Errors
-    /// What the system says; `EISDIR` for a directory.
+    /// The system's error; `EISDIR` for a directory.
     pub fn copy(&self, from: &Dir, name: &Component) -> io::Result<()> {
         self.over_directory(|| self.copy_here(from, name))
     }
 
-    /// Makes the backup; where a directory has its name, that gives way and comes back if the backup fails.
+    /// Makes the backup. A directory of its name is first moved aside, and moved back if the backup
+    /// fails.
     fn over_directory(&self, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let error = match make() {
             Ok(()) => return Ok(()),
@@ -124,7 +126,7 @@ impl BackupPlace {
         self.dir.rename(&self.name, &aside)?;
         match make() {
             Ok(()) => {
-                // The backup stands: what is left of an older one is no reason to fail.
+                // The backup stands, so leftovers of an older one are no reason to fail.
                 let _ = self.dir.remove_tree(&aside, Spare::NOTHING, &mut |_, _| {});
                 Ok(())
             }
@@ -135,7 +137,7 @@ impl BackupPlace {
         }
     }
 
-    /// True for an empty directory and for one of older backups.
+    /// Returns whether the directory in the way is empty or one of older backups.
     fn may_replace_directory(&self) -> io::Result<bool> {
         let Some(over) = &self.over else {
             let found = self.dir.open_child(&self.name)?.list();
@@ -173,7 +175,7 @@ impl BackupPlace {
         let staged = StagedFile::create(&self.dir, self.name.clone())?;
         let sharing = self.stopped.iter().fold(Sharing::default(), Sharing::until);
         staged.copy_all(&old, &sharing, false).map_err(CopyError::into_inner)?;
-        // On the disk before the original is written into, whatever the run's durability.
+        // Sync before the original is written into, whatever the run's durability.
         staged.prepare(wanted, None, Durability::File)?.commit().map_err(io::Error::other)
     }
 }
@@ -217,7 +219,7 @@ mod tests {
         let place = BackupPlace::new(old, name("a"));
         place.keep(&tree, &name("a")).unwrap();
         assert_eq!(fs::metadata(at("tree/a")).unwrap().ino(), fs::metadata(at("old/a")).unwrap().ino());
-        // Once more: both names are of one file already.
+        // Once more: both names already refer to one file.
         place.keep(&tree, &name("a")).unwrap();
         assert_eq!(fs::read_dir(at("old")).unwrap().count(), 1);
         place.take(&tree, &name("a")).unwrap();

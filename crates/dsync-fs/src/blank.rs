@@ -1,17 +1,18 @@
 //! Zeros that need not be written.
 //!
-//! Content is looked at in units of [`UNIT`] bytes, aligned in the file: what a filesystem can leave out. A part
-//! of a unit at either end of the content counts by itself: its other part is looked at with its own content.
+//! Content is examined in units of [`UNIT`] bytes, aligned in the file: the unit that a filesystem
+//! can leave out. A partial unit at either end of the content counts by itself; its other part is
+//! examined with its own content.
 
 use std::{io, ops::Range};
 
 use crate::extents::UNIT;
 
-/// Calls back with the runs of `bytes`, which lie at `offset` in a file, in order: those that are blank, which are
-/// zeros throughout and of units that `may_stay_blank`, and those between them.
+/// Calls back with the runs of `bytes`, which lie at `offset` in a file, in order. Blank runs are
+/// zeros throughout, in units that `may_stay_blank`; the others lie between them.
 ///
 /// # Errors
-/// What `each` returns.
+/// Whatever `each` returns.
 pub fn for_runs(
     offset: u64,
     bytes: &[u8],
@@ -34,9 +35,10 @@ pub fn for_runs(
     if run.is_empty() { Ok(()) } else { each(run, blank) }
 }
 
-/// True when all bytes are zero.
+/// Returns whether all bytes are zero.
 fn is_zero(bytes: &[u8]) -> bool {
-    // Data differs in its first bytes as a rule; the rest in pieces that the compiler makes wide loops of.
+    // Data usually differs in its first bytes. The rest is compared in pieces that the compiler
+    // turns into wide loops.
     let (head, rest) = bytes.split_at(bytes.len().min(16));
     head.iter().all(|&byte| byte == 0)
         && rest.chunks(256).all(|piece| piece.iter().fold(0, |any, &byte| any | byte) == 0)
@@ -52,7 +54,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(128) })]
 
-        /// Law: the runs tile the content, a blank one is zeros, and no whole unit of zeros is in another.
+        /// Law: the runs tile the content, a blank one is zeros, and no whole unit of zeros is in
+        /// another.
         #[test]
         fn runs_tile_the_content(
             offset in 0..3 * UNIT as u64,

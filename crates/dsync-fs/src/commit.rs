@@ -1,14 +1,14 @@
-//! Making groups of finished files durable and visible.
+//! Makes groups of finished files durable and visible.
 //!
 //! The law: under [`Durability::Batch`] and [`Durability::File`] no rename happens before the data
-//! that it shows is on the disk, and after [`CommitGroup::finish`] everything that was committed or
-//! noted survives a power cut. A failed sync is final for what it covered: the kernel marks the pages
-//! clean, so a later sync that succeeds proves nothing; the temporary files are dropped and the old
-//! files stay.
+//! that it shows is on the disk. After [`CommitGroup::finish`] everything that was committed or
+//! noted survives a power cut. A failed sync is final for the files it covered: the kernel marks
+//! the pages clean, so a later successful sync proves nothing. The staging files are dropped and
+//! the old files stay.
 //!
-//! Why one `syncfs` per group: it costs about as much as one `fsync`, and covers data, attributes and
-//! names of any number of files. It also writes what other programs have written there, which is the
-//! price.
+//! Why one `syncfs` per group: it costs about as much as one `fsync`, and covers data, attributes
+//! and names of any number of files. The price is that it also writes the data of other programs
+//! there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,68 +18,68 @@ use std::{
 
 use crate::{dir::Dir, staged::PreparedFile};
 
-/// When data is on the disk.
+/// The time when data must be on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// One sync of the filesystem per group, before the group's renames, and one at the end.
     #[default]
     Batch,
-    /// Each file synced before its rename, its directory after.
+    /// One sync per file before its rename, and one of its directory after it.
     File,
-    /// Whenever the operating system likes. A power cut may lose or empty files.
+    /// No sync: the operating system decides. A power cut may lose or empty files.
     None,
 }
 
-/// Why a finished file did not get its name.
+/// The reason why a finished file did not get its name.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The old file is not the one that the new content was made from: somebody else wrote it.
+    /// The old file is not the basis of the new content: somebody else wrote to it.
     #[error("the old file changed during the run")]
     BasisChanged,
     /// A directory has the name.
     #[error("a directory is in the way")]
     TargetIsDirectory,
-    /// The old file could not be looked at.
+    /// The old file's attributes could not be read.
     #[error("cannot read the attributes of the old file")]
     Stat {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
-    /// The old file could not be kept under its backup's name.
+    /// The backup of the old file could not be made.
     #[error("cannot keep the old file")]
     Backup {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
-    /// The attributes of a file that was written in place could not be set.
+    /// The attributes of a file written in place could not be set.
     #[error("cannot set the attributes of the file")]
     Attributes {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
     /// The rename failed.
     #[error("cannot rename the new file to its name")]
     Rename {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: Arc<io::Error>,
     },
     /// The data, or under [`Durability::File`] the name, could not be written to the disk. The disk
-    /// is not to be trusted any more: end the run.
+    /// can no longer be trusted: end the run.
     #[error("cannot write the new file to the disk")]
     Sync {
-        /// What the system said; shared by all files of the group.
+        /// The system's error, shared by all files of the group.
         #[source]
         source: Arc<io::Error>,
     },
 }
 
 impl CommitError {
-    /// The system's error number, where it gave one.
+    /// Returns the system's error number, if there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             Self::Stat { source }
@@ -92,18 +92,19 @@ impl CommitError {
     }
 }
 
-/// A sync failed: what was committed is visible but may not survive a power cut.
+/// A failed sync: committed files are visible but may not survive a power cut.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("cannot write to the disk what was committed")]
 pub struct SyncFailed {
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub source: Arc<io::Error>,
 }
 
-/// Files that become durable together. `T` is whatever the caller knows a file by.
+/// Files that become durable together. `T` is the caller's tag for a file.
 ///
-/// Not for several threads at once: give it a thread or a lock. Dropped, it drops the files that wait.
+/// Not for several threads at once: keep it in one thread or under a lock. Dropping it drops the
+/// waiting files.
 #[derive(Debug)]
 pub struct CommitGroup<T> {
     durability: Durability,
@@ -114,40 +115,41 @@ pub struct CommitGroup<T> {
     syncs: u64,
 }
 
-/// A filesystem that was written to.
+/// A filesystem with changes.
 #[derive(Debug)]
 struct Filesystem {
-    /// Its first directory that was seen, kept for the whole run: `syncfs` reports write errors since
+    /// The first directory seen there, kept for the whole run. `syncfs` reports write errors since
     /// its descriptor was opened, so a later descriptor could miss one.
     dir: Arc<Dir>,
-    /// Something changed since the last sync.
+    /// Whether anything changed since the last sync.
     dirty: bool,
 }
 
 impl<T> CommitGroup<T> {
-    /// An empty group.
+    /// Makes an empty group.
     pub fn new(durability: Durability) -> Self {
         let (pending, filesystems) = (Vec::new(), HashMap::new());
         Self { durability, pending, filesystems, failure: None, syncs: 0 }
     }
 
-    /// Adds a finished file; nothing happens to it until [`flush`](Self::flush).
+    /// Adds a finished file, which stays untouched until [`flush`](Self::flush).
     pub fn add(&mut self, file: PreparedFile, tag: T) {
         self.note(file.dir());
         self.pending.push((file, tag));
     }
 
-    /// Number of files that wait for the next flush.
+    /// Returns the number of files that wait for the next flush.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
 
-    /// True when no file waits.
+    /// Returns whether no file waits.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Commits all files that wait, in the order in which they were added, and tells each one's fate.
+    /// Commits all waiting files, in the order in which they were added, and returns the result of
+    /// each.
     ///
     /// Cost under `Batch`: one `syncfs` per filesystem of the group; under `File`: one `fsync` per
     /// directory of the group.
@@ -155,8 +157,8 @@ impl<T> CommitGroup<T> {
         self.flush_after(&mut |_| Ok(()))
     }
 
-    /// As [`flush`](Self::flush); `secure` is asked for each file, when its data is on the disk and just before its
-    /// rename, whether what has its name may give way.
+    /// Works as [`flush`](Self::flush), but also asks `secure` about each file, after its data is
+    /// on the disk and just before its rename: may the entry that has its name give way?
     pub fn flush_after(
         &mut self,
         secure: &mut dyn FnMut(&T) -> io::Result<()>,
@@ -214,7 +216,7 @@ impl<T> CommitGroup<T> {
         for (file, tag) in pending {
             let dir = Arc::clone(file.dir());
             let address = Arc::as_ptr(&dir) as usize;
-            // Its data, synced when it was prepared.
+            // The sync of its data, made in `prepare`.
             self.syncs += 1;
             let result = commit(file, &tag);
             committed.push((tag, address, result));
@@ -240,8 +242,8 @@ impl<T> CommitGroup<T> {
         committed.into_iter().map(durable).collect()
     }
 
-    /// Remembers that something was changed in a directory other than by a commit: an entry made or
-    /// removed, attributes set. Call it *before* the change, with a handle opened before the change.
+    /// Records a change in a directory other than a commit: an entry made or removed, attributes
+    /// set. Call it *before* the change, with a handle opened before the change.
     pub fn note(&mut self, dir: &Arc<Dir>) {
         if self.durability == Durability::None {
             return;
@@ -254,29 +256,29 @@ impl<T> CommitGroup<T> {
                     .or_insert_with(|| Filesystem { dir: Arc::clone(dir), dirty: true });
                 filesystem.dirty = true;
             }
-            // Not to be synced by number: the last sync must not report success.
+            // This filesystem cannot be synced by number, so the last sync must not report success.
             Err(error) => {
                 self.remember(error);
             }
         }
     }
 
-    /// Makes everything durable that was committed or noted. Files that still wait are not touched:
+    /// Makes everything durable that was committed or noted. Does not touch files that still wait:
     /// flush first.
     ///
     /// # Errors
-    /// [`SyncFailed`] when the disk did not take it, now or at an earlier flush.
+    /// [`SyncFailed`] if the disk did not take the data, now or at an earlier flush.
     pub fn finish(&mut self) -> Result<(), SyncFailed> {
         let dirty: Vec<u64> =
             self.filesystems.iter().filter(|(_, at)| at.dirty).map(|(&device, _)| device).collect();
         for device in dirty {
-            // The first failure is remembered; the others are worth writing all the same.
+            // The first failure is remembered, but the other filesystems are still worth syncing.
             let _ = self.sync_filesystem(device);
         }
         self.failure.as_ref().map_or(Ok(()), |source| Err(SyncFailed { source: Arc::clone(source) }))
     }
 
-    /// Number of sync calls so far.
+    /// Returns the number of sync calls so far.
     pub fn syncs(&self) -> u64 {
         self.syncs
     }

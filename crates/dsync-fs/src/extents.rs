@@ -1,11 +1,13 @@
-//! Content that goes from one open file to another without passing the wire.
+//! Copies content from one open file to another without the wire.
 //!
-//! Where a filesystem shares extents (btrfs, XFS), [`Sharing::clone_whole`] makes a staged file a copy of another
-//! in one call, whatever its length; elsewhere [`StagedFile::copy_from`] lets the kernel copy a range, and reads
-//! and writes where it will not. Holes stay holes: [`SourceFile::data_ranges`] names what is not one.
+//! On a filesystem that shares extents (btrfs, XFS), [`Sharing::clone_whole`] makes a staged file a
+//! copy of another in one call, whatever its length. Elsewhere [`StagedFile::copy_from`] lets the
+//! kernel copy a range, and reads and writes where the kernel refuses. Holes stay holes:
+//! [`SourceFile::data_ranges`] names the ranges between them.
 //!
-//! The law: a staged file has the same bytes whichever way they came; no way is assumed to work because
-//! another call on the same filesystem did, only not to work because it was refused.
+//! The law: a staged file has the same bytes whichever way they took. No way is assumed to work
+//! because another call on the same filesystem did; it is only assumed not to work after it was
+//! refused.
 
 use std::{
     collections::HashSet,
@@ -24,12 +26,12 @@ use rustix::{
 
 use crate::{blank, source_file::SourceFile, staged::StagedFile};
 
-/// Which pairs of filesystems are known not to share extents, so that a tree of small files does not
+/// Pairs of filesystems that are known not to share extents, so that a tree of small files does not
 /// ask once for each of them.
 #[derive(Debug, Default)]
 pub struct Sharing {
     refused: Mutex<HashSet<(u64, u64)>>,
-    /// Set when copies are to end early.
+    /// Flag that makes copies end early.
     stopped: Option<Arc<AtomicBool>>,
 }
 
@@ -49,13 +51,14 @@ impl Sharing {
         }
     }
 
-    /// False when files of these two filesystems (by number) are known not to share extents.
+    /// Returns whether files of these two filesystems (by number) may share extents; `false` if
+    /// they are known not to.
     pub fn may_share(&self, from: u64, to: u64) -> bool {
         !self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&(from, to))
     }
 
-    /// Makes `staged`, which must be empty, a copy of `file` that shares its extents. False when that
-    /// cannot be done: nothing was written then.
+    /// Makes `staged`, which must be empty, a copy of `file` that shares its extents. Returns
+    /// `false` if that is impossible; nothing was written then.
     ///
     /// The copy is of one state of `file`: the kernel keeps writers out meanwhile.
     pub fn clone_whole(&self, staged: &StagedFile, file: &SourceFile) -> bool {
@@ -67,7 +70,7 @@ impl Sharing {
         match ioctl_ficlone(staged, file) {
             Ok(()) => true,
             Err(error) => {
-                // Other errors (a file without copy-on-write among others) are this file's own.
+                // Other errors (among others, a file without copy-on-write) concern only this file.
                 if matches!(error, Errno::OPNOTSUPP | Errno::XDEV | Errno::NOTTY | Errno::NOSYS) {
                     self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to));
                 }
@@ -77,11 +80,11 @@ impl Sharing {
     }
 }
 
-/// Why content could not be copied: which of the two files it is about.
+/// The reason why content could not be copied, with the file at fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// The file that is copied could not be read.
+    /// The source of the copy could not be read.
     #[error("cannot read the file that is copied")]
     Read(#[source] io::Error),
     /// The staged file could not be written.
@@ -90,7 +93,7 @@ pub enum CopyError {
 }
 
 impl CopyError {
-    /// What the system said.
+    /// Returns the system's error.
     pub fn into_inner(self) -> io::Error {
         match self {
             Self::Read(error) | Self::Write(error) => error,
@@ -99,10 +102,11 @@ impl CopyError {
 }
 
 impl StagedFile {
-    /// Copies `range` of `file` to the same place; gives the number of bytes copied, fewer than asked for
-    /// only where `file` ends.
+    /// Copies `range` of `file` to the same offsets. Returns the number of bytes copied, less than
+    /// requested only if `file` ends.
     ///
-    /// Inside the kernel where both are on one filesystem, which saves one of two copies in memory. `buffer` is for the other case and grows to 256 KiB.
+    /// Copies inside the kernel if both files are on one filesystem, which saves one of two copies
+    /// in memory. `buffer` serves the other case and grows to 256 KiB.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -120,16 +124,17 @@ impl StagedFile {
                 Ok(0) => break,
                 Ok(count) => at += count as u64,
                 Err(Errno::INTR) => {}
-                // Another filesystem, an old kernel, a sandbox; and for errors of a disk this way tells which
-                // of the two disks it was.
+                // Another filesystem, an old kernel, or a sandbox. After an error of a disk, this
+                // way also shows which of the two disks it was.
                 Err(_) => return Ok(at - range.start + self.copy_by_hand(file, at..range.end, buffer)?),
             }
         }
         Ok(at - range.start)
     }
 
-    /// Makes this file, which must be empty, a copy of the whole of `file`: one that shares its extents if possible,
-    /// with its holes otherwise; with `sparse`, which shares nothing, without zeros that fill blocks.
+    /// Makes this file, which must be empty, a copy of the whole of `file`. The copy shares its
+    /// extents if possible and otherwise keeps its holes. With `sparse` it shares nothing and
+    /// leaves out zeros that fill blocks.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -153,8 +158,8 @@ impl StagedFile {
         Ok(())
     }
 
-    /// Copies `range` of `file` to the same place without its zeros, in units of [`UNIT`] bytes: they are left out,
-    /// or made a hole if `punch`. Gives the number of bytes that were written.
+    /// Copies `range` of `file` to the same offsets without its zeros, in units of [`UNIT`] bytes.
+    /// Zeros are left out, or made a hole if `punch`. Returns the number of bytes written.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -179,11 +184,11 @@ impl StagedFile {
         Ok(written)
     }
 
-    /// Writes `bytes` without zeros that fill units, which are left out, or made a hole if `punch`. Gives the
-    /// number of bytes that were written.
+    /// Writes `bytes` without zeros that fill units. Zeros are left out, or made a hole if `punch`.
+    /// Returns the number of bytes written.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write_sparse_at(&self, offset: u64, bytes: &[u8], punch: bool) -> io::Result<u64> {
         let mut written = 0;
         blank::for_runs(
@@ -205,7 +210,7 @@ impl StagedFile {
         Ok(written)
     }
 
-    /// Reads and writes `range`.
+    /// Copies `range` by reading and writing.
     fn copy_by_hand(
         &self,
         file: &SourceFile,
@@ -226,10 +231,10 @@ impl StagedFile {
         Ok(at - range.start)
     }
 
-    /// Makes `range` equal to that of `file` by writing only what differs, in units of [`UNIT`] bytes; gives
-    /// the number of bytes that were equal and that were written. For a staged file that shares the extents of an
-    /// older copy: what is not written stays shared. With `sparse` zeros are made holes instead, whether they differ
-    /// or not, and count as neither.
+    /// Makes `range` equal to that of `file` but writes only bytes that differ, in units of
+    /// [`UNIT`] bytes. Returns the numbers of equal and of written bytes. For a staged file that
+    /// shares the extents of an older copy: extents that are not written stay shared. With
+    /// `sparse`, zeros become holes whether they differ or not, and count as neither.
     ///
     /// # Errors
     /// [`CopyError`].
@@ -276,7 +281,7 @@ impl StagedFile {
         Ok(patched)
     }
 
-    /// Writes the runs of units of `new` that are not in `old`.
+    /// Writes the runs of units of `new` that differ from `old`.
     fn patch(&self, at: u64, new: &[u8], old: &[u8], patched: &mut Patched) -> io::Result<()> {
         let mut dirty = 0..0;
         for start in (0..new.len()).step_by(UNIT) {
@@ -296,35 +301,36 @@ impl StagedFile {
     }
 }
 
-/// What [`StagedFile::patch_from`] did.
+/// The result of [`StagedFile::patch_from`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Patched {
-    /// Bytes that were there already.
+    /// Bytes that were already equal.
     pub equal: u64,
     /// Bytes that were written.
     pub written: u64,
 }
 
 impl SourceFile {
-    /// The parts of `range` that are not holes, as far as the filesystem tells holes.
+    /// Returns the parts of `range` that are not holes, as far as the filesystem reports holes.
     pub fn data_ranges(&self, range: Range<u64>) -> DataRanges<'_> {
         DataRanges { file: self, rest: range, has_holes: self.has_holes() }
     }
 
-    /// True when the file has a hole, as far as the filesystem tells. Asked of the kernel once: of a file in memory
-    /// the answer costs a look at every page.
+    /// Returns whether the file has a hole, as far as the filesystem reports holes. Asks the kernel
+    /// once, because for a file in memory the answer requires a look at every page.
     pub fn has_holes(&self) -> bool {
-        // Asked only of what takes less space than it is long, which a compressed file does as well, and of long files:
-        // attributes and space reserved beyond the end count as space.
+        // Ask only about a file that occupies less space than its length, as compressed files do as
+        // well, and about long files, because attributes and space reserved beyond the end count as
+        // space.
         let may_have = || self.len() > LONG || self.metadata().blocks.saturating_mul(512) < self.len();
         let has = || self.next_hole(0).is_ok_and(|hole| hole < self.len());
         *self.holes.get_or_init(|| may_have() && has())
     }
 
-    /// The holes in `range`.
+    /// Returns the holes in `range`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn holes(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut holes = Vec::new();
         let mut at = range.start;
@@ -338,7 +344,7 @@ impl SourceFile {
     }
 }
 
-/// The parts of a file that are not holes. Made by [`SourceFile::data_ranges`].
+/// An iterator over the parts of a file that are not holes. Made by [`SourceFile::data_ranges`].
 #[derive(Debug)]
 pub struct DataRanges<'a> {
     file: &'a SourceFile,
@@ -372,25 +378,26 @@ impl DataRanges<'_> {
         let end = self.rest.end;
         let start = self.file.next_data(self.rest.start)?.map_or(end, |start| start.min(end));
         let stop = if start < end { self.file.next_hole(start)?.min(end) } else { end };
-        // A file that changes meanwhile may answer anything; it always goes forward.
+        // A file that changes meanwhile may answer anything. Always move forward.
         self.rest = stop.max(start)..end;
         Ok(start..stop)
     }
 }
 
-/// Bytes that are compared, and written, as one: a page, which is the block of btrfs and XFS.
+/// Unit of comparing and writing in bytes: a page, which is the block of btrfs and XFS.
 pub const UNIT: usize = 4096;
 
-/// Files that are longer are asked for holes.
+/// Length in bytes from which any file is asked for holes.
 const LONG: u64 = 128 << 10;
 
-/// Bytes of one kernel copy: below the kernel's own limit of 2 GiB, and short enough to be interrupted.
+/// Length of one kernel copy in bytes: below the kernel's own limit of 2 GiB, and short enough to
+/// interrupt.
 const KERNEL_COPY_BYTES: usize = 64 << 20;
 
-/// Bytes of one read and write.
+/// Length of one read and write in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What a whole copy does between two looks at whether it is to end.
+/// Bytes that a whole copy moves between checks whether it must end.
 const STEP_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
@@ -426,7 +433,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
-        /// Law: a patched file is the new one, and what was equal was not written.
+        /// Law: a patched file equals the new one, and equal units were not written.
         #[test]
         fn patched_file_is_the_new_file(
             units in prop::collection::vec(any::<(u8, bool)>(), 0..200),

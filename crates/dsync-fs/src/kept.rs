@@ -1,9 +1,10 @@
-//! Unfinished files that outlive their run: what was written so far, and notes about it, beside the target or in
-//! another directory.
+//! Unfinished files that outlive their run: the content written so far and notes about it, beside
+//! the target or in another directory.
 //!
-//! Both names are made of a sum of the target's name or path, so that a later run finds them. The law: what a later run
-//! opens here is a regular file of this user alone (owner, mode, a single name) that no other run has open.
-//! Whether its content is what the notes say is the caller's to check: nothing here is trusted.
+//! Both names are derived from a sum of the target's name or path, so that a later run finds them.
+//! The law: a later run opens only a regular file of this user alone (owner, mode, a single name)
+//! that no other run has open. The caller must check that the content matches the notes: nothing
+//! here is trusted.
 
 use std::{
     io,
@@ -25,16 +26,16 @@ use crate::{
 /// The names of an unfinished file and of its notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptNames {
-    /// What was written so far.
+    /// Name of the content written so far.
     pub content: Component,
-    /// What is known about it.
+    /// Name of the notes.
     pub notes: Component,
-    /// The file, if it was complete but for its name.
+    /// Name of the file if it was complete except for its final name.
     pub finished: Component,
 }
 
 impl KeptNames {
-    /// The names that belong to a sum of the target's name or path, both of fixed length.
+    /// Makes the names for a sum of the target's name or path; all have a fixed length.
     ///
     /// # Errors
     /// None in practice: the names are well-formed.
@@ -47,36 +48,38 @@ impl KeptNames {
         })
     }
 
-    /// Removes both files; that one or both are missing is no error.
+    /// Removes both files; it is no error if one or both are missing.
     pub fn remove(&self, dir: &Dir) {
         let _ = dir.remove_file(&self.content);
         let _ = dir.remove_file(&self.notes);
     }
 }
 
-/// True for the names that [`KeptNames`] makes. Such entries are never copied.
+/// Returns whether this is a name that [`KeptNames`] makes. Such entries are never copied.
 pub fn is_kept_name(name: &[u8]) -> bool {
     is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name) || is_finished_name(name)
 }
 
-/// True for those of them that are of complete files.
+/// Returns whether this is the name of a complete file.
 pub fn is_finished_name(name: &[u8]) -> bool {
     is_hex_name(FINISHED_PREFIX, name)
 }
 
-/// True for every name that this crate gives to files of its own. No walk lists them, unless an operand names one.
+/// Returns whether this crate gives such a name to files of its own. No walk lists them, unless an
+/// operand names one.
 pub fn is_own_name(name: &[u8]) -> bool {
     is_temp_name(name) || is_kept_name(name) || is_apart_name(name) || is_lock_name(name)
 }
 
-/// Removes what [`KeptNames`] names, unless a run has it open. True when it did.
+/// Removes a file that has one of the [`KeptNames`], unless a run has it open. Returns whether it
+/// did.
 pub fn reap(dir: &Dir, name: &Component) -> bool {
     let held = open_own(dir, name);
     let in_use = held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
 }
 
-/// Notes about an unfinished file. Dropped without [`keep`](Notes::keep) they vanish.
+/// Notes about an unfinished file. Dropping them without [`keep`](Notes::keep) removes them.
 #[derive(Debug)]
 pub struct Notes {
     temp: TempName,
@@ -84,10 +87,10 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Reads the notes from their start, `limit` bytes at most.
+    /// Reads at most `limit` bytes of the notes, from their start.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read(&self, limit: usize) -> io::Result<Vec<u8>> {
         let len = usize::try_from(stat_fd(self.fd.as_fd())?.size).unwrap_or(limit).min(limit);
         let mut bytes = vec![0; len];
@@ -99,15 +102,15 @@ impl Notes {
     /// Writes at an offset.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         write_all_at(self.fd.as_fd(), offset, bytes)
     }
 
-    /// Cuts off what lies after `len` bytes.
+    /// Truncates the notes to `len` bytes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         Ok(ftruncate(&self.fd, len)?)
     }
@@ -119,12 +122,12 @@ impl Notes {
 }
 
 impl StagedFile {
-    /// Creates an empty temporary file and its notes in `home`, to become `target` in `dir`, under names that a later
-    /// run finds. What this user has under these names is removed.
+    /// Creates an empty temporary file and its notes in `home`, to become `target` in `dir`, under
+    /// names that a later run finds. Removes this user's earlier files of these names.
     ///
     /// # Errors
-    /// `WouldBlock` when another run is writing them, `PermissionDenied` when they are another user's; what the
-    /// system says.
+    /// `WouldBlock` if another run is writing them, `PermissionDenied` if they are another user's;
+    /// otherwise the system's error.
     pub fn create_kept(
         home: &Arc<Dir>,
         dir: &Arc<Dir>,
@@ -137,11 +140,11 @@ impl StagedFile {
         Ok((staged, Notes { temp: TempName::new(home, names.notes.clone()), fd }))
     }
 
-    /// Opens what an earlier run left in `home`, with its notes.
+    /// Opens the unfinished file of an earlier run in `home`, with its notes.
     ///
     /// # Errors
-    /// `WouldBlock` when another run is writing it, `PermissionDenied` when it is not this user's alone; what
-    /// the system says.
+    /// `WouldBlock` if another run is writing it, `PermissionDenied` if it is not this user's
+    /// alone; otherwise the system's error.
     pub fn open_kept(
         home: &Arc<Dir>,
         dir: &Arc<Dir>,
@@ -157,7 +160,7 @@ impl StagedFile {
     /// Writes the file's data to the disk and leaves it under its temporary name.
     ///
     /// # Errors
-    /// What the system says; the file is removed.
+    /// The system's error; the file is removed.
     pub fn keep(mut self) -> io::Result<Stamp> {
         retry(|| fdatasync(self.as_fd()))?;
         let stamp = self.stamp()?;
@@ -174,7 +177,8 @@ fn create_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
     let create = || retry(|| openat(dir, name.as_c_str(), flags, Mode::from_raw_mode(0o600)));
     let fd = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // One that cannot be opened is nobody's that counts; one that is locked is being written.
+            // A file that cannot be opened belongs to nobody that matters; a locked one is being
+            // written.
             if open_own(dir, name).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }

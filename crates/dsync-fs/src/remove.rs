@@ -1,9 +1,9 @@
-//! Removing whole trees by directory handle.
+//! Removes whole trees by directory handle.
 //!
 //! The law: nothing outside the directory is removed, whatever somebody else does to the tree
-//! meanwhile. Every step opens one name without following links and checks on the way back up that
-//! the directory is still the one it came through; a mount point is never entered. Iterative, with a
-//! bounded number of open descriptors, so depth costs memory for names only.
+//! meanwhile. Every step opens one name without following links, and checks on the way back up that
+//! the directory is still the one it came through. A mount point is never entered. The removal is
+//! iterative with a bounded number of open descriptors, so depth costs only memory for names.
 
 use std::{
     io,
@@ -22,33 +22,35 @@ use crate::{
     own_places::OwnPlaces,
 };
 
-/// Not everything could be removed.
+/// A removal that left something behind.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot remove '{}'", path.as_bytes().escape_ascii())]
 pub struct RemoveError {
-    /// The first entry that stayed, relative to the directory that the removal started in.
+    /// The first entry that stayed, relative to the directory where the removal started.
     pub path: RelPath,
-    /// Why.
+    /// The reason.
     #[source]
     pub source: io::Error,
 }
 
-/// What stays of a tree that is removed, with the directories that it is in. That something was spared is
-/// no error.
+/// The entries to keep when a tree is removed, along with the directories above them. Keeping one
+/// is no error.
 #[derive(Clone, Copy)]
 pub struct Spare<'a> {
-    /// True for an entry that stays, with everything in it.
+    /// Returns whether an entry stays, with everything in it.
     pub entries: &'a dyn Fn(&RelPath, Kind) -> bool,
-    /// Directories on another filesystem stay. Without this they stay as well, but as a failure.
+    /// Whether directories on another filesystem are spared. Otherwise they stay as well, but as a
+    /// failure.
     pub mounts: bool,
     /// Directories that stay wherever they are found.
     pub places: Option<&'a OwnPlaces>,
-    /// Set when the removal is to end early, with an error of the kind [`Interrupted`](io::ErrorKind::Interrupted).
+    /// Flag that makes the removal end early, with an error of the kind
+    /// [`Interrupted`](io::ErrorKind::Interrupted).
     pub stopped: Option<&'a AtomicBool>,
-    /// Unlocks directories of the user's own that cannot be read or written, and locks again what stays of them. Root needs none.
+    /// Whether to unlock the user's own directories that cannot be read or written, and to lock
+    /// again those that stay. Root needs none of this.
     pub unlocks: bool,
-    /// Takes an entry that is no directory out of its directory; the path is relative to where the removal
-    /// started.
+    /// Removes an entry that is not a directory; the path is relative to the start of the removal.
     pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
 }
 
@@ -65,15 +67,15 @@ impl Spare<'_> {
 }
 
 impl Dir {
-    /// Removes an entry and everything below it, except what `spare` names. Goes on after an entry that
-    /// cannot be removed.
+    /// Removes an entry and everything below it, except what `spare` names. Continues after an
+    /// entry that cannot be removed.
     ///
-    /// `visitor` hears of each removed entry, by its path relative to this directory: in byte order of
-    /// names, the entries of a directory before the directory.
+    /// Calls `visitor` for each removed entry with its path relative to this directory: in byte
+    /// order of names, the entries of a directory before the directory.
     ///
     /// # Errors
-    /// [`RemoveError`] for the first entry that stayed. An entry that was gone already is no error.
-    /// A directory on another filesystem stays with `EXDEV`, unless it is spared.
+    /// [`RemoveError`] for the first entry that stayed. An entry that had already vanished is no
+    /// error. A directory on another filesystem stays with `EXDEV`, unless it is spared.
     pub fn remove_tree(
         &self,
         name: &Component,
@@ -83,7 +85,8 @@ impl Dir {
         Removal::new(self, name, spare, visitor, false).run()
     }
 
-    /// Visits what [`Dir::remove_tree`] would remove, in the same order, and removes nothing.
+    /// Visits the entries that [`Dir::remove_tree`] would remove, in the same order, and removes
+    /// nothing.
     ///
     /// # Errors
     /// [`RemoveError`] for the first entry that could not be read; it would stay.
@@ -98,9 +101,9 @@ impl Dir {
 }
 
 impl Dir {
-    /// Opens a directory in this one to remove what is in it. Without privileges the owner of a directory may not list it or
-    /// write there, but may change that: then this does so, and returns the mode that it had, for
-    /// [`lock_child`](Self::lock_child).
+    /// Opens a directory in this one to remove its entries. A directory's owner may lack the
+    /// permissions to list or write it but may change them. This function then does so and returns
+    /// the directory's previous mode, for [`lock_child`](Self::lock_child).
     ///
     /// # Errors
     /// As [`open_child`](Self::open_child).
@@ -121,10 +124,11 @@ impl Dir {
         self.open_child(name).map(|dir| (dir, Some(now.mode)))
     }
 
-    /// Sets the mode of a directory in this one, if it still is the one of this filesystem and inode.
+    /// Sets the mode of a directory in this one, if it still is the one of this filesystem and
+    /// inode.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn lock_child(&self, name: &Component, identity: (u64, u64), mode: u16) -> io::Result<()> {
         let (fd, now) = self.open_path(name)?;
         match (now.dev, now.ino) == identity {
@@ -134,7 +138,7 @@ impl Dir {
     }
 }
 
-/// Permissions that the owner of a directory needs to list it and to work in it.
+/// Permissions that a directory's owner needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
 
 struct Removal<'a> {
@@ -150,17 +154,17 @@ struct Removal<'a> {
 
 /// A directory being emptied.
 struct Level {
-    /// Closed for levels far up; opened again on the way back. Always `None` for the first level,
-    /// which is the base.
+    /// Closed for levels far up; reopened on the way back. Always `None` for the first level, which
+    /// is the base.
     dir: Option<Dir>,
     /// Filesystem and inode.
     identity: (u64, u64),
     pending: vec::IntoIter<(Component, Option<Kind>)>,
-    /// Something in it stays, and so must it.
+    /// Whether something in it stays, so that it must stay as well.
     stays: bool,
-    /// The mode that it had before it was unlocked.
+    /// Its mode before it was unlocked.
     locked: Option<u16>,
-    /// How often it was listed.
+    /// How many times it was listed.
     listed: usize,
 }
 
@@ -223,10 +227,10 @@ impl<'a> Removal<'a> {
                     self.keep_level();
                     return Ok(());
                 }
-                // It became something else, which is removed like anything else.
+                // It has become something else, which is removed like anything else.
                 Err(error) if is_no_directory(&error) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-                // What cannot be listed can still be empty.
+                // A directory that cannot be listed may still be empty.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !dry_run => {
                     return parent
                         .remove_empty_dir(name)
@@ -259,14 +263,14 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Removes the last level's directory, which is empty now.
+    /// Removes the last level's directory, which is now empty.
     fn leave(&mut self) {
         let Some(level) = self.levels.pop() else { return };
         let Some(name) = self.path.file_name() else { return };
         let path = self.path.clone();
         self.path.pop();
         if let Some(mode) = level.locked.filter(|_| level.stays || self.dry_run) {
-            // A directory that keeps more permissions than it had is no reason to end.
+            // A directory that keeps more permissions than it had is no reason to stop.
             let _ = self.last_dir().and_then(|parent| parent.lock_child(&name, level.identity, mode));
         }
         if level.stays {
@@ -275,7 +279,7 @@ impl<'a> Removal<'a> {
         match self.remove_emptied(&name) {
             Ok(()) => (self.visitor)(&path, Kind::Dir),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Somebody put something in meanwhile.
+            // Somebody added an entry meanwhile.
             Err(error) if is_not_empty(&error) && level.listed < MAX_LISTED => {
                 if let Err(error) = self.enter(&name, Some(Kind::Dir), level.listed + 1) {
                     self.fail(path, error);
@@ -292,7 +296,7 @@ impl<'a> Removal<'a> {
         self.last_dir()?.remove_empty_dir(name)
     }
 
-    /// The last level's directory, opened again where it was closed.
+    /// Returns the last level's directory; reopens it if it was closed.
     fn last_dir(&mut self) -> io::Result<&Dir> {
         let is_base = self.levels.len() <= 1;
         match self.levels.last_mut() {
@@ -311,7 +315,7 @@ impl<'a> Removal<'a> {
         }
     }
 
-    /// Something in the last level stays, and so must its directory.
+    /// Marks the last level's directory as staying, because something in it stays.
     fn keep_level(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.stays = true;
@@ -324,7 +328,7 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Opens and lists a directory; `None` for one of `places`.
+/// Opens and lists a directory; returns `None` for one of `places`.
 fn open_level(
     parent: &Dir,
     name: &Component,
@@ -358,8 +362,8 @@ fn is_not_empty(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTEMPTY | Errno::EXIST))
 }
 
-/// Levels that are kept open, counted from the deepest.
+/// Number of levels kept open, counted from the deepest.
 const MAX_OPEN: usize = 64;
 
-/// How often a directory is listed that others fill while it is emptied.
+/// Number of times to list a directory that others fill while it is emptied.
 const MAX_LISTED: usize = 3;

@@ -1,7 +1,7 @@
 //! A regular file open for positional reads: a file of the source, or the basis at the destination.
 //!
-//! Read with `pread`, never mapped: a mapped file that another process truncates kills the reader
-//! with SIGBUS. Reads take `&self`, so several threads may read different parts at once.
+//! Read with `pread`, never mapped: if another process truncates a mapped file, the reader dies of
+//! SIGBUS. Reads take `&self`, so several threads may read different parts at once.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use crate::metadata::{Metadata, Stamp};
 pub struct SourceFile {
     fd: OwnedFd,
     metadata: Metadata,
-    /// See [`has_holes`](Self::has_holes), once that was asked.
+    /// The cached answer of [`has_holes`](Self::has_holes).
     pub(crate) holes: OnceLock<bool>,
 }
 
@@ -30,22 +30,22 @@ impl SourceFile {
         Self { fd, metadata, holes: OnceLock::new() }
     }
 
-    /// Attributes at the time of opening.
+    /// Returns the attributes at the time of opening.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Identity and version at the time of opening.
+    /// Returns the identity and version at the time of opening.
     pub fn stamp(&self) -> Stamp {
         self.metadata.stamp()
     }
 
-    /// Length in bytes at the time of opening.
+    /// Returns the length in bytes at the time of opening.
     pub fn len(&self) -> u64 {
         self.metadata.size
     }
 
-    /// True when the file was empty at the time of opening.
+    /// Returns whether the file was empty at the time of opening.
     pub fn is_empty(&self) -> bool {
         self.metadata.size == 0
     }
@@ -53,48 +53,48 @@ impl SourceFile {
     /// Asks the kernel for the file's identity and version once more.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn restamp(&self) -> io::Result<Stamp> {
         stat_fd(self.fd.as_fd()).map(|metadata| metadata.stamp())
     }
 
-    /// True when the file is still what it was when it was opened. To be asked after the last read:
-    /// a file that changed meanwhile must not be reported as copied.
+    /// Returns whether the file is still what it was when opened. Ask after the last read: a file
+    /// that changed meanwhile must not be reported as copied.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn is_unchanged(&self) -> io::Result<bool> {
         Ok(self.restamp()? == self.stamp())
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`; 0 means that the file ends there. May return less
-    /// than there is.
+    /// Reads up to `buf.len()` bytes at `offset`; returns 0 only if the file ends there. May return
+    /// fewer bytes than the file has.
     ///
     /// # Errors
-    /// What the system says; an interrupted call is repeated.
+    /// The system's error; an interrupted call is repeated.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         read_at(self.fd.as_fd(), offset, buf)
     }
 
-    /// Fills `buf` from `offset` on; returns less than `buf.len()` only where the file ends.
+    /// Fills `buf` from `offset` on; returns less than `buf.len()` only if the file ends.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read_full_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         read_full_at(self.fd.as_fd(), offset, buf)
     }
 
     /// Tells the kernel that the file will be read from front to back.
     pub fn advise_sequential(&self) {
-        // Advice only: nothing is lost when a filesystem does not take it.
+        // Only advice: nothing is lost if a filesystem ignores it.
         let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
     }
 
-    /// First offset at or after `offset` that is not in a hole; `None` when only a hole follows.
-    /// Filesystems that know no holes answer `offset`.
+    /// Returns the first offset at or after `offset` that is not in a hole; `None` if only a hole
+    /// follows. Filesystems without holes answer `offset`.
     ///
     /// # Errors
-    /// What the system says. Not for use by several threads at once on one file: the answers are
+    /// The system's error. Not for use by several threads at once on one file: the answers are
     /// right, but the kernel serialises them.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
         if offset >= self.len() {
@@ -108,10 +108,11 @@ impl SourceFile {
         }
     }
 
-    /// First offset at or after `offset` that is in a hole; the end of the file counts as one.
+    /// Returns the first offset at or after `offset` that is in a hole; the end of the file counts
+    /// as one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
         if offset >= self.len() {
             return Ok(self.len());

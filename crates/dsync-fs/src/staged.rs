@@ -1,8 +1,9 @@
-//! New content beside its target or elsewhere, and the finished file that only has to be renamed.
+//! Staging files: new content beside its target or elsewhere, and the finished file that only has
+//! to be renamed.
 //!
-//! The law: until [`PreparedFile::commit`] the target is untouched, and whatever happens the temporary
-//! file is removed with its owner. Only a killed process leaves one behind, under a name that
-//! [`is_temp_name`] knows, for the next run to remove.
+//! The law: until [`PreparedFile::commit`] the target is untouched, and whatever happens the
+//! temporary file is removed with its owner. Only a killed process leaves one behind, under a name
+//! that [`is_temp_name`] recognises, for the next run to remove.
 
 use std::{
     cell::RefCell,
@@ -33,26 +34,27 @@ use crate::{
     source_file::{SourceFile, read_full_at, stat_fd},
 };
 
-/// A new file's content while it is being written. Dropped without
-/// [`prepare`](StagedFile::prepare) it vanishes.
+/// A new file's content while it is being written. Dropping it without
+/// [`prepare`](StagedFile::prepare) removes it.
 #[derive(Debug)]
 pub struct StagedFile {
     /// The directory of the target.
     pub(crate) dir: Arc<Dir>,
-    /// Often in another directory than the target. `None` when the content is written into the target itself.
+    /// Often in another directory than the target. `None` if the content is written into the target
+    /// itself.
     pub(crate) temp: Option<TempName>,
     fd: OwnedFd,
     target: Component,
-    /// Held while writing. The system lets one write at a time into a file, and a thread that comes second spins
-    /// while the first one runs: a tenth of a receiver's processor time where four lanes share a file. This
-    /// way it sleeps.
+    /// Held while writing. The system permits one write at a time into a file, and a second thread
+    /// spins while the first one writes: a tenth of a receiver's processor time if four lanes share
+    /// a file. With this lock it sleeps.
     turn: Mutex<()>,
-    /// Set when [`prepare`](StagedFile::prepare) is to end early.
+    /// Flag that makes [`prepare`](StagedFile::prepare) end early.
     stopped: Option<Arc<AtomicBool>>,
 }
 
-/// A finished file under its temporary name. Dropped without [`commit`](PreparedFile::commit) it
-/// vanishes.
+/// A finished file under its temporary name. Dropping it without [`commit`](PreparedFile::commit)
+/// removes it.
 #[derive(Debug)]
 pub struct PreparedFile {
     dir: Arc<Dir>,
@@ -63,13 +65,13 @@ pub struct PreparedFile {
     withheld: Withheld,
 }
 
-/// What a finished file still needs when its data is on the disk.
+/// The step that a finished file still needs after its data is on the disk.
 #[derive(Debug)]
 enum LastStep {
-    /// Its name.
+    /// The rename to its final name.
     Rename(TempName),
-    /// Its time: a file that was written in place gets the time of the new content last, so that after a power
-    /// cut a later run does not take a mixture for it.
+    /// Its time. A file written in place gets the time of the new content last, so that after a
+    /// power cut a later run does not mistake a mixture for it.
     Retag(Wanted),
 }
 
@@ -86,7 +88,7 @@ impl TempName {
         Self { dir: Arc::clone(dir), name, armed: true }
     }
 
-    /// Leaves the file where it is.
+    /// Leaves the file in place.
     pub(crate) fn disarm(&mut self) {
         self.armed = false;
     }
@@ -95,13 +97,14 @@ impl TempName {
 impl Drop for TempName {
     fn drop(&mut self) {
         if self.armed {
-            // Nobody to tell; the next run removes what is left.
+            // There is nobody to report to, and the next run removes leftovers.
             let _ = unlinkat(&*self.dir, self.name.as_c_str(), AtFlags::empty());
         }
     }
 }
 
-/// Lets the owner of a file read and write it; false where that is not what keeps this process from it.
+/// Grants the owner of a file read and write permission. Returns `false` if that is not what keeps
+/// this process out.
 fn make_writable(dir: &Dir, name: &Component) -> io::Result<bool> {
     const OWNER_WRITES: u16 = 0o600;
     let (fd, now) = dir.open_path(name)?;
@@ -116,7 +119,7 @@ impl StagedFile {
     /// Creates an empty temporary file in `dir`, mode 0600, to become `target`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn create(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = temp_name()?;
@@ -129,15 +132,15 @@ impl StagedFile {
     }
 
     /// Makes [`prepare`](Self::prepare) end early once `stopped` is set, with an error of the kind
-    /// [`Interrupted`](io::ErrorKind::Interrupted), where it copies from another filesystem.
+    /// [`Interrupted`](io::ErrorKind::Interrupted), if it copies from another filesystem.
     #[must_use]
     pub fn until(mut self, stopped: &Arc<AtomicBool>) -> Self {
         self.stopped = Some(Arc::clone(stopped));
         self
     }
 
-    /// Brings a temporary that was made elsewhere beside its target: by a rename, or by a copy from another
-    /// filesystem.
+    /// Moves a temporary that was made elsewhere beside its target: by a rename, or by a copy from
+    /// another filesystem.
     fn beside_target(mut self) -> io::Result<Self> {
         let Some(temp) = self.temp.as_mut().filter(|temp| !Arc::ptr_eq(&temp.dir, &self.dir)) else {
             return Ok(self);
@@ -148,7 +151,7 @@ impl StagedFile {
                 temp.disarm();
                 let (moved, own) = (self.dir.stat(&name)?, stat_fd(self.fd.as_fd())?);
                 self.temp = Some(TempName::new(&self.dir, name));
-                // The other directory may be open to users that this one is not open to.
+                // The other directory may be open to users who have no access to this one.
                 let is_own = (moved.dev, moved.ino) == (own.dev, own.ino);
                 if is_own { Ok(self) } else { Err(io::ErrorKind::PermissionDenied.into()) }
             }
@@ -163,11 +166,13 @@ impl StagedFile {
         }
     }
 
-    /// Opens the regular file `target` of `dir` itself: what is written is seen at once, and stays when this is
-    /// dropped. Without privileges an own file that its mode protects from its owner is made writable, as by rsync.
+    /// Opens the regular file `target` of `dir` itself: writes are visible at once and stay when
+    /// this is dropped. Without privileges, makes the user's own file writable if its mode protects
+    /// it from its owner, as rsync does.
     ///
     /// # Errors
-    /// What the system says; [`InvalidInput`](io::ErrorKind::InvalidInput) when the entry is of another type.
+    /// The system's error; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry is of another
+    /// type.
     pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let open = || retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty()));
@@ -186,29 +191,29 @@ impl StagedFile {
         Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn: Mutex::default(), stopped: None })
     }
 
-    /// Takes the setuid and setgid bits away before the content changes, as the kernel does for everybody but root: a
-    /// file that is neither old nor new is trusted with nothing.
+    /// Removes the setuid and setgid bits before the content changes, as the kernel does for
+    /// everybody except root: a file that is neither old nor new must not be trusted.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn distrust(&self) -> io::Result<()> {
         let mode = stat_fd(self.fd.as_fd())?.mode;
         if mode & SETS_ID == 0 { Ok(()) } else { crate::sys::chmod_open(self.fd.as_fd(), mode & !SETS_ID) }
     }
 
-    /// Identity and version of the file that is written.
+    /// Returns the identity and version of the file being written.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn stamp(&self) -> io::Result<Stamp> {
         stat_fd(self.fd.as_fd()).map(|now| now.stamp())
     }
 
-    /// Reserves space for `len` bytes, so that a disk that is too small is noticed now. Where the filesystem
-    /// cannot reserve, nothing happens.
+    /// Reserves space for `len` bytes, so that a disk that is too small is noticed now. Does
+    /// nothing if the filesystem cannot reserve.
     ///
     /// # Errors
-    /// What the system says, e.g. `ENOSPC`.
+    /// The system's error, e.g. `ENOSPC`.
     pub fn reserve(&self, len: u64) -> io::Result<()> {
         if len == 0 {
             return Ok(());
@@ -221,46 +226,47 @@ impl StagedFile {
         }
     }
 
-    /// Waits until what was written is on the disk.
+    /// Waits until the written data is on the disk.
     ///
     /// # Errors
-    /// What the system says. A failed sync is final: a second one that succeeds proves nothing.
+    /// The system's error. A failed sync is final: a second, successful one proves nothing.
     pub fn sync_data(&self) -> io::Result<()> {
         retry(|| fdatasync(&self.fd))
     }
 
-    /// The name that the file will get.
+    /// Returns the name that the file will get.
     pub fn target(&self) -> &Component {
         &self.target
     }
 
     /// Writes all of `data` at `offset`. Several threads may write different parts at once, in any
-    /// order; what nobody writes reads as zeros.
+    /// order; parts that nobody writes read as zeros.
     ///
     /// # Errors
-    /// What the system says, e.g. `ENOSPC`, `EFBIG`.
+    /// The system's error, e.g. `ENOSPC`, `EFBIG`.
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         write_all_at(self.fd.as_fd(), offset, data)
     }
 
-    /// True while another thread writes: whoever has something else to do need not wait for it.
+    /// Returns whether another thread writes, so that a caller with other work need not wait for
+    /// it.
     pub fn is_being_written(&self) -> bool {
         matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Reads back what was written; returns less than `buf.len()` only where the file ends.
+    /// Reads written data back; returns less than `buf.len()` only if the file ends.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read_full_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         read_full_at(self.fd.as_fd(), offset, buf)
     }
 
-    /// The number of the filesystem that the file is written on.
+    /// Returns the number of the filesystem that the file is written on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn device(&self) -> io::Result<u64> {
         self.temp.as_ref().map_or(&self.dir, |temp| &temp.dir).device()
     }
@@ -268,15 +274,15 @@ impl StagedFile {
     /// Sets the length; a part that was never written is a hole.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         retry(|| ftruncate(&self.fd, len))
     }
 
-    /// Makes a written range a hole again; where the filesystem knows no holes, writes zeros.
+    /// Makes a written range a hole again, or writes zeros if the filesystem has no holes.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
         if len == 0 {
             return Ok(());
@@ -288,10 +294,10 @@ impl StagedFile {
         }
     }
 
-    /// Writes zeros: no hole, whatever the range was.
+    /// Writes zeros, never a hole, whatever the range was.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let zeros = [0; 64 * 1024];
         let mut done = 0;
@@ -303,11 +309,12 @@ impl StagedFile {
         Ok(())
     }
 
-    /// Makes a range zeros that may have other bytes: writes only where it has, so that what is a hole, or shared
-    /// with another file, stays so. What lies beyond the file's end is zeros already.
+    /// Makes a range zeros that may have other bytes. Writes only where it has them, so that a
+    /// hole, or an extent shared with another file, stays so. Bytes beyond the file's end are zeros
+    /// already.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn clear(&self, offset: u64, len: u64) -> io::Result<()> {
         let mut old = vec![0; 64 * 1024];
         let mut done = 0;
@@ -331,12 +338,13 @@ impl StagedFile {
         Ok(())
     }
 
-    /// Brings the file beside its target, sets its attributes and closes it, under [`Durability::File`] after its
-    /// data is on the disk. With `basis`, the commit will refuse when the target is no longer the file of this
-    /// stamp or has other content; other attributes, or fewer names, do not count.
+    /// Moves the file beside its target, sets its attributes and closes it; under
+    /// [`Durability::File`] syncs its data first. With `basis`, the commit will refuse if the
+    /// target is no longer the file of this stamp or has other content. Other attributes, or fewer
+    /// hard links, do not count.
     ///
     /// # Errors
-    /// What the system says; the temporary file is removed.
+    /// The system's error; the temporary file is removed.
     pub fn prepare(
         self,
         wanted: &Wanted,
@@ -345,7 +353,7 @@ impl StagedFile {
     ) -> io::Result<PreparedFile> {
         let Self { dir, temp, fd, target, .. } = self.beside_target()?;
         let now = stat_fd(fd.as_fd())?;
-        // In place the time is set last, when the data is on the disk.
+        // In place, set the time last, after the data is on the disk.
         let late = temp.is_none();
         let at_once = Wanted { mtime: wanted.mtime.filter(|_| !late), ..wanted.clone() };
         let withheld = dir.apply(fd.as_fd(), Handle::Open, &now, &at_once)?;
@@ -367,18 +375,19 @@ impl AsFd for StagedFile {
 }
 
 impl PreparedFile {
-    /// The directory that the file is in.
+    /// Returns the directory of the file.
     pub fn dir(&self) -> &Arc<Dir> {
         &self.dir
     }
 
-    /// The name that the file will get.
+    /// Returns the name that the file will get.
     pub fn target(&self) -> &Component {
         &self.target
     }
 
-    /// Lets the file take the name of a directory. The name is returned that the directory gets then, for
-    /// the caller to remove it; it is gone or another entry's before. `None` for a file written in place.
+    /// Lets the file replace a directory. Returns the name that the directory will get, for the
+    /// caller to remove. Until the commit succeeds, that name is missing or another entry's.
+    /// Returns `None` for a file written in place.
     pub fn displace(&mut self) -> Option<Component> {
         self.displaces = true;
         match &self.last_step {
@@ -387,13 +396,14 @@ impl PreparedFile {
         }
     }
 
-    /// What its filesystem could not hold of its attributes.
+    /// Returns whether its filesystem could not hold some of its attributes.
     pub fn withheld(&self) -> Withheld {
         self.withheld
     }
 
-    /// Leaves the file under its temporary name, for [`waiting`](Self::waiting) or for the next run to remove; tells the
-    /// name, and the state that its target must have. `None` for a file written in place, which is dropped.
+    /// Leaves the file under its temporary name, for [`waiting`](Self::waiting) or for the next run
+    /// to remove. Returns the name, and the state that its target must have. Returns `None` for a
+    /// file written in place, which is dropped.
     pub fn wait(self) -> Option<(Component, Option<Stamp>)> {
         match self.last_step {
             LastStep::Rename(mut temp) => {
@@ -404,7 +414,7 @@ impl PreparedFile {
         }
     }
 
-    /// Takes up a file that waits in `dir` under the name `temp`: dropped, it vanishes again.
+    /// Resumes a file that waits in `dir` under the name `temp`. Dropping it removes it.
     pub fn waiting(dir: &Arc<Dir>, temp: Component, target: Component) -> Self {
         Self {
             dir: Arc::clone(dir),
@@ -420,16 +430,16 @@ impl PreparedFile {
     /// [`CommitGroup`](crate::CommitGroup).
     ///
     /// # Errors
-    /// [`CommitError`]; the target is what it was and the temporary file is removed.
+    /// [`CommitError`]; the target is unchanged and the temporary file is removed.
     pub fn commit(self) -> Result<(), CommitError> {
         self.commit_after(|| Ok(()))
     }
 
-    /// As [`commit`](Self::commit), once `secure` has said that what has the name may give way. It is not asked for a
-    /// file written in place.
+    /// Renames the file as [`commit`](Self::commit) does, after `secure` has confirmed that the
+    /// entry with its name may give way. Does not ask it about a file written in place.
     ///
     /// # Errors
-    /// [`CommitError`]; [`CommitError::Backup`] with what `secure` said.
+    /// [`CommitError`]; [`CommitError::Backup`] with the error of `secure`.
     pub fn commit_after(self, secure: impl FnOnce() -> io::Result<()>) -> Result<(), CommitError> {
         let Self { dir, target, last_step, basis, displaces, .. } = self;
         let mut temp = match last_step {
@@ -467,7 +477,7 @@ impl PreparedFile {
                     return Err(CommitError::TargetIsDirectory);
                 }
                 let exchanged = dir.exchange(&temp.name, &target);
-                // The temporary name is the directory's now.
+                // The temporary name now belongs to the directory.
                 temp.armed = exchanged.is_err();
                 exchanged.map_err(|source| CommitError::Rename { source: Arc::new(source) })
             }
@@ -490,8 +500,8 @@ pub(crate) fn write_all_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::
     Ok(())
 }
 
-/// Returns whether this crate gives such a name to temporary files. Such entries are never copied, and a run
-/// may remove those that are [abandoned](crate::owner::is_abandoned).
+/// Returns whether this crate gives such a name to temporary files. Such entries are never copied,
+/// and a run may remove those that are [abandoned](crate::owner::is_abandoned).
 pub fn is_temp_name(name: &[u8]) -> bool {
     let digits = name.strip_prefix(TEMP_PREFIX);
     digits.is_some_and(|digits| is_hex(digits) && [HEX_DIGITS, TEMP_DIGITS].contains(&digits.len()))
@@ -511,7 +521,7 @@ fn is_hex(digits: &[u8]) -> bool {
 /// name of 255 bytes works.
 ///
 /// # Errors
-/// What the system says when it has no random numbers.
+/// The system's error if it has no random numbers.
 pub fn temp_name() -> io::Result<Component> {
     temp_name_of(Owner::this())
 }
@@ -525,7 +535,7 @@ pub(crate) fn temp_name_of(owner: Owner) -> io::Result<Component> {
     hex_name(TEMP_PREFIX, &bytes)
 }
 
-/// Tells which process made a temporary; `None` for a name that does not say.
+/// Returns the process that made a temporary; `None` if the name does not identify it.
 pub(crate) fn owner_of(name: &[u8]) -> Option<Owner> {
     let digits = name.strip_prefix(TEMP_PREFIX).filter(|digits| digits.len() == TEMP_DIGITS)?;
     let mut bytes = [0; Owner::BYTES];
@@ -535,12 +545,13 @@ pub(crate) fn owner_of(name: &[u8]) -> Option<Owner> {
     Some(Owner::from_bytes(bytes))
 }
 
-/// Bytes for a name that nobody can guess.
+/// Returns bytes for a name that nobody can guess.
 pub(crate) fn random_bytes() -> io::Result<[u8; HEX_DIGITS / 2]> {
     RANDOM.with_borrow_mut(RandomPool::take)
 }
 
-/// Random bytes that a thread asked the kernel for at once: the call costs as much for many names as for one.
+/// Random bytes that a thread requested from the kernel in one call, which costs as much for many
+/// names as for one.
 struct RandomPool {
     bytes: [u8; RANDOM_NAMES * HEX_DIGITS / 2],
     used: usize,
@@ -549,7 +560,7 @@ struct RandomPool {
 impl RandomPool {
     const EMPTY: Self = Self { bytes: [0; RANDOM_NAMES * HEX_DIGITS / 2], used: RANDOM_NAMES };
 
-    /// Bytes that nobody was given before.
+    /// Returns bytes that were never returned before.
     fn take(&mut self) -> io::Result<[u8; HEX_DIGITS / 2]> {
         if self.used == RANDOM_NAMES {
             let mut filled = 0;
@@ -568,7 +579,7 @@ thread_local! {
     static RANDOM: RefCell<RandomPool> = const { RefCell::new(RandomPool::EMPTY) };
 }
 
-/// A prefix and bytes in hexadecimal digits.
+/// Makes a name from a prefix and bytes in hexadecimal digits.
 pub(crate) fn hex_name(prefix: &[u8], bytes: &[u8]) -> io::Result<Component> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut name = Vec::with_capacity(prefix.len() + 2 * bytes.len());
@@ -585,7 +596,7 @@ const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
 const HEX_DIGITS: usize = 32;
 /// Digits of a temporary's name: random ones, then its process.
 const TEMP_DIGITS: usize = HEX_DIGITS + 2 * Owner::BYTES;
-/// Names of one call to the kernel's generator.
+/// Number of names per call to the kernel's generator.
 const RANDOM_NAMES: usize = 64;
 
 /// The setuid and setgid bits.
