@@ -1,5 +1,5 @@
-//! `walk_rate READERS OPERAND...`: walks the operands, with so many threads besides the main one that read
-//! ahead, and prints how long that took.
+//! `walk_rate READERS OPERAND...`: walks the operands, with READERS threads that read ahead besides
+//! the main one, and prints the elapsed time.
 
 use std::{env, path::PathBuf, process::ExitCode, time::Instant};
 

@@ -1,19 +1,19 @@
 //! The only crate that touches a tree: walk, metadata, staged writes, commit.
 //!
 //! Everything below an operator's own path is reached through directory handles: one validated
-//! [`Component`] per step, never a path, and no step follows a symbolic link. So a peer that sends a
-//! link and then files "under" it, or a local user who swaps a directory for a link during a run,
-//! cannot lead a read, write or removal out of the tree.
+//! [`Component`] per step, never a path, and no step follows a symbolic link. A peer might send a
+//! link and then files "under" it, and a local user might swap a directory for a link during a run.
+//! Neither can lead a read, write or removal out of the tree.
 //!
 //! # The way of a file through this crate
-//! [`Walk`] lists a source (several operands merged into one tree), [`SourceFile`] reads one of its
-//! files with positional reads; at the destination [`StagedFile`] takes the new content beside the
-//! target, [`PreparedFile`] has all its metadata, and [`CommitGroup`] makes a group of them durable
-//! and visible.
+//! [`Walk`] lists a source (several operands merged into one tree), and [`SourceFile`] reads one of
+//! its files with positional reads. At the destination [`StagedFile`] receives the new content
+//! beside the target, [`PreparedFile`] has all its metadata, and [`CommitGroup`] makes a group of
+//! them durable and visible.
 //!
 //! # What it does not do
-//! No network, no policy, no threads but those that read directories ahead of a walk: which entries are copied or removed is decided by the
-//! engine. Linux only.
+//! No network, no policy, no threads except those that read directories ahead of a walk. The engine
+//! decides which entries to copy or remove. Linux only.
 
 pub mod acl;
 pub mod apart;

@@ -1,10 +1,10 @@
-//! The directories of a destination, listed before they are compared.
+//! Lists the directories of a destination before they are compared.
 //!
-//! The one who compares says which directories come next, as soon as that is known; threads open and list
-//! them meanwhile. What is listed ahead stays true for a run that holds the tree's lock: nothing is made,
-//! replaced or removed in a directory before it is compared.
+//! The consumer announces the next directories as soon as they are known, and threads open and list
+//! them meanwhile. A listing made ahead stays true for a run that holds the tree's lock: nothing is
+//! made, replaced or removed in a directory before it is compared.
 //!
-//! A directory of very many names comes in parts, so that memory does not grow with it.
+//! A directory of very many names arrives in parts, so that memory does not grow with it.
 
 use std::{io, sync::Arc};
 
@@ -28,46 +28,47 @@ pub struct ListAhead {
 /// A directory, or a part of one that has very many names.
 #[derive(Debug)]
 pub struct ListedPart {
-    /// The open directory, the same for all its parts; none when it could not be opened.
+    /// The open directory, shared by all its parts; none if it could not be opened.
     pub dir: Option<Arc<Dir>>,
-    /// Names with what the kernel says of them, in byte order of the names. An entry that vanished
-    /// between the two calls has a [`NotFound`](io::ErrorKind::NotFound) error.
+    /// Names with their attributes, in byte order of the names. An entry that vanished between the
+    /// two calls has a [`NotFound`](io::ErrorKind::NotFound) error.
     pub entries: Vec<(Component, io::Result<Metadata>)>,
-    /// True for the last part; the parts of a directory follow each other.
+    /// Whether this is the last part; the parts of a directory follow each other.
     pub last: bool,
-    /// False when not all names could be read, or one was no valid [`Component`].
+    /// Whether all names could be read and were valid [`Component`]s.
     pub complete: bool,
-    /// Why the directory could not be opened or listed to its end, if it could not.
+    /// The error that kept the directory from being opened or listed to its end, if any.
     pub error: Option<io::Error>,
 }
 
 impl ListAhead {
-    /// Lists directories below `root` (or `root` itself). At most `open` directories are held open ahead of
-    /// the one that is wanted. Names of very large directories go to `spools`.
+    /// Lists directories below `root` (or `root` itself). Holds at most `open` directories open
+    /// ahead of the consumer. Names of very large directories go to `spools`.
     pub fn new(root: Arc<Dir>, readers: usize, open: usize, spools: SpoolHome) -> Self {
         Self { root, ahead: ReadAhead::new(readers, open), spools }
     }
 
-    /// Says which directories come next, the first of them first, before all that were expected earlier.
+    /// Announces the next directories, the first of them first, before all that were announced
+    /// earlier.
     pub fn expect(&mut self, paths: impl DoubleEndedIterator<Item = SharedPath>) {
         let (root, spools) = (&self.root, &self.spools);
         let job = |path| ListJob::Dir { root: Arc::clone(root), path, spools: spools.clone() };
         self.ahead.push(paths.map(job));
     }
 
-    /// The next part of the directory that is expected next; `None` when none is expected.
+    /// Returns the next part of the next announced directory; `None` if none is left.
     pub fn next_part(&mut self) -> Option<ListedPart> {
         self.ahead.next()
     }
 }
 
-/// What is still to be read.
+/// A directory, or a part of one, still to be read.
 enum ListJob {
     Dir { root: Arc<Dir>, path: SharedPath, spools: SpoolHome },
     Chunk { dir: Arc<Dir>, names: Arc<SpooledNames>, index: usize, ending: Option<Ending> },
 }
 
-/// How the reading of a directory's names went.
+/// The end of reading a directory's names.
 struct Ending {
     complete: bool,
     error: Option<io::Error>,
@@ -100,7 +101,7 @@ impl Job for ListJob {
     }
 }
 
-/// Opens a directory: the handle for all that is done in it, and one that nobody else lists.
+/// Opens a directory: one handle for all work in it, and one that nobody else lists.
 fn open(root: &Arc<Dir>, path: &SharedPath) -> io::Result<(Arc<Dir>, Arc<Dir>)> {
     if path.is_root() {
         return Ok((Arc::clone(root), Arc::new(root.reopen()?)));
@@ -109,7 +110,7 @@ fn open(root: &Arc<Dir>, path: &SharedPath) -> io::Result<(Arc<Dir>, Arc<Dir>)> 
     Ok((Arc::clone(&dir), dir))
 }
 
-/// Reads a directory's names; then its entries, or leaves them to jobs of their own.
+/// Reads a directory's names. Then reads its entries, or leaves them to jobs of their own.
 fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
     let mut sorter = NameSorter::new(spools);
     let mut complete = true;

@@ -1,12 +1,13 @@
 //! The names of one directory in byte order, however many there are.
 //!
-//! Takes names as the kernel lists them, from all layers of a merged directory. Up to [`MAX_FEW`] are
-//! simply sorted. More are sorted in runs that go to a [`Spool`] and are merged from there into chunks of
-//! some [`CHUNK`] names, which are given back in any order and to any thread. So a directory of ten
-//! million names takes the memory of one run ([`RUN_BYTES`]) and a few bytes for each name on the spool.
+//! Takes names as the kernel lists them, from all layers of a merged directory. Up to [`MAX_FEW`]
+//! are simply sorted. More are sorted in runs, which go to a [`Spool`] and are merged from there
+//! into chunks of some [`CHUNK`] names. Chunks can be read in any order and by any thread. So a
+//! directory of ten million names takes the memory of one run ([`RUN_BYTES`]) and a few bytes for
+//! each name on the spool.
 //!
-//! Law: the chunks, one after the other, are all names in order of (name, layer); names that are equal
-//! but for their layer are in one chunk.
+//! Law: the chunks, one after the other, are all names in order of (name, layer). Names that differ
+//! only in their layer are in one chunk.
 
 use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, io, mem};
 
@@ -21,28 +22,28 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) name: Component,
-    /// Where it was listed, of the layers of a merged directory.
+    /// Index of its layer in a merged directory.
     pub(crate) layer: u32,
-    /// Its inode number; 0 where there are many names, whose order on the disk is not kept.
+    /// Inode number; 0 if there are many names, whose order on the disk is not kept.
     pub(crate) ino: u64,
 }
 
 /// All names of a directory.
 #[derive(Debug)]
 pub(crate) enum Names {
-    /// In order.
+    /// Sorted names.
     Few(Vec<Name>),
     Many(SpooledNames),
 }
 
-/// Names that are too many to be kept at hand.
+/// Names that are too many to keep in memory.
 #[derive(Debug)]
 pub(crate) struct SpooledNames {
     spool: SealedSpool,
     chunks: Vec<RecordAt>,
 }
 
-/// Collects and sorts.
+/// Collects and sorts names.
 #[derive(Debug, Default)]
 pub(crate) struct NameSorter {
     few: Vec<Name>,
@@ -52,7 +53,7 @@ pub(crate) struct NameSorter {
 }
 
 impl NameSorter {
-    /// Makes a sorter whose names go to `home` when they are very many.
+    /// Makes a sorter that spools very many names to `home`.
     pub(crate) fn new(home: &SpoolHome) -> Self {
         Self { home: home.clone(), ..Self::default() }
     }
@@ -60,7 +61,7 @@ impl NameSorter {
     /// Adds a name.
     ///
     /// # Errors
-    /// [`SpoolError`] when there are many names and they cannot be kept.
+    /// [`SpoolError`] if there are many names and they cannot be kept.
     pub(crate) fn push(&mut self, name: Name) -> Result<(), SpoolError> {
         if self.few.len() < MAX_FEW && self.run.is_empty() && self.runs.is_empty() {
             self.few.push(name);
@@ -77,10 +78,10 @@ impl NameSorter {
         Ok(())
     }
 
-    /// Sorts what is left.
+    /// Sorts the remaining names.
     ///
     /// # Errors
-    /// [`SpoolError`] when there are many names and they cannot be kept.
+    /// [`SpoolError`] if there are many names and they cannot be kept.
     pub(crate) fn finish(mut self) -> Result<Names, SpoolError> {
         if self.run.is_empty() && self.runs.is_empty() {
             self.few.sort_unstable();
@@ -96,15 +97,15 @@ impl NameSorter {
 }
 
 impl SpooledNames {
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub(crate) fn chunk_count(&self) -> usize {
         self.chunks.len()
     }
 
-    /// The names of a chunk.
+    /// Returns the names of a chunk.
     ///
     /// # Errors
-    /// [`SpoolError::Damaged`] when they are not what was written.
+    /// [`SpoolError::Damaged`] if they are not the names that were written.
     pub(crate) fn chunk(&self, index: usize) -> Result<Vec<Name>, SpoolError> {
         let damaged = || SpoolError::Damaged { index: index as u64 };
         let place = self.chunks.get(index).ok_or_else(damaged)?;
@@ -121,8 +122,9 @@ impl SpooledNames {
     }
 }
 
-/// Attributes of names in their order, read in the order of the inodes, which spares a disk with a cold
-/// cache most of its seeks. `None` where there is no directory to ask.
+/// Returns the attributes of names, in their order. Reads them in inode order, which saves most
+/// seeks on a disk with a cold cache. An attribute is `None` if `dir_of` has no directory for its
+/// name.
 pub(crate) fn stat_in_disk_order<'a>(
     names: &[Name],
     dir_of: impl Fn(&Name) -> Option<&'a Dir>,
@@ -136,7 +138,7 @@ pub(crate) fn stat_in_disk_order<'a>(
     stats
 }
 
-/// Names that are sorted together: one record after the other, and where each begins.
+/// Names that are sorted together: consecutive records, and the start of each.
 #[derive(Debug, Default)]
 struct Run {
     records: Vec<u8>,
@@ -168,7 +170,7 @@ impl Run {
     }
 }
 
-/// The record that begins at `start`; the order of the pair is the order of a directory.
+/// Returns the record at `start`. The order of these pairs is the order of a directory.
 fn record(records: &[u8], start: u32) -> (&[u8], u32) {
     let rest = usize::try_from(start).ok().and_then(|start| records.get(start..)).unwrap_or_default();
     match rest {
@@ -228,17 +230,17 @@ impl PartialEq for Head<'_> {
 
 impl Eq for Head<'_> {}
 
-/// A place in a run.
+/// A position in a run.
 struct Cursor<'a> {
     run: &'a SpooledNames,
     chunk: usize,
-    /// The chunk, and how much of it was read.
+    /// The current chunk; `at` counts the bytes read.
     bytes: Cow<'a, [u8]>,
     at: usize,
 }
 
 impl Cursor<'_> {
-    /// Goes on to the next name; gives its layer. `name` holds the one before.
+    /// Advances to the next name; returns its layer. `name` holds the previous one.
     fn next(&mut self, name: &mut Vec<u8>) -> Result<Option<u32>, SpoolError> {
         if self.at >= self.bytes.len() {
             let Some(place) = self.run.chunks.get(self.chunk) else { return Ok(None) };
@@ -274,7 +276,8 @@ impl ChunkWriter {
         if self.count >= CHUNK && name != self.last {
             self.end_chunk()?;
         }
-        // The length of what is shared with the name before, that of the rest, the rest, the layer.
+        // Length of the prefix shared with the name before, length of the rest, the rest, the
+        // layer.
         let shared = name.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
         let rest = name.get(shared..).unwrap_or_default();
         self.chunk.push(u8::try_from(shared).unwrap_or(u8::MAX));
@@ -308,7 +311,7 @@ impl ChunkWriter {
     }
 }
 
-/// Reads one name of a chunk after the one before it; gives its layer.
+/// Decodes one name of a chunk after the one before it; returns its layer.
 fn decode(rest: &mut &[u8], name: &mut Vec<u8>) -> Option<u32> {
     let [shared, len, tail @ ..] = *rest else { return None };
     let (new, mut tail) = tail.split_at_checked(usize::from(*len))?;
@@ -327,13 +330,13 @@ fn decode(rest: &mut &[u8], name: &mut Vec<u8>) -> Option<u32> {
     Some(layer)
 }
 
-/// Names that are kept as they are: nearly every directory there is.
+/// Most names that are kept as they are, which suffices for nearly every directory.
 const MAX_FEW: usize = 8192;
 
-/// Names of a chunk: one unit of work for a thread, one or two messages on the wire.
+/// Names in a chunk: one unit of work for a thread, one or two messages on the wire.
 pub(crate) const CHUNK: usize = 4096;
 
-/// Bytes of names that are sorted at once: with 20 bytes each, some three million.
+/// Bytes of names that are sorted at once: at 20 bytes each, some three million.
 #[cfg(not(test))]
 const RUN_BYTES: usize = 64 << 20;
 #[cfg(test)]
@@ -361,7 +364,7 @@ mod tests {
         }
     }
 
-    /// Law: whatever their number, all names come back in order. Names like those that people have, and
+    /// Law: any number of names returns in order. Tries names like those that people choose, and
     /// long random ones.
     #[test]
     fn names_come_back_in_order_from_every_form() {

@@ -1,13 +1,13 @@
-//! Work that is done before its results are wanted, in the order in which they will be.
+//! Work done before its results are wanted, in the order in which they will be.
 //!
-//! The order is that of a stack: the top is wanted next, and a job that is done leaves its result in its
-//! place, with the jobs that follow from it right below. So a depth-first walk is read ahead by any number
-//! of threads, and its results still come as one thread would give them.
+//! The order is that of a stack: the top is wanted next. A finished job leaves its result in its
+//! place, with the jobs that follow from it right below. So any number of threads can read a
+//! depth-first walk ahead, and its results arrive as from one thread.
 //!
-//! Laws: results come in stack order whatever the threads do; the one who wants them never waits for a job
-//! that nobody has begun, because it does that one itself (so there may be no threads at all), and while a
-//! thread is at the one that is wanted it does others; nobody begins anything more while a given number of results
-//! or [`MAX_WEIGHT`] of them lie ready, whatever the tree.
+//! Laws: results arrive in stack order whatever the threads do. The consumer never waits for a job
+//! that nobody has begun, because it does that one itself (so there may be no threads at all);
+//! while a thread does the wanted job, the consumer does others. Nobody begins another job while a
+//! given number of results, or [`MAX_WEIGHT`] of them, are ready, whatever the tree.
 
 use std::{
     panic::resume_unwind,
@@ -17,20 +17,20 @@ use std::{
 
 /// A piece of work.
 pub(crate) trait Job: Send + Sized + 'static {
-    /// What comes of it.
+    /// The result of a job.
     type Output: Send;
 
-    /// Does it.
+    /// Does the work.
     fn run(self) -> Done<Self>;
 }
 
-/// What comes of a job.
+/// The outcome of a job.
 pub(crate) struct Done<J: Job> {
-    /// The result; `None` when others take the job's place.
+    /// The result; `None` if other jobs take this one's place.
     pub(crate) output: Option<J::Output>,
-    /// How much memory the result stands for, in the unit of [`MAX_WEIGHT`].
+    /// Memory weight of the result, in the unit of [`MAX_WEIGHT`].
     pub(crate) weight: usize,
-    /// What is wanted right after it, the next first.
+    /// Jobs that follow right after it, the next one first.
     pub(crate) then: Vec<J>,
 }
 
@@ -43,28 +43,28 @@ pub(crate) struct ReadAhead<J: Job> {
 
 struct Shared<J: Job> {
     state: Mutex<State<J>>,
-    /// For the threads: there is something to do, or nothing any more.
+    /// Wakes threads: there is work, or no more will come.
     work: Condvar,
-    /// For the one who wants results: a job is done.
+    /// Wakes the consumer: a job is done.
     done: Condvar,
 }
 
 struct State<J: Job> {
-    /// The last is wanted next.
+    /// The last one is wanted next.
     stack: Vec<Slot<J>>,
     tickets: u64,
-    /// Jobs on the stack that nobody has begun.
+    /// Number of jobs on the stack that nobody has begun.
     waiting: usize,
-    /// Results on the stack, and what they weigh.
+    /// Number of results on the stack; `weight` is their total weight.
     ready: usize,
     weight: usize,
-    /// Threads that wait for work.
+    /// Number of threads that wait for work.
     idle: usize,
     max_ready: usize,
-    /// The one who wants results waits for one that a thread has begun.
+    /// Whether the consumer waits for a job that a thread has begun.
     awaited: bool,
     over: bool,
-    /// A thread ended without its result.
+    /// Whether a thread ended without its result.
     broken: bool,
 }
 
@@ -75,8 +75,8 @@ enum Slot<J: Job> {
 }
 
 impl<J: Job> ReadAhead<J> {
-    /// An empty stack; at most `threads` threads start when there is work for them, and begin nothing while
-    /// `max_ready` results lie ready.
+    /// Makes an empty stack. At most `threads` threads start when there is work for them, and begin
+    /// nothing while `max_ready` results are ready.
     pub(crate) fn new(threads: usize, max_ready: usize) -> Self {
         let state = State {
             stack: Vec::new(),
@@ -94,7 +94,7 @@ impl<J: Job> ReadAhead<J> {
         Self { shared: Arc::new(shared), threads: Vec::new(), wanted_threads: threads }
     }
 
-    /// Puts jobs on the stack, the first on top.
+    /// Pushes jobs onto the stack, the first on top.
     pub(crate) fn push(&mut self, jobs: impl DoubleEndedIterator<Item = J>) {
         let mut state = self.shared.lock();
         let before = state.stack.len();
@@ -103,7 +103,7 @@ impl<J: Job> ReadAhead<J> {
         self.shared.wake(&state);
     }
 
-    /// Takes the top: waits for it, or does it here. `None` when the stack is empty.
+    /// Takes the top: waits for it, or does it here. Returns `None` if the stack is empty.
     pub(crate) fn next(&mut self) -> Option<J::Output> {
         self.start_threads();
         let shared = Arc::clone(&self.shared);
@@ -118,7 +118,7 @@ impl<J: Job> ReadAhead<J> {
                 Slot::Ready(output, weight) => {
                     state.ready -= 1;
                     state.weight -= weight;
-                    // Not for each: a thread that wakes should find more than one job allowed.
+                    // Not for each one: a thread that wakes should find more than one job allowed.
                     if state.ready <= state.max_ready / 2 && state.weight <= MAX_WEIGHT / 2 {
                         shared.wake(&state);
                     }
@@ -132,7 +132,7 @@ impl<J: Job> ReadAhead<J> {
                 begun @ Slot::Begun(_) => {
                     state.stack.push(begun);
                     state = match state.take_ahead() {
-                        // Sleeping would leave a processor idle, and cost two switches for each job.
+                        // Sleeping would leave a processor idle and cost two switches for each job.
                         Some((ticket, job)) => shared.carry_out(state, ticket, job),
                         None => shared.wait_for_result(state),
                     };
@@ -141,7 +141,7 @@ impl<J: Job> ReadAhead<J> {
         }
     }
 
-    /// Starts threads once there is more to do than what is wanted now.
+    /// Starts threads once there is more work than the job that is wanted now.
     fn start_threads(&mut self) {
         if self.threads.len() >= self.wanted_threads || self.shared.lock().stack.len() < 2 {
             return;
@@ -150,7 +150,7 @@ impl<J: Job> ReadAhead<J> {
             let shared = Arc::clone(&self.shared);
             match Builder::new().name("read-ahead".into()).spawn(move || shared.work_ahead()) {
                 Ok(thread) => self.threads.push(thread),
-                // All the same without them, only slower.
+                // It works without them too, only slower.
                 Err(_) => self.wanted_threads = self.threads.len(),
             }
         }
@@ -185,7 +185,7 @@ impl<J: Job> Shared<J> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does a job here.
+    /// Does a job on the calling thread.
     fn carry_out<'a>(
         &'a self,
         state: MutexGuard<'a, State<J>>,
@@ -213,7 +213,7 @@ impl<J: Job> Shared<J> {
         }
     }
 
-    /// A thread's life.
+    /// Runs a thread's loop until the end.
     fn work_ahead(&self) {
         let mut state = self.lock();
         while !state.over {
@@ -238,14 +238,14 @@ impl<J: Job> Shared<J> {
 }
 
 impl<J: Job> State<J> {
-    /// Notes that a waiting job is begun.
+    /// Records that a waiting job was begun.
     fn begin(&mut self) -> u64 {
         self.waiting -= 1;
         self.tickets += 1;
         self.tickets
     }
 
-    /// The waiting job nearest to the top, unless enough lies ready.
+    /// Takes the waiting job nearest to the top, unless enough results are ready.
     fn take_ahead(&mut self) -> Option<(u64, J)> {
         if self.waiting == 0 || self.ready >= self.max_ready || self.weight >= MAX_WEIGHT {
             return None;
@@ -258,9 +258,10 @@ impl<J: Job> State<J> {
         }
     }
 
-    /// Puts what came of a job in its place.
+    /// Puts the outcome of a job in its place.
     fn place(&mut self, ticket: u64, done: Done<J>) {
-        // Near the top: only results and what follows from them can have come above it.
+        // Search from the top: only results and the jobs that follow from them can have come above
+        // it.
         let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Begun(begun) if *begun == ticket));
         let Some(at) = at else { return };
         let Done { output, weight, then } = done;
@@ -274,7 +275,7 @@ impl<J: Job> State<J> {
     }
 }
 
-/// Tells the one who waits when a job ends in a panic.
+/// Notifies the consumer if a job ends in a panic.
 struct Unfinished<'a, J: Job>(&'a Shared<J>);
 
 impl<J: Job> Drop for Unfinished<'_, J> {
@@ -284,7 +285,7 @@ impl<J: Job> Drop for Unfinished<'_, J> {
     }
 }
 
-/// What the results that lie ready weigh, in directory entries of some 200 bytes: 3 MB.
+/// Largest total weight of ready results, in directory entries of some 200 bytes: 3 MB.
 const MAX_WEIGHT: usize = 16 << 10;
 
 #[cfg(test)]
@@ -296,12 +297,12 @@ mod tests {
 
     use super::*;
 
-    /// A node of a generated tree: gives its number, then its children's.
+    /// A node of a generated tree: its result is its number, then its children follow.
     #[derive(Debug, Clone)]
     struct Node {
         number: u32,
         children: Vec<Self>,
-        /// Gives no result of its own.
+        /// Whether it has no result of its own.
         split: bool,
     }
 
@@ -336,7 +337,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-        /// Law: any number of threads gives what one gives, in the same order.
+        /// Law: any number of threads yields the results of a single one, in the same order.
         #[test]
         fn results_come_in_stack_order(roots in prop::collection::vec(tree(), 0..4), threads in 0..4_usize) {
             let mut expected = Vec::new();

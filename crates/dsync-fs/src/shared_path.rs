@@ -1,8 +1,8 @@
-//! Paths of many directories that wait, at the cost of their names.
+//! Paths of many waiting directories, at the cost of their names.
 //!
-//! A [`RelPath`] of a deep directory may have a mebibyte, and a peer that lists directories decides how many of them
-//! wait. A [`SharedPath`] refers to its parent's instead of repeating it: it costs its own name and 64 bytes at most,
-//! and becomes a [`RelPath`] when its turn comes.
+//! A [`RelPath`] of a deep directory may have a mebibyte, and a peer that lists directories decides
+//! how many of them wait. A [`SharedPath`] refers to its parent's instead of repeating it. It costs
+//! its own name and at most 64 bytes, and becomes a [`RelPath`] when needed.
 
 use std::{fmt, mem, sync::Arc};
 
@@ -15,12 +15,12 @@ pub struct SharedPath(Option<Arc<Link>>);
 struct Link {
     parent: SharedPath,
     name: Component,
-    /// Bytes of the whole path.
+    /// Length of the whole path in bytes.
     len: usize,
 }
 
 impl SharedPath {
-    /// Bytes that a path takes beside those of its own name.
+    /// Bytes that a path takes besides its own name.
     pub const OVERHEAD: usize = mem::size_of::<Link>() + 2 * mem::size_of::<usize>() + 24;
 
     /// Returns the path of the directory itself.
@@ -41,12 +41,12 @@ impl SharedPath {
         self.0.is_none()
     }
 
-    /// Returns the bytes that the whole path has.
+    /// Returns the length of the whole path in bytes.
     pub fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |link| link.len)
     }
 
-    /// Returns whether the path has no bytes, which is that of the directory itself.
+    /// Returns whether the path has no bytes: it is the directory itself.
     pub fn is_empty(&self) -> bool {
         self.is_root()
     }
@@ -56,7 +56,7 @@ impl SharedPath {
         self.0.as_ref().map_or(0, |link| link.name.as_bytes().len())
     }
 
-    /// Writes the whole path out.
+    /// Builds the whole path.
     pub fn to_path(&self) -> RelPath {
         let mut names = Vec::new();
         let mut at = self;
@@ -77,7 +77,7 @@ impl fmt::Debug for SharedPath {
 }
 
 impl Drop for Link {
-    /// Lets a chain of thousands go without as many calls inside each other.
+    /// Drops a chain of thousands without as many nested calls.
     fn drop(&mut self) {
         let mut parent = mem::take(&mut self.parent);
         while let Some(mut link) = parent.0.take().and_then(Arc::into_inner) {

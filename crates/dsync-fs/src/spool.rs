@@ -1,10 +1,13 @@
 //! Byte records that need not stay in memory.
 //!
-//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it the records go to
-//! a file without a name, in one of the directories of a [`SpoolHome`]. Only where none of them can be used is the file
-//! in the kernel's memory, and then it may have 32 MiB. What is read back is mapped 1 MiB at a time: the file is
-//! ours alone, so nobody can cut it short under the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that returns other bytes than were written
-//! is noticed, not obeyed.
+//! Records are written once front to back, then read any number of times. Up to 1 MiB stays in
+//! memory. Beyond that they go to a file without a name, in one of the directories of a
+//! [`SpoolHome`]. Only if none of them can be used is the file in the kernel's memory, limited to
+//! 32 MiB.
+//!
+//! Reading maps the file 1 MiB at a time. The file is ours alone, so nobody can truncate it under
+//! the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that
+//! returns other bytes than were written is noticed, not obeyed.
 
 use std::{
     borrow::Cow,
@@ -28,7 +31,8 @@ use crate::{
     sys,
 };
 
-/// Where the spools of a run go that outgrow memory. Cheap to clone; clones are the same home.
+/// The directories for a run's spools that outgrow memory. Cheap to clone; clones are the same
+/// home.
 #[derive(Clone, Default)]
 pub struct SpoolHome(Arc<Home>);
 
@@ -36,26 +40,27 @@ pub struct SpoolHome(Arc<Home>);
 struct Home {
     preferred: OnceLock<Arc<Dir>>,
     paths: Vec<PathBuf>,
-    /// Those of the paths that could be opened.
+    /// The paths that could be opened.
     opened: OnceLock<Vec<Dir>>,
 }
 
 impl SpoolHome {
-    /// Makes a home in the first of these directories, the operator's own, in which a file can be made.
+    /// Makes a home in the first of these directories, the operator's own, in which a file can be
+    /// made.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         Self(Arc::new(Home { paths, ..Home::default() }))
     }
 
-    /// Puts a directory before all others; only the first one counts.
+    /// Puts a directory before all others; only the first call has an effect.
     pub fn prefer(&self, dir: Arc<Dir>) {
         let _ = self.0.preferred.set(dir);
     }
 
-    /// Makes a file without a name, and tells how many bytes it may have.
+    /// Creates a file without a name; returns it with its limit in bytes.
     fn file(&self) -> io::Result<(OwnedFd, u64)> {
         let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
         let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
-        // Opened only when they are needed.
+        // Open them only when they are needed.
         let dirs = dirs.chain(std::iter::once_with(|| self.0.opened.get_or_init(opened)).flatten());
         for dir in dirs {
             if let Ok(file) = unnamed_file(dir) {
@@ -72,17 +77,17 @@ impl fmt::Debug for SpoolHome {
     }
 }
 
-/// Records being collected.
+/// A spool that collects records.
 #[derive(Debug)]
 pub struct Spool {
     place: Place,
     buffer: Vec<u8>,
-    /// Bytes that were written out of the buffer.
+    /// Bytes already written out of the buffer.
     written: u64,
     count: u64,
 }
 
-/// Where a record is, for reading it out of its turn.
+/// Address of a record, for reading it out of order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RecordAt {
     offset: u64,
@@ -90,17 +95,17 @@ pub struct RecordAt {
 }
 
 impl RecordAt {
-    /// Position of the record, 0-based.
+    /// Returns the position of the record, 0-based.
     pub fn index(&self) -> u64 {
         self.index
     }
 
-    /// For keeping in another record of this process.
+    /// Encodes the address, to keep it in another record of this process.
     pub fn to_bytes(&self) -> [u8; 16] {
         (u128::from(self.offset) << 64 | u128::from(self.index)).to_ne_bytes()
     }
 
-    /// What [`to_bytes`](Self::to_bytes) gave.
+    /// Decodes an address from [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let both = u128::from_ne_bytes(bytes);
         let low = |value: u128| u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default();
@@ -108,16 +113,16 @@ impl RecordAt {
     }
 }
 
-/// Where the records go that outgrow memory.
+/// Storage for records that outgrow memory.
 #[derive(Debug)]
 enum Place {
-    /// Nowhere yet.
+    /// None yet.
     Memory(SpoolHome),
-    /// With the bytes that it may have.
+    /// A file, with its limit in bytes.
     File(OwnedFd, u64),
 }
 
-/// Collected records.
+/// A spool whose records can be read.
 #[derive(Debug)]
 pub struct SealedSpool {
     bytes: Bytes,
@@ -130,11 +135,11 @@ enum Bytes {
     File { file: OwnedFd, len: u64 },
 }
 
-/// Why records could not be kept or read back.
+/// The reason why records could not be kept or read back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
-    /// No directory takes the records, and there are too many for memory.
+    /// No directory accepts the records, and there are too many for memory.
     #[error(
         "no directory for temporary files can be used, and there are more than {} MiB",
         MAX_IN_MEMFD >> 20
@@ -143,17 +148,17 @@ pub enum SpoolError {
     /// The file could not be written or read.
     #[error("cannot keep records in a temporary file")]
     Io {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The record is longer than 4 GiB.
     #[error("a record of {len} bytes is too long")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// The bytes are not those that were written: the disk or the memory is failing.
+    /// The bytes differ from those that were written: the disk or the memory is failing.
     #[error("record {index} of a temporary file is damaged")]
     Damaged {
         /// Position of the record, 0-based.
@@ -168,15 +173,16 @@ impl From<io::Error> for SpoolError {
 }
 
 impl Spool {
-    /// Makes an empty spool; once it outgrows memory it goes to an unnamed file in `home`.
+    /// Makes an empty spool. Once it outgrows memory it goes to an unnamed file in `home`.
     pub fn new(home: &SpoolHome) -> Self {
         Self { place: Place::Memory(home.clone()), buffer: Vec::new(), written: 0, count: 0 }
     }
 
-    /// Appends a record; tells where it will be.
+    /// Appends a record; returns its address.
     ///
     /// # Errors
-    /// [`SpoolError::Io`], e.g. when the disk is full; [`SpoolError::TooLong`]; [`SpoolError::NoPlace`].
+    /// [`SpoolError::Io`], e.g. if the disk is full; [`SpoolError::TooLong`];
+    /// [`SpoolError::NoPlace`].
     pub fn push(&mut self, record: &[u8]) -> Result<RecordAt, SpoolError> {
         let len = u32::try_from(record.len()).map_err(|_| SpoolError::TooLong { len: record.len() })?;
         if !self.buffer.is_empty() && self.buffer.len() + HEADER_LEN + record.len() > MAX_IN_MEMORY {
@@ -190,10 +196,10 @@ impl Spool {
         Ok(at)
     }
 
-    /// One record, before the writing ends.
+    /// Reads one record while writing continues.
     ///
     /// # Errors
-    /// [`SpoolError::Io`]; [`SpoolError::Damaged`] when it is not what was written there.
+    /// [`SpoolError::Io`]; [`SpoolError::Damaged`] if it is not the record that was written there.
     pub fn get(&self, at: &RecordAt) -> Result<Vec<u8>, SpoolError> {
         let damaged = SpoolError::Damaged { index: at.index };
         let here = at.offset.checked_sub(self.written).and_then(|at| usize::try_from(at).ok());
@@ -253,19 +259,19 @@ impl Spool {
 }
 
 impl SealedSpool {
-    /// Number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> u64 {
         self.count
     }
 
-    /// True when there are none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The records in the order of writing. After an error there is nothing more.
+    /// Returns the records in the order of writing. After an error the iterator ends.
     ///
-    /// Each item fails with [`SpoolError::Damaged`] when the record is not what was written.
+    /// Each item fails with [`SpoolError::Damaged`] if the record is not the one that was written.
     pub fn iter(&self) -> impl Iterator<Item = Result<Cow<'_, [u8]>, SpoolError>> {
         let mut reader = Reader { bytes: &self.bytes, at: 0, window: None };
         let mut index = 0;
@@ -279,10 +285,10 @@ impl SealedSpool {
         })
     }
 
-    /// One record.
+    /// Reads one record.
     ///
     /// # Errors
-    /// [`SpoolError::Damaged`] when it is not what was written there.
+    /// [`SpoolError::Damaged`] if it is not the record that was written there.
     pub fn get(&self, at: &RecordAt) -> Result<Cow<'_, [u8]>, SpoolError> {
         let damaged = || SpoolError::Damaged { index: at.index };
         match &self.bytes {
@@ -300,12 +306,12 @@ impl SealedSpool {
     }
 }
 
-/// Reads records one after the other.
+/// Reads consecutive records.
 struct Reader<'a> {
     bytes: &'a Bytes,
-    /// Where the next record begins.
+    /// Offset of the next record.
     at: u64,
-    /// A part of the file, and where it begins.
+    /// Offset and map of a part of the file.
     window: Option<(u64, Mmap)>,
 }
 
@@ -333,7 +339,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The file of `len` bytes from the next record on, as far as it is mapped: at least `wanted` bytes, if it has them.
+    /// Returns the bytes of the file from the next record on, as far as mapped: at least `wanted`
+    /// bytes, if the file's `len` has them.
     fn window(&mut self, file: &OwnedFd, len: u64, wanted: u64) -> io::Result<&[u8]> {
         let wanted = wanted.min(len.saturating_sub(self.at));
         let begins = self.window.as_ref().map_or(0, |(begins, _)| *begins);
@@ -348,7 +355,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads the record at an offset of a file of `len` bytes with its header; `None` when there is none.
+/// Reads the record with its header at an offset of a file of `len` bytes; returns `None` if there
+/// is none.
 fn read_record(file: &OwnedFd, len: u64, offset: u64) -> io::Result<Option<Vec<u8>>> {
     let mut header = [0; HEADER_LEN];
     if offset.saturating_add(HEADER_LEN as u64) > len {
@@ -383,7 +391,7 @@ fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
     match retry(|| openat(dir, c".", flags | OFlags::TMPFILE, mode)) {
         Ok(file) => return Ok(file),
         Err(error) => match Errno::from_io_error(&error) {
-            // Not known to the kernel or the filesystem.
+            // The kernel or the filesystem does not know the call.
             Some(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
             _ => return Err(error),
         },
@@ -395,16 +403,16 @@ fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Bytes of a spool for which there is no directory.
+/// Limit of a spool without a directory, in bytes.
 const MAX_IN_MEMFD: u64 = 32 << 20;
 
-/// Bytes of a spool that are mapped at a time.
+/// Length of the mapped part of a spool, in bytes.
 const WINDOW: u64 = 1 << 20;
 
-/// Length and sum before each record.
+/// Length and sum before each record, in bytes.
 const HEADER_LEN: usize = 4 + 8;
 
-/// Records that are kept in memory, in bytes; also the unit in which they are written out.
+/// Limit for records in memory, in bytes; also the unit in which they are written out.
 const MAX_IN_MEMORY: usize = 1 << 20;
 
 #[cfg(test)]

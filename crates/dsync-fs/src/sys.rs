@@ -1,4 +1,5 @@
-//! What rustix has no safe function for, and the process's own limits. The only `unsafe` of the crate.
+//! System calls for which rustix has no safe function, and the process's own limits. The only
+//! `unsafe` of the crate.
 #![allow(unsafe_code)]
 
 use std::{
@@ -22,8 +23,8 @@ use rustix::{
 
 /// Raises the soft limit of open files to the hard one; returns the limit in force (`u64::MAX`: none).
 ///
-/// The default soft limit of 1024 is for programs that use `select`, which this crate does not.
-/// Never fails: a limit that cannot be raised is returned as it is.
+/// The default soft limit of 1024 exists for programs that use `select`, which this crate does not.
+/// Never fails: a limit that cannot be raised is returned unchanged.
 pub fn raise_nofile_limit() -> u64 {
     let now = getrlimit(Resource::Nofile);
     if now.current != now.maximum {
@@ -35,10 +36,10 @@ pub fn raise_nofile_limit() -> u64 {
     now.current.unwrap_or(u64::MAX)
 }
 
-/// The permission bits that this process's file creation mask takes away, 0 to 0o777.
+/// Returns the permission bits that this process's file creation mask removes, 0 to 0o777.
 ///
-/// Read from `/proc`, because the system call can only read the mask by changing it, which other
-/// threads would see. Where `/proc` is missing the customary 0o022 is assumed.
+/// Reads them from `/proc`, because the system call can only read the mask by changing it, which
+/// other threads would see. Assumes the customary 0o022 if `/proc` is missing.
 pub fn file_creation_mask() -> u16 {
     read_mask().unwrap_or(0o022)
 }
@@ -54,20 +55,21 @@ fn read_mask() -> Option<u16> {
     u16::from_str_radix(digits, 8).ok().map(|mask| mask & 0o777)
 }
 
-/// True where a library stands before the C library's functions, as fakeroot's and fakechroot's do: what is asked of the
-/// kernel past it is not what other programs there see, and a node that is made past it is not the one that was asked for.
+/// Returns whether a library stands before the C library's functions, as fakeroot's and
+/// fakechroot's do. A question that bypasses it gets another answer than other programs there get,
+/// and a node made past it is not the requested one.
 pub(crate) fn is_interposed() -> bool {
     static INTERPOSED: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("LD_PRELOAD").is_some_and(|libraries| !libraries.is_empty()));
     *INTERPOSED
 }
 
-/// The path in `/proc` that leads to what a descriptor stands for, and nowhere else.
+/// Returns the path in `/proc` that leads to the object of a descriptor, and nowhere else.
 fn proc_link(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Changes the owner and group of whatever a descriptor stands for; a link's own.
+/// Changes the owner and group of a descriptor's object; a link's own.
 pub(crate) fn chown_by_handle(fd: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<Gid>) -> io::Result<()> {
     if is_interposed() {
         // fakeroot drops the flag for an empty path.
@@ -76,7 +78,7 @@ pub(crate) fn chown_by_handle(fd: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<
     Ok(rustix::fs::chownat(fd, c"", uid, gid, AtFlags::EMPTY_PATH)?)
 }
 
-/// Changes the mode of what a descriptor of a file or directory that is open stands for.
+/// Changes the mode of the object of an open descriptor of a file or directory.
 pub(crate) fn chmod_open(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     if is_interposed() {
         return chmod_by_libc(fd, mode);
@@ -84,7 +86,8 @@ pub(crate) fn chmod_open(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(u32::from(mode)))?)
 }
 
-/// Changes the mode of whatever a descriptor stands for by the C library's function: rustix asks the kernel itself.
+/// Changes the mode of a descriptor's object by the C library's function, because rustix asks the
+/// kernel directly.
 fn chmod_by_libc(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let link = CString::new(proc_link(fd))?;
     // SAFETY: `chmod` reads a NUL-terminated string that lives for the call, and an integer; it writes no memory of ours.
@@ -94,9 +97,9 @@ fn chmod_by_libc(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     }
 }
 
-/// Changes the mode of whatever an `O_PATH` descriptor stands for.
+/// Changes the mode of an `O_PATH` descriptor's object.
 ///
-/// `fchmodat2` (Linux 6.6) takes the descriptor itself; older kernels get there through the
+/// `fchmodat2` (Linux 6.6) takes the descriptor itself. Older kernels reach it through the
 /// descriptor's own link in `/proc`, which leads to the opened inode and nowhere else.
 pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let by_link =
@@ -121,7 +124,8 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // Missing, filtered by a sandbox, or refused by a filesystem that still takes the old call.
+        // Missing, filtered by a sandbox, or refused by a filesystem that still accepts the old
+        // call.
         Some(nix::libc::ENOSYS | nix::libc::EPERM | nix::libc::EOPNOTSUPP | nix::libc::EINVAL) => {
             match by_link() {
                 Err(Errno::NOENT) => Err(error),
@@ -132,8 +136,9 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     }
 }
 
-/// Reads an extended attribute of an entry of an open directory; a link's own. `None` where the kernel is older than
-/// Linux 6.13, a sandbox knows no such call or a library stands before the C library's.
+/// Reads an extended attribute of an entry of an open directory; a link's own. Returns `None` if
+/// the kernel is older than Linux 6.13, a sandbox does not know the call, or a library stands
+/// before the C library's.
 pub(crate) fn get_xattr_at(
     dir: BorrowedFd<'_>,
     entry: &CStr,
@@ -159,8 +164,8 @@ pub(crate) fn get_xattr_at(
     })
 }
 
-/// Lists the names of the extended attributes of an entry of an open directory; a link's own. `None` as for
-/// [`get_xattr_at`].
+/// Lists the names of the extended attributes of an entry of an open directory; a link's own.
+/// Returns `None` as [`get_xattr_at`] does.
 pub(crate) fn list_xattrs_at(
     dir: BorrowedFd<'_>,
     entry: &CStr,
@@ -182,7 +187,7 @@ pub(crate) fn list_xattrs_at(
     })
 }
 
-/// What a call of the `xattrat` family says; `None` where there is none.
+/// Makes a call of the `xattrat` family; returns `None` if there is no such call.
 fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
     if is_interposed() || !XATTRAT_WORKS.load(Ordering::Relaxed) {
         return None;
@@ -195,13 +200,14 @@ fn ask_at(call: impl FnOnce() -> c_long) -> Option<rustix::io::Result<usize>> {
             XATTRAT_WORKS.store(false, Ordering::Relaxed);
             None
         }
-        // The answer of some sandboxes to calls that they do not know; the other way tells whether it is one.
+        // Some sandboxes answer this to calls that they do not know; the other way shows whether it
+        // is a real refusal.
         Errno::PERM => None,
         error => Some(Err(error)),
     }
 }
 
-/// Cleared when the kernel has no such calls.
+/// Whether the kernel has such calls: cleared when it reports that it does not.
 static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 
 /// Maps `len` bytes of a spool file from `offset` on, for reading.

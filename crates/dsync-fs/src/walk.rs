@@ -1,18 +1,18 @@
-//! One or several operands read as one tree, directory by directory.
+//! Walks one or several operands as one tree, directory by directory.
 //!
-//! Takes the operator's source operands and gives [`WalkedDir`]s in depth-first order: a directory's
-//! own entry is always in a listing that came before. Entries are sorted by the bytes of their names,
-//! which is the one order that both ends of a run share.
+//! Takes the operator's source operands and yields [`WalkedDir`]s in depth-first order: a
+//! directory's own entry is always in an earlier listing. Entries are sorted by the bytes of their
+//! names, the one order that both ends of a run share.
 //!
-//! Operands are merged as rsync merges them: where two bring the same name the first wins,
-//! directories of one name are joined and beat what is no directory. Filters apply to named operands
+//! Operands are merged as rsync merges them. If two bring the same name, the first wins;
+//! directories of one name are joined and win over non-directories. Filters apply to named operands
 //! as to everything else.
 //!
-//! Laws: the walk never leaves an operand (no link is followed below it); what cannot be read is a
-//! [`WalkProblem`], never silence; a [`WalkedDir`] that does not hold all there is says so; any number of
-//! threads that read ahead gives what none gives. Memory is bounded by the names of the pending
-//! directories of the open levels and by what is read ahead, not by the size of a directory; descriptors
-//! by a small constant and one per distinct operand directory.
+//! Laws: the walk never leaves an operand (no link is followed below it). Whatever cannot be read
+//! is a [`WalkProblem`], never silence. An incomplete [`WalkedDir`] is marked as such. Any number
+//! of read-ahead threads yields the same as none. Memory is bounded by the names of the pending
+//! directories of the open levels and by the read-ahead, not by the size of a directory;
+//! descriptors by a small constant and one per distinct operand directory.
 
 mod dir_ref;
 mod reading;
@@ -40,24 +40,24 @@ use crate::{
     spool::SpoolHome,
 };
 
-/// How a tree is walked.
+/// Options of a walk.
 #[derive(Debug, Clone, Default)]
 pub struct WalkOptions {
     /// Descend into directories.
     pub recursive: bool,
     /// Do not descend into directories on another filesystem than their operand.
     pub one_file_system: bool,
-    /// What is left out.
+    /// The entries to leave out.
     pub filter: FilterSet,
-    /// Threads that read directories before they are wanted; the one who wants them reads as well.
+    /// Number of threads that read directories ahead; the consumer reads as well.
     pub readers: usize,
-    /// Read files without changing when they were last read, where that is allowed.
+    /// Read files without changing their access times, where that is allowed.
     pub open_noatime: bool,
-    /// Take what `user.rsync.*` says of entries for what they are: see [`crate::fake_super`].
+    /// Treat entries as what `user.rsync.*` says they are: see [`crate::fake_super`].
     pub fake_super: bool,
-    /// Where the names of very large directories go.
+    /// The place for the names of very large directories.
     pub spools: SpoolHome,
-    /// Where the operands start, which is a directory that confines them; none: where the process does.
+    /// The directory where the operands start and that confines them; none: the process's own.
     pub floor: Option<Arc<Dir>>,
 }
 
@@ -72,29 +72,30 @@ impl WalkOptions {
     }
 }
 
-/// The number of [`readers`](WalkOptions::readers) that a machine has a use for: one for each processor, so
-/// that they find more than one request for a cold disk, and not so many that a spinning one suffers.
+/// Returns the useful number of [`readers`](WalkOptions::readers) of a machine: one per processor,
+/// so that a cold disk gets more than one request at a time, but not so many that a spinning one
+/// suffers.
 pub fn default_readers() -> usize {
     std::thread::available_parallelism().map_or(2, |processors| processors.get().clamp(2, 8))
 }
 
-/// Why a walk could not start.
+/// The reason why a walk could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalkError {
-    /// An operand cannot be a path.
+    /// An operand is not a valid path.
     #[error("operand {index} cannot be a path")]
     InvalidOperand {
-        /// Its position, 0-based.
+        /// Position of the operand, 0-based.
         index: usize,
-        /// Why.
+        /// The reason.
         #[source]
         source: InvalidComponent,
     },
-    /// There are more operands than a walk takes.
+    /// There are more operands than a walk supports.
     #[error("{count} operands are too many")]
     TooManyOperands {
-        /// Their number.
+        /// Number of operands.
         count: usize,
     },
 }
@@ -102,16 +103,16 @@ pub enum WalkError {
 /// An operand that could not be opened; the others are walked.
 #[derive(Debug)]
 pub struct OperandProblem {
-    /// Its position, 0-based.
+    /// Position of the operand, 0-based.
     pub index: usize,
-    /// The name that its directory, which exists, does not have.
+    /// The name that is missing from its directory, which exists.
     pub missing: Option<Component>,
-    /// Why, e.g. [`NotFound`](io::ErrorKind::NotFound).
+    /// The reason, e.g. [`NotFound`](io::ErrorKind::NotFound).
     pub error: io::Error,
 }
 
 impl OperandProblem {
-    /// True when there is nothing of that name.
+    /// Returns whether nothing has that name.
     pub fn is_missing(&self) -> bool {
         is_missing(&self.error)
     }
@@ -128,55 +129,57 @@ pub struct Walk {
     single_file: bool,
     problems: Vec<OperandProblem>,
     ahead: ReadAhead<WalkJob>,
-    /// Directories of the parts that have come of the current directory; they are walked after its last.
+    /// Directories found in earlier parts of the current directory; they are walked after its last
+    /// part.
     children: Vec<Child>,
-    /// True while no part of the current directory had a gap.
+    /// Whether no part of the current directory had a gap so far.
     complete: bool,
 }
 
 /// One directory, or a part of one that has very many names.
 #[derive(Debug)]
 pub struct WalkedDir {
-    /// Its path below the transfer's root; empty for the root.
+    /// Path below the transfer's root; empty for the root.
     pub path: RelPath,
-    /// For opening its entries later.
+    /// Reference for opening its entries later.
     pub dir: DirRef,
-    /// What is in it and not left out, in byte order of the names.
+    /// Its entries, without those left out, in byte order of the names.
     pub entries: Vec<WalkedEntry>,
-    /// True for the last part; the parts of a directory follow each other.
+    /// Whether this is the last part; the parts of a directory follow each other.
     pub last: bool,
-    /// Of the last part: true when everything that is there and not left out was in `entries`: only then
-    /// does the absence of a name mean anything. False without a problem where the listing is not meant to
-    /// be whole: the root when no operand stands for its contents, any directory of a walk that is not
-    /// recursive, and another filesystem's root under `one_file_system`.
+    /// Of the last part: whether `entries` held everything that exists and was not left out. Only
+    /// then does the absence of a name mean anything. Also false, without a problem, if the listing
+    /// is not meant to be whole: the root if no operand stands for its contents, any directory of a
+    /// walk that is not recursive, and another filesystem's root under `one_file_system`.
     pub complete: bool,
-    /// What could not be read.
+    /// Entries that could not be read.
     pub problems: Vec<WalkProblem>,
 }
 
-/// One entry.
+/// One entry of a walked directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkedEntry {
-    /// Its name.
+    /// Name of the entry.
     pub name: Component,
-    /// What the kernel says of it.
+    /// Attributes of the entry.
     pub metadata: Metadata,
     /// The text of a symbolic link.
     pub link_target: Option<Vec<u8>>,
 }
 
-/// Something that could not be read.
+/// An entry that could not be read.
 #[derive(Debug)]
 pub struct WalkProblem {
-    /// Its path below the transfer's root.
+    /// Path below the transfer's root.
     pub path: RelPath,
-    /// What was being done.
+    /// The operation that failed.
     pub operation: WalkOperation,
-    /// Why; [`NotFound`](io::ErrorKind::NotFound) means that it vanished since it was listed.
+    /// The reason; [`NotFound`](io::ErrorKind::NotFound) means that it vanished after it was
+    /// listed.
     pub error: io::Error,
 }
 
-/// What was being done when a walk met a problem.
+/// The operation during which a walk met a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WalkOperation {
@@ -192,8 +195,8 @@ impl Walk {
     /// Opens the operands. Nothing is listed yet.
     ///
     /// # Errors
-    /// [`WalkError`] for operands that are no paths. One that is missing or cannot be opened is an
-    /// [`OperandProblem`] instead: the others are walked, and the caller decides.
+    /// [`WalkError`] for operands that are not valid paths. An operand that is missing or cannot be
+    /// opened is an [`OperandProblem`] instead: the others are walked, and the caller decides.
     pub fn open(operands: &[&Path], options: WalkOptions) -> Result<Self, WalkError> {
         if u32::try_from(operands.len()).is_err() {
             return Err(WalkError::TooManyOperands { count: operands.len() });
@@ -240,13 +243,15 @@ impl Walk {
         })
     }
 
-    /// Attributes of the transfer's root: those of the first operand that stands for its contents.
-    /// `None` when none does: the root is then only the place where named entries meet.
+    /// Returns the attributes of the transfer's root: those of the first operand that stands for
+    /// its contents. Returns `None` if none does: the root is then only the place where named
+    /// entries meet.
     pub fn root(&self) -> Option<&Metadata> {
         self.root.as_ref().map(|(metadata, _)| metadata)
     }
 
-    /// Lists and attributes of the transfer's root; `None` where [`root`](Self::root) is `None`.
+    /// Returns the lists and attributes of the transfer's root; `None` if [`root`](Self::root) is
+    /// `None`.
     ///
     /// # Errors
     /// As [`Dir::own_source_extended`].
@@ -254,17 +259,17 @@ impl Walk {
         self.root.as_ref().map(|(_, dir)| dir.own_source_extended(scope)).transpose()
     }
 
-    /// Number of entries of the root that operands name themselves.
+    /// Returns the number of entries of the root that operands themselves name.
     pub fn named(&self) -> u32 {
         self.named_count
     }
 
-    /// True when there is one operand and it is no directory.
+    /// Returns whether there is one operand and it is not a directory.
     pub fn single_file(&self) -> bool {
         self.single_file
     }
 
-    /// Operands that could not be opened.
+    /// Returns the operands that could not be opened.
     pub fn operand_problems(&self) -> &[OperandProblem] {
         &self.problems
     }
@@ -306,7 +311,8 @@ struct Opening {
     named: Vec<Named>,
     root: Option<(Metadata, Arc<Dir>)>,
     problems: Vec<OperandProblem>,
-    /// Operands of one directory, as a shell's `*` makes them, share one handle.
+    /// Handles of parent directories: operands of one directory, as a shell's `*` makes them, share
+    /// one.
     parents: HashMap<PathBuf, Arc<Dir>>,
 }
 
@@ -355,5 +361,5 @@ impl Opening {
     }
 }
 
-/// Directories that are read ahead at most: enough that a reader seldom sleeps.
+/// Most directories that are read ahead: enough that a reader seldom sleeps.
 const MAX_READY: usize = 256;

@@ -1,5 +1,5 @@
-//! The pattern language against the program that defined it: what `rsync` would copy is what a walk
-//! with the same rules lists. Skipped, with a word, where rsync is not installed.
+//! The pattern language against the program that defined it: a walk lists the entries that `rsync`
+//! would copy with the same rules. Skipped, with a message, if rsync is not installed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::{
@@ -214,7 +214,7 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// Paths that rsync would copy, directories with a trailing slash.
+/// Returns the paths that rsync would copy, directories with a trailing slash.
 fn by_rsync(root: &Path, rules: &[(bool, Vec<u8>)]) -> BTreeSet<Vec<u8>> {
     let mut operand = root.as_os_str().to_owned();
     operand.push("/");
@@ -235,7 +235,7 @@ fn by_rsync(root: &Path, rules: &[(bool, Vec<u8>)]) -> BTreeSet<Vec<u8>> {
         .collect()
 }
 
-/// rsync prints a backslash before `#` and three digits as an escape of that backslash only.
+/// Undoes rsync's one escape: a backslash before `#` and three digits.
 fn unescape(line: &[u8]) -> Vec<u8> {
     String::from_utf8_lossy(line).replace("\\#134", "\\").into_bytes()
 }
@@ -302,7 +302,7 @@ fn every_pattern_form_selects_what_rsync_selects() {
     }
 }
 
-/// Random rule sets of patterns made of `pieces`.
+/// Compares random rule sets, with patterns made of `pieces`.
 fn random_rules_agree(cases: u32, pieces: impl Strategy<Value = &'static str>) {
     if !has_rsync() {
         return;
@@ -344,7 +344,7 @@ fn random_classes_select_what_rsync_selects() {
     random_rules_agree(40, pieces);
 }
 
-/// Names of any bytes: the shortest test that `OsStr` and not UTF-8 is compared.
+/// Names of any bytes: the shortest test that the comparison uses `OsStr` and not UTF-8.
 #[test]
 fn bytes_that_are_no_utf8_match_themselves() {
     let name = OsString::from_vec(vec![b'a', 0xff, 0xfe, b'\n', b'z']);

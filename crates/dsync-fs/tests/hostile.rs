@@ -1,5 +1,6 @@
-//! Somebody else works on the tree while it is read, written and removed: nothing outside the root is
-//! touched. Each race goes on until both sides of it have won often enough, however busy the machine is.
+//! Somebody else changes the tree while it is read, written and removed: nothing outside the root
+//! is touched. Each race continues until both sides have won often enough, however busy the machine
+//! is.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::{
@@ -23,7 +24,7 @@ fn name(text: &str) -> Component {
     Component::new(text.as_bytes()).unwrap()
 }
 
-/// What must not change: a tree beside the root.
+/// A tree beside the root that must not change.
 struct Canary {
     root: PathBuf,
     before: Vec<(PathBuf, u32, i64, u64)>,
@@ -57,7 +58,7 @@ impl Canary {
     }
 }
 
-/// Exchanges two names as fast as it can until it is dropped.
+/// A thread that exchanges two names as fast as it can until dropped.
 struct Attacker {
     stop: Arc<AtomicBool>,
     flips: Arc<AtomicU64>,
@@ -89,7 +90,7 @@ impl Drop for Attacker {
     }
 }
 
-/// Does a round of a race again until it was one, as `round` says.
+/// Repeats a round until it was a race, as `round` reports.
 fn race(mut round: impl FnMut() -> bool) {
     let since = Instant::now();
     while !round() {
@@ -161,7 +162,7 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
     let attacker = Attacker::flip(tree.join("p/d"), tree.join("p/link"));
     let mut rounds = 0;
     race(|| {
-        // The attacker may move the directory while it is made.
+        // The attacker may move the directory while it is being made.
         let _ = fs::create_dir_all(tree.join("p/d/sub/x"));
         for file in ["p/d/a", "p/d/sub/c", "p/d/sub/x/d", "p/z"] {
             if fs::symlink_metadata(tree.join("p/d")).is_ok_and(|metadata| metadata.is_dir()) && file == "p/z"
@@ -174,7 +175,8 @@ fn removal_of_a_tree_whose_directories_turn_into_links_stays_inside() {
         for _ in 0..10 {
             match root.remove_tree(&name("tree"), Spare::NOTHING, &mut |_, _| {}) {
                 Ok(()) => break,
-                // Whoever moves entries about can make some of them be missed, not more.
+                // An attacker who moves entries can make the removal miss some, but no more than
+                // that.
                 Err(error) => assert!(error.path.as_bytes().starts_with(b"tree"), "{error:?}"),
             }
         }

@@ -1,5 +1,5 @@
-//! What a user without privileges meets: directories that may be passed but not read, owners that
-//! cannot be set. Runs as root, which gives up its rights in the test's own thread.
+//! Limits of a user without privileges: directories that may be passed but not read, owners that
+//! cannot be set. Runs as root, which drops its rights in the test's own thread.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::{
@@ -22,7 +22,7 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs `test` as another user in a directory that belongs to that user; false without root.
+/// Runs `test` as another user in a directory that belongs to that user; skips it without root.
 fn as_user(prepare: impl FnOnce(&Path), test: impl FnOnce(PathBuf) + Send + 'static) {
     if !dsync_fs::Privileges::current().is_root() {
         eprintln!("skipped: needs root");
@@ -35,7 +35,7 @@ fn as_user(prepare: impl FnOnce(&Path), test: impl FnOnce(PathBuf) + Send + 'sta
     prepare(&home);
     chown(&home, Some(USER), None).unwrap();
     let thread = std::thread::spawn(move || {
-        // The raw call changes this thread only, and its capabilities go with it.
+        // The raw call changes this thread only, and drops its capabilities too.
         let user = Uid::from_raw(USER);
         set_thread_res_uid(user, user, user).unwrap();
         test(home);

@@ -30,7 +30,7 @@ fn open(operands: &[&str], at: &Path, options: WalkOptions) -> Walk {
     Walk::open(&operands, options).unwrap()
 }
 
-/// Every path with its content: file text, link text, or `/` and the mode for a directory.
+/// Returns every path with its content: file text, link text, or `/` and the mode for a directory.
 fn contents(walk: Walk) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for dir in walk {
@@ -144,7 +144,8 @@ fn operands_merge_as_rsync_merges_them() {
     }
 }
 
-/// What a walk gives: the path of each directory, its entries' names, its completeness. Parts are joined.
+/// Returns the result of a walk: the path of each directory, its entries' names, its completeness.
+/// Joins parts.
 fn given(walk: Walk) -> Vec<(RelPath, Vec<Component>, bool)> {
     let mut dirs: Vec<(RelPath, Vec<Component>, bool)> = Vec::new();
     let mut goes_on = false;
@@ -165,7 +166,8 @@ fn given(walk: Walk) -> Vec<(RelPath, Vec<Component>, bool)> {
     dirs
 }
 
-/// Directories of very many names come in parts; what is in them is walked after the last part.
+/// Directories of very many names arrive in parts; their subdirectories are walked after the last
+/// part.
 #[test]
 fn any_number_of_readers_gives_the_same_walk() {
     let scratch = tempfile::tempdir().unwrap();
@@ -284,7 +286,7 @@ fn names_of_any_bytes_come_in_byte_order_and_parents_before_children() {
     assert_eq!(announced.len(), names.len().div_ceil(5) * 2);
 }
 
-/// Leaves out by rule and by being ours; what a rule leaves out is no gap.
+/// Entries are left out by rule and because they are dsync's own; a rule leaves no gap.
 #[test]
 fn filtered_and_temporary_entries_are_not_listed() {
     let scratch = tempfile::tempdir().unwrap();
@@ -360,7 +362,7 @@ fn an_unreadable_directory_is_a_problem_and_a_gap() {
     assert!(walk.next().is_none());
 }
 
-/// Another filesystem's root is listed as an entry, and not entered.
+/// Another filesystem's root is listed as an entry but not entered.
 #[test]
 fn one_file_system_stops_at_a_mount_point() {
     let mut walk = Walk::open(

@@ -1,8 +1,8 @@
-//! Reaching a walked directory again, without a descriptor for each.
+//! Reopens walked directories without a descriptor for each.
 //!
-//! A [`DirRef`] knows its place in the tree and opens the directory when it is asked to, from the
-//! operand's own handle downwards and without following links. The last few opened directories stay
-//! open for all references of a walk together.
+//! A [`DirRef`] knows its place in the tree. It opens the directory on request, from the operand's
+//! own handle downwards and without following links. The last few opened directories stay open,
+//! shared by all references of a walk.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,34 +19,34 @@ use crate::{
     walk::WalkOptions,
 };
 
-/// A directory of the walk that can be reached again later; cheap to clone and to keep. Valid after
-/// the walk has gone on, and from any thread.
+/// A directory of the walk that can be reopened later; cheap to clone and to keep. Valid after the
+/// walk has moved on, and from any thread.
 #[derive(Clone)]
 pub struct DirRef(Arc<Node>);
 
 /// One operand's part of the tree.
 #[derive(Debug)]
 pub(super) struct Layer {
-    /// The directory that paths of this layer start at.
+    /// The directory where paths of this layer start.
     pub(super) base: Arc<Dir>,
     /// Filesystem of the operand.
     pub(super) device: u64,
 }
 
-/// What all references of one walk have in common.
+/// State shared by all references of one walk.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) layers: Vec<Layer>,
     pub(super) options: WalkOptions,
     recent: Mutex<VecDeque<Arc<Dir>>>,
-    /// Which layer an entry of the root comes from, where an operand names the entry itself.
+    /// The layer of each entry of the root that an operand names itself.
     named: RwLock<HashMap<Component, u32>>,
 }
 
 struct Node {
     shared: Arc<Shared>,
     place: Option<(DirRef, Component)>,
-    /// The layers that have this directory, the first to win coming first.
+    /// The layers that have this directory, in order of precedence.
     layers: Arc<[u32]>,
     open: Mutex<Vec<Weak<Dir>>>,
 }
@@ -73,7 +73,7 @@ impl DirRef {
     /// Opens a regular file of the directory.
     ///
     /// # Errors
-    /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also when the directory itself
+    /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also if the directory itself
     /// is gone.
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
         self.first_found(name, |dir| match self.shared().options.open_noatime {
@@ -98,8 +98,8 @@ impl DirRef {
         self.first_found(name, |dir| dir.stat(name))
     }
 
-    /// Removes an entry of the directory that is no directory, if it still is what it `is_still` supposed to be; false
-    /// when it is not.
+    /// Removes an entry of the directory that is not a directory, if `is_still` accepts its
+    /// attributes. Returns `false` if it does not.
     ///
     /// # Errors
     /// As [`Dir::remove_file`].
@@ -119,7 +119,7 @@ impl DirRef {
     pub fn extended(&self, name: &Component, found: &Metadata, scope: ExtendedScope) -> io::Result<Extended> {
         let several = self.0.layers.len() > 1;
         self.first_found(name, |dir| {
-            // A directory of a later operand wins over what is none in an earlier one.
+            // A directory of a later operand wins over a non-directory in an earlier one.
             if several {
                 let here = dir.stat(name)?;
                 if (here.dev, here.ino) != (found.dev, found.ino) {
@@ -130,7 +130,7 @@ impl DirRef {
         })
     }
 
-    /// The directory's path below the transfer's root. Cost: one step per level.
+    /// Returns the directory's path below the transfer's root. Cost: one step per level.
     pub fn path(&self) -> RelPath {
         let mut names = Vec::new();
         let mut node = self;
@@ -159,8 +159,8 @@ impl DirRef {
         not_found()
     }
 
-    /// The directory in a layer, by the layer's number; for the root also in a layer of which an operand
-    /// names entries.
+    /// Opens the directory in a layer, by the layer's number; for the root also in a layer of which
+    /// an operand names entries.
     pub(super) fn open_layer(&self, layer: u32) -> io::Result<Arc<Dir>> {
         match self.0.layers.iter().position(|&at| at == layer) {
             Some(index) => self.open(index),
@@ -168,7 +168,7 @@ impl DirRef {
         }
     }
 
-    /// The directory in its `index`-th layer.
+    /// Opens the directory in its `index`-th layer.
     pub(super) fn open(&self, index: usize) -> io::Result<Arc<Dir>> {
         let Some(layer) = self.layer(index) else { return not_found() };
         let Some((parent, name)) = &self.0.place else { return Ok(Arc::clone(&layer.base)) };
@@ -223,7 +223,7 @@ impl Shared {
         self.layers.get(usize::try_from(number).ok()?)
     }
 
-    /// Notes where an entry of the root comes from.
+    /// Records the layer of an entry of the root.
     pub(super) fn note_named(&self, name: Component, layer: u32) {
         self.named.write().unwrap_or_else(PoisonError::into_inner).insert(name, layer);
     }
@@ -238,7 +238,7 @@ impl Shared {
         let oldest = if recent.len() >= MAX_RECENT { recent.pop_front() } else { None };
         recent.push_back(dir);
         drop(recent);
-        // Closing is a system call: not under the lock.
+        // Closing is a system call, so do it without the lock.
         drop(oldest);
     }
 }
@@ -253,5 +253,5 @@ fn not_found<T>() -> io::Result<T> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Directories kept open per walk.
+/// Number of directories kept open per walk.
 const MAX_RECENT: usize = 64;

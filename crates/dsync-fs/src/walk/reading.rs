@@ -14,7 +14,7 @@ use crate::{
     read_ahead::{Done, Job},
 };
 
-/// What a walk still has to read.
+/// A part of the tree that a walk still has to read.
 pub(super) enum WalkJob {
     Root(Root),
     Child(Child),
@@ -24,7 +24,7 @@ pub(super) enum WalkJob {
 /// The root, once.
 pub(super) struct Root {
     pub(super) handle: DirRef,
-    /// What operands name themselves, with the layer of each.
+    /// Entries that operands name themselves, with the layer of each.
     pub(super) named: Vec<(Component, u32)>,
     pub(super) complete: bool,
 }
@@ -34,7 +34,7 @@ pub(super) struct Child {
     parent: DirRef,
     name: Component,
     layers: Arc<[u32]>,
-    /// Some layer's directory is not descended into.
+    /// Whether some layer's directory is not descended into.
     partly: bool,
     depth: u32,
 }
@@ -45,11 +45,11 @@ pub(super) struct Chunk {
     names: Arc<SpooledNames>,
     index: usize,
     depth: u32,
-    /// What the reading of the names came to, told with the last chunk.
+    /// The end of reading the names, reported with the last chunk.
     ending: Option<Ending>,
 }
 
-/// How the reading of a directory's names went.
+/// The end of reading a directory's names.
 struct Ending {
     complete: bool,
     problems: Vec<WalkProblem>,
@@ -58,7 +58,7 @@ struct Ending {
 /// A directory or a part of one.
 pub(super) struct Part {
     pub(super) walked: WalkedDir,
-    /// Directories in it that are walked when all its parts have been given.
+    /// Its subdirectories, which are walked after all its parts.
     pub(super) children: Vec<Child>,
 }
 
@@ -110,12 +110,12 @@ struct Reading {
     handle: DirRef,
     depth: u32,
     path: RelPath,
-    /// Its entries for the filters.
+    /// Its entries as the filters see them.
     within: Within,
     entries: Vec<WalkedEntry>,
     children: Vec<Child>,
     complete: bool,
-    /// All of a directory is read here, not a part.
+    /// Whether all of a directory is read here, not a part.
     whole: bool,
     problems: Vec<WalkProblem>,
 }
@@ -128,7 +128,7 @@ impl Reading {
         Self { handle, depth, path, within, entries, children, complete: true, whole, problems }
     }
 
-    /// Reads the names of all layers; then the entries, or leaves them to jobs of their own.
+    /// Reads the names of all layers. Then reads the entries, or leaves them to jobs of their own.
     fn names_of_directory(mut self, named: Vec<(Component, u32)>) -> Done<WalkJob> {
         let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
         for layer in self.handle.layers().to_vec() {
@@ -150,7 +150,7 @@ impl Reading {
     fn names_of_layer(&mut self, dir: &Dir, layer: u32, sorter: &mut NameSorter) {
         let mut complete = true;
         let mut kept = Ok(());
-        // Opened for this walk and not handed out yet: nobody else lists it.
+        // The handle was opened for this walk and not handed out yet, so nobody else lists it.
         let error = dir.for_each_name_once(&mut complete, |name, ino, _| {
             if kept.is_ok() && !is_own_name(name.as_bytes()) {
                 kept = sorter.push(Name { name, layer, ino });
@@ -245,8 +245,8 @@ impl Reading {
         self.within.excludes(&self.handle.shared().options.filter, name.as_bytes(), is_dir)
     }
 
-    /// Merges runs of equal names: of the layers, which are numbered in the order of the operands, the
-    /// first wins, except that directories are joined and beat what is none.
+    /// Merges runs of equal names. Of the layers, which are numbered in the order of the operands,
+    /// the first wins, except that directories are joined and win over non-directories.
     fn merge(&mut self, candidates: Vec<(WalkedEntry, u32)>) {
         self.entries.reserve(candidates.len());
         let mut directories = Vec::new();
@@ -268,7 +268,7 @@ impl Reading {
             if !directories.is_empty() {
                 self.child(&winner.name, &directories);
             }
-            // Whatever its type: attributes are read by name too.
+            // Whatever its type, because attributes are read by name too.
             if !self.handle.layers().contains(&layer) {
                 self.handle.shared().note_named(winner.name.clone(), layer);
             }
@@ -276,7 +276,7 @@ impl Reading {
         }
     }
 
-    /// Notes a directory to be walked, in all its layers.
+    /// Records a directory to walk, in all its layers.
     fn child(&mut self, name: &Component, found: &[(u32, Metadata)]) {
         let shared = self.handle.shared();
         if !shared.options.recursive {
@@ -314,7 +314,7 @@ impl Reading {
     }
 
     fn done(self, last: bool) -> Done<WalkJob> {
-        // Of a whole directory the next to be wanted are known; those of a part come after its last part.
+        // Of a whole directory the next ones are known; those of a part follow its last part.
         let weight = self.entries.len() + 1;
         let walked = WalkedDir {
             path: self.path,
@@ -331,6 +331,7 @@ impl Reading {
     }
 }
 
-/// Depth of the deepest entry that is listed, and of the first directory that is not walked: bounds the memory of a walk
-/// through a tree made to exhaust it. What is deeper the other end refuses (`MAX_PATH_DEPTH` of the wire).
+/// Depth of the deepest listed entry, and of the first directory that is not walked. Bounds the
+/// memory of a walk through a tree made to exhaust it. The other end refuses anything deeper
+/// (`MAX_PATH_DEPTH` of the wire).
 const MAX_DEPTH: u32 = 4096;
