@@ -1,45 +1,47 @@
-//! The window beside someone who keeps the queue full.
+//! The window beside a competitor that keeps the queue full.
 //!
-//! A sender that holds no more than the path's own capacity in flight is starved by one that fills the
-//! queue until it drops. While such a one is there, the window follows the curve of CUBIC (RFC 9438), so
-//! that the two share as two CUBIC flows would, with one difference: a loss counts as congestion only
-//! when the queue is near the fullest seen, because other losses say nothing about the queue.
+//! A sender that keeps no more than the path's own capacity in flight is starved by one that fills
+//! the queue until it drops. Beside such a competitor, the window follows the curve of CUBIC (RFC
+//! 9438), so that the two share as two CUBIC flows would, with one difference. A loss counts as
+//! congestion only if the queue is near the fullest seen, because other losses say nothing about
+//! the queue.
 //!
-//! Whether such a one is there can only be guessed from round trips, and jitter as long as the path looks like it.
-//! What tells them apart: a queue grows shorter when this flow steps back, jitter does not.
+//! The presence of a competitor can only be guessed from round trips, and jitter as long as the
+//! path looks like one. They differ in this: a queue shrinks when this flow steps back, jitter does
+//! not.
 
 use std::time::{Duration, Instant};
 
-/// The window of CUBIC, and what it needs to tell a full queue from bad luck.
+/// The window of CUBIC, and the state that tells a full queue from bad luck.
 #[derive(Debug, Clone)]
 pub(super) struct Contest {
     window: u64,
-    /// Where the curve is flat: the window before the last cut.
+    /// The window before the last cut, where the curve is flat.
     plateau: u64,
-    /// When the curve began, and how long it takes to the plateau.
+    /// Start of the curve, and its time to the plateau.
     epoch: Instant,
     rise: Duration,
     /// The window of a Reno flow with the same average (RFC 9438, section 4.3).
     reno: u64,
-    /// The longest round trip of late.
+    /// The longest recent round trip.
     longest: Duration,
     last_cut: Instant,
-    /// Of the path, as looks have shown it, in per cent.
+    /// This flow's share of the path, as shown by looks, in per cent.
     share: u64,
-    /// The last look found no other.
+    /// Whether the last look found no competitor.
     alone: bool,
-    /// How much of each step back the mean round trip has shown, in per cent.
+    /// Part of each step back that the mean round trip has shown, in per cent.
     echo: u64,
 }
 
-/// What a look has shown about the other.
+/// The result of a look for the competitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is there.
+    /// The competitor is there.
     Contested,
-    /// It is gone.
+    /// The competitor is gone.
     Alone,
-    /// It never was: what is in the round trips is no queue.
+    /// There never was one: the delay in the round trips is not a queue.
     NoQueue,
 }
 
@@ -64,7 +66,7 @@ impl Contest {
         self.window
     }
 
-    /// `bytes` were acknowledged, the newest after `rtt`.
+    /// Updates the window for `bytes` that were acknowledged, the newest after `rtt`.
     pub(super) fn on_ack(&mut self, now: Instant, bytes: u64, rtt: Duration, mss: u64) {
         self.longest = self.longest.max(rtt);
         // RFC 9438, section 4.3: alpha = 3 * (1 - beta) / (1 + beta) = 0.53 packets a round.
@@ -76,14 +78,15 @@ impl Contest {
         }
     }
 
-    /// A round is over: what the queue looked like long ago matters less.
+    /// Ends a round: older queue lengths now matter less.
     pub(super) fn on_round(&mut self, floor: Duration) {
         let above = self.longest.saturating_sub(floor);
         self.longest = floor + above * 63 / 64;
     }
 
-    /// A look has shown that this flow has `share` per cent of the path, by the shortest round trips, and `echo` per
-    /// cent of what it stepped back, by the mean ones; or it seems to be `alone`. One look may be a busy host's.
+    /// Takes the result of a look. The shortest round trips give this flow `share` per cent of the
+    /// path, the mean ones show `echo` per cent of its step back; or it seems to be `alone`. A
+    /// single look may reflect only a busy host.
     pub(super) fn on_look(&mut self, share: u64, echo: u64, alone: bool) -> Verdict {
         self.share = u64::midpoint(self.share, share);
         self.echo = u64::midpoint(self.echo, echo);
@@ -96,12 +99,12 @@ impl Contest {
         }
     }
 
-    /// The time while the window was not used is no time of growth.
+    /// Excludes time in which the window was not used from its growth.
     pub(super) fn pause(&mut self, time: Duration) {
         self.epoch += time;
     }
 
-    /// Something sent at `sent` was lost. Answers whether the window was cut.
+    /// Handles a loss of data sent at `sent`. Returns whether the window was cut.
     pub(super) fn on_loss(
         &mut self,
         now: Instant,
@@ -118,13 +121,13 @@ impl Contest {
         true
     }
 
-    /// The path is congested beyond doubt.
+    /// Cuts the window: the path is congested beyond doubt.
     pub(super) fn cut(&mut self, now: Instant, mss: u64) {
         self.last_cut = now;
-        // Section 4.7: one that shrinks leaves room for one that comes.
+        // Section 4.7: a flow that shrinks leaves room for a new one.
         self.plateau = if self.window < self.plateau { self.window * 85 / 100 } else { self.window };
-        // Section 4.6 has 0.7 for all. Which of two flows loses a packet of a full queue is chance, and a
-        // flow that was unlucky a few times would stay behind for minutes.
+        // Section 4.6 uses 0.7 for all. Which of two flows loses a packet of a full queue is
+        // chance, and a flow that was unlucky a few times would stay behind for minutes.
         let keep = match self.share {
             0..LITTLE => 85,
             LITTLE..=MUCH => 70,
@@ -139,23 +142,24 @@ impl Contest {
         self.rise = Duration::try_from_secs_f64((f64::from(packets) / 0.4).cbrt()).unwrap_or_default();
     }
 
-    /// Section 4.2: W(t) = C * (t - K)^3 + W_max, C = 0.4 packets per cubic second.
+    /// Returns the curve of section 4.2: W(t) = C * (t - K)^3 + W_max, C = 0.4 packets per cubic
+    /// second.
     fn curve(&self, at: Instant, mss: u64) -> u64 {
         let time = at.saturating_duration_since(self.epoch).as_millis();
         let rise = self.rise.as_millis();
-        // Past a minute the bound on growth decides.
+        // Beyond a minute the bound on growth decides.
         let cube = |ms: u128| ms.min(60_000).pow(3) * u128::from(mss) * 4 / 10 / 1_000_000_000;
         let away = u64::try_from(cube(time.abs_diff(rise))).unwrap_or(u64::MAX);
         if time >= rise { self.plateau.saturating_add(away) } else { self.plateau.saturating_sub(away) }
     }
 }
 
-/// The queue counts as full from here on, in per cent of the longest queueing time seen.
+/// Queueing time from which the queue counts as full, in per cent of the longest seen.
 const FULL_PERCENT: u32 = 60;
 /// Shares in per cent.
 const EVEN: u64 = 50;
 const LITTLE: u64 = 42;
 const MUCH: u64 = 60;
-/// Below this nothing of the flow's own is in the queue, or there is none; from an even share two looks without any
-/// echo come to it. By trial, on the simulated paths.
+/// Echo in per cent below which nothing of the flow's own is in the queue, or there is no queue.
+/// From an even share, two looks without any echo reach it. Found by trial on the simulated paths.
 const NO_ECHO: u64 = 13;

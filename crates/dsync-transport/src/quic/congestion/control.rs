@@ -1,7 +1,8 @@
-//! The control law: what may be in flight, from what was delivered, how late, and what was lost.
+//! The control law: computes the bytes that may be in flight from deliveries, their delays and
+//! losses.
 //!
-//! Pure: a clock reading comes with each call, and the one answer is [`Control::window`]. See the module
-//! above for the idea and `docs/design/congestion.md` for reasons and figures.
+//! Pure: a clock reading comes with each call, and the one output is [`Control::window`]. The
+//! module above has the idea, and `docs/design/congestion.md` reasons and figures.
 
 use std::time::{Duration, Instant};
 
@@ -20,58 +21,58 @@ pub(super) struct Control {
     log: DeliveryLog,
     bandwidth: RoundMax,
     floor: RttFloor,
-    /// How much longer than the shortest a round trip is on average without a queue of this flow's.
+    /// Mean excess of a round trip over the shortest, without a queue of this flow's.
     jitter: Duration,
     phase: Phase,
-    /// Rounds since the phase began, and when it did.
+    /// Rounds since the phase began, and its start.
     phase_rounds: u64,
     phase_start: Instant,
     phase_acked: u64,
     round: Round,
     last_round: Round,
-    /// What was acknowledged and lost since loss was last judged.
+    /// Bytes acknowledged and lost since loss was last judged.
     balance: Round,
     usual: UsualLoss,
-    /// What may be in flight whatever the rate says, since more was seen to be lost.
+    /// Limit in flight whatever the rate says, because a larger window lost packets.
     cap: Option<u64>,
     /// Rounds until the next probe.
     spacing: u64,
     dice: u64,
     contest: Option<Contest>,
-    /// Losses of what was sent until then are dealt with.
+    /// Losses of data sent before this time are already handled.
     forgiven: Instant,
     in_flight: u64,
     batch: u64,
     heard: Instant,
-    /// What comes at once after an end stood still.
+    /// Bytes that arrive at once after an end stood still.
     surplus: Surplus,
-    /// No probe since the start has found the path full.
+    /// Whether no probe since the start has found the path full.
     starting: bool,
-    /// The sender ran out of data in this phase.
+    /// Whether the sender ran out of data in this phase.
     phase_limited: bool,
 }
 
-/// What the window is for at the moment.
+/// The present purpose of the window.
 #[derive(Debug, Clone, Copy)]
 enum Phase {
-    /// Doubles each round until the path is seen to be full.
+    /// Double each round until the path is seen to be full.
     StartUp(StartUp),
-    /// Keeps the path full for so many rounds.
+    /// Keep the path full for this many rounds.
     Cruise { rounds: u64 },
-    /// Looks for a higher rate; `best` is the rate so far.
+    /// Probe for a higher rate; `best` is the rate so far.
     Up { best: u64, lost: u64 },
-    /// Empties what the probe queued, and looks whether the queue is empty then.
+    /// Drain the probe's queue and check whether it is then empty.
     Down(Look),
-    /// Empties the queue for a moment to see the path's own round trip.
+    /// Drain the queue for a moment to measure the path's own round trip.
     Floor(Look),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct StartUp {
-    /// The highest rate, and rounds since it last rose by a quarter.
+    /// The highest rate, and the number of rounds since it last rose by a quarter.
     best: u64,
     flat: u32,
-    /// Samples in a row that show a queue, and when the first of them came.
+    /// Consecutive samples that show a queue, and the time of the first one.
     queued: u32,
     queued_since: Option<Instant>,
 }
@@ -80,18 +81,18 @@ struct StartUp {
 #[derive(Debug, Clone, Copy)]
 struct Look {
     window: u64,
-    /// The rate and the round trips of the round before, the shortest and the mean.
+    /// Rate of the previous round, and its shortest and mean round trip.
     rate: u64,
     before: Duration,
     mean_before: Duration,
     began: Instant,
-    /// When no more than the window was in flight.
+    /// Time from which no more than the window was in flight.
     settled: Option<Instant>,
-    /// The round trips of what was sent since.
+    /// Round trips of data sent since then.
     rtts: Rtts,
 }
 
-/// What happened within one round trip.
+/// Counts of one round trip.
 #[derive(Debug, Clone, Copy, Default)]
 struct Round {
     acked: u64,
@@ -101,14 +102,14 @@ struct Round {
 }
 
 impl Round {
-    /// Lost bytes, in parts per million of all.
+    /// Returns the lost bytes, in parts per million of all.
     fn loss(&self) -> u64 {
         self.lost * 1_000_000 / (self.acked + self.lost).max(1)
     }
 }
 
 impl Control {
-    /// A controller for packets of up to `mss` bytes.
+    /// Makes a controller for packets of up to `mss` bytes.
     pub(super) fn new(now: Instant, mss: u64) -> Self {
         Self {
             mss,
@@ -139,16 +140,16 @@ impl Control {
         }
     }
 
-    /// Bytes that may be in flight; never 0.
+    /// Returns the number of bytes that may be in flight; never 0.
     pub(super) fn window(&self) -> u64 {
         self.window
     }
 
-    /// `bytes` were sent with one system call.
+    /// Records `bytes` that one system call sent.
     pub(super) fn on_sent(&mut self, now: Instant, bytes: u64) {
         let idle = self.in_flight == 0;
         if idle && now.saturating_duration_since(self.heard) > STALE_AFTER && self.bandwidth.get() > 0 {
-            // The path may be another by now: half of what it took, and doubling from there.
+            // The path may be another by now: start from half of its earlier content and double.
             self.start_again(now, self.bdp(self.bandwidth.get()) / 2);
             self.heard = now;
         }
@@ -156,7 +157,7 @@ impl Control {
         self.log.on_sent(now, idle);
     }
 
-    /// A packet of `bytes` that was sent at `sent` was acknowledged.
+    /// Records the acknowledgement of a packet of `bytes` sent at `sent`.
     pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.batch = self.batch.saturating_add(bytes);
         self.usual.acked(sent, bytes);
@@ -166,7 +167,7 @@ impl Control {
         self.log.on_ack(now, sent, bytes);
     }
 
-    /// The batch of acknowledgements is complete and leaves `in_flight` bytes on their way, which is all
+    /// Completes a batch of acknowledgements. It leaves `in_flight` bytes in flight, which is all
     /// there is to send if `limited`.
     pub(super) fn on_end_acks(&mut self, now: Instant, in_flight: u64, limited: bool) {
         self.in_flight = in_flight;
@@ -198,11 +199,12 @@ impl Control {
         self.set_window();
     }
 
-    /// `lost` bytes, the last of them sent at `sent`, were lost; 0 for a mark of congestion (ECN).
+    /// Handles the loss of `lost` bytes, the last of them sent at `sent`; 0 for a congestion mark
+    /// (ECN).
     pub(super) fn on_loss(&mut self, now: Instant, sent: Instant, persistent: bool, lost: u64) {
         self.in_flight = self.in_flight.saturating_sub(lost);
         if persistent {
-            // RFC 9002, section 7.6: nothing came through for several timeouts.
+            // RFC 9002, section 7.6: nothing arrived for several timeouts.
             self.start_again(now, MIN_PACKETS * self.mss);
             return;
         }
@@ -229,7 +231,7 @@ impl Control {
                 *so_far += lost;
                 if *so_far > tolerated {
                     self.cap = Some(self.window * 93 / 100);
-                    // The rest of what the probe lost comes to light while little is in flight.
+                    // The probe's remaining losses show up while little is in flight.
                     self.forgiven = now;
                     self.balance = Round::default();
                     self.spacing = (self.spacing * 2).min(LONGEST_SPACING);
@@ -239,7 +241,7 @@ impl Control {
             Phase::Cruise { .. }
                 if self.contest.is_none() && self.usual.is_known() && self.round.lost > tolerated =>
             {
-                // Even what keeps the path just full is too much for its queue.
+                // Even a window that keeps the path just full is too much for its queue.
                 self.cap = Some(self.window * 95 / 100);
                 self.forgiven = now;
             }
@@ -248,8 +250,8 @@ impl Control {
         self.set_window();
     }
 
-    /// Bytes of a window that may be lost before it means something: the usual, `extra` parts in a
-    /// million, and what chance may add (three standard deviations).
+    /// Returns how many bytes of a window may be lost without meaning: the usual, `extra` parts in
+    /// a million, and what chance may add (three standard deviations).
     fn tolerated(&self, extra: u64) -> u64 {
         let window = self.window.max(self.phase_acked);
         let usual = window.saturating_mul(self.usual.ppm()) / 1_000_000;
@@ -257,13 +259,13 @@ impl Control {
         usual + window.saturating_mul(extra) / 1_000_000 + chance + 2 * self.mss
     }
 
-    /// The size of packets changed.
+    /// Adapts to a new packet size.
     pub(super) fn on_mss(&mut self, mss: u64) {
         self.mss = mss;
         self.window = self.window.max(MIN_PACKETS * mss);
     }
 
-    /// What a round showed.
+    /// Evaluates a finished round.
     fn end_round(&mut self, now: Instant) {
         let round = std::mem::take(&mut self.round);
         let before = std::mem::replace(&mut self.last_round, round);
@@ -306,8 +308,9 @@ impl Control {
         }
     }
 
-    /// The loss of late, in parts per million, if it is congestion. An end that stood still makes short rounds, in
-    /// which the losses of the one before are reported: only what covers half a window says something.
+    /// Returns the recent loss in parts per million if it is congestion. An end that stood still
+    /// makes short rounds that report the losses of the round before, so only counts over half a
+    /// window are judged.
     fn heavy_loss(&mut self, round: Round) -> Option<u64> {
         self.balance.acked = self.balance.acked.saturating_add(round.acked);
         self.balance.lost = self.balance.lost.saturating_add(round.lost);
@@ -318,9 +321,9 @@ impl Control {
         (balance.loss() > HEAVY_LOSS && balance.lost > 4 * self.mss).then(|| balance.loss())
     }
 
-    /// Whether a probe goes on, after each of its rounds.
+    /// Decides after each round of a probe whether it continues.
     fn judge_probe(&mut self, now: Instant, best: u64, lost: u64, round: Round) {
-        // The first round still shows what was sent before the probe.
+        // The first round still shows data sent before the probe.
         if self.phase_rounds < 2 {
             return;
         }
@@ -328,11 +331,12 @@ impl Control {
         let room = clean && round.rtts.least.is_some_and(|least| least <= self.floor_rtt() + self.noise());
         let capped = self.cap.is_some_and(|cap| cap < self.probe_window());
         if let Some(cap) = self.cap.as_mut().filter(|_| clean) {
-            // Up to here nothing was lost: look further, faster with each round.
+            // Nothing was lost up to here: probe further, faster with each round.
             *cap += *cap >> 7_u64.saturating_sub(self.phase_rounds).max(2);
         }
         if room && !self.phase_limited && self.cap.is_none() {
-            // A window that queues nothing is less than the path holds, whatever rate a busy host lets be seen.
+            // A window that queues nothing is below the path's capacity, whatever rate a busy host
+            // shows.
             self.bandwidth.update(self.log.rounds(), self.bandwidth.get());
             if self.starting {
                 self.double_again(now, round.best);
@@ -348,21 +352,21 @@ impl Control {
             // One bad round may be a busy host's; two are the path's.
             self.look_down(now, round.best.max(best));
         } else if self.phase_rounds >= RISING_ROUNDS && self.cap.is_none() {
-            // Far below what the path takes: no need to find it a quarter at a time.
+            // Far below the path's capacity: do not approach it a quarter at a time.
             self.double_again(now, round.best);
         } else if let Phase::Up { best, .. } = &mut self.phase {
             *best = round.best;
         }
     }
 
-    /// Back to the start's doubling, from the window as it is.
+    /// Returns to the start's doubling, from the present window.
     fn double_again(&mut self, now: Instant, best: u64) {
         let window = self.window;
         self.enter(now, Phase::StartUp(StartUp { best, ..StartUp::default() }));
         self.window = window;
     }
 
-    /// Moves on within a round where that cannot wait.
+    /// Advances within a round if that cannot wait.
     fn advance(&mut self, now: Instant, sample: &Sample, bytes: u64, limited: bool) {
         let floor = self.floor_rtt();
         match &mut self.phase {
@@ -372,7 +376,7 @@ impl Control {
                 if start.queued <= 1 {
                     start.queued_since = Some(now);
                 }
-                // An end that did not get its processor for a while makes many late samples at once.
+                // An end that lacked its processor for a while makes many late samples at once.
                 let lasting = start
                     .queued_since
                     .is_some_and(|since| now.saturating_duration_since(since) >= floor / QUEUED_SHARE);
@@ -416,13 +420,14 @@ impl Control {
         }
     }
 
-    /// After a look down: is the queue empty now that nothing of this flow should be in it?
+    /// Judges after a look down whether the queue is empty, since nothing of this flow should be in
+    /// it.
     fn judge_queue(&mut self, now: Instant, look: Look) {
         let floor = self.floor_rtt();
         let empty = floor + self.noise();
         let least = look.rtts.least.unwrap_or(floor);
         if let Some(contest) = &mut self.contest {
-            // Alone, the queue shrinks by what is missing in it, or is empty.
+            // If this flow is alone, the queue shrinks by the missing bytes or is empty.
             let alone = time_of(look.window, look.rate).max(floor);
             let expected = look.before.saturating_sub(alone);
             let share = percent(look.before.saturating_sub(least), expected);
@@ -440,14 +445,14 @@ impl Control {
             if least <= floor + floor / 32 {
                 self.floor.confirm(now);
             }
-            // The path was this flow's own: what it showed in the probe, of which the last comes back now, is
+            // The path was this flow's own. Its rate in the probe, whose last part returns now, is
             // all it has.
             let shown = look.rate.max(self.last_round.best).max(self.round.best);
             if look.before > empty && shown < self.bandwidth.get() * 8 / 10 {
                 self.bandwidth.reset(self.log.rounds(), shown);
             }
         } else if look.is_deaf(least) {
-            // A third less in flight and the round trip did not care: it is the path that is longer.
+            // A third less in flight left the round trip unchanged: the path itself is longer.
             self.floor.reset(now, least);
         } else {
             let window = volume(self.bandwidth.get(), look.before).max(MIN_PACKETS * self.mss);
@@ -457,13 +462,14 @@ impl Control {
         self.resume(now, look.began);
     }
 
-    /// Back to work after a look.
+    /// Resumes cruising after a look.
     fn resume(&mut self, now: Instant, began: Instant) {
         let rounds = if let Some(contest) = &mut self.contest {
             contest.pause(now.saturating_duration_since(began));
             CONTEST_ROUNDS
         } else {
-            // Not in step with other flows of this kind, whose probes would hide this one's.
+            // Vary the spacing: probes in step with those of other flows of this kind would be
+            // hidden by them.
             self.dice = self.dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(self.log.delivered() | 1);
             self.spacing + (self.dice >> 60) % 5
         };
@@ -471,11 +477,11 @@ impl Control {
     }
 
     fn leave_start_up(&mut self, now: Instant) {
-        // What the last doubling lost says nothing about the path.
+        // The losses of the last doubling say nothing about the path.
         self.forgiven = now;
         self.round.lost = 0;
         self.balance = Round::default();
-        // Whether the path was really full is seen soon.
+        // A probe will soon show whether the path was really full.
         self.spacing = EARLY_ROUNDS;
         self.look_down(now, self.bandwidth.get());
     }
@@ -493,7 +499,8 @@ impl Control {
         self.window = window.max(MIN_PACKETS * self.mss);
     }
 
-    /// The path is congested: a fifth less, or what passed if that was less still, once a round.
+    /// Backs off from a congested path, once a round: by a fifth, or to the bytes that passed if
+    /// those were less.
     fn back_off(&mut self, now: Instant, loss: u64) {
         self.forgiven = now;
         if let Some(contest) = &mut self.contest {
@@ -503,12 +510,12 @@ impl Control {
         self.cap = Some((self.window * keep / 1_000_000).max(MIN_PACKETS * self.mss));
     }
 
-    /// Steps back behind the `rate` that the path has.
+    /// Steps back behind the path's `rate`.
     fn look_down(&mut self, now: Instant, rate: u64) {
         self.look(now, rate, self.bdp(rate) * 9 / 10, Phase::Down);
     }
 
-    /// A smaller step back beside a competitor.
+    /// Steps back a little beside a competitor.
     fn look_aside(&mut self, now: Instant) {
         let rate = self.last_probe();
         let window = (self.window * 3 / 4).max(self.bdp(rate) * 9 / 10);
@@ -540,7 +547,7 @@ impl Control {
         self.phase_limited = false;
     }
 
-    /// The rate of the round that ended last.
+    /// Returns the rate of the last finished round.
     fn last_probe(&self) -> u64 {
         if self.last_round.best == 0 { self.bandwidth.get() } else { self.last_round.best }
     }
@@ -552,7 +559,7 @@ impl Control {
             Phase::StartUp(_) => return,
             Phase::Cruise { .. } => match &self.contest {
                 Some(contest) => contest.window() + surplus * CONTEST_SURPLUS / 8,
-                // Where probes are dropped the queue is short: what there is of it is left to others.
+                // If probes are dropped the queue is short: leave it to others.
                 None if self.cap.is_some() => full + 4 * self.mss,
                 None => full.saturating_mul(105) / 100 + self.slack(full) + surplus / 8,
             },
@@ -569,28 +576,30 @@ impl Control {
         full.saturating_mul(5) / 4 + self.slack(full)
     }
 
-    /// For acknowledgements that come in pairs, packets that leave in tens, and hosts that do not run for a moment.
+    /// Returns the allowance for acknowledgements that come in pairs, packets that leave in tens,
+    /// and hosts that pause for a moment.
     fn slack(&self, full: u64) -> u64 {
         let pause = volume(self.bandwidth.get(), HOST_PAUSE);
         (full / 4).clamp(4 * self.mss, pause.max(12 * self.mss))
     }
 
-    /// What the path holds at `rate`.
+    /// Returns the path's content at `rate`.
     fn bdp(&self, rate: u64) -> u64 {
         volume(rate, self.floor_rtt() + self.jitter)
     }
 
-    /// The path's shortest round trip, never below [`RTT_FLOOR`].
+    /// Returns the path's shortest round trip, never below [`RTT_FLOOR`].
     fn floor_rtt(&self) -> Duration {
         self.floor.get().max(RTT_FLOOR)
     }
 
-    /// How much longer the shortest of a few round trips may be without a queue.
+    /// Returns how much longer the shortest of a few round trips may be without a queue.
     fn noise(&self) -> Duration {
         (self.floor_rtt() / 8).max(LOOK_NOISE) + self.jitter
     }
 
-    /// Takes in round trips of a time without a queue. A queue of others is in all of them and not seen.
+    /// Updates the jitter with round trips from a time without a queue of this flow's. A queue of
+    /// others is in all of them and stays unseen.
     fn learn_jitter(&mut self, rtts: Rtts) {
         let spread = rtts.spread().min(self.floor_rtt());
         self.jitter = (3 * self.jitter + spread) / 4;
@@ -598,7 +607,7 @@ impl Control {
 }
 
 impl Look {
-    /// Takes in one sample; answers whether a round trip has been seen since the window was reached.
+    /// Adds one sample; returns whether a round trip was measured after the window was reached.
     fn take(&mut self, now: Instant, sample: &Sample, in_flight: u64, rounds: u64) -> bool {
         let Some(settled) = self.settled else {
             if in_flight <= self.window || rounds >= 4 {
@@ -613,43 +622,45 @@ impl Look {
         true
     }
 
-    /// True when less in flight has not made the round trip shorter. With jitter the shortest is chance and the mean
-    /// is not; where hosts stand still it is the other way round.
+    /// Returns whether less in flight has not shortened the round trip. With jitter the shortest is
+    /// chance and the mean is not; with hosts that pause it is the other way round.
     fn is_deaf(&self, least: Duration) -> bool {
         let unchanged = |before: Duration, then: Duration| before.saturating_sub(then) <= then / DEAF_SHARE;
         unchanged(self.before, least) || unchanged(self.mean_before, self.rtts.mean())
     }
 }
 
-/// What goes out before anything is known. RFC 9002, section 7.2, says 10 packets; with 32, as Google's
-/// servers send, the start is nearly two round trips shorter, and the pacer spreads them.
+/// Returns the window before anything is known. RFC 9002, section 7.2, says 10 packets. With 32, as
+/// Google's servers send, the start is nearly two round trips shorter, and the pacer spreads them.
 fn initial_window(mss: u64) -> u64 {
     32 * mss
 }
 
-/// Bytes that pass in `time` at `rate` bytes per second.
+/// Returns the bytes that pass in `time` at `rate` bytes per second.
 fn volume(rate: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
-/// How much of `whole` it is, up to 100.
+/// Returns `part` in per cent of `whole`, up to 100.
 fn percent(part: Duration, whole: Duration) -> u64 {
     u64::try_from(part.as_nanos() * 100 / whole.as_nanos().max(1)).map_or(100, |percent| percent.min(100))
 }
 
-/// The time in which `bytes` pass at `rate`.
+/// Returns the time in which `bytes` pass at `rate`.
 fn time_of(bytes: u64, rate: u64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
     u64::try_from(nanos).map_or(Duration::MAX, Duration::from_nanos)
 }
 
-/// The shortest round trip that the window is computed for. Below it the scheduling of the two processes
-/// and not the path decides how long a round trip takes: without it loopback fell from 8 to 1.6 Gbit/s.
+/// The shortest round trip for which a window is computed. Below it the scheduling of the two
+/// processes determines a round trip, not the path: without this floor loopback fell from 8 to 1.6
+/// Gbit/s.
 const RTT_FLOOR: Duration = Duration::from_millis(2);
-/// What the queue bridges when a host does not run for a moment: at 1 Gbit/s and 17 ms a twentieth of the window
-/// is less than a millisecond of it, and each pause beyond that was lost. CoDel (RFC 8289) aims at 5 ms of standing queue.
+/// Pause of a host that the queue bridges. At 1 Gbit/s and 17 ms a twentieth of the window is less
+/// than a millisecond of it, and each longer pause lost throughput. CoDel (RFC 8289) aims at 5 ms
+/// of standing queue.
 const HOST_PAUSE: Duration = Duration::from_millis(2);
-/// The least window, in packets: enough for acknowledgements of pairs to keep coming.
+/// The smallest window, in packets: enough for acknowledgements of pairs to keep coming.
 const MIN_PACKETS: u64 = 4;
 /// Loss above the usual that ends a probe, in parts per million of a window (BBRv3: 2 %).
 const PROBE_LOSS: u64 = 20_000;
@@ -657,32 +668,34 @@ const PROBE_LOSS: u64 = 20_000;
 const FLAT_ROUNDS: u32 = 3;
 /// Samples in a row with a queue that end the start.
 const QUEUED_SAMPLES: u32 = 16;
-/// The part of a round trip that they must cover at least.
+/// The part of a round trip that these samples must cover at least.
 const QUEUED_SHARE: u32 = 16;
-/// Bounds of what counts as a queue then (HyStart++, RFC 9406: an eighth of a round trip, 4 to 16 ms).
+/// Bounds of the delay that counts as a queue then (HyStart++, RFC 9406: an eighth of a round trip,
+/// 4 to 16 ms).
 const LEAST_QUEUE: Duration = Duration::from_millis(4);
 const MOST_QUEUE: Duration = Duration::from_millis(16);
-/// Rounds of a probe that all found more, after which the start's doubling takes over.
+/// Rounds of a probe that all found more, after which it returns to the start's doubling.
 const RISING_ROUNDS: u64 = 4;
 /// Rounds between probes, and between looks beside a competitor.
 const CRUISE_ROUNDS: u64 = 6;
 const LONGEST_SPACING: u64 = 96;
-/// Rounds between the start and the first probe at least.
+/// Fewest rounds between the start and the first probe.
 const EARLY_ROUNDS: u64 = 2;
 const LONGEST_CRUISE: Duration = Duration::from_secs(5);
-/// Per cent of the path that count as all of it.
+/// Share of the path, in per cent, that counts as all of it.
 const WHOLE_SHARE: u64 = 80;
 const CONTEST_ROUNDS: u64 = 24;
-/// Eighths of the surplus that are added beside a competitor, who would take what a busy host leaves; alone it
-/// is one, because what comes at once has to fit into the queue. By trial, on the simulated paths.
+/// Eighths of the surplus that are added beside a competitor, who would take the room that a busy
+/// host leaves. Alone it is one eighth, because the surplus must fit into the queue. Found by trial
+/// on the simulated paths.
 const CONTEST_SURPLUS: u64 = 3;
-/// Samples that a look needs.
+/// Number of samples that a look needs.
 const LOOK_SAMPLES: u32 = 8;
-/// What a queue that counts as empty may hold at least, whatever the path's round trip.
+/// Smallest allowance for a queue that counts as empty, whatever the path's round trip.
 const LOOK_NOISE: Duration = Duration::from_millis(2);
 /// The part of a round trip that counts as no change.
 const DEAF_SHARE: u32 = 32;
-/// How long the queue is kept empty to see the path's own round trip (BBRv3: 200 ms).
+/// Time that the queue is kept empty to measure the path's own round trip (BBRv3: 200 ms).
 const FLOOR_TIME: Duration = Duration::from_millis(150);
-/// Silence after which a rate is not believed any more.
+/// Silence after which a rate is no longer trusted.
 const STALE_AFTER: Duration = super::filter::RTT_LIFETIME;

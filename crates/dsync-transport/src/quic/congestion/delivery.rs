@@ -1,12 +1,12 @@
-//! How fast the path delivers: one sample per batch of acknowledgements.
+//! The path's delivery rate: one sample per batch of acknowledgements.
 //!
-//! Takes what was sent when, and what of it was acknowledged when; gives the delivery rate as
-//! draft-cheng-iccrg-delivery-rate-estimation-02 defines it: the bytes delivered between the sending and
-//! the acknowledgement of a packet, over the longer of the time that it took to send them and the time
-//! that it took to acknowledge them. Neither a burst of acknowledgements nor a burst of packets makes a
-//! sample higher than what passed the path.
+//! From the times of sending and acknowledgement this computes the delivery rate as defined by
+//! draft-cheng-iccrg-delivery-rate-estimation-02: the bytes delivered between the sending and the
+//! acknowledgement of a packet, over the longer of the time to send them and the time to
+//! acknowledge them. Neither a burst of acknowledgements nor a burst of packets makes a sample
+//! higher than the rate that passed the path.
 //!
-//! quinn names an acknowledged packet by the time at which it was sent, which is the key into the log
+//! quinn identifies an acknowledged packet by its time of sending, which is the key into the log
 //! here: all packets of one system call have the same time and one [`Record`].
 
 use std::{
@@ -14,43 +14,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was delivered when something was sent.
+/// The delivery state at the time of sending.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     sent: Instant,
     delivered: u64,
     delivered_at: Instant,
-    /// When the packet that was acknowledged last had been sent.
+    /// Time of sending of the last acknowledged packet.
     acked_sent: Instant,
-    /// The sender had nothing more to send at that time.
+    /// Whether the sender had nothing more to send at that time.
     limited: bool,
 }
 
 /// One batch of acknowledgements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
-    /// Bytes per second, unless the interval was too short to tell.
+    /// Bytes per second, unless the interval was too short.
     pub(super) rate: Option<u64>,
-    /// Of the newest packet that was acknowledged, with the peer's delay in it.
+    /// Round trip of the newest acknowledged packet, including the peer's delay.
     pub(super) rtt: Duration,
-    /// When that packet was sent.
+    /// Time of sending of that packet.
     pub(super) sent: Instant,
-    /// The rate may be the sender's own rather than the path's.
+    /// Whether the rate may be the sender's own rather than the path's.
     pub(super) limited: bool,
-    /// A packet that was sent after the last such sample was acknowledged.
+    /// Whether this acknowledges a packet sent after the last such sample.
     pub(super) round_start: bool,
 }
 
-/// The log of what was sent. Cost: 64 bytes and a binary search per system call that sends.
+/// The log of sent data. Cost: 64 bytes and a binary search per system call that sends.
 #[derive(Debug, Clone)]
 pub(super) struct DeliveryLog {
     records: VecDeque<Record>,
     delivered: u64,
     delivered_at: Instant,
     acked_sent: Instant,
-    /// The newest record of the batch at hand.
+    /// The newest record of the current batch.
     newest: Option<Record>,
-    /// Samples of packets sent before this much was delivered are the sender's own rate.
+    /// Samples of packets sent before this many delivered bytes show the sender's own rate.
     limited_until: u64,
     rounds: u64,
     round_end: u64,
@@ -70,10 +70,10 @@ impl DeliveryLog {
         }
     }
 
-    /// Something is sent, after nothing was in flight if `from_idle`.
+    /// Records a sending; `from_idle` if nothing was in flight before.
     pub(super) fn on_sent(&mut self, now: Instant, from_idle: bool) {
         if from_idle {
-            // Idle time is no time of delivery.
+            // Idle time is not delivery time.
             self.delivered_at = now;
             self.acked_sent = now;
         }
@@ -92,24 +92,25 @@ impl DeliveryLog {
         });
     }
 
-    /// One packet is acknowledged; several of these make a batch.
+    /// Records the acknowledgement of one packet; several of these make a batch.
     pub(super) fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered = self.delivered.saturating_add(bytes);
         self.delivered_at = now;
         if self.newest.is_some_and(|newest| newest.sent >= sent) {
             return;
         }
-        // A packet that is not in the log (a probe of the path's MTU) delivers, but samples nothing.
+        // A packet that is not in the log (a probe of the path's MTU) counts as delivered but makes
+        // no sample.
         if let Ok(at) = self.records.binary_search_by(|record| record.sent.cmp(&sent)) {
             self.newest = self.records.get(at).copied();
         }
     }
 
-    /// The batch is complete. `least_rtt`: no rate is believed that was measured over less.
+    /// Completes the batch. Ignores rates measured over less than `least_rtt`.
     pub(super) fn end_batch(&mut self, now: Instant, least_rtt: Duration) -> Option<Sample> {
         let record = self.newest.take()?;
         if record.sent < self.acked_sent {
-            // Late: something sent after it is acknowledged already.
+            // Late: something sent after it is already acknowledged.
             return None;
         }
         let send_time = record.sent.saturating_duration_since(record.acked_sent);
@@ -128,22 +129,23 @@ impl DeliveryLog {
         Some(Sample { rate, rtt, sent: record.sent, limited: record.limited, round_start })
     }
 
-    /// The sender has nothing more to send than the `in_flight` bytes on their way.
+    /// Records that the sender has nothing more to send than the `in_flight` bytes.
     pub(super) fn mark_limited(&mut self, in_flight: u64) {
         self.limited_until = self.delivered.saturating_add(in_flight).max(1);
     }
 
-    /// Bytes so far.
+    /// Returns the bytes delivered so far.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered
     }
 
-    /// Round trips so far.
+    /// Returns the round trips so far.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Drops what is acknowledged or lost by now: a packet counts as lost after 9/8 of a round trip.
+    /// Drops records that are acknowledged or lost by now: a packet counts as lost after 9/8 of a
+    /// round trip.
     fn forget(&mut self, acked: Instant, rtt: Duration) {
         let keep = (rtt * 2).max(SHORTEST_MEMORY);
         while self.records.front().is_some_and(|first| acked.saturating_duration_since(first.sent) > keep) {
@@ -152,16 +154,16 @@ impl DeliveryLog {
     }
 }
 
-/// Bytes per second; `None` when the time is zero.
+/// Returns bytes per second; `None` if the time is zero.
 fn rate(bytes: u64, time: Duration) -> Option<u64> {
     let rate = u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1);
     if time.is_zero() { None } else { u64::try_from(rate).ok() }
 }
 
-/// Records kept at most (2 MiB): a sender's full send window in single packets. What falls out of it is
-/// counted as delivered and gives no sample.
+/// Most records kept (2 MiB): a sender's full send window in single packets. Data beyond them
+/// counts as delivered but makes no sample.
 const MAX_RECORDS: usize = 1 << 15;
-/// A stall of this process is no loss.
+/// Shortest time that records are kept, so that a stall of this process is not a loss.
 const SHORTEST_MEMORY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! What the path has shown lately: its best rate over the last rounds, its shortest round trip over the
-//! last seconds.
+//! Recent properties of the path: its best rate over the last rounds, its shortest round trip over
+//! the last seconds.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// The highest of the values of the last [`ROUNDS`] rounds. At most one value per round is kept.
+/// The highest of the values of the last [`ROUNDS`] rounds. Keeps at most one value per round.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RoundMax {
     /// (round, value), rounds rising and values falling: the front is the maximum.
@@ -14,7 +14,7 @@ pub(super) struct RoundMax {
 }
 
 impl RoundMax {
-    /// Takes in one value, and forgets what is too old for `round`.
+    /// Adds one value, and drops values that are too old for `round`.
     pub(super) fn update(&mut self, round: u64, value: u64) {
         while self.values.back().is_some_and(|&(_, last)| last <= value) {
             self.values.pop_back();
@@ -28,56 +28,56 @@ impl RoundMax {
         }
     }
 
-    /// Forgets all but `value`.
+    /// Drops everything except `value`.
     pub(super) fn reset(&mut self, round: u64, value: u64) {
         self.values.clear();
         self.values.push_back((round, value));
     }
 
-    /// The maximum; 0 when there is none.
+    /// Returns the maximum; 0 if there is none.
     pub(super) fn get(&self) -> u64 {
         self.values.front().map_or(0, |&(_, value)| value)
     }
 }
 
-/// The shortest round trip seen, until it is too old to be believed.
+/// The shortest round trip seen, until it is too old to trust.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RttFloor {
     seen: Option<(Duration, Instant)>,
 }
 
 impl RttFloor {
-    /// Takes in one sample.
+    /// Adds one sample.
     pub(super) fn update(&mut self, now: Instant, rtt: Duration) {
         if self.seen.is_none_or(|(least, _)| rtt <= least) {
             self.seen = Some((rtt, now));
         }
     }
 
-    /// Takes `rtt` for the truth from now on.
+    /// Replaces the value by `rtt`.
     pub(super) fn reset(&mut self, now: Instant, rtt: Duration) {
         self.seen = Some((rtt, now));
     }
 
-    /// The value was met again, but for noise.
+    /// Confirms the value: it was measured again, within noise.
     pub(super) fn confirm(&mut self, now: Instant) {
         if let Some((_, at)) = &mut self.seen {
             *at = now;
         }
     }
 
-    /// The shortest round trip; [`INITIAL_RTT`] before the first sample.
+    /// Returns the shortest round trip; [`INITIAL_RTT`] before the first sample.
     pub(super) fn get(&self) -> Duration {
         self.seen.map_or(INITIAL_RTT, |(rtt, _)| rtt)
     }
 
-    /// Whether it was not met for [`RTT_LIFETIME`].
+    /// Returns whether it was not measured again for [`RTT_LIFETIME`].
     pub(super) fn is_stale(&self, now: Instant) -> bool {
         self.seen.is_some_and(|(_, at)| now.saturating_duration_since(at) > RTT_LIFETIME)
     }
 }
 
-/// Round trips, in short.
+/// A summary of round trips.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rtts {
     pub(super) least: Option<Duration>,
@@ -92,19 +92,19 @@ impl Rtts {
         self.count += 1;
     }
 
-    /// Zero when there are none.
+    /// Returns the mean; zero without samples.
     pub(super) fn mean(&self) -> Duration {
         self.sum.checked_div(self.count).unwrap_or_default()
     }
 
-    /// How much longer than the shortest they are on average.
+    /// Returns how much longer than the shortest they are on average.
     pub(super) fn spread(&self) -> Duration {
         self.mean().saturating_sub(self.least.unwrap_or_default())
     }
 }
 
-/// How much more than its rate a path delivers at once, at most: what had piled up before an end that did not
-/// run for a moment (BBRv2 calls it `extra_acked`).
+/// The largest excess of a path's delivery over its rate: data that had piled up before an end that
+/// paused for a moment (BBRv2 calls it `extra_acked`).
 #[derive(Debug, Clone)]
 pub(super) struct Surplus {
     since: Instant,
@@ -117,7 +117,7 @@ impl Surplus {
         Self { since: now, acked: 0, most: RoundMax::default() }
     }
 
-    /// `bytes` were acknowledged while `rate` was to be expected.
+    /// Records that `bytes` were acknowledged while `rate` was expected.
     pub(super) fn on_ack(&mut self, now: Instant, bytes: u64, rate: u64, round: u64) {
         let time = now.saturating_duration_since(self.since);
         let expected = u128::from(rate) * time.as_nanos() / 1_000_000_000;
@@ -130,18 +130,18 @@ impl Surplus {
         self.most.update(round, self.acked.saturating_sub(expected));
     }
 
-    /// In bytes, over the last rounds.
+    /// Returns the excess in bytes over the last rounds.
     pub(super) fn get(&self) -> u64 {
         self.most.get()
     }
 }
 
-/// Rounds that a delivery rate stays believed: one probing cycle, so that each probe is remembered until
-/// the next (BBR: 6 to 10 rounds).
+/// Rounds for which a delivery rate is trusted: one probing cycle, so that each probe is remembered
+/// until the next (BBR: 6 to 10 rounds).
 pub(super) const ROUNDS: u64 = 10;
-/// Time that a shortest round trip stays believed without being met again (BBR: 10 s).
+/// Time for which a shortest round trip is trusted without being measured again (BBR: 10 s).
 pub(super) const RTT_LIFETIME: Duration = Duration::from_secs(10);
-/// RFC 9002, section 6.2.2: the round trip assumed before there is a sample.
+/// Round trip assumed before there is a sample (RFC 9002, section 6.2.2).
 const INITIAL_RTT: Duration = Duration::from_millis(333);
 
 #[cfg(test)]

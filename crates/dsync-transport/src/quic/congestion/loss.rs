@@ -1,26 +1,26 @@
-//! What the path loses anyway: the loss of what was sent while this flow kept out of the queue. Loss above
+//! The path's usual loss: the loss of data sent while this flow kept out of the queue. Loss above
 //! it, beyond chance, is the queue's (or a policer's).
 
 use std::time::Instant;
 
-/// What the path loses while this flow has nothing in its queue.
+/// The path's loss while this flow has nothing in its queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct UsualLoss {
-    /// Parts per million, once seen.
+    /// Parts per million, once measured.
     ppm: Option<u64>,
-    /// The time of sending of what counts.
+    /// Times of sending of the data that counts.
     watched: Option<(Instant, Instant)>,
     acked: u64,
     lost: u64,
 }
 
 impl UsualLoss {
-    /// What was sent from `from` until before `to` is what counts next; what counted until now is judged.
+    /// Starts counting data sent from `from` until before `to`; judges the data counted so far.
     pub(super) fn watch(&mut self, from: Instant, to: Instant) {
         let all = self.acked + self.lost;
         if let Some(seen) = (self.lost * 1_000_000).checked_div(all) {
             let seen = seen.min(HEAVY_LOSS);
-            // What was once lost to a queue must not excuse later losses: quicker down than up.
+            // Earlier losses to a queue must not excuse later ones: quicker down than up.
             self.ppm = Some(match self.ppm {
                 Some(ppm) if seen > ppm => (3 * ppm + seen) / 4,
                 Some(ppm) => (ppm + seen) / 2,
@@ -30,7 +30,7 @@ impl UsualLoss {
         *self = Self { ppm: self.ppm, watched: Some((from, to)), acked: 0, lost: 0 };
     }
 
-    /// Parts per million; 0 before it is known.
+    /// Returns parts per million; 0 before it is known.
     pub(super) fn ppm(&self) -> u64 {
         self.ppm.unwrap_or(0)
     }
@@ -43,14 +43,14 @@ impl UsualLoss {
         self.watched.is_some_and(|(from, to)| from <= sent && sent < to)
     }
 
-    /// `bytes` sent at `sent` were acknowledged.
+    /// Records that `bytes` sent at `sent` were acknowledged.
     pub(super) fn acked(&mut self, sent: Instant, bytes: u64) {
         if self.watches(sent) {
             self.acked += bytes;
         }
     }
 
-    /// `bytes` were lost, the last of them sent at `sent`.
+    /// Records that `bytes` were lost, the last of them sent at `sent`.
     pub(super) fn lost(&mut self, sent: Instant, bytes: u64) {
         if self.watches(sent) {
             self.lost += bytes;
@@ -58,5 +58,5 @@ impl UsualLoss {
     }
 }
 
-/// Loss in a round that is congestion whatever the usual is, in parts per million.
+/// Loss in a round that is congestion whatever is usual, in parts per million.
 pub(super) const HEAVY_LOSS: u64 = 100_000;

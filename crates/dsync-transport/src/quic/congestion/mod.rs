@@ -1,18 +1,21 @@
-//! Congestion control for bulk transfer: a long path stays full although it loses packets at random.
+//! Congestion control for bulk transfer: a long path stays full although it loses packets at
+//! random.
 //!
-//! quinn's own controllers take each loss for congestion (CUBIC: 2 Mbit/s of 1000 at 100 ms with 1 % loss)
-//! or ignore what they do to the queue (BBR v1: half of all packets dropped). This one keeps in flight
-//! what the path holds, the highest delivery rate of the last rounds times the shortest round trip of the last
-//! seconds, which is BBR's model (Cardwell et al., "BBR: Congestion-Based Congestion Control", ACM Queue
-//! 14(5), 2016; draft-ietf-ccwg-bbr), written anew for a controller whose only output is a window:
-//! quinn's pacer always spreads 5/4 of the window over a round trip.
+//! quinn's own controllers treat each loss as congestion (CUBIC: 2 Mbit/s of 1000 at 100 ms with 1
+//! % loss) or ignore their effect on the queue (BBR v1: half of all packets dropped). This one
+//! keeps the path's content in flight: the highest delivery rate of the last rounds times the
+//! shortest round trip of the last seconds. That is BBR's model (Cardwell et al., "BBR:
+//! Congestion-Based Congestion Control", ACM Queue 14(5), 2016; draft-ietf-ccwg-bbr), written anew
+//! for a controller whose only output is a window, because quinn's pacer always spreads 5/4 of the
+//! window over a round trip.
 //!
-//! The laws: loss below 10 % a round is no reason to slow down, loss above it is; a queue that this flow
-//! makes is gone within one probing cycle; beside a flow that fills the queue itself, the window follows
-//! CUBIC's curve until that flow is gone.
+//! The laws: loss below 10 % a round is no reason to slow down; loss above it is. A queue made by
+//! this flow is gone within one probing cycle. Beside a flow that fills the queue itself, the
+//! window follows CUBIC's curve until that flow is gone.
 //!
-//! [`control`] decides, from [`delivery`] samples kept by [`filter`]s and the [`loss`] that is usual;
-//! [`contest`] is the window beside others; here is what plugs it into quinn. `docs/design/congestion.md` has reasons, figures and limits.
+//! [`control`] decides, from [`delivery`] samples kept by [`filter`]s and the usual [`loss`].
+//! [`contest`] is the window beside a competitor. This module connects them to quinn.
+//! `docs/design/congestion.md` has reasons, figures and limits.
 
 mod contest;
 mod control;
@@ -42,7 +45,7 @@ impl ControllerFactory for BulkControl {
     }
 }
 
-/// quinn's calls, passed on.
+/// An adapter for quinn's calls.
 #[derive(Debug, Clone)]
 struct PathControl {
     control: Control,

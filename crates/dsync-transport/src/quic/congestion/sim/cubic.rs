@@ -1,13 +1,14 @@
 //! A TCP CUBIC flow (RFC 9438, slow start of RFC 5681), the competitor of the fairness tests.
 //!
-//! Written apart from the product's own curve, in floating point, so that one cannot hide a mistake of the other.
+//! Written independently of the product's own curve, in floating point, so that one cannot hide a
+//! mistake of the other.
 
 use std::time::Instant;
 
 use super::{Law, PACKET};
 
 pub(crate) struct Cubic {
-    /// In packets.
+    /// Window in packets.
     window: f64,
     threshold: f64,
     plateau: f64,

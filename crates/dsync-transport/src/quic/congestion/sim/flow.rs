@@ -1,5 +1,6 @@
-//! One sender and its receiver, as quinn is: loss by packet and time threshold (RFC 9002), a token
-//! bucket that spreads 5/4 of the window over a round trip, system calls of ten packets, acknowledgements of pairs.
+//! One sender and its receiver, modelled on quinn: loss by packet and time threshold (RFC 9002), a
+//! token bucket that spreads 5/4 of the window over a round trip, system calls of ten packets,
+//! acknowledgements of pairs.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +9,7 @@ use std::{
 
 use super::{Law, NANOS, PACKET, Stalls};
 
-/// What the application has to send.
+/// The application's data to send.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Source {
     Endless,
@@ -21,7 +22,7 @@ pub(crate) struct Flow {
     law: Box<dyn Law>,
     base: Instant,
     source: Source,
-    /// Sent by the application's rate so far.
+    /// Bytes that the application's rate has produced so far.
     produced: u64,
     /// Times at which the packets from `first` on were sent; `None` when acknowledged or lost.
     sent: VecDeque<Option<u64>>,
@@ -39,9 +40,9 @@ pub(crate) struct Flow {
     last_heard: u64,
     last_eliciting: u64,
     probes: u32,
-    /// When it next wants to run.
+    /// Time when it next wants to run.
     pub(crate) wake: u64,
-    /// When its two hosts do not run.
+    /// Times when its two hosts do not run.
     pub(crate) sender: Stalls,
     pub(crate) receiver: Stalls,
     // The receiver.
@@ -104,7 +105,7 @@ impl Flow {
         self.base + Duration::from_nanos(time)
     }
 
-    /// What it sends now.
+    /// Returns the packets that it sends now.
     pub(crate) fn run(&mut self, now: u64) -> Vec<u64> {
         if let Some(due) = self.loss_time()
             && due <= now
@@ -127,7 +128,7 @@ impl Flow {
         packets
     }
 
-    /// One system call: up to ten packets.
+    /// Makes one system call: up to ten packets.
     fn call(&mut self, now: u64, packets: &mut Vec<u64>) -> u64 {
         let mut count = 0;
         self.wake = self.timeout().min(self.loss_time().unwrap_or(u64::MAX));
@@ -175,7 +176,7 @@ impl Flow {
         }
     }
 
-    /// quinn-proto's pacer.
+    /// Applies quinn-proto's pacer.
     fn pace(&mut self, now: u64) -> Option<u64> {
         if !self.law.paced() {
             return None;
@@ -211,7 +212,7 @@ impl Flow {
         (self.first < largest).then(|| oldest + self.loss_delay())
     }
 
-    /// An acknowledgement of `numbers`, ascending.
+    /// Handles an acknowledgement of `numbers`, ascending.
     pub(crate) fn on_ack(&mut self, now: u64, numbers: &[u64]) {
         let Some(&largest) = numbers.last() else { return };
         let time = self.at(now);
@@ -300,7 +301,7 @@ impl Flow {
         }
     }
 
-    /// The receiver gets a packet; answers what it acknowledges at once.
+    /// Receives a packet; returns the packets that it acknowledges at once.
     pub(crate) fn receive(&mut self, now: u64, number: u64) -> Option<Vec<u64>> {
         let in_order = number == self.expected;
         self.expected = self.expected.max(number + 1);
@@ -312,7 +313,7 @@ impl Flow {
         None
     }
 
-    /// The receiver does not run before `until`, and finds the packet then.
+    /// Holds a packet while the receiver does not run, until `until`.
     pub(crate) fn hold(&mut self, number: u64, until: u64) {
         self.expected = self.expected.max(number + 1);
         self.pending.push(number);

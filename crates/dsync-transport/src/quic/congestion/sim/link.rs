@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use super::{NANOS, PACKET};
 
-/// What the link does. Times in nanoseconds, rates in bytes per second.
+/// The link's properties. Times in nanoseconds, rates in bytes per second.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkConfig {
     pub(crate) rate: u64,
-    /// Of a round trip, all of it outside of the queue.
+    /// The round trip, all of it outside the queue.
     pub(crate) rtt: u64,
-    /// Bytes that wait at most.
+    /// Most bytes that wait.
     pub(crate) queue: u64,
     /// Packets in a million that are lost at random.
     pub(crate) loss: u64,
-    /// Up to this much later, at random and in order.
+    /// Largest extra delay, at random and in order.
     pub(crate) jitter: u64,
-    /// Tokens per second and the bucket, in bytes.
+    /// Tokens per second and size of the bucket, in bytes.
     pub(crate) policer: Option<(u64, u64)>,
 }
 
@@ -35,13 +35,13 @@ pub(crate) struct Link {
     random: u64,
 }
 
-/// What became of a packet that reached the link.
+/// The fate of a packet that reached the link.
 pub(crate) enum Fate {
     /// It is served next; the service ends at this time.
     Served(u64),
     Queued,
     LostAtRandom,
-    /// By the queue or the policer.
+    /// Dropped by the queue or the policer.
     Dropped,
 }
 
@@ -75,7 +75,8 @@ impl Link {
         Fate::Served(now + self.service())
     }
 
-    /// The packet at the front has passed; answers when the next will have.
+    /// Removes the packet at the front, which has passed; returns it and the time when the next one
+    /// will have.
     pub(crate) fn leave(&mut self, now: u64) -> (Option<Queued>, Option<u64>) {
         let passed = self.queue.pop_front();
         self.busy = !self.queue.is_empty();
@@ -90,7 +91,7 @@ impl Link {
         PACKET * NANOS / self.config.rate
     }
 
-    /// xorshift64*.
+    /// Returns the next random number (xorshift64*).
     fn random(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -1,5 +1,5 @@
-//! A simulated path, to test the controller without sockets or clocks: discrete events, one bottleneck,
-//! several flows; the same seed gives the same run.
+//! A simulated path, to test the controller without sockets or clocks: discrete events, one
+//! bottleneck, several flows. The same seed makes the same run.
 
 mod cubic;
 mod flow;
@@ -20,11 +20,11 @@ pub(crate) use stall::Stalls;
 
 use super::control::Control;
 
-/// Bytes of each packet, headers and all.
+/// Length of each packet in bytes, headers included.
 pub(crate) const PACKET: u64 = 1500;
 pub(crate) const NANOS: u64 = 1_000_000_000;
 
-/// What a flow asks of its congestion control: quinn's trait, without quinn's types.
+/// The interface of a flow's congestion control: quinn's trait, without quinn's types.
 pub(crate) trait Law {
     fn on_sent(&mut self, now: Instant, bytes: u64);
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64);
@@ -96,7 +96,7 @@ impl Ord for Entry {
     }
 }
 
-/// Counts of one flow at one time, to be subtracted from later ones.
+/// Counts of one flow at one time, to subtract from later ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
     at: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Mark {
     rtt_count: u64,
 }
 
-/// What a flow did between two marks.
+/// The work of a flow between two marks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     /// Bytes per second.
@@ -158,7 +158,8 @@ impl Sim {
         self.schedule(self.now, Event::Wake(flow));
     }
 
-    /// Lets both hosts of `flow` stand still for 5 to 30 ms every `gap_ms` on average, each at times of its own.
+    /// Makes both hosts of `flow` pause for 5 to 30 ms every `gap_ms` on average, each at times of
+    /// its own.
     pub(crate) fn stall(&mut self, flow: usize, gap_ms: u64, seed: u64) {
         let stalls = |seed| Stalls::new(gap_ms * 1_000_000, 5_000_000, 30_000_000, seed);
         self.flows[flow].sender = stalls(2 * seed + 1);
@@ -198,7 +199,7 @@ impl Sim {
         }
     }
 
-    /// Runs for `ms` and tells what `flow` did in that time.
+    /// Runs for `ms` and returns what `flow` did in that time.
     pub(crate) fn stretch(&mut self, flow: usize, ms: u64) -> Stretch {
         let mark = self.mark(flow);
         self.run_ms(ms);

@@ -1,8 +1,9 @@
-//! What the controller owes, on simulated paths. Rates in Mbit/s, times in ms.
+//! Requirements of the controller, on simulated paths. Rates in Mbit/s, times in ms.
 
 use super::{Cubic, LinkConfig, Sim, Source, Stretch};
 
-/// A path with `queue` ms of queue at its rate, and `loss` packets in a million lost at random.
+/// Makes a path with `queue` ms of queue at its rate, and `loss` packets in a million lost at
+/// random.
 fn path(rate: u64, rtt: u64, queue: u64, loss: u64) -> LinkConfig {
     LinkConfig {
         rate: rate * MBIT,
@@ -14,7 +15,7 @@ fn path(rate: u64, rtt: u64, queue: u64, loss: u64) -> LinkConfig {
     }
 }
 
-/// One flow of ours, alone.
+/// Simulates one flow of ours, alone.
 fn alone(config: LinkConfig) -> Sim {
     let mut sim = Sim::new(config, SEED);
     sim.add_ours();
@@ -25,7 +26,7 @@ fn mbit(stretch: Stretch) -> u64 {
     stretch.rate / MBIT
 }
 
-/// What both flows did in `ms`.
+/// Returns what both flows did in `ms`.
 fn both(sim: &mut Sim, ms: u64) -> [Stretch; 2] {
     let marks = [sim.mark(0), sim.mark(1)];
     sim.run_ms(ms);
@@ -286,7 +287,7 @@ fn a_host_that_stands_still_now_and_then_keeps_a_long_path_busy() {
 
 #[test]
 fn a_host_that_stands_still_keeps_its_share_beside_cubic() {
-    // Either first; the other's hosts never stand still, as TCP in a kernel does not.
+    // In either order; the other's hosts never pause, as TCP in a kernel does not.
     for (gap, first) in [(100, true), (100, false), (40, true), (40, false)] {
         let shares: Vec<_> = (1..=SEEDS).map(|seed| beside_cubic(gap, first, seed)).collect();
         let ours = mean(&shares.iter().map(|&[ours, _]| mbit(ours)).collect::<Vec<_>>());
@@ -295,7 +296,7 @@ fn a_host_that_stands_still_keeps_its_share_beside_cubic() {
     }
 }
 
-/// Over 20 s, with the later one 5 s late.
+/// Returns what both flows did in 20 s beside CUBIC, after the later one started 5 s late.
 fn beside_cubic(gap: u64, first: bool, seed: u64) -> [Stretch; 2] {
     let mut sim = Sim::new(path(100, 40, 40, 0), SEED + seed);
     sim.add_ours();
@@ -363,7 +364,7 @@ fn the_design_page_has_the_figures_of_two_flows() {
     assert_documented(&[10, 40, 80, 400].map(row).concat());
 }
 
-/// A table of `docs/design/congestion.md` has these rows and no others.
+/// Asserts that a table of `docs/design/congestion.md` has these rows and no others.
 #[allow(clippy::disallowed_methods)]
 fn assert_documented(rows: &str) {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design/congestion.md");
