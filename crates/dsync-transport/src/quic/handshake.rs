@@ -1,10 +1,11 @@
-//! How the two ends find each other over UDP.
+//! Connection setup over UDP.
 //!
-//! The server [`Offer`]s a port; the client [`dial`]s every address it knows of, a little apart, and
-//! takes the first that proves the right key. TLS alone does not tell the client whether the server
-//! took *its* key (in TLS 1.3 the client finishes first), so on that connection it sends the run's token
-//! on a first stream and counts as connected only when the server has answered it. The token binds the
-//! connection to this bootstrap, and the server takes it once.
+//! The server [`Offer`]s a port. The client [`dial`]s every address it knows of, a little apart,
+//! and takes the first one that proves the right key. TLS alone does not tell the client whether
+//! the server accepted *its* key (in TLS 1.3 the client finishes first). So the client sends the
+//! run's token on a first stream of that connection, and counts as connected only after the server
+//! has answered it. The token binds the connection to this bootstrap, and the server accepts it
+//! once.
 
 use std::{
     io,
@@ -30,7 +31,7 @@ use crate::{
     race::{Addresses, DialError, race},
 };
 
-/// A UDP port that takes one client, once.
+/// A UDP port that accepts one client, once.
 pub(crate) struct Offer {
     endpoint: Endpoint,
     accepted: Arc<Mutex<Option<Connection>>>,
@@ -38,8 +39,9 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Opens a port for the client with the key `client` and the token `token`. It is served until the
-    /// client came, or `window` is over, or the offer is dropped. Must be called on the runtime's thread.
+    /// Opens a port for the client with the key `client` and the token `token`. It is served until
+    /// the client has connected, `window` is over, or the offer is dropped. Must be called on the
+    /// runtime's thread.
     pub(crate) fn open(
         identity: &Identity,
         (client, token): (Fingerprint, Token),
@@ -66,19 +68,19 @@ impl Offer {
             accepted: Arc::clone(&accepted),
         });
         let serving = tokio::spawn(async move {
-            // Either way the port takes nobody else from here on.
+            // Either way the port accepts nobody else from here on.
             let _ = timeout(window, serve(&server)).await;
             server.endpoint.set_server_config(None);
         });
         Ok(Self { endpoint, accepted, serving: serving.abort_handle() })
     }
 
-    /// The port.
+    /// Returns the port.
     pub(crate) fn port(&self) -> io::Result<u16> {
         Ok(self.endpoint.local_addr()?.port())
     }
 
-    /// Closes the port to others and gives the client's connection, if it came.
+    /// Closes the port to others and returns the client's connection, if there is one.
     pub(crate) fn take(self) -> Option<(Connection, Endpoint)> {
         let connection = self.accepted.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         Some((connection, self.endpoint.clone()))
@@ -87,7 +89,7 @@ impl Offer {
 
 #[cfg(test)]
 impl Offer {
-    /// Returns whether the port takes nobody any more.
+    /// Returns whether the port accepts nobody any more.
     pub(super) fn is_over(&self) -> bool {
         self.serving.is_finished()
     }
@@ -112,7 +114,7 @@ struct Server {
     accepted: Arc<Mutex<Option<Connection>>>,
 }
 
-/// Takes handshakes until one client has presented the token; the others end with it.
+/// Accepts handshakes until one client has presented the token; the others end with it.
 async fn serve(server: &Arc<Server>) {
     let mut handshakes = JoinSet::new();
     let mut crowd = Crowd::<AbortHandle>::new(MAX_HANDSHAKES, server.client_address);
@@ -132,8 +134,8 @@ async fn serve(server: &Arc<Server>) {
         let Some(incoming) = incoming else { return };
         if crowd.len() >= UNCHECKED_HANDSHAKES && !incoming.remote_address_validated() && incoming.may_retry()
         {
-            // A sender of forged addresses never gets past this; the client pays a round trip at most.
-            // Fails only where a retry makes no sense, which was just asked.
+            // A sender of forged addresses never gets past this; the client pays at most one round
+            // trip. It fails only if a retry makes no sense, which was just ruled out.
             let _ = incoming.retry();
             continue;
         }
@@ -145,7 +147,7 @@ async fn serve(server: &Arc<Server>) {
     }
 }
 
-/// One client: its key, its token, the answer.
+/// Handles one client: its key, its token, the answer.
 async fn admit(server: Arc<Server>, incoming: Incoming) -> Result<(), ConnectionError> {
     let address = incoming.remote_address();
     let connection = incoming
@@ -161,13 +163,13 @@ async fn admit(server: Arc<Server>, incoming: Incoming) -> Result<(), Connection
         connection.close(REFUSED, b"");
         return Err(ConnectionError::LocallyClosed);
     }
-    // Recorded first: the client may say over ssh that it has the answer before this goes on.
+    // Record it first: the client may report the answer over ssh before this task continues.
     *server.accepted.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
     let answered = send.write_all(&[WELCOME]).await.is_ok() && send.finish().is_ok();
     if answered { Ok(()) } else { Err(ConnectionError::LocallyClosed) }
 }
 
-/// What a client presents.
+/// The client's proof of identity.
 pub(crate) struct Dialer {
     pub(crate) identity: Identity,
     pub(crate) server: Fingerprint,
@@ -175,7 +177,8 @@ pub(crate) struct Dialer {
     pub(crate) idle_timeout: Duration,
 }
 
-/// Tries every address; the first that proves the server's key and takes the token wins. Ends after `wait`.
+/// Tries every address. The first that proves the server's key and accepts the token wins. Ends
+/// after `wait`.
 pub(crate) async fn dial<L>(
     dialer: Dialer,
     addresses: Addresses<L>,
@@ -188,7 +191,7 @@ where
     race(addresses, wait, |address| attempt(Arc::clone(&dialer), address)).await
 }
 
-/// One address.
+/// Tries one address.
 async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection, Endpoint), DialError> {
     let peer = Some(address.ip());
     let (tls, mismatch) = dialer.identity.client_config(dialer.server).map_err(DialError::system)?;
@@ -220,11 +223,11 @@ async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection
 
 /// The server's answer to the right token.
 const WELCOME: u8 = 1;
-/// Application close code of a session that was not admitted; read by nobody.
+/// Application close code of a session that was not admitted; nobody reads it.
 const REFUSED: VarInt = VarInt::from_u32(0x0100);
-/// Handshakes that the server works on at a time.
+/// Handshakes that the server processes at a time.
 const MAX_HANDSHAKES: usize = 8;
-/// As many may be without proof that the sender's address is real.
+/// Most of them without proof that the sender's address is real.
 const UNCHECKED_HANDSHAKES: usize = 2;
-/// Time that one client has from its first packet to its token.
+/// Time for one client from its first packet to its token.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);

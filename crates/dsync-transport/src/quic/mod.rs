@@ -1,9 +1,9 @@
-//! The QUIC carrier: one connection between two processes that learned each other's one-time key over
-//! ssh, each lane one bidirectional stream of it (RFC 9000).
+//! The QUIC carrier: one connection between two processes that learned each other's one-time key
+//! over ssh. Each lane is one bidirectional stream of it (RFC 9000).
 //!
-//! [`crate::identity`] says who may talk, [`settings`] how quinn is set up and why, [`handshake`] how the two
-//! find each other, [`congestion`] how much may be on its way, [`reader`] how
-//! what came reaches the thread that waits for it; here is the link.
+//! [`crate::identity`] authenticates, [`settings`] configures quinn with reasons, [`handshake`]
+//! connects the two ends, [`congestion`] limits the bytes in flight, and [`reader`] passes received
+//! data to the thread that waits for it. This module has the link.
 
 mod congestion;
 pub(crate) mod handshake;
@@ -25,15 +25,15 @@ use crate::{
 };
 use reader::Reader;
 
-/// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it
-/// was closed before, and gives the last packet a moment to leave.
+/// A link over one QUIC connection. Dropping it closes it as [`Failed`](CloseReason::Failed) unless
+/// it was closed before, and allows the last packet a moment to leave.
 pub(crate) struct QuicLink {
     endpoint: Endpoint,
     shared: Arc<Shared>,
     reactor: Reactor,
 }
 
-/// What the link and its lanes share.
+/// State that the link and its lanes share.
 struct Shared {
     connection: Connection,
     ending: Ending,
@@ -41,8 +41,8 @@ struct Shared {
 }
 
 impl QuicLink {
-    /// Wraps a connection whose peer has proved itself. `bootstrap` is the stream from the ssh process:
-    /// its end means that the peer is gone, whatever UDP may still say.
+    /// Wraps a connection whose peer has proved its identity. `bootstrap` is the stream from the
+    /// ssh process: its end means that the peer is gone, whatever UDP may still say.
     pub(crate) fn start<K: Send + 'static>(
         reactor: Reactor,
         connection: Connection,
@@ -107,9 +107,9 @@ impl Drop for QuicLink {
     fn drop(&mut self) {
         self.close(CloseReason::Failed);
         let endpoint = self.endpoint.clone();
-        // Idle means that the closing period of three probe timeouts is over; the one packet that says
-        // why leaves within a moment of the start of it, and its loss costs the peer little: it sees
-        // the end of the ssh stream too.
+        // Idle would mean waiting out the closing period of three probe timeouts. The one packet
+        // with the reason leaves within a moment of its start. Losing it costs the peer little,
+        // because it sees the end of the ssh stream too.
         self.reactor.run(async move { timeout(CLOSING_TIME, endpoint.wait_idle()).await.is_ok() });
     }
 }
@@ -122,13 +122,13 @@ impl Shared {
 
     /// Ends the link from this side, unless it has ended.
     fn end(&self, cause: LinkError, reason: CloseReason) {
-        // When the peer was first, its reason stays what later calls report.
+        // If the peer closed first, later calls keep reporting its reason.
         if self.connection.close_reason().is_none() && self.ending.set(cause) {
             self.connection.close(VarInt::from_u32(reason.code()), &[]);
         }
     }
 
-    /// What a failed connection means to the caller.
+    /// Returns the link's error for a failed connection.
     fn lost(&self, error: ConnectionError) -> LinkError {
         self.ending.get().unwrap_or_else(|| link_error(error))
     }
@@ -169,7 +169,7 @@ impl LaneWrite for Writer {
     }
 
     fn finish(&mut self) -> Result<(), LinkError> {
-        // quinn lets a stream of a closed connection be finished.
+        // quinn permits finishing a stream of a closed connection.
         self.shared.check()?;
         if !self.finished {
             self.finished = true;
@@ -181,15 +181,15 @@ impl LaneWrite for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // quinn would finish the stream, and the peer would take what it got for all.
+        // quinn would finish the stream, and the peer would mistake the data for the whole.
         if !self.finished {
-            // Fails when it is closed already.
+            // Fails if it is already closed.
             let _ = self.stream.reset(VarInt::from_u32(CloseReason::Failed.code()));
         }
     }
 }
 
-/// quinn's reasons in the words of the link.
+/// Translates quinn's reasons into the link's.
 pub(crate) fn link_error(error: ConnectionError) -> LinkError {
     match error {
         ConnectionError::ApplicationClosed(close) => {
@@ -202,30 +202,33 @@ pub(crate) fn link_error(error: ConnectionError) -> LinkError {
     }
 }
 
-/// The peer dropped its half of a lane.
+/// The error after the peer dropped its half of a lane.
 const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
 
-/// Lanes for a path of this round trip: enough for their windows to hold 10 Gbit/s of it, and one for each core.
+/// Returns the number of lanes for a path of this round trip: enough for their windows to hold 10
+/// Gbit/s of it, and one for each core.
 ///
-/// More of them would be no faster and cost both ends processor time: quinn gives streams turns packet by
-/// packet, so each reader is woken for less at a time.
+/// More lanes would be no faster and cost both ends processor time. quinn gives streams turns
+/// packet by packet, so each reader would be woken for less at a time.
 fn data_lanes(round_trip: Duration, cores: usize) -> usize {
     let in_flight = round_trip.as_micros().saturating_mul(FULL_RATE);
     let windows = usize::try_from(in_flight.div_ceil(settings::STREAM_WINDOW.into())).unwrap_or(usize::MAX);
     windows.max(cores.min(CORE_LANES)).clamp(MIN_LANES, MAX_LANES)
 }
 
-/// Bytes per microsecond that lanes are opened for: 10 Gbit/s.
+/// Rate that lanes are opened for, in bytes per microsecond: 10 Gbit/s.
 const FULL_RATE: u128 = 1250;
-/// Data lanes at the least: while one waits for its disk another goes on.
+/// Fewest data lanes: while one waits for its disk, another continues.
 const MIN_LANES: usize = 4;
-/// Data lanes for the sake of cores at the most.
+/// Most data lanes on account of the cores.
 const CORE_LANES: usize = 8;
-/// Data lanes at the most, from a round trip of 23 ms on: 16 windows hold 2.3 times what 1 Gbit/s at 100 ms does.
+/// Most data lanes, from a round trip of 23 ms on: 16 windows hold 2.3 times the content of 1
+/// Gbit/s at 100 ms.
 const MAX_LANES: usize = 16;
-/// Bytes per write: quinn keeps a piece in memory, and in its send window, until all of it is acknowledged.
+/// Bytes per write. quinn keeps a piece in memory, and in its send window, until all of it is
+/// acknowledged.
 const CHUNK: usize = 256 << 10;
-/// How long a dropped link keeps its socket so that its last packet leaves.
+/// Time that a dropped link keeps its socket so that its last packet leaves.
 const CLOSING_TIME: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

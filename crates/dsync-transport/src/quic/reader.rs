@@ -1,10 +1,11 @@
 //! The receiving half of a lane.
 //!
-//! On a path whose packets come one by one, a thread that waits for a frame would be woken for each of them: 180 times
-//! for a frame of 256 KiB, each time through the kernel. So a thread that wants much ([`LaneRead::fill`])
-//! has it gathered where the packets are taken anyway, on the runtime's thread, and is woken once. Nothing is gathered but
-//! what a thread waits for, and flow control sees no difference. Where a wake-up brings many packets at once, as on
-//! fast paths, the thread is woken: the runtime's thread has enough to do there.
+//! On a path whose packets arrive one by one, a thread that waits for a frame would be woken for
+//! each of them: 180 times for a frame of 256 KiB, each time through the kernel. So if a thread
+//! wants much ([`LaneRead::fill`]), the runtime's thread, which receives the packets anyway,
+//! gathers the data and wakes it once. It gathers only data that a thread waits for, so flow
+//! control sees no difference. On fast paths one wake-up brings many packets. There the thread is
+//! woken directly, because the runtime's thread has enough to do.
 
 use std::{
     future::{Future, poll_fn},
@@ -22,19 +23,19 @@ use super::{ABANDONED, Shared};
 use crate::reactor::block_on;
 
 pub(super) struct Reader {
-    /// Lent to the runtime's thread while it gathers; gone when that has ended.
+    /// Lent to the runtime's thread while it gathers; gone after that thread has ended.
     stream: Option<RecvStream>,
-    /// A wake-up brings less than [`MUCH`].
+    /// Whether a wake-up brings less than [`MUCH`].
     sparse: bool,
     runtime: Handle,
     shared: Arc<Shared>,
 }
 
-/// What came until enough had come, or the end.
+/// Data gathered until there was enough, or the end.
 struct Gathered {
     stream: RecvStream,
     pieces: Vec<Bytes>,
-    /// How often it was woken for them.
+    /// Number of wake-ups for them.
     wakes: usize,
     outcome: Result<(), ReadError>,
 }
@@ -44,7 +45,7 @@ impl Reader {
         Self { stream: Some(stream), sparse: false, runtime, shared }
     }
 
-    /// Reads without waiting; pending when nothing is there.
+    /// Reads without waiting; returns pending if there is nothing.
     fn read_ready(&mut self, buf: &mut [u8]) -> Poll<Result<usize, LinkError>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(Err(LinkError::Closed)) };
         // Whoever waits next sets a waker of its own.
@@ -52,7 +53,7 @@ impl Reader {
         polled.map(|read| read.map_err(|error| self.shared.unread(error)))
     }
 
-    /// Waits for more of `buf`: all of it where packets come one by one, else what comes first.
+    /// Waits for more of `buf`: all of it if packets arrive one by one, else the first data.
     fn read_much(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
         if !self.sparse {
             let count = self.read(buf)?;
@@ -70,10 +71,10 @@ impl Reader {
         Ok(count)
     }
 
-    /// Waits for `wanted` bytes, or the end; what came, and after how many wake-ups.
+    /// Waits for `wanted` bytes or the end; returns the data and the number of wake-ups.
     fn gather(&mut self, wanted: usize) -> Result<(Vec<Bytes>, usize), LinkError> {
         let stream = self.stream.take().ok_or(LinkError::Closed)?;
-        // Fails only when the runtime has ended, and the link with it.
+        // Fails only if the runtime has ended, and the link with it.
         let gathered = block_on(self.runtime.spawn(gather(stream, wanted)));
         let Gathered { stream, pieces, wakes, outcome } = gathered.map_err(|_| self.shared.gone())?;
         self.stream = Some(stream);
@@ -138,7 +139,7 @@ impl LaneRead for Reader {
 }
 
 impl Shared {
-    /// What a failed read means to the caller.
+    /// Returns the link's error for a failed read.
     fn unread(&self, error: ReadError) -> LinkError {
         match error {
             ReadError::Reset(_) => ABANDONED,
@@ -149,13 +150,14 @@ impl Shared {
         }
     }
 
-    /// What the end of the runtime means to the caller.
+    /// Returns the link's error for the end of the runtime.
     fn gone(&self) -> LinkError {
         self.connection.close_reason().map_or(LinkError::Closed, |error| self.lost(error))
     }
 }
 
-/// From here on handing a read to the runtime's thread costs less than to be woken for the packets, in bytes.
+/// Length in bytes from which passing a read to the runtime's thread costs less than being woken
+/// for the packets.
 const GATHERED: usize = 16 << 10;
-/// A wake-up that brings as much is worth it, in bytes: some packets of an Ethernet.
+/// Bytes that make a wake-up worthwhile: some packets of an Ethernet.
 const MUCH: usize = 6 << 10;

@@ -33,7 +33,7 @@ fn a_long_path_gets_more_lanes_than_a_short_one() {
     assert_eq!(super::data_lanes(Duration::MAX, usize::MAX), 16);
 }
 
-/// A server that waits for one client, and what it is told over ssh.
+/// A server that waits for one client, and the facts that it learns over ssh.
 struct Stage {
     /// The fingerprint of the server's key.
     key: Fingerprint,
@@ -70,7 +70,8 @@ impl Stage {
         self.client.run(async move { dial(dialer, address, wait).await }).unwrap()
     }
 
-    /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
+    /// Makes both links, and the streams that each takes for ssh's: dropping one looks like the end
+    /// of ssh.
     fn links(mut self, winner: (Connection, Endpoint)) -> (Pair, [OwnedFd; 2]) {
         let accepted = self.server.run({
             let offer = self.offer.take().unwrap();
@@ -92,7 +93,7 @@ fn only(address: SocketAddr) -> Addresses<impl Future<Output = Vec<SocketAddr>> 
     Addresses { first: vec![address], later: async { Vec::new() } }
 }
 
-/// A pair whose ends of ssh go with the test's process.
+/// Makes a pair whose ends of ssh live as long as the test's process.
 fn pair() -> Pair {
     let (pair, ssh) = connected();
     let _ = ssh.map(std::mem::forget);
@@ -154,7 +155,7 @@ fn a_bootstrap_is_good_for_one_client() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
     let first = stage.dial(identity.clone(), TOKEN).unwrap();
-    // The same key and token, as a replay of everything that ssh carried would have them.
+    // The same key and token, as in a replay of everything that ssh carried.
     let second = stage.dial_within(identity, TOKEN, SILENCE);
     assert!(matches!(second, Err(DialError::Refused(_) | DialError::NoAnswer)), "{second:?}");
     let ((a, b), _ssh) = stage.links(first);
@@ -180,7 +181,8 @@ fn a_late_client_finds_the_port_closed() {
 fn a_crowd_of_strangers_does_not_keep_the_right_client_out() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
-    // First packets of connections that are never heard of again, each from a port of its own, and noise.
+    // First packets of connections that are never heard of again, each from a port of its own, and
+    // noise.
     let stranger = Identity::generate().unwrap();
     stage.client.run({
         let (tls, _) = stranger.client_config(stage.key).unwrap();
@@ -218,7 +220,8 @@ fn connections_that_say_nothing_do_not_keep_the_right_client_out() {
             let socket = settings::bind_for(address).unwrap();
             let endpoint =
                 Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime)).unwrap();
-            // With the right key, so that the handshake gets as far as it can; but no token follows.
+            // With the right key, so that the handshake gets as far as it can; but no token
+            // follows.
             let connection = endpoint.connect_with(config.clone(), address, "dsync").unwrap().await.unwrap();
             silent.push((connection, endpoint));
         }
@@ -281,8 +284,8 @@ fn the_port_is_reached_over_both_families() {
 
 #[test]
 fn a_thread_that_waits_for_much_is_not_woken_for_every_packet() {
-    // Once to see that packets come one by one, once for the rest. A busy machine brings some together, and then the
-    // thread is woken for them.
+    // One wake-up to see that packets arrive one by one, one for the rest. A busy machine brings
+    // some together, and then the thread is woken for them.
     assert!((0..100).any(|_| times_woken_for_200_packets() <= 4));
 }
 
@@ -326,7 +329,7 @@ fn a_reason_that_comes_before_the_end_of_ssh_is_kept() {
 
 #[test]
 fn a_peer_that_falls_silent_times_out() {
-    // On a busy machine it may seem silent while it still shakes hands: then it is given more time.
+    // On a busy machine the peer may seem silent during the handshake: then allow more time.
     let timed_out = [1, 4, 16, 64].into_iter().map(Duration::from_secs).find_map(|idle_timeout| {
         let identity = Identity::generate().unwrap();
         let mut stage = Stage::new(identity.fingerprint(), WINDOW);
@@ -334,7 +337,7 @@ fn a_peer_that_falls_silent_times_out() {
         let address = only(stage.address);
         let dialed = stage.client.run(async move { dial(dialer, address, WAIT).await });
         let (link, _ssh) = start(stage.client, dialed.unwrap().ok()?);
-        // Without its thread the server neither answers nor says that it ends.
+        // Without its thread the server neither answers nor announces its end.
         let held = stage.offer.take();
         drop(stage.server);
         let outcome = link.accept_lane().map(|_| ());
@@ -346,8 +349,8 @@ fn a_peer_that_falls_silent_times_out() {
 
 const TOKEN: Token = Token([7; 32]);
 const IDLE: Duration = Duration::from_secs(300);
-/// What is waited for comes far sooner, on the busiest machine as well.
+/// Longer than anything here takes, even on the busiest machine.
 const WAIT: Duration = Duration::from_secs(300);
-/// How long an answer is waited for that may not come at all.
+/// Time to wait for an answer that may never arrive.
 const SILENCE: Duration = Duration::from_secs(5);
 const WINDOW: Duration = Duration::from_secs(300);

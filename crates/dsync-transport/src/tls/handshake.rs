@@ -1,10 +1,11 @@
-//! How the two ends find each other over TCP, and who is let in.
+//! Connection setup and admission over TCP.
 //!
-//! The server [`Offer`]s a port; the client [`probe`]s every address it knows of and takes the first that
-//! connects, which also tells the round trip. On the first connection it shows the run's token; the server takes
-//! that once, and answers with a secret of its own that every further connection has to show. So a connection is
-//! let in only with the pinned key *and* by the very process that was let in first: what ssh carried is worth
-//! nothing to a second client, and nobody is let in any more when the link is over.
+//! The server [`Offer`]s a port. The client [`probe`]s every address it knows of and takes the
+//! first one that connects, which also measures the round trip. On the first connection it shows
+//! the run's token. The server accepts that once, and answers with a secret of its own that every
+//! further connection must show. So a connection is admitted only with the pinned key *and* from
+//! the very process that was admitted first. Whatever ssh carried is worthless to a second client,
+//! and nobody is admitted after the link is over.
 //!
 //! ```text
 //! client, first on every connection:   kind: u8 (0 main, 1 lane of the client, 2 lane of the server)
@@ -51,11 +52,11 @@ use crate::{
     reach::NEAR,
 };
 
-/// A TCP port that takes one client, and that client's lanes.
+/// A TCP port that accepts one client, and that client's lanes.
 pub(crate) struct Offer {
     server: Arc<Server>,
     port: u16,
-    /// Stops the listening; gone once there is a link, with which it ends.
+    /// Stops listening. Gone once there is a link, with which it ends.
     listening: Option<AbortHandle>,
 }
 
@@ -65,16 +66,17 @@ struct Server {
     token: Token,
     secret: Token,
     idle_timeout: Duration,
-    /// The token was shown.
+    /// Whether the token was shown.
     used: AtomicBool,
-    /// Connections that have not shown yet what they must.
+    /// Connections that have not yet shown their secret.
     crowd: Mutex<Crowd<Arc<TcpStream>>>,
     registry: Arc<Registry>,
 }
 
 impl Offer {
-    /// Opens a port for the client with the key `client` and the token `token`. Must be called on the runtime's
-    /// thread. It is served until the link is over; without a client until `window` is over.
+    /// Opens a port for the client with the key `client` and the token `token`. Must be called on
+    /// the runtime's thread. It is served until the link is over; without a client, until `window`
+    /// is over.
     pub(crate) fn open(
         identity: &Identity,
         (client, token): (Fingerprint, Token),
@@ -106,12 +108,12 @@ impl Offer {
         Ok(Self { server, port, listening: Some(listening.abort_handle()) })
     }
 
-    /// The port.
+    /// Returns the port.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// The client's link, if it came.
+    /// Returns the client's link, if there is one.
     pub(crate) fn take(mut self) -> Option<Established> {
         let registry = Arc::clone(&self.server.registry);
         registry.main()?;
@@ -129,7 +131,7 @@ impl Drop for Offer {
     }
 }
 
-/// Resolves after `window` unless the client has come by then.
+/// Resolves after `window` unless the client has connected by then.
 async fn expire(server: &Server, window: Duration) {
     sleep(window).await;
     if server.used.load(Ordering::Acquire) {
@@ -137,12 +139,12 @@ async fn expire(server: &Server, window: Duration) {
     }
 }
 
-/// Takes connections.
+/// Accepts connections.
 async fn serve(server: &Arc<Server>, listener: &TcpListener) {
     let threads = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
         let Ok((tcp, address)) = listener.accept().await else {
-            // Out of descriptors, most likely.
+            // Most likely out of descriptors.
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -151,7 +153,7 @@ async fn serve(server: &Arc<Server>, listener: &TcpListener) {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        // Waits while as many as allowed are at it; where another had to go, its thread ends at once.
+        // Wait while the maximum of threads is busy. An evicted connection's thread ends at once.
         let Ok(permit) = Arc::clone(&threads).acquire_owned().await else { return };
         let admission = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
             if let Err(error) = admit(waiting, permit) {
@@ -168,7 +170,7 @@ async fn serve(server: &Arc<Server>, listener: &TcpListener) {
 struct Waiting {
     server: Arc<Server>,
     tcp: TcpStream,
-    /// The same, for whoever ends its wait.
+    /// The same socket, for whoever ends its wait.
     place: Arc<TcpStream>,
 }
 
@@ -176,13 +178,13 @@ impl Waiting {
     fn begin(server: &Arc<Server>, tcp: TcpStream, address: IpAddr) -> io::Result<Self> {
         let place = Arc::new(tcp.try_clone()?);
         if let Some(evicted) = server.crowd().admit(address, Arc::clone(&place)) {
-            // Its thread wakes up; fails only where it has ended already.
+            // This wakes its thread; it fails only if that has already ended.
             let _ = evicted.shutdown(Shutdown::Both);
         }
         Ok(Self { server: Arc::clone(server), tcp, place })
     }
 
-    /// Gives the place back; false when it was another's already.
+    /// Leaves the crowd; returns `false` if the place had been taken.
     fn end(server: &Server, place: &Arc<TcpStream>) -> bool {
         server.crowd().leave(|member| Arc::ptr_eq(member, place))
     }
@@ -194,11 +196,11 @@ impl Server {
     }
 }
 
-/// Why a connection is not let in.
+/// The reason why a connection is not admitted.
 #[derive(Debug)]
 enum Refused {
     Broken(#[allow(dead_code, reason = "shown by Debug")] StreamError),
-    /// Others came while it had shown nothing.
+    /// Others arrived before it had shown anything.
     Evicted,
     Secret,
     Number,
@@ -211,7 +213,7 @@ impl From<StreamError> for Refused {
     }
 }
 
-/// One connection, from its handshake to its end or to where it is a lane.
+/// Handles one connection, from its handshake to its end or until it is a lane.
 fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> {
     let Waiting { server, tcp, place } = waiting;
     let opened = open(&server, tcp);
@@ -235,7 +237,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
             if let Ok(client) = stream.socket().peer_addr() {
                 server.crowd().recognise(client.ip());
             }
-            // Set before the client is answered: what it says over ssh may be faster than this goes on.
+            // Set it before answering the client, whose message over ssh may overtake this thread.
             if let Some(main) = registry.set_main(Main::new(stream, near)) {
                 main.write(&server.secret.0)?;
                 listen(registry, opener, server.idle_timeout, &|| {});
@@ -258,7 +260,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
     Ok(())
 }
 
-/// Shakes hands and reads what every connection begins with.
+/// Performs the handshake and reads the opening of a connection.
 fn open(server: &Server, tcp: TcpStream) -> Result<(Stream, Opener, [u8; OPENING]), StreamError> {
     let end = Instant::now() + HANDSHAKE_TIME;
     let (stream, mut opener) = Stream::server(tcp, Arc::clone(&server.config), HANDSHAKE_TIME)?;
@@ -299,7 +301,8 @@ fn parse_opening(bytes: &[u8; OPENING]) -> (u8, bool, u32, Token) {
     (kind, near != 0, u32::from_le_bytes([a, b, c, d]), Token(secret))
 }
 
-/// Leaves a congestion control that paces what a short path takes at once. Where none may be chosen, so be it.
+/// Chooses a congestion control that does not pace what a short path takes at once. Ignores a
+/// refusal.
 fn prefer_short_path(stream: &Stream) {
     let _ = sockopt::set_tcp_congestion(stream.socket(), "cubic");
 }
@@ -310,11 +313,11 @@ fn fresh_secret() -> io::Result<Token> {
     Ok(secret)
 }
 
-/// A connection over which nothing was said yet.
+/// A connection on which nothing has been sent.
 pub(crate) struct Probe {
     tcp: TcpStream,
     address: SocketAddr,
-    /// How long the peer's system took to answer.
+    /// Time that the peer's system took to answer.
     pub(crate) round_trip: Duration,
 }
 
@@ -334,12 +337,12 @@ where
     .await
 }
 
-/// The time is taken on a thread of its own around the one system call: on a busy machine a task of the
-/// runtime would count what it waits for the processor.
+/// Connects and measures the time around the one system call, on a thread of its own: on a busy
+/// machine a task of the runtime would also count its wait for the processor.
 fn connect(address: SocketAddr, wait: Duration) -> io::Result<Probe> {
     let mut probe = connect_once(address, wait)?;
     if (NEAR..UNSURE).contains(&probe.round_trip) {
-        // A near peer, or this thread lost the processor for a moment.
+        // Either a near peer, or this thread lost the processor for a moment.
         probe.round_trip = probe.round_trip.min(connect_once(address, wait)?.round_trip);
     }
     Ok(probe)
@@ -352,18 +355,18 @@ fn connect_once(address: SocketAddr, wait: Duration) -> io::Result<Probe> {
 }
 
 impl Probe {
-    /// Who answered.
+    /// Returns the address that answered.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// True when the path is so short that TCP beats QUIC.
+    /// Returns whether the path is so short that TCP beats QUIC.
     pub(crate) fn is_near(&self) -> bool {
         self.round_trip < NEAR
     }
 }
 
-/// What a client presents.
+/// The client's proof of identity.
 pub(crate) struct Credentials {
     pub(crate) identity: Identity,
     pub(crate) server: Fingerprint,
@@ -371,7 +374,7 @@ pub(crate) struct Credentials {
     pub(crate) idle_timeout: Duration,
 }
 
-/// Makes the main connection out of a probe, within `wait`. Blocks.
+/// Turns a probe into the main connection, within `wait`. Blocks.
 pub(crate) fn dial(
     probe: Probe,
     credentials: &Credentials,
@@ -405,7 +408,7 @@ pub(crate) fn dial(
     Ok(Established { registry, caller: Some(caller) })
 }
 
-/// How a client makes further connections.
+/// The client's means to make further connections.
 pub(crate) struct Caller {
     config: Arc<rustls::ClientConfig>,
     address: SocketAddr,
@@ -414,7 +417,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// A connection for a lane of this end.
+    /// Makes a connection for a lane of this end.
     pub(super) fn open(&self, registry: &Registry, id: u32) -> Result<Arrival, LinkError> {
         let (line, opener) = self.call(OURS, id, true).map_err(link_error)?;
         if registry.add(&line) {
@@ -424,7 +427,7 @@ impl Caller {
         Err(LinkError::Closed)
     }
 
-    /// A connection that the server asked for, on a thread of its own.
+    /// Makes a connection that the server asked for, on a thread of its own.
     fn call_for_peer(self: &Arc<Self>, registry: &Arc<Registry>) {
         let (caller, for_peer) = (Arc::clone(self), Arc::clone(registry));
         let called = registry.number_for_peer().map(|id| {
@@ -458,7 +461,7 @@ impl Caller {
 
 #[cfg(test)]
 impl Established {
-    /// What further connections have to show.
+    /// Returns the secret that further connections must show.
     pub(super) fn secret(&self) -> Option<Token> {
         self.caller.as_ref().map(|caller| caller.secret.clone())
     }
@@ -468,15 +471,15 @@ impl Established {
 const MAIN: u8 = 0;
 const OURS: u8 = 1;
 const THEIRS: u8 = 2;
-/// Bytes of a connection's opening.
+/// Length of a connection's opening in bytes.
 const OPENING: usize = 38;
-/// A round trip up to this may be a short one that was measured on a busy machine.
+/// A round trip up to this may be a short one, measured on a busy machine.
 const UNSURE: Duration = Duration::from_millis(20);
-/// Handshakes that the server works on at a time.
+/// Handshakes that the server processes at a time.
 const MAX_HANDSHAKES: usize = 16;
-/// Time that a connection has until it has shown what it must.
+/// Time for a connection to show its secret.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-/// Time that a connection for a further lane may take: the port was open a moment ago.
+/// Time for connecting a further lane: the port was open a moment ago.
 pub(super) const DIAL_TIME: Duration = Duration::from_secs(20);
-/// Pause after a connection could not be taken.
+/// Pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

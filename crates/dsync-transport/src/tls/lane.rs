@@ -1,4 +1,4 @@
-//! The two halves of a lane: nothing but content on a connection of its own.
+//! The two halves of a lane: a connection that carries only content.
 
 use std::{
     net::Shutdown,
@@ -14,7 +14,7 @@ use super::{
     stream::{Opener, Sealer},
 };
 
-/// Makes a lane of a connection.
+/// Makes a lane from a connection.
 pub(super) fn lane(registry: &Arc<Registry>, (line, opener): Arrival) -> Lane {
     let (here, there) = (Arc::clone(&line), line);
     Lane {
@@ -67,7 +67,7 @@ impl LaneWrite for Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // Said first: the peer that finds the connection ended waits for this.
+            // Sent first, because a peer that finds the connection ended waits for this signal.
             self.registry.signal(Signal::Told(self.line.id, Word::Reset));
             self.line.stream.shut(Shutdown::Write);
         }

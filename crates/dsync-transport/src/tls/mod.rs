@@ -1,14 +1,14 @@
-//! The TLS carrier: TLS 1.3 over TCP (RFC 8446) between two processes that learned each other's one-time key over
-//! ssh, each lane a connection of its own.
+//! The TLS carrier: TLS 1.3 over TCP (RFC 8446) between two processes that learned each other's
+//! one-time key over ssh. Each lane is a connection of its own.
 //!
-//! On a short path it is the fastest carrier by far: TCP needs a fraction of QUIC's processor time, and the
-//! engine's own threads encrypt, send, receive and decrypt, so that nothing passes through a queue. It is also
-//! the way through where UDP is blocked. [`stream`] is one connection, [`lane`] what a session does with it,
-//! [`registry`] what keeps the connections of a link together, [`signal`] what the ends say beside the lanes,
-//! [`handshake`] how they find each other and who is let in.
+//! On a short path it is the fastest carrier by far. TCP needs a fraction of QUIC's processor time,
+//! and the engine's own threads encrypt, send, receive and decrypt, so nothing passes through a
+//! queue. It is also the way through if UDP is blocked. [`stream`] is one connection, [`lane`]
+//! adapts it to a session, [`registry`] keeps the connections of a link together, [`signal`]
+//! carries messages between the ends besides the lanes, and [`handshake`] connects and admits.
 //!
-//! Only the client connects, because nobody can be expected to open ports on a workstation: a lane that the
-//! server opens is a connection that it has asked the client for.
+//! Only the client connects, because nobody can be expected to open ports on a workstation. A lane
+//! that the server opens is a connection that it has requested from the client.
 
 pub(crate) mod handshake;
 mod lane;
@@ -23,25 +23,25 @@ use dsync_wire::link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic};
 use self::{handshake::Caller, lane::lane, registry::Registry, signal::Main};
 use crate::{ending::end_of_ssh, pipe::PipeReader, reactor::Reactor};
 
-/// A link of TLS connections. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was closed
-/// before, and gives the peer a moment to take the last word.
+/// A link of TLS connections. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it
+/// was closed before, and allows the peer a moment to receive the reason.
 pub(crate) struct TlsLink {
     registry: Arc<Registry>,
-    /// How connections are made; at the server they are asked for.
+    /// Makes connections; none at the server, which requests them.
     caller: Option<Arc<Caller>>,
-    /// Where the listening socket of the server and the watch over ssh live.
+    /// The runtime of the server's listening socket and of the watch over ssh.
     _reactor: Reactor,
 }
 
-/// One end of a link whose peer has proved itself.
+/// One end of a link whose peer has proved its identity.
 pub(crate) struct Established {
     registry: Arc<Registry>,
     caller: Option<Arc<Caller>>,
 }
 
 impl TlsLink {
-    /// Takes over an established end. `bootstrap` is the stream from the ssh process: its end means that the
-    /// peer is gone, whatever TCP may still say.
+    /// Makes a link from an established end. `bootstrap` is the stream from the ssh process: its
+    /// end means that the peer is gone, whatever TCP may still say.
     pub(crate) fn start<K: Send + 'static>(
         reactor: Reactor,
         established: Established,
@@ -106,9 +106,9 @@ impl Drop for TlsLink {
     }
 }
 
-/// Data lanes at the least: while one waits for its packets or its disk another goes on.
+/// Fewest data lanes: while one waits for its packets or its disk, another continues.
 const MIN_LANES: usize = 4;
-/// Data lanes at the most: more connections than this crowd others out of a shared path.
+/// Most data lanes: more connections would crowd others out of a shared path.
 const MAX_DATA_LANES: usize = 8;
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! The lanes of one link that are alive, and how the link ended.
+//! The live lanes of one link, and the link's end.
 //!
-//! The laws it keeps: a lane's connection stays open until both of its halves are gone here *and* its peer's
-//! direction has been read to the end, or the link is over (closing a socket that holds unread bytes would make
-//! the system reset it, and the peer would lose what it has not read yet); each end opens a bounded number of
-//! lanes; once the link has ended, every connection of it is shut, so that whoever waits in one is woken.
+//! The laws it keeps: a lane's connection stays open until both of its halves are gone here *and*
+//! its peer's direction has been read to the end, or the link is over. (Closing a socket that holds
+//! unread bytes would make the system reset it, and the peer would lose data that it has not yet
+//! read.) Each end opens a bounded number of lanes. After the link has ended, each of its
+//! connections is shut, so that everybody who waits in one is woken.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -26,18 +27,18 @@ use crate::ending::Counters;
 
 /// One lane's connection.
 pub(super) struct Line {
-    /// Its number, chosen by the client.
+    /// Number of the lane, chosen by the client.
     pub(super) id: u32,
     pub(super) stream: Stream,
-    /// This end opened it.
+    /// Whether this end opened it.
     local: bool,
-    /// The peer will read no more of it.
+    /// Whether the peer has stopped reading it.
     stopped: AtomicBool,
-    /// The peer will not finish it.
+    /// Whether the peer will not finish it.
     reset: AtomicBool,
-    /// The peer's direction was read to its end.
+    /// Whether the peer's direction was read to its end.
     pub(super) drained: AtomicBool,
-    /// Halves of it that are in use here.
+    /// Number of its halves in use here.
     halves: AtomicU8,
 }
 
@@ -65,17 +66,17 @@ impl Line {
     }
 }
 
-/// A lane with what has come on it so far.
+/// A lane with the bytes that have arrived on it so far.
 pub(super) type Arrival = (Arc<Line>, Opener);
 
-/// Which half of a lane found it broken.
+/// The half of a lane that found it broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
     Sending,
     Receiving,
 }
 
-/// What a link, its lanes and its threads share.
+/// State that a link, its lanes and its threads share.
 pub(super) struct Registry {
     state: Mutex<State>,
     changed: Condvar,
@@ -87,29 +88,30 @@ pub(super) struct Registry {
 struct State {
     ended: Option<LinkError>,
     lines: HashMap<u32, Arc<Line>>,
-    /// Lanes of the peer that were not accepted yet.
+    /// Lanes of the peer that were not yet accepted.
     arrivals: VecDeque<Arrival>,
     /// At the server: connections that the client made for lanes of this end.
     spares: VecDeque<Arrival>,
-    /// Lanes that this end opened and that are alive.
+    /// Number of live lanes that this end opened.
     opened: usize,
-    /// At the server: spares that were asked for and have not come; refusals that have.
+    /// At the server: numbers of requested spares that have not arrived, and of refusals that have.
     asked: usize,
     refused: usize,
     /// At the client: the number of the next connection.
     next_id: u32,
-    /// Signals about lanes that are not known here yet: their own connections may be slower.
+    /// Signals about lanes that are not known here yet, because their own connections may be
+    /// slower.
     early: BTreeSet<(u32, Word)>,
-    /// Nothing more will be heard on the main connection.
+    /// Whether the main connection has ended.
     main_over: bool,
 }
 
-/// What the peer says about its half of a lane.
+/// The peer's message about its half of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Word {
-    /// It will read no more.
+    /// The peer has stopped reading.
     Stop,
-    /// It will not finish its direction.
+    /// The peer will not finish its direction.
     Reset,
 }
 
@@ -133,7 +135,7 @@ impl Registry {
         self.main.get()
     }
 
-    /// The main connection, once there is one.
+    /// Returns the main connection, if there is one yet.
     pub(super) fn main(&self) -> Option<&Main> {
         self.main.get()
     }
@@ -143,7 +145,8 @@ impl Registry {
         self.lock().check()
     }
 
-    /// Takes a place among the lanes that this end opens, waiting for one; and the number of the next connection.
+    /// Waits for a place among the lanes that this end opens and takes it; returns the number of
+    /// the next connection.
     pub(super) fn reserve(&self) -> Result<u32, LinkError> {
         let mut state = self.lock();
         loop {
@@ -156,7 +159,7 @@ impl Registry {
         }
     }
 
-    /// Gives back a place of [`reserve`](Self::reserve) whose lane did not come to be.
+    /// Releases a place from [`reserve`](Self::reserve) whose lane was not made.
     pub(super) fn give_back(&self) {
         let mut state = self.lock();
         state.opened = state.opened.saturating_sub(1);
@@ -164,13 +167,15 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// The number of a connection that the client makes for the server, unless there are too many.
+    /// Returns the number for a connection that the client makes for the server, unless there are
+    /// too many.
     pub(super) fn number_for_peer(&self) -> Option<u32> {
         let mut state = self.lock();
         (state.lines.len() < 2 * MAX_LANES).then(|| state.next_id())
     }
 
-    /// Notes a lane. False when the link has ended, the number is taken, or the peer has too many.
+    /// Records a lane. Returns `false` if the link has ended, the number is taken, or the peer has
+    /// too many.
     pub(super) fn add(&self, line: &Arc<Line>) -> bool {
         let mut state = self.lock();
         let theirs = state.lines.values().filter(|line| !line.local).count();
@@ -182,8 +187,8 @@ impl Registry {
         true
     }
 
-    /// Shows a lane of the peer to [`accept`](Self::accept) once something comes on it; a lane that was given up
-    /// before that is forgotten. Blocks until then.
+    /// Makes a lane of the peer visible to [`accept`](Self::accept) as soon as something arrives on
+    /// it. Forgets a lane that was abandoned before that. Blocks until then.
     pub(super) fn announce(&self, line: Arc<Line>, mut opener: Opener) {
         match opener.wait(&line.stream) {
             Ok(_) => {
@@ -213,7 +218,7 @@ impl Registry {
         }
     }
 
-    /// At the server: asks the client for a connection and waits for it.
+    /// Requests a connection from the client and waits for it; at the server.
     pub(super) fn ask(&self, limit: Duration) -> Result<Arrival, LinkError> {
         self.lock().asked += 1;
         self.signal(Signal::Dial);
@@ -236,7 +241,8 @@ impl Registry {
         }
     }
 
-    /// At the server: a connection that was asked for. False when it was not.
+    /// Hands over a connection that the server requested; at the server. Returns `false` if it was
+    /// not requested.
     pub(super) fn supply(&self, line: &Arc<Line>, opener: Opener) -> bool {
         let mut state = self.lock();
         if state.ended.is_some() || state.asked == 0 || state.lines.contains_key(&line.id) {
@@ -250,26 +256,27 @@ impl Registry {
         true
     }
 
-    /// At the server: the client could not make a connection that was asked for.
+    /// Records that the client could not make a requested connection; at the server.
     pub(super) fn refuse(&self) {
         self.lock().refused += 1;
         self.changed.notify_all();
     }
 
-    /// Tells the peer something, unless the main connection is gone.
+    /// Sends the peer a signal, unless the main connection is gone.
     pub(super) fn signal(&self, signal: Signal) {
         if let Some(main) = self.main() {
             main.send(signal);
         }
     }
 
-    /// The peer said something about its half of a lane.
+    /// Handles the peer's message about its half of a lane.
     pub(super) fn told(&self, id: u32, word: Word) {
         let mut state = self.lock();
         if let Some(line) = state.lines.get(&id) {
             line.told(word);
         } else {
-            // Of a lane that is over already, as a rule: what is kept is bounded, oldest first.
+            // Usually about a lane that is already over. The number kept is bounded, oldest dropped
+            // first.
             state.early.insert((id, word));
             if state.early.len() > MAX_EARLY {
                 state.early.pop_first();
@@ -279,7 +286,7 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// One half of a lane is not used any more.
+    /// Releases one half of a lane.
     pub(super) fn release(&self, line: &Line) {
         if line.halves.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
@@ -295,7 +302,8 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// What a broken connection of a lane means. The reason is told on the main connection, which this waits for.
+    /// Returns the link's error for a broken connection of a lane. Waits for the reason, which
+    /// arrives on the main connection.
     pub(super) fn explain(&self, line: &Line, half: Half, error: StreamError) -> LinkError {
         if let StreamError::Tls(error) = error {
             self.end(tls_error(error), Some(CloseReason::Protocol));
@@ -325,7 +333,7 @@ impl Registry {
         LinkError::Lost
     }
 
-    /// Ends the link: `cause` is what every later call says, `farewell` what the peer is told.
+    /// Ends the link. Every later call reports `cause`; the peer is sent `farewell`.
     pub(super) fn end(&self, cause: LinkError, farewell: Option<CloseReason>) {
         let mut state = self.lock();
         if state.ended.is_some() {
@@ -345,17 +353,17 @@ impl Registry {
         self.changed.notify_all();
     }
 
-    /// The main connection is silent from here on.
+    /// Records that the main connection has ended.
     pub(super) fn main_is_over(&self) {
         self.lock().main_over = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the peer has taken the last word, or for [`FAREWELL_TIME`].
+    /// Waits until the peer has received the reason, or for [`FAREWELL_TIME`].
     pub(super) fn wait_for_farewell(&self) {
         let state = self.lock();
         if self.main().is_some() {
-            // The result says whether the time ran out; there is nothing to do about it.
+            // The result says whether the time ran out, which changes nothing.
             let _ = self.changed.wait_timeout_while(state, FAREWELL_TIME, |state| !state.main_over);
         }
     }
@@ -386,12 +394,12 @@ impl State {
     }
 }
 
-/// A broken rule of TLS as the link's end.
+/// Turns a broken rule of TLS into the link's error.
 pub(super) fn tls_error(source: rustls::Error) -> LinkError {
     LinkError::Carrier { carrier: Carrier::Tls, source: Arc::new(source) }
 }
 
-/// What a failed handshake or main connection means.
+/// Returns the link's error for a failed handshake or main connection.
 pub(super) fn link_error(error: StreamError) -> LinkError {
     match error {
         StreamError::Tls(error) => tls_error(error),
@@ -404,14 +412,15 @@ pub(super) fn link_error(error: StreamError) -> LinkError {
     }
 }
 
-/// The peer dropped its half of a lane.
+/// The error after the peer dropped its half of a lane.
 const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
 
-/// Lanes that each end has open at a time.
+/// Most lanes that each end may have open at a time.
 pub(super) const MAX_LANES: usize = 72;
-/// Signals about unknown lanes that are kept.
+/// Most signals about unknown lanes that are kept.
 const MAX_EARLY: usize = 4 * MAX_LANES;
-/// How long the reason of a broken lane may take: it left before the lane broke, by another connection.
+/// Time for the reason of a broken lane to arrive: it was sent before the lane broke, on another
+/// connection.
 const WORD_TIME: Duration = Duration::from_secs(2);
-/// How long a link that was closed waits for the peer to have read the reason.
+/// Time that a closed link waits for the peer to read the reason.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);

@@ -1,16 +1,16 @@
-//! The main connection of a link: what the two ends tell each other beside the lanes.
+//! The main connection of a link: messages between the two ends besides the lanes.
 //!
 //! ```text
 //! what: u8 | number: u32 LE
 //! ```
 //!
-//! | what | name | number | says |
+//! | what | name | number | meaning |
 //! |---|---|---|---|
 //! | 0 | alive | 0 | sent every second, and more often under a short limit |
 //! | 1 | close | reason | end of the link; nothing follows |
 //! | 2 | stop | lane | the sender will read no more of the lane |
 //! | 3 | reset | lane | the sender will not finish its direction of the lane |
-//! | 4 | dial | 0 | from the server: make a connection for a lane of mine |
+//! | 4 | dial | 0 | from the server: make a connection for one of my lanes |
 //! | 5 | no line | 0 | from the client: that was not possible |
 
 use std::{
@@ -68,7 +68,7 @@ impl Signal {
 pub(super) struct Main {
     stream: Stream,
     sealer: Mutex<Sealer>,
-    /// What the client measured when it connected, and told the server.
+    /// The path's class, which the client measured when it connected and told the server.
     near: bool,
 }
 
@@ -77,29 +77,29 @@ impl Main {
         Self { stream, sealer: Mutex::default(), near }
     }
 
-    /// True when the path is short.
+    /// Returns whether the path is short.
     pub(super) fn is_near(&self) -> bool {
         self.near
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Sends what comes before the first message.
+    /// Sends bytes that precede the first message.
     pub(super) fn write(&self, bytes: &[u8]) -> Result<(), StreamError> {
         self.sealer.lock().unwrap_or_else(PoisonError::into_inner).write(&self.stream, bytes)
     }
 
-    /// Sends one message. A peer that takes none is found out by the receiving side.
+    /// Sends one message. The receiving side detects a peer that takes none.
     pub(super) fn send(&self, signal: Signal) {
         if let Err(error) = self.write(&signal.encode()) {
             tracing::debug!(?signal, ?error, "main connection");
         }
     }
 
-    /// Says the last word, or ends without one.
+    /// Sends the farewell, if any, and ends.
     pub(super) fn end(&self, farewell: Option<CloseReason>) {
         match farewell {
             Some(reason) => {
@@ -111,12 +111,12 @@ impl Main {
     }
 }
 
-/// Listens to the peer and shows it signs of life, until the link ends. `dial` makes a connection for a lane of
-/// the peer.
+/// Listens to the peer and sends it signs of life, until the link ends. `dial` makes a connection
+/// for a lane of the peer.
 pub(super) fn listen(registry: &Registry, mut opener: Opener, idle_timeout: Duration, dial: &dyn Fn()) {
     if let Some(main) = registry.main() {
         let interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
-        // A peer that takes nothing for so long is gone.
+        // A peer that accepts nothing for so long is gone.
         let limits = main.stream.set_read_timeout(Some(interval));
         if let Err(error) = limits.and_then(|()| main.stream.set_write_timeout(Some(idle_timeout))) {
             registry.end(LinkError::io(error), Some(CloseReason::Failed));
@@ -128,7 +128,7 @@ pub(super) fn listen(registry: &Registry, mut opener: Opener, idle_timeout: Dura
     registry.main_is_over();
 }
 
-/// The same until there is a reason to end.
+/// Reads signals and sends signs of life until there is a reason to end; returns that reason.
 fn converse(
     registry: &Registry,
     main: &Main,
@@ -187,7 +187,7 @@ fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }
 
-/// Bytes of a message.
+/// Length of a message in bytes.
 const LENGTH: usize = 5;
 /// Longest silence of this end.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
-//! One TLS 1.3 connection over TCP whose two directions work apart: one thread seals and sends while another
-//! receives and opens, and neither holds the other up while the system does its part.
+//! One TLS 1.3 connection over TCP whose two directions work independently: one thread seals and
+//! sends while another receives and opens. Neither delays the other while the system does its part.
 //!
-//! rustls without buffers of its own: records are opened in the receive buffer and sealed into the send
-//! buffer, many for each system call. The lock is held for the cryptography only, never for a system call.
-//! The clean end of a direction is TLS's close_notify (RFC 8446, section 6.1); the end of the TCP stream without
-//! one is [`StreamError::Truncated`].
+//! rustls is used without buffers of its own. Records are opened in the receive buffer and sealed
+//! into the send buffer, many per system call. The lock is held for the cryptography only, never
+//! for a system call. The clean end of a direction is TLS's close_notify (RFC 8446, section 6.1).
+//! The end of the TCP stream without one is [`StreamError::Truncated`].
 
 use std::{
     io::{self, Read, Write},
@@ -20,14 +20,14 @@ use rustls::{
     unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic},
 };
 
-/// Why a connection cannot be used any more.
+/// The reason why a connection is unusable.
 #[derive(Debug)]
 pub(super) enum StreamError {
-    /// The system refused, or the peer reset the connection.
+    /// The system refused an operation, or the peer reset the connection.
     Io(io::Error),
     /// The TCP stream ended without the end of the TLS one.
     Truncated,
-    /// What came breaks TLS, or shows that the peer is somebody else.
+    /// The data breaks TLS, or shows that the peer is somebody else.
     Tls(rustls::Error),
 }
 
@@ -43,29 +43,29 @@ pub(super) struct Stream {
     tls: Mutex<Tls>,
 }
 
-/// Both sides of rustls under one roof.
+/// Both sides of rustls as one type.
 enum Tls {
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
 }
 
-/// What there is to do next.
+/// The next thing to do.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// Ask again: content was delivered, or something was sealed.
     Again,
-    /// What was sealed may go.
+    /// Send the sealed bytes.
     Send,
     /// The peer ended its direction.
     Ended,
-    /// Nothing without more bytes; the handshake is under way.
+    /// Wait for more bytes; the handshake is under way.
     Blocked,
-    /// Nothing without more bytes, or content to send.
+    /// Wait for more bytes, or for content to send.
     Idle,
 }
 
 impl Stream {
-    /// Shakes hands as the client.
+    /// Performs the handshake as the client.
     pub(super) fn client(
         tcp: TcpStream,
         config: Arc<rustls::ClientConfig>,
@@ -77,7 +77,7 @@ impl Stream {
         Self::shake_hands(tcp, Tls::Client(tls), limit)
     }
 
-    /// Shakes hands as the server.
+    /// Performs the handshake as the server.
     pub(super) fn server(
         tcp: TcpStream,
         config: Arc<rustls::ServerConfig>,
@@ -109,7 +109,7 @@ impl Stream {
                     opener.fill(&stream)?;
                 }
                 Ok(Step::Idle) => break,
-                // All that the peer had to say came with the end of its handshake.
+                // The peer's whole content arrived with the end of its handshake.
                 Ok(Step::Ended) if !stream.lock().is_handshaking() => break,
                 Ok(Step::Ended) => return Err(StreamError::Truncated),
                 Err(error) => {
@@ -122,7 +122,7 @@ impl Stream {
         Ok((stream, opener))
     }
 
-    /// Tells the peer why it was turned away; it may not care.
+    /// Sends the peer the reason for its rejection; it may not care.
     fn send_alert(&self, opener: &mut Opener) {
         let mut alert = Vec::new();
         for _ in 0..MAX_ALERTS {
@@ -141,7 +141,7 @@ impl Stream {
         (&self.tcp).write_all(bytes)
     }
 
-    /// Makes the next read fail when nothing has come by `end`.
+    /// Makes the next read fail if nothing arrives by `end`.
     pub(super) fn read_until(&self, end: Instant) -> io::Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -150,24 +150,24 @@ impl Stream {
         self.tcp.set_read_timeout(Some(left))
     }
 
-    /// The socket, for its options.
+    /// Returns the socket, for its options.
     pub(super) fn socket(&self) -> &TcpStream {
         &self.tcp
     }
 
-    /// How long a read may wait; `None` for as long as it takes.
+    /// Limits how long a read may wait; `None` for no limit.
     pub(super) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_read_timeout(limit)
     }
 
-    /// How long a write may wait; `None` for as long as it takes.
+    /// Limits how long a write may wait; `None` for no limit.
     pub(super) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_write_timeout(limit)
     }
 
-    /// Ends one or both directions of the TCP stream: whoever waits in one of them is woken.
+    /// Ends one or both directions of the TCP stream and wakes everybody who waits in one of them.
     pub(super) fn shut(&self, how: Shutdown) {
-        // Fails only where it has ended already.
+        // Fails only if it has already ended.
         let _ = self.tcp.shutdown(how);
     }
 }
@@ -180,8 +180,8 @@ impl Tls {
         }
     }
 
-    /// Advances by one step, with what came in and is not yet used; how much of that was used up. Content
-    /// goes to `sink`, what is to be sent is appended to `outgoing`.
+    /// Advances by one step, with the bytes that arrived and are not yet used; returns how many of
+    /// them were used. Content goes to `sink`; bytes to send are appended to `outgoing`.
     fn step(
         &mut self,
         incoming: &mut [u8],
@@ -194,7 +194,7 @@ impl Tls {
         }
     }
 
-    /// Runs `seal` with the writing side, which there is from the end of the handshake on.
+    /// Runs `seal` with the writing side, which exists from the end of the handshake on.
     fn write(
         &mut self,
         seal: impl FnOnce(&mut dyn Seal) -> Result<usize, EncryptError>,
@@ -280,15 +280,15 @@ fn advance<D>(
     (used, Ok(step))
 }
 
-/// The receiving half: what came and is not yet opened, what is opened and not yet taken.
+/// The receiving half: bytes received but not opened, and content opened but not taken.
 pub(super) struct Opener {
     incoming: Vec<u8>,
     start: usize,
     filled: usize,
-    /// Opened content that the caller had no room for.
+    /// Opened content for which the caller had no room.
     content: Vec<u8>,
     taken: usize,
-    /// The peer ended its direction.
+    /// Whether the peer ended its direction.
     ended: bool,
 }
 
@@ -297,17 +297,17 @@ impl Opener {
         Self { incoming: vec![0; capacity], start: 0, filled: 0, content: Vec::new(), taken: 0, ended: false }
     }
 
-    /// Gives it room for many records, for bulk data.
+    /// Enlarges the buffer to many records, for bulk data.
     pub(super) fn widen(&mut self) {
         self.incoming.resize(BULK_BUFFER.max(self.incoming.len()), 0);
     }
 
-    /// True when the peer has ended its direction and all of it was taken.
+    /// Returns whether the peer has ended its direction and all of it was taken.
     pub(super) fn is_ended(&self) -> bool {
         self.ended && self.taken == self.content.len()
     }
 
-    /// Waits for content; false when the clean end comes first. Takes nothing.
+    /// Waits for content without taking any; returns `false` if the clean end comes first.
     pub(super) fn wait(&mut self, stream: &Stream) -> Result<bool, StreamError> {
         loop {
             if self.taken < self.content.len() {
@@ -322,7 +322,7 @@ impl Opener {
         }
     }
 
-    /// Reads at least one byte into `buf`, waiting for it; 0 is the clean end.
+    /// Waits for at least one byte and reads into `buf`; returns 0 at the clean end.
     pub(super) fn read(&mut self, stream: &Stream, buf: &mut [u8]) -> Result<usize, StreamError> {
         if buf.is_empty() {
             return Ok(0);
@@ -348,12 +348,14 @@ impl Opener {
         }
     }
 
-    /// Opens records until `buf` is full; how much content went into it, and whether nothing is left to open.
+    /// Opens records until `buf` is full; returns the length of the content, and whether nothing is
+    /// left to open.
     fn open(&mut self, tls: &mut Tls, buf: &mut [u8]) -> Result<(usize, bool), StreamError> {
         self.content.clear();
         self.taken = 0;
         let mut count = 0;
-        // Key updates are sealed with the next content that is sent; alerts are for a peer that is lost.
+        // Key updates are sealed with the next content to send; alerts would be for a peer that is
+        // lost.
         let mut unsent = Vec::new();
         loop {
             let Self { incoming, start, filled, content, .. } = self;
@@ -377,7 +379,7 @@ impl Opener {
         }
     }
 
-    /// One step of the handshake; content that comes behind it is kept.
+    /// Takes one step of the handshake; keeps content that follows it.
     fn step(&mut self, tls: &mut Tls, outgoing: &mut Vec<u8>) -> Result<Step, rustls::Error> {
         let Self { incoming, start, filled, content, .. } = self;
         let mut sink = |record: &[u8]| content.extend_from_slice(record);
@@ -435,7 +437,8 @@ impl Sealer {
     ) -> Result<(), StreamError> {
         let (mut head, mut rest) = (head, content);
         while !(head.is_empty() && rest.is_empty()) {
-            // A little more than a piece goes with it: what is left would cost a call, and a wake-up there.
+            // Send a little more than one piece along: the rest would cost a call here and a
+            // wake-up there.
             let len = if rest.len() <= PIECE + PIECE / 8 { rest.len() } else { PIECE };
             let piece;
             (piece, rest) = rest.split_at(len);
@@ -471,8 +474,8 @@ impl Sealer {
     }
 }
 
-/// Content sealed at a time, in bytes: the records of it still lie in the second-level cache when the system
-/// copies them.
+/// Content sealed at a time, in bytes: its records are still in the second-level cache when the
+/// system copies them.
 const PIECE: usize = 128 << 10;
 /// Content of a TLS record, in bytes (RFC 8446, section 5.1).
 const RECORD: usize = 16 << 10;
@@ -484,5 +487,5 @@ const KEY_UPDATE: usize = 1024;
 const HANDSHAKE_BUFFER: usize = 20 << 10;
 /// Receive buffer of a data lane, in bytes: 16 records for each system call.
 const BULK_BUFFER: usize = 256 << 10;
-/// Records of an alert and of what was sealed before it.
+/// Records of an alert and of whatever was sealed before it.
 const MAX_ALERTS: usize = 8;

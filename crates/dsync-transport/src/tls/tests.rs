@@ -25,7 +25,7 @@ use crate::{
     suite::{Pair, suite},
 };
 
-/// A server that waits for one client, and what the client is told over ssh.
+/// A server that waits for one client, and the facts that the client learns over ssh.
 struct Stage {
     /// The fingerprint of the server's key.
     key: Fingerprint,
@@ -63,7 +63,8 @@ impl Stage {
         self.client.run(async move { probe(addresses, WAIT).await }).unwrap()
     }
 
-    /// Both links, and what each takes for the stream from ssh: dropping it is the end of ssh.
+    /// Makes both links, and the streams that each takes for ssh's: dropping one looks like the end
+    /// of ssh.
     fn links(mut self, winner: Established) -> (Pair, [OwnedFd; 2]) {
         let accepted = self.offer.take().unwrap().take().unwrap();
         let (a, from_a) = start(self.client, winner);
@@ -99,7 +100,7 @@ fn both_ends_take_the_path_for_what_the_client_measured() {
     }
 }
 
-/// A pair whose ends of ssh go with the test's process.
+/// Makes a pair whose ends of ssh live as long as the test's process.
 fn pair() -> Pair {
     let (pair, ssh) = connected();
     let _ = ssh.map(std::mem::forget);
@@ -108,7 +109,7 @@ fn pair() -> Pair {
 
 suite!(super::pair);
 
-/// The same with the server in the first place: its lanes are connections that it asks the client for.
+/// The same with the server first: its lanes are connections that it requests from the client.
 mod from_the_server {
     fn pair() -> super::Pair {
         let (a, b) = super::pair();
@@ -160,7 +161,7 @@ fn a_bootstrap_is_good_for_one_client() {
     let identity = Identity::generate().unwrap();
     let stage = Stage::new(identity.fingerprint(), WINDOW);
     let first = stage.dial(identity.clone(), TOKEN).unwrap();
-    // The same key and token, as a replay of everything that ssh carried would have them.
+    // The same key and token, as in a replay of everything that ssh carried.
     assert!(matches!(stage.dial(identity, TOKEN), Err(DialError::Refused(_))));
     let ((a, b), _ssh) = stage.links(first);
     let mut lane = a.open_lane().unwrap();
@@ -168,7 +169,8 @@ fn a_bootstrap_is_good_for_one_client() {
     b.accept_lane().unwrap();
 }
 
-/// A connection with the right key that shows `secret` for a lane of the given kind, and says a byte.
+/// Makes a connection with the right key that shows `secret` for a lane of the given kind, and
+/// sends a byte.
 fn lane_of(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> (Stream, Opener) {
     let (config, _) = identity.client_config(stage.key).unwrap();
     let tcp = TcpStream::connect(stage.address).unwrap();
@@ -176,12 +178,12 @@ fn lane_of(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> (S
     let opening = [&[kind, 0][..], &9_u32.to_le_bytes(), &secret].concat();
     let mut sealer = Sealer::default();
     sealer.write(&stream, &opening).unwrap();
-    // Who is turned away may be so already.
+    // A rejected connection may have ended already.
     let _ = sealer.write(&stream, b"x");
     (stream, opener)
 }
 
-/// True when the server ends such a connection, which says nothing on it otherwise.
+/// Returns whether the server ends such a connection without another word.
 fn lane_is_turned_away(stage: &Stage, identity: &Identity, kind: u8, secret: [u8; 32]) -> bool {
     let (stream, mut opener) = lane_of(stage, identity, kind, secret);
     stream.set_read_timeout(Some(WAIT)).unwrap();
@@ -224,7 +226,7 @@ fn strangers_do_not_cost_a_slow_client_its_place() {
     let stage = Stage::new(identity.fingerprint(), WINDOW);
     let addresses = Addresses { first: vec![stage.address], later: async { Vec::new() } };
     let probe = stage.client.run(async move { probe(addresses, WAIT).await }).unwrap().unwrap();
-    // Each is given a place, which takes that of a stranger before: the last one is told so by the end.
+    // Each gets a place, which evicts an earlier stranger; its end proves that for the last one.
     let silent: Vec<_> = (0..40).map(|_| stranger(stage.address)).collect();
     for evicted in &silent[..40 - 15] {
         evicted.set_read_timeout(Some(WAIT)).unwrap();
@@ -237,7 +239,7 @@ fn strangers_do_not_cost_a_slow_client_its_place() {
     stage.links(winner);
 }
 
-/// A connection from an address that is not the client's.
+/// Connects from an address that is not the client's.
 fn stranger(to: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -314,7 +316,8 @@ fn only_ports_of_the_range_are_opened() {
         let refused = crate::ports::tcp_listener(Some(range)).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AddrInUse);
         drop(taken);
-        // UDP has ports of its own. Somebody else on the machine may take either meanwhile: then the next one.
+        // UDP has ports of its own. Somebody else on the machine may take either one meanwhile:
+        // then try the next.
         let [tcp, udp] = [
             crate::ports::tcp_listener(Some(range)).map(|socket| socket.local_addr()),
             crate::ports::udp_socket(Some(range)).map(|socket| socket.local_addr()),
@@ -326,10 +329,10 @@ fn only_ports_of_the_range_are_opened() {
     assert!(opened.is_some());
 }
 
-/// Where the client of these tests is.
+/// Address of the client in these tests.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const TOKEN: Token = Token([7; 32]);
 const IDLE: Duration = Duration::from_secs(300);
-/// What is waited for comes far sooner, on the busiest machine as well.
+/// Longer than anything here takes, even on the busiest machine.
 const WAIT: Duration = Duration::from_secs(300);
 const WINDOW: Duration = Duration::from_secs(300);
