@@ -1,4 +1,4 @@
-//! How a link ended: the first cause wins, and every later call reports it.
+//! The end of a link: the first cause wins, and every later call reports it.
 
 use std::{
     sync::{
@@ -13,17 +13,17 @@ use tokio::time::sleep;
 
 use crate::pipe::PipeReader;
 
-/// The one cause of a link's end, once it has ended.
+/// The cause of a link's end, if it has ended.
 #[derive(Default)]
 pub(crate) struct Ending(OnceLock<LinkError>);
 
 impl Ending {
-    /// Records `cause` unless one was recorded before; true when it was the first.
+    /// Records `cause` unless one was recorded before; returns whether it was the first.
     pub(crate) fn set(&self, cause: LinkError) -> bool {
         self.0.set(cause).is_ok()
     }
 
-    /// The cause, when the link has ended.
+    /// Returns the cause if the link has ended.
     pub(crate) fn get(&self) -> Option<LinkError> {
         self.0.get().cloned()
     }
@@ -50,14 +50,14 @@ impl Counters {
     }
 }
 
-/// Resolves when the ssh process has ended, after the time that a last packet may need: an orderly peer closes
-/// its link first and the ssh process right after.
+/// Resolves after the ssh process has ended and the last packet has had its time: an orderly peer
+/// closes its link first and the ssh process right after.
 pub(crate) async fn end_of_ssh(mut bootstrap: PipeReader) {
     let started = Instant::now();
     loop {
         let unread = bootstrap.unread().len();
         bootstrap.consume(unread);
-        // Nothing is to come on it while another carrier has the session; what comes all the same is dropped.
+        // While another carrier has the session, nothing should arrive here. Drop whatever does.
         match bootstrap.fill().await {
             Ok(count) if count > 0 => {}
             _ => break,
@@ -67,5 +67,5 @@ pub(crate) async fn end_of_ssh(mut bootstrap: PipeReader) {
     sleep(LAST_PACKET_TIME).await;
 }
 
-/// How long after the end of the ssh stream a packet that explains it may still come.
+/// Time in which a packet that explains the end may still arrive after the end of the ssh stream.
 const LAST_PACKET_TIME: Duration = Duration::from_secs(1);

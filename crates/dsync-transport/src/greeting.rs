@@ -6,22 +6,23 @@ use dsync_wire::bootstrap::{BootstrapError, BootstrapMessage, Parsed};
 
 use crate::pipe::{PipeReader, PipeWriter};
 
-/// Why no message came.
+/// The reason why no message arrived.
 #[derive(Debug)]
 pub(crate) enum GreetingError {
     /// The stream ended first.
     Ended,
-    /// What came is no message of the bootstrap.
+    /// The bytes are not a message of the bootstrap.
     Wrong(BootstrapError),
     /// Reading or writing failed.
     Pipe(io::Error),
 }
 
-/// Waits for the next message. What follows it stays with the reader; after an error what was read and
-/// makes no message is still in [`PipeReader::unread`].
+/// Waits for the next message. Bytes behind it stay with the reader. After an error, bytes that do
+/// not form a message are still in [`PipeReader::unread`].
 pub(crate) async fn receive(reader: &mut PipeReader) -> Result<BootstrapMessage, GreetingError> {
     loop {
-        // Nothing may be judged while nothing is there; and the codec bounds what "incomplete" can mean.
+        // Nothing can be judged without any bytes. With some, the codec bounds what "incomplete"
+        // can mean.
         if !reader.unread().is_empty()
             && let Parsed::Complete { message, consumed } =
                 BootstrapMessage::parse(reader.unread()).map_err(GreetingError::Wrong)?

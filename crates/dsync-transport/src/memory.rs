@@ -1,10 +1,9 @@
 //! The carrier of a local run: queues of `Bytes` between two threads of one process.
 //!
-//! Takes and gives [`Bytes`] without copying them; the one copy is into the reader's buffer. The law
-//! it keeps is the one in [`dsync_wire::link`], to the letter, because a session that is wrong about
-//! finishing or closing should fail in a local test and not first on a network: a lane shows up at the
-//! peer with its first byte, a dropped unfinished writer is an error for the reader, and closing
-//! discards what was not read.
+//! Passes [`Bytes`] on without copying them; the one copy is into the reader's buffer. It keeps the
+//! law in [`dsync_wire::link`] to the letter, so that a session which finishes or closes wrongly
+//! fails in a local test and not first on a network. A lane appears at the peer with its first
+//! byte, a dropped unfinished writer is an error for the reader, and closing discards unread data.
 //!
 //! Memory: at most 4 MiB per lane and direction.
 
@@ -19,7 +18,7 @@ use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, Li
 
 use crate::ending::Counters;
 
-/// Makes two links that are each other's peer.
+/// Makes two links that are peers of each other.
 ///
 /// Cost: two small allocations; lanes allocate as they are opened.
 pub fn pair() -> (MemoryLink, MemoryLink) {
@@ -113,7 +112,7 @@ impl Drop for MemoryLink {
     }
 }
 
-/// What both halves of a lane hold.
+/// State that both halves of a lane share.
 struct Half {
     queue: Arc<Queue>,
     hub: Arc<Hub>,
@@ -122,7 +121,7 @@ struct Half {
 }
 
 impl Half {
-    /// The error of a lane whose queue says that it is no more.
+    /// Returns the error for a lane whose queue is closed.
     fn gone(&self) -> LinkError {
         let abandoned = LinkError::PeerClosed { reason: CloseReason::Failed };
         self.hub.lock().check(self.side).err().unwrap_or(abandoned)
@@ -131,7 +130,7 @@ impl Half {
 
 struct Writer {
     half: Half,
-    /// What the peer is to accept, until it has been told of the lane.
+    /// The lane for the peer to accept, until it has been announced.
     arrival: Option<Arrival>,
 }
 
@@ -175,7 +174,7 @@ impl Drop for Writer {
 
 struct Reader {
     half: Half,
-    /// What the queue gave and the caller has not taken yet.
+    /// Data from the queue that the caller has not yet taken.
     current: Bytes,
 }
 
@@ -218,9 +217,9 @@ struct QueueState {
     data: VecDeque<Bytes>,
     queued_bytes: usize,
     finished: bool,
-    /// The link was closed, the reader was dropped, or the writer was dropped unfinished.
+    /// Whether the link was closed, the reader was dropped, or the writer was dropped unfinished.
     closed: bool,
-    /// Threads that wait: telling nobody would cost a system call for each frame.
+    /// Number of waiting threads: waking nobody would cost a system call per frame.
     waiting: usize,
 }
 
@@ -237,7 +236,7 @@ impl Queue {
         state
     }
 
-    /// Tells those who wait of a change.
+    /// Notifies waiting threads of a change.
     fn tell(&self, state: MutexGuard<'_, QueueState>) {
         let waiting = state.waiting > 0;
         drop(state);
@@ -246,8 +245,8 @@ impl Queue {
         }
     }
 
-    /// Moves as much of `data` into the queue as there is room for, waiting for some; how much it was,
-    /// or `None` when nobody will read it.
+    /// Moves as much of `data` into the queue as fits, waiting for room. Returns the number of
+    /// bytes, or `None` if nobody will read them.
     fn push(&self, data: &mut Bytes) -> Option<usize> {
         let mut state = self.lock();
         while !state.closed && !state.finished && state.queued_bytes >= QUEUE_BYTES {
@@ -263,7 +262,7 @@ impl Queue {
         Some(count)
     }
 
-    /// The next data, or `Some(None)` at the clean end, or `None` when the queue was closed.
+    /// Returns the next data, `Some(None)` at the clean end, or `None` if the queue was closed.
     fn pop(&self) -> Option<Option<Bytes>> {
         let mut state = self.lock();
         loop {
@@ -311,7 +310,7 @@ impl Queue {
     }
 }
 
-/// What both ends share.
+/// State that both ends share.
 #[derive(Default)]
 struct Hub {
     state: Mutex<HubState>,
@@ -329,7 +328,7 @@ struct HubState {
     /// Lanes that wait to be accepted, by the side that accepts them.
     arrivals: [VecDeque<Arrival>; 2],
     closed: Option<(Side, CloseReason)>,
-    /// Every queue whose lane is still held by someone; what close has to wake.
+    /// All queues whose lane is still in use, for close to wake.
     queues: Vec<Weak<Queue>>,
 }
 
@@ -371,8 +370,8 @@ impl Side {
     }
 }
 
-/// Most bytes that wait in one direction of one lane: a few of the largest frames, so that neither side
-/// waits for the other at every frame, and few enough to stay in the last level of cache.
+/// Most bytes that wait in one direction of one lane: a few of the largest frames, so that neither
+/// side waits for the other at every frame, and few enough to stay in the last level of cache.
 const QUEUE_BYTES: usize = 4 << 20;
 
 #[cfg(test)]

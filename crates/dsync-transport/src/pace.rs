@@ -1,12 +1,13 @@
 //! A link that sends no faster than it may (`--bwlimit`).
 //!
-//! The law: over any stretch of time the payload that all lanes of this end hand to the carrier stays within the
-//! rate times that stretch plus one burst, and while there is something to send it stays no more than a burst
-//! behind. It is a token bucket kept as the moment at which what was let through so far is paid for; a lane waits
-//! its turn *before* it sends, so a low rate shows as a slow carrier to whatever measures it.
+//! The law: over any stretch of time, the payload that all lanes of this end pass to the carrier
+//! stays within the rate times that stretch plus one burst. While there is something to send, it
+//! stays no more than a burst behind. The implementation is a token bucket, stored as the moment at
+//! which all bytes sent so far are paid for. A lane waits for its turn *before* it sends, so a low
+//! rate looks like a slow carrier to anything that measures it.
 //!
-//! Small messages (signs of life, requests) are paid for like all others but do not wait: behind sixteen lanes of
-//! data they would come too late on a slow link.
+//! Small messages (signs of life, requests) count like all others but do not wait: behind sixteen
+//! lanes of data they would arrive too late on a slow link.
 
 use std::{
     num::NonZeroU64,
@@ -18,7 +19,8 @@ use std::{
 use bytes::Bytes;
 use dsync_wire::link::{Carrier, CloseReason, Lane, LaneWrite, Link, LinkError, Traffic};
 
-/// Holds what this end sends over `link` to a rate in bytes per second; without a rate the link itself.
+/// Limits what this end sends over `link` to a rate in bytes per second; returns the link itself
+/// without a rate.
 pub fn paced(link: Arc<dyn Link>, bytes_per_second: Option<NonZeroU64>) -> Arc<dyn Link> {
     match bytes_per_second {
         Some(rate) => Arc::new(PacedLink { link, pace: Arc::new(Pace::new(rate)) }),
@@ -81,7 +83,7 @@ impl LaneWrite for Writer {
             if waits {
                 thread::sleep(wait);
             }
-            // A link that ended meanwhile says so here.
+            // If the link ended meanwhile, this reports it.
             self.tx.write(piece)?;
         }
         Ok(())
@@ -95,7 +97,7 @@ impl LaneWrite for Writer {
 /// The rate shared by the lanes of one end.
 struct Pace {
     origin: Instant,
-    /// Bytes sent at a time.
+    /// Length of a piece in bytes.
     piece: usize,
     bucket: Mutex<Bucket>,
 }
@@ -116,10 +118,10 @@ impl Pace {
     }
 }
 
-/// The arithmetic, on a clock that the caller keeps.
+/// The arithmetic, on a clock passed by the caller.
 struct Bucket {
     rate: u64,
-    /// When everything that was let through is paid for.
+    /// The time at which everything sent so far is paid for.
     paid_at: Duration,
 }
 
@@ -128,7 +130,7 @@ impl Bucket {
         Self { rate: rate.get(), paid_at: Duration::ZERO }
     }
 
-    /// Lets `bytes` through; how long they have to wait.
+    /// Records `bytes` as sent; returns how long they must wait.
     fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         // Time in which nothing was sent is worth one burst.
         let start = self.paid_at.max(now.saturating_sub(BURST));
@@ -139,14 +141,15 @@ impl Bucket {
     }
 }
 
-/// Time whose bytes may go at once after a pause: as long as a busy machine may take to run a thread, or a carrier
-/// to take a piece. Over ten seconds it is 2.5 % more than the rate.
+/// Time whose bytes may be sent at once after a pause: as long as a busy machine may take to run a
+/// thread, or a carrier to take a piece. Over ten seconds this is 2.5 % more than the rate.
 const BURST: Duration = Duration::from_millis(250);
-/// Parts of a second's bytes that go at a time: sixteen lanes of them keep each other waiting for 0.8 s.
+/// Number of pieces into which one second's bytes are cut: sixteen lanes of them keep each other
+/// waiting for 0.8 s.
 const PIECES_PER_SECOND: u64 = 20;
-/// Bytes sent at a time at the most.
+/// Largest piece in bytes.
 const LARGEST_PIECE: usize = 256 << 10;
-/// Bytes of a message that does not wait.
+/// Length in bytes up to which a message does not wait.
 const SMALL: usize = 512;
 
 #[cfg(test)]
@@ -161,7 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// Law: whatever the pieces and whoever comes late, ten seconds of a busy sender carry the rate within 5 %.
+        /// Law: for any pieces and any delays, ten seconds of a busy sender carry the rate within 5
+        /// %.
         #[test]
         fn ten_seconds_carry_ten_times_the_rate(
             rate in 1000_u64..2_000_000_000,

@@ -1,7 +1,7 @@
 //! The two standard streams that lead to the peer, read and written without blocking.
 //!
-//! They may be pipes, sockets or terminals: whatever epoll takes. sshd gives socket pairs or pipes,
-//! depending on how it was built.
+//! They may be pipes, sockets or terminals: anything that epoll accepts. sshd provides socket pairs
+//! or pipes, depending on how it was built.
 
 use std::{
     io::{self, IoSlice},
@@ -12,12 +12,12 @@ use bytes::{Buf, Bytes};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Takes both streams over. Must be called on the runtime's thread.
+/// Takes over both streams. Must be called on the runtime's thread.
 pub(crate) fn open(input: OwnedFd, output: OwnedFd) -> io::Result<(PipeReader, PipeWriter)> {
     let output_was = fcntl_getfl(&output)?;
     let mut reader = PipeReader::new(input)?;
-    // Two descriptors of one socket, as sshd gives them, share the mode. Putting it back for the stream
-    // that is dropped first would make the other one block.
+    // Two descriptors of one socket, as sshd provides them, share the mode. Restoring it for the
+    // stream dropped first would make the other one block.
     let one_file = !output_was.contains(OFlags::NONBLOCK) && fcntl_getfl(&output)?.contains(OFlags::NONBLOCK);
     let mut end = PipeEnd::new(output, Interest::WRITABLE)?;
     if one_file {
@@ -27,11 +27,11 @@ pub(crate) fn open(input: OwnedFd, output: OwnedFd) -> io::Result<(PipeReader, P
     Ok((reader, PipeWriter { end }))
 }
 
-/// A descriptor in non-blocking mode; put back as it was on drop, because the mode belongs to the open
-/// file and others may hold it too (a shell, say).
+/// A descriptor in non-blocking mode. Dropping it restores the mode, which belongs to the open file
+/// and may be shared by others (a shell, say).
 struct PipeEnd {
     fd: AsyncFd<OwnedFd>,
-    /// The mode to put back.
+    /// The mode to restore.
     was: Option<OFlags>,
 }
 
@@ -56,7 +56,7 @@ impl Drop for PipeEnd {
     }
 }
 
-/// The stream from the peer, with what was read and not yet used.
+/// The stream from the peer, with the bytes that were read but not yet used.
 pub(crate) struct PipeReader {
     end: PipeEnd,
     buffer: Box<[u8]>,
@@ -65,13 +65,13 @@ pub(crate) struct PipeReader {
 }
 
 impl PipeReader {
-    /// Takes the descriptor over. Must be called on the runtime's thread.
+    /// Takes over the descriptor. Must be called on the runtime's thread.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
         let buffer = vec![0; READ_BUFFER].into_boxed_slice();
         Ok(Self { end: PipeEnd::new(fd, Interest::READABLE)?, buffer, start: 0, filled: 0 })
     }
 
-    /// What was read and not yet used.
+    /// Returns the bytes that were read but not yet used.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.filled]
     }
@@ -81,10 +81,11 @@ impl PipeReader {
         self.start = self.filled.min(self.start.saturating_add(count));
     }
 
-    /// Waits for more bytes; how many, 0 at the end of the stream. Cancelling it loses nothing.
+    /// Waits for more bytes; returns their number, 0 at the end of the stream. Cancelling it loses
+    /// nothing.
     ///
     /// # Errors
-    /// What the system says, or `OutOfMemory` when the buffer is full (callers use up to 64 KiB of it
+    /// The system's error, or `OutOfMemory` if the buffer is full (callers use up to 64 KiB of it
     /// and then consume).
     pub(crate) async fn fill(&mut self) -> io::Result<usize> {
         if self.start > 0 {
@@ -118,7 +119,7 @@ impl PipeWriter {
         self.write_all_parts(&mut parts).await
     }
 
-    /// Writes all of `parts` in order. Cancelling it may leave a part written in part.
+    /// Writes all of `parts` in order. Cancelling it may leave a part written incompletely.
     pub(crate) async fn write_all_parts(&mut self, mut parts: &mut [Bytes]) -> io::Result<()> {
         while let Some(first) = parts.iter().position(|part| !part.is_empty()) {
             parts = &mut parts[first..];

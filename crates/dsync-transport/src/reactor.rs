@@ -1,9 +1,10 @@
-//! Where async code runs: one tokio runtime on one thread per link, and the way from a blocking call
-//! into it and back.
+//! The home of async code: one tokio runtime on one thread per link, and the way from a blocking
+//! call into it and back.
 //!
 //! The runtime's thread does all input and output and all packet crypto of its link. Engine threads
-//! poll a stream's future themselves and park until it is ready ([`block_on`]), so data does not pass
-//! through another queue or thread on its way to the carrier; on its way from it only where a thread waits for much.
+//! poll a stream's future themselves and park until it is ready ([`block_on`]), so outgoing data
+//! does not pass through another queue or thread. Incoming data does only if a thread waits for
+//! much.
 
 use std::{
     cell::RefCell,
@@ -36,13 +37,13 @@ impl Reactor {
         let thread = thread::Builder::new().name("dsync-carrier".into()).spawn(move || {
             // Err means that the sender was dropped: stop as well.
             let _ = runtime.block_on(stopped);
-            // Not a plain drop: that would wait for a name look-up that hangs in the C library.
+            // A plain drop would wait for a name look-up that hangs in the C library.
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Runs `future` on the runtime's thread and waits for it; `None` when it panicked.
+    /// Runs `future` on the runtime's thread and waits for it; returns `None` if it panicked.
     pub(crate) fn run<F>(&self, future: F) -> Option<F::Output>
     where
         F: Future + Send + 'static,
@@ -51,7 +52,7 @@ impl Reactor {
         block_on(self.handle.spawn(future)).ok()
     }
 
-    /// Where lanes start futures of their own.
+    /// Returns the handle with which lanes start futures of their own.
     pub(crate) fn handle(&self) -> runtime::Handle {
         self.handle.clone()
     }
@@ -69,7 +70,7 @@ impl Drop for Reactor {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed by its hook; there is nothing to add.
+            // The thread's hook has printed a panic; there is nothing to add.
             let _ = thread.join();
         }
     }
@@ -77,8 +78,8 @@ impl Drop for Reactor {
 
 /// Polls `future` on the calling thread, parking it in between.
 ///
-/// Unlike tokio's own `block_on` it works on any thread, also on one that drives another runtime (the
-/// embedding program's affair), and sets up nothing per call.
+/// Unlike tokio's own `block_on` it works on any thread, including one that drives another runtime
+/// (of an embedding program), and sets up nothing per call.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     thread_local! {
         static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
@@ -98,20 +99,20 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
             thread::park();
         }
     };
-    // Fails while the thread ends, when there is nobody to keep it for.
+    // Fails while the thread ends; then nobody needs it any more.
     let _ = PARKER.try_with(|slot| slot.replace(Some(parker)));
     output
 }
 
 #[cfg(test)]
 thread_local! {
-    /// How often this thread has waited in [`block_on`].
+    /// Number of times that this thread has waited in [`block_on`].
     pub(crate) static PARKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 struct Parker {
     thread: Thread,
-    /// Set by a wake-up: `park` alone may return for other reasons.
+    /// Set by a wake-up, because `park` may also return for other reasons.
     woken: AtomicBool,
 }
 

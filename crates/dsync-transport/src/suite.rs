@@ -1,4 +1,4 @@
-//! What every carrier owes a session, as tests that run on each of them.
+//! The contract of every carrier, as tests that run on each of them.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use dsync_wire::link::{CloseReason, Lane, LaneRead, Link, LinkError};
 /// The two ends of one link.
 pub(crate) type Pair = (Arc<dyn Link>, Arc<dyn Link>);
 
-/// Makes a module of tests of the carrier whose links the given function makes.
+/// Makes a module of tests for the carrier whose links the given function makes.
 macro_rules! suite {
     ($make:path) => {
         mod suite {
@@ -52,7 +52,7 @@ macro_rules! suite {
 }
 pub(crate) use suite;
 
-/// Bytes that depend on their place and on `seed`, so that any mix-up shows.
+/// Returns bytes that depend on their place and on `seed`, so that any mix-up shows.
 pub(crate) fn pattern(seed: u64, length: usize) -> Bytes {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -88,7 +88,7 @@ fn read_exactly(rx: &mut dyn LaneRead, length: usize) -> Vec<u8> {
     all
 }
 
-/// A lane that both ends have.
+/// Opens a lane that both ends hold.
 fn lane((a, b): &Pair) -> (Lane, Lane) {
     let mut near = a.open_lane().unwrap();
     near.tx.write(Bytes::from_static(b"!")).unwrap();
@@ -128,7 +128,7 @@ pub(crate) fn fill_gives_all_that_was_asked_for_and_less_at_the_end_only(pair: P
     let before = pair.1.traffic().received_bytes;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // In pieces that fit no question.
+            // In pieces that match no request.
             for piece in all.chunks(9_973) {
                 near.tx.write(Bytes::copy_from_slice(piece)).unwrap();
             }
@@ -189,7 +189,8 @@ pub(crate) fn a_lane_is_seen_with_its_first_byte((a, b): Pair) {
     loud.tx.write(Bytes::from_static(b"x")).unwrap();
     let mut seen = a.accept_lane().unwrap();
     assert_eq!(read_exactly(&mut *seen.rx, 1), b"x");
-    // Nothing of the quiet one: what is accepted next is opened after it, or is its own first byte.
+    // Nothing of the quiet one: the next accepted lane is opened after it, or is its own first
+    // byte.
     let (send, receive) = mpsc::channel();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -233,7 +234,7 @@ pub(crate) fn a_dropped_writer_is_an_error_for_the_reader(pair: Pair) {
     drop(tx);
     let outcome = read_to_end(&mut *far.rx);
     assert!(matches!(outcome, Err(LinkError::PeerClosed { reason: CloseReason::Failed })), "{outcome:?}");
-    // The lane is gone, not the link.
+    // Only the lane is gone, not the link.
     lane(&pair);
 }
 
@@ -276,8 +277,8 @@ pub(crate) fn a_slow_reader_slows_the_writer(pair: Pair) {
     });
 }
 
-/// The value of a counter once it stands still. On a busy machine it may go on afterwards: whoever asks may rely on its
-/// bounds only.
+/// Returns the value of a counter after it stands still. On a busy machine it may move again later,
+/// so callers may rely only on its bounds.
 fn settle(counter: &AtomicU64) -> u64 {
     let mut before = u64::MAX;
     loop {
@@ -291,7 +292,7 @@ fn settle(counter: &AtomicU64) -> u64 {
 }
 
 pub(crate) fn an_unread_lane_does_not_stop_the_others(pair: Pair) {
-    // As many as the carrier has data lanes; the one that works stands for the control lane.
+    // As many as the carrier has data lanes; the working one stands for the control lane.
     let mut stuck: Vec<_> = (0..pair.0.data_lanes()).map(|_| lane(&pair)).collect();
     let (mut near, mut far) = lane(&pair);
     let filling = pattern(1, 256 << 10);
@@ -339,7 +340,7 @@ pub(crate) fn many_lanes_work_in_both_directions(pair: Pair) {
             scope.spawn(move || accept(b));
         }
     });
-    // Lanes that ended make room for others.
+    // Ended lanes make room for others.
     for _ in 0..100 {
         let (mut near, mut far) = lane(&pair);
         near.tx.finish().unwrap();

@@ -1,12 +1,13 @@
-//! Text from outside (ssh, the remote shell, a peer) made fit for a message: one line, printable,
+//! Makes text from outside (ssh, the remote shell, a peer) fit for a message: one line, printable,
 //! bounded.
 
 use dsync_wire::unprintable::is_unprintable;
 
-/// At most `max` characters of `bytes`, without those that [`is_unprintable`] knows: they
-/// become `\xNN` or `\u{N}` escapes. Bytes that are not UTF-8 become U+FFFD. A cut is marked by `...`.
+/// Returns at most `max` characters of `bytes`. Those that [`is_unprintable`] rejects become `\xNN`
+/// or `\u{N}` escapes, and bytes that are not UTF-8 become U+FFFD. A cut is marked by `...`.
 pub(crate) fn printable(bytes: &[u8], max: usize) -> String {
-    // Four bytes per character at most: what lies beyond cannot be shown, so do not look at it.
+    // A character has at most four bytes. Bytes beyond that cannot be shown, so do not examine
+    // them.
     let window = &bytes[..bytes.len().min(max.saturating_add(1).saturating_mul(4))];
     let text = String::from_utf8_lossy(window);
     let mut out = String::new();

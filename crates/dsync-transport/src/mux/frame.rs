@@ -4,27 +4,27 @@
 //! lane: u32 LE | kind: u8 | length of the payload: u24 LE | payload
 //! ```
 //!
-//! | kind | name | payload | says |
+//! | kind | name | payload | meaning |
 //! |---|---|---|---|
 //! | 1 | open | – | the sender will use this lane |
 //! | 2 | data | 1 to 65,536 bytes | the next bytes of the lane |
 //! | 3 | finish | – | clean end of the sender's direction |
-//! | 4 | reset | – | end of the sender's direction without having said everything |
+//! | 4 | reset | – | end of the sender's direction before it was complete |
 //! | 5 | stop | – | the sender will read no more of the lane; answered by reset unless ended |
-//! | 6 | credit | u32 LE | this many more bytes may come on the lane |
-//! | 7 | alive | – | lane 0: sent when there was nothing else to send for a while |
+//! | 6 | credit | u32 LE | the peer may send this many more bytes on the lane |
+//! | 7 | alive | – | lane 0: sent if there was nothing else to send for a while |
 //! | 8 | close | u32 LE | lane 0: end of the link and its reason; nothing follows |
 
 use dsync_wire::budget::OverBudget;
 
-/// Bytes of a header.
+/// Length of a header in bytes.
 pub(crate) const HEADER_BYTES: usize = 8;
 
 /// Most payload of one frame, in bytes: small enough that a control frame never waits long behind
 /// another lane's data (64 KiB take 50 ms at 10 Mbit/s), large enough that headers cost nothing.
 pub(crate) const MAX_PAYLOAD: usize = 64 << 10;
 
-/// What a frame does.
+/// The content of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     Open,
@@ -37,7 +37,7 @@ pub(crate) enum Frame<'a> {
     Close(u32),
 }
 
-/// What is wrong with the peer's frames: the bytes, or when they came.
+/// A fault in the peer's frames: in their bytes or in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MuxError {
     #[error("unknown mux frame kind {kind}")]
@@ -58,10 +58,11 @@ pub(crate) enum MuxError {
     OverBudget(#[from] OverBudget),
 }
 
-/// The first frame of `bytes` with its lane and its whole length, or `None` when it is incomplete.
+/// Parses the first frame of `bytes`. Returns its lane, the frame and its whole length, or `None`
+/// if it is incomplete.
 ///
 /// # Errors
-/// [`MuxError`] as soon as the header is wrong, before the payload is there.
+/// [`MuxError`] as soon as the header is wrong, before the payload has arrived.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, MuxError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [a, b, c, d, kind, x, y, z] = *header;
@@ -95,7 +96,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
 }
 
 impl Frame<'_> {
-    /// The number of this kind on the wire.
+    /// Returns the number of this kind on the wire.
     pub(crate) fn kind(&self) -> u8 {
         match self {
             Self::Open => kind::OPEN,
@@ -110,14 +111,14 @@ impl Frame<'_> {
     }
 }
 
-/// The header of a frame.
+/// Returns the header of a frame.
 pub(crate) fn header(lane: u32, kind: u8, length: usize) -> [u8; HEADER_BYTES] {
     let [a, b, c, d] = lane.to_le_bytes();
     let [x, y, z, ..] = length.to_le_bytes();
     [a, b, c, d, kind, x, y, z]
 }
 
-/// Appends a frame that carries no data, or little.
+/// Appends a frame that carries little or no data.
 pub(crate) fn encode(lane: u32, frame: Frame<'_>, out: &mut Vec<u8>) {
     let number;
     let payload = match frame {
@@ -185,7 +186,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
-        /// Law: parsing never panics, and what it takes is at most what is there.
+        /// Law: parsing never panics, and never consumes more than there is.
         #[test]
         fn any_bytes_parse_or_fail(bytes in prop::collection::vec(any::<u8>(), 0..40), small in any::<bool>()) {
             let mut bytes = bytes;

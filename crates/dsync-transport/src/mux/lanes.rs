@@ -1,10 +1,12 @@
 //! The lanes of one pipe: a sans-IO state machine under one lock.
 //!
-//! It takes the peer's frames ([`Lanes::on_frame`]), calls of the two halves of each lane, and the
-//! writer's question what to send next ([`Lanes::next_batch`]). The laws it keeps:
-//! - a lane's bytes are given on in order and once; its end is either clean or an error, never guessed;
-//! - what waits for a reader is at most [`WINDOW`] per lane and comes out of the session's [`Budget`], what waits to be sent at most
-//!   [`OUTPUT_BYTES`] per lane, and a peer that breaks either bound is an error;
+//! Its inputs are the peer's frames ([`Lanes::on_frame`]), calls of the two halves of each lane,
+//! and the writer's question what to send next ([`Lanes::next_batch`]). The laws it keeps:
+//! - a lane's bytes are passed on in order and once; its end is either clean or an error, never
+//!   guessed;
+//! - at most [`WINDOW`] bytes per lane wait for a reader, taken from the session's [`Budget`], and
+//!   at most [`OUTPUT_BYTES`] per lane wait to be sent; a peer that breaks either bound is an
+//!   error;
 //! - a lane that can send never waits for one that cannot, and lanes take turns frame by frame.
 //!
 //! It does not read, write, block or keep time.
@@ -22,7 +24,7 @@ use dsync_wire::{
 
 use super::frame::{Frame, MAX_PAYLOAD, MuxError, encode, header, kind};
 
-/// Which end of the pipe this is; decides whose lane numbers are odd.
+/// The end of the pipe that this is; decides whose lane numbers are odd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The side that started the remote shell: opens odd lanes.
@@ -41,36 +43,36 @@ pub(crate) struct Lanes {
     live_local: usize,
     live_remote: usize,
     arrivals: VecDeque<u32>,
-    /// Lanes with something to send and the right to, in the order of their turns.
+    /// Lanes with something to send and the credit for it, in the order of their turns.
     ready: VecDeque<u32>,
-    /// Encoded frames that go before any data.
+    /// Encoded frames that precede any data.
     urgent: Vec<u8>,
     ended: Option<LinkError>,
-    /// What to tell the peer as the last thing.
+    /// The reason to send to the peer last.
     farewell: Option<CloseReason>,
-    /// Threads that wait for a lane to accept, or for the right to open one.
+    /// Wakes threads that wait to accept or to open a lane.
     waiters: Arc<Condvar>,
     budget: Arc<Budget>,
 }
 
-/// What the writer is to do next.
+/// The writer's next task.
 pub(crate) enum Batch {
-    /// Send the parts that were appended.
+    /// Send the appended parts.
     Data,
-    /// Nothing to send now.
+    /// Send nothing for now.
     Idle,
     /// Send the reason, then end the stream.
     Close(CloseReason),
-    /// End the stream without a word.
+    /// End the stream without a reason.
     Gone,
 }
 
 /// Threads that wait for a lane.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// The reader waits for data.
+    /// Wakes the reader when there is data.
     pub(crate) readable: Condvar,
-    /// The writer waits for room.
+    /// Wakes the writer when there is room.
     pub(crate) writable: Condvar,
 }
 
@@ -78,9 +80,9 @@ struct LaneState {
     waiters: Arc<Waiters>,
     local: bool,
     announced: bool,
-    /// Somebody here has it.
+    /// Whether somebody here has accepted it.
     accepted: bool,
-    /// No longer among the live lanes.
+    /// Whether it no longer counts as a live lane.
     counted_out: bool,
     // Sending.
     output: VecDeque<Bytes>,
@@ -90,7 +92,7 @@ struct LaneState {
     in_ready: bool,
     // Receiving.
     inbox: VecDeque<BytesMut>,
-    /// The lane itself and what is in its inbox.
+    /// Budget for the lane itself and its inbox.
     held: Held,
     allowance: usize,
     uncredited: usize,
@@ -101,11 +103,11 @@ struct LaneState {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendState {
     Open,
-    /// To be finished when the output is empty.
+    /// Will be finished when the output is empty.
     Finishing,
-    /// The end was sent, or is among the urgent frames.
+    /// The end was sent or is among the urgent frames.
     Ended,
-    /// As `Ended`, because the peer stopped reading or this end gave up.
+    /// Ended early, because the peer stopped reading or this end gave up.
     Reset,
 }
 
@@ -116,7 +118,7 @@ enum ReceiveState {
     Reset,
 }
 
-/// What a read finds.
+/// The result of a read.
 pub(crate) enum Received {
     /// The next bytes.
     Data(BytesMut),
@@ -174,7 +176,7 @@ impl LaneState {
         self.held.shrink(self.held.bytes().saturating_sub(LANE_BYTES));
     }
 
-    /// Ends the sending direction without having said everything, unless it has ended.
+    /// Ends the sending direction before it is complete, unless it has ended.
     fn reset(&mut self, id: u32, urgent: &mut Vec<u8>) {
         if self.send_ended() {
             return;
@@ -185,7 +187,7 @@ impl LaneState {
         encode(id, Frame::Reset, urgent);
     }
 
-    /// Takes data of the peer; true when somebody may read it.
+    /// Stores data from the peer; returns whether somebody may read it.
     fn take_data(&mut self, id: u32, data: &[u8]) -> Result<bool, MuxError> {
         if self.receive != ReceiveState::Open {
             return Err(MuxError::BadLane { kind: kind::DATA, lane: id });
@@ -198,7 +200,7 @@ impl LaneState {
         if self.reader_gone {
             return Ok(false);
         }
-        // Small pieces share a buffer, so that what is held stays within twice what was received.
+        // Small pieces share a buffer, so that the memory stays within twice the received bytes.
         match self.inbox.back_mut() {
             Some(tail) if tail.capacity() - tail.len() >= data.len() => tail.extend_from_slice(data),
             _ => {
@@ -237,12 +239,12 @@ impl Lanes {
         }
     }
 
-    /// The link's end, if it has ended.
+    /// Fails with the link's error if it has ended.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
         self.ended.clone().map_or(Ok(()), Err)
     }
 
-    /// Opens a lane: its number and its waiters, or `None` while too many are open.
+    /// Opens a lane; returns its number and its waiters, or `None` while too many are open.
     pub(crate) fn open(&mut self) -> Result<Option<(u32, Arc<Waiters>)>, LinkError> {
         self.check()?;
         if self.live_local >= MAX_LANES {
@@ -261,7 +263,7 @@ impl Lanes {
         Ok(Some((id, waiters)))
     }
 
-    /// The next lane that the peer used first.
+    /// Returns the next lane that the peer used first.
     pub(crate) fn accept(&mut self) -> Result<Option<(u32, Arc<Waiters>)>, LinkError> {
         self.check()?;
         while let Some(id) = self.arrivals.pop_front() {
@@ -275,7 +277,7 @@ impl Lanes {
         Ok(None)
     }
 
-    /// Takes as much of `data` as there is room for; how much. 0 means: wait.
+    /// Takes as much of `data` as fits; returns the number of bytes. 0 means: wait.
     pub(crate) fn write(&mut self, id: u32, data: &mut Bytes) -> Result<usize, LinkError> {
         self.check()?;
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
@@ -293,7 +295,7 @@ impl Lanes {
         Ok(count)
     }
 
-    /// Ends the sending direction once everything written is sent.
+    /// Ends the sending direction after all written data is sent.
     pub(crate) fn finish(&mut self, id: u32) -> Result<(), LinkError> {
         self.check()?;
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
@@ -306,7 +308,8 @@ impl Lanes {
         Ok(())
     }
 
-    /// The sending half is gone: without a finish the peer must not take what it got for all.
+    /// Handles the drop of a sending half: without a finish, the peer must not mistake its data for
+    /// the whole.
     pub(crate) fn writer_dropped(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if lane.send == SendState::Open && self.ended.is_none() {
@@ -315,7 +318,7 @@ impl Lanes {
         self.retire(id);
     }
 
-    /// The next bytes of a lane, and credit for the peer when enough was taken.
+    /// Returns the next bytes of a lane, and sends the peer new credit when enough was taken.
     pub(crate) fn read(&mut self, id: u32) -> Result<Received, LinkError> {
         self.check()?;
         let Some(lane) = self.lanes.get_mut(&id) else { return Err(ABANDONED) };
@@ -342,7 +345,7 @@ impl Lanes {
         Ok(Received::Data(data))
     }
 
-    /// The receiving half is gone: tell the peer to stop.
+    /// Handles the drop of a receiving half: tells the peer to stop.
     pub(crate) fn reader_dropped(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         lane.reader_gone = true;
@@ -353,12 +356,13 @@ impl Lanes {
         self.retire(id);
     }
 
-    /// True when the writer has something to do.
+    /// Returns whether the writer has work.
     pub(crate) fn has_output(&self) -> bool {
         self.ended.is_some() || !self.urgent.is_empty() || !self.ready.is_empty()
     }
 
-    /// Appends what to send next to `parts`: the urgent frames, then one frame of each lane in turn.
+    /// Appends the next data to send to `parts`: the urgent frames, then one frame of each lane in
+    /// turn.
     pub(crate) fn next_batch(&mut self, parts: &mut Vec<Bytes>) -> Batch {
         if self.ended.is_some() {
             return self.farewell.take().map_or(Batch::Gone, Batch::Close);
@@ -376,7 +380,8 @@ impl Lanes {
         if parts.is_empty() { Batch::Idle } else { Batch::Data }
     }
 
-    /// Appends one frame of a lane and queues it again if it has more; the payload's length.
+    /// Appends one frame of a lane and queues the lane again if it has more; returns the payload's
+    /// length.
     fn next_frame(&mut self, id: u32, parts: &mut Vec<Bytes>) -> usize {
         let Some(lane) = self.lanes.get_mut(&id) else { return 0 };
         lane.in_ready = false;
@@ -404,10 +409,10 @@ impl Lanes {
         count
     }
 
-    /// Acts on a frame of the peer.
+    /// Handles a frame of the peer.
     ///
     /// # Errors
-    /// [`MuxError`] when it breaks a rule; the link has to end.
+    /// [`MuxError`] if the frame breaks a rule; the link must end.
     pub(crate) fn on_frame(&mut self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
         match frame {
             Frame::Alive => return Ok(()),
@@ -435,7 +440,8 @@ impl Lanes {
                 if clean || lane.announced || lane.local {
                     self.announce(id);
                 } else {
-                    // Opened and given up before its first byte: nobody here needs to know.
+                    // The peer opened it and gave up before its first byte, so nobody here needs to
+                    // know.
                     lane.reader_gone = true;
                     lane.reset(id, &mut self.urgent);
                 }
@@ -470,7 +476,8 @@ impl Lanes {
         Ok(())
     }
 
-    /// A stop or credit may cross with the lane's end; anything else is for a lane that never was.
+    /// Accepts a stop or credit that crossed with the lane's end. Any other frame is for a lane
+    /// that never existed.
     fn on_frame_of_ended_lane(&self, id: u32, frame: Frame<'_>) -> Result<(), MuxError> {
         let local = (id % 2 == 1) == (self.role == Role::Client);
         let known = id < if local { self.next_local } else { self.next_remote };
@@ -480,7 +487,7 @@ impl Lanes {
         }
     }
 
-    /// Shows a lane of the peer to `accept`, the first time something comes on it.
+    /// Makes a lane of the peer visible to `accept`, the first time something arrives on it.
     fn announce(&mut self, id: u32) {
         if let Some(lane) = self.lanes.get_mut(&id)
             && !lane.local
@@ -492,8 +499,8 @@ impl Lanes {
         }
     }
 
-    /// Ends the link: `cause` is what every later call says, `farewell` what the peer is told.
-    /// False when it had ended before.
+    /// Ends the link. Every later call reports `cause`; the peer is sent `farewell`. Returns
+    /// `false` if the link had ended before.
     pub(crate) fn end(&mut self, cause: LinkError, farewell: Option<CloseReason>) -> bool {
         if self.ended.is_some() {
             return false;
@@ -523,8 +530,9 @@ impl Lanes {
         }
     }
 
-    /// Counts a lane as closed once both directions ended and nothing of it is held for a reader, and forgets it once
-    /// nobody reads it. A peer that ends lanes which nobody here has taken up has not closed them.
+    /// Counts a lane as closed after both directions have ended and no data is held for a reader.
+    /// Forgets it when nobody reads it any more. A peer that ends lanes which nobody here has
+    /// accepted has not closed them.
     fn retire(&mut self, id: u32) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         if !lane.ended_both_ways() {
@@ -543,30 +551,31 @@ impl Lanes {
     }
 }
 
-/// A broken rule of the mux as the link's end.
+/// Turns a broken rule of the mux into the link's error.
 pub(crate) fn carrier_error(source: MuxError) -> LinkError {
     LinkError::Carrier { carrier: Carrier::Ssh, source: Arc::new(source) }
 }
 
-/// The peer dropped its half of a lane.
+/// The error after the peer dropped its half of a lane.
 const ABANDONED: LinkError = LinkError::PeerClosed { reason: CloseReason::Failed };
 
-/// Bytes that may wait for a reader in one lane: as much as ssh itself lets through per round trip (its
-/// channel window), so that a second lane already makes ssh the narrow place.
+/// Most bytes that may wait for a reader in one lane: as many as ssh itself lets through per round
+/// trip (its channel window), so that with a second lane ssh is already the bottleneck.
 pub(crate) const WINDOW: usize = 2 << 20;
-/// Bytes taken by the reader before the peer is given new credit.
+/// Bytes that the reader takes before the peer gets new credit.
 const CREDIT_STEP: usize = WINDOW / 4;
-/// Bytes that wait to be sent in one lane: enough that the writer always finds some.
+/// Bytes that may wait to be sent in one lane: enough that the writer always finds some.
 const OUTPUT_BYTES: usize = 512 << 10;
-/// Lanes open at a time by each side.
+/// Most lanes that each side may have open at a time.
 pub(crate) const MAX_LANES: usize = 72;
-/// Payload of one round of the writer, in bytes: what an urgent frame waits for at most.
+/// Payload of one round of the writer, in bytes: the most that an urgent frame waits for.
 const BATCH_BYTES: usize = 256 << 10;
-/// Parts of one round.
+/// Most parts in one round.
 const BATCH_PARTS: usize = 64;
-/// Least buffer of a received piece, in bytes.
+/// Smallest buffer of a received piece, in bytes.
 const SMALLEST_PIECE: usize = 8 << 10;
-/// What an open lane costs without its content, in bytes.
+/// Cost of an open lane without its content, in bytes.
 const LANE_BYTES: u64 = 1 << 10;
-/// Answers that wait for a peer which does not read, in bytes: credits of 72 lanes are under 10 KiB.
+/// Most bytes of answers that wait for a peer which does not read: credits of 72 lanes are under 10
+/// KiB.
 const MAX_URGENT_BYTES: usize = 64 << 10;

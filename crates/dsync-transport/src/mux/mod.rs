@@ -1,12 +1,13 @@
 //! Lanes over one pair of pipes: the carrier that works wherever ssh does.
 //!
-//! Takes the standard streams of the remote shell after the bootstrap and gives a
-//! [`Link`](dsync_wire::link::Link). [`frame`] is the byte format, [`lanes`] the state machine; here
-//! are the two tasks that move bytes between them and the pipes.
+//! Turns the standard streams of the remote shell, after the bootstrap, into a
+//! [`Link`](dsync_wire::link::Link). [`frame`] is the byte format, [`lanes`] the state machine.
+//! This module has the two tasks that move bytes between them and the pipes.
 //!
-//! Why not the yamux crate: it shows a reset lane to its reader as a clean end, it cannot say why a
-//! connection was closed nor that one direction of a lane is no longer read, and it copies every
-//! write; curing that from outside takes a second protocol inside its streams and more code than this.
+//! Why not the yamux crate: it shows a reset lane to its reader as a clean end, and it cannot say
+//! why a connection was closed nor that one direction of a lane is no longer read. It also copies
+//! every write. Curing that from outside takes a second protocol inside its streams and more code
+//! than this.
 //! The shape (credit per lane, half-close, reset) is that of
 //! [yamux](https://github.com/hashicorp/yamux/blob/master/spec.md) and of HTTP/2 (RFC 9113, section 5).
 
@@ -41,17 +42,18 @@ use crate::{
 };
 
 /// A link over two pipes. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was
-/// closed before, and gives the peer up to [`FAREWELL_TIME`] to take the last word.
+/// closed before, and allows the peer up to [`FAREWELL_TIME`] to receive the reason.
 pub(crate) struct MuxLink {
     shared: Arc<Shared>,
-    /// Resolves when the writer has said the last word.
+    /// Resolves after the writer has sent the last frame.
     written: Option<oneshot::Receiver<()>>,
-    /// Where the tasks run; ends with the link.
+    /// The runtime of the tasks; ends with the link.
     _reactor: Reactor,
 }
 
 impl MuxLink {
-    /// Starts the tasks; what waits for a reader comes out of `budget`. What `reader` has read beyond the bootstrap belongs to the mux.
+    /// Starts the tasks. Data that waits for a reader is taken from `budget`. Bytes that `reader`
+    /// has read beyond the bootstrap belong to the mux.
     pub(crate) fn start(
         reactor: Reactor,
         reader: PipeReader,
@@ -67,7 +69,7 @@ impl MuxLink {
         let output = Arc::clone(&shared);
         reactor.spawn(async move {
             write_frames(&output, writer, alive_interval).await;
-            // The link may be gone and not care.
+            // The link may be gone already.
             let _ = done.send(());
         });
         Self { shared, written: Some(written), _reactor: reactor }
@@ -84,7 +86,8 @@ impl Link for MuxLink {
     }
 
     fn is_near(&self) -> bool {
-        // ssh does not tell, and is what is left where neither port can be reached.
+        // ssh does not report its round trip, and this carrier is used only if neither port can be
+        // reached.
         false
     }
 
@@ -130,20 +133,20 @@ impl Drop for MuxLink {
     fn drop(&mut self) {
         self.close(CloseReason::Failed);
         if let Some(written) = self.written.take() {
-            // The writer bounds its own time; a task that panicked drops the other end.
+            // The writer bounds its own time, and a task that panicked drops the other end.
             let _ = block_on(written);
         }
     }
 }
 
-/// What the link, its lanes and its tasks share.
+/// State that the link, its lanes and its tasks share.
 struct Shared {
     lanes: Mutex<Lanes>,
-    /// A lane can be accepted or opened.
+    /// Signals that a lane can be accepted or opened.
     changed: Arc<Condvar>,
-    /// The writer has something to do.
+    /// Signals that the writer has work.
     output: Notify,
-    /// The reader has nothing to do any more.
+    /// Signals that the reader has nothing left to do.
     ended: Notify,
     counters: Counters,
 }
@@ -172,7 +175,7 @@ impl Shared {
     }
 }
 
-/// What both halves of a lane hold.
+/// State that both halves of a lane share.
 #[derive(Clone)]
 struct Half {
     shared: Arc<Shared>,
@@ -219,7 +222,7 @@ impl Drop for Writer {
 
 struct Reader {
     half: Half,
-    /// What was taken from the lane and not yet by the caller: copied outside of the lock.
+    /// Data taken from the lane but not yet by the caller, so that it is copied outside the lock.
     current: BytesMut,
 }
 
@@ -259,7 +262,7 @@ impl Drop for Reader {
     }
 }
 
-/// Takes frames from the pipe until the link ends.
+/// Reads frames from the pipe until the link ends.
 async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: Duration) {
     loop {
         if let Err(error) = take_frames(&shared, &mut reader) {
@@ -288,7 +291,7 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
     }
 }
 
-/// Hands every whole frame that was read to the lanes.
+/// Passes every complete frame to the lanes.
 fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError> {
     while let Some((lane, frame, used)) = parse(reader.unread())? {
         shared.lock().on_frame(lane, frame)?;
@@ -297,7 +300,7 @@ fn take_frames(shared: &Shared, reader: &mut PipeReader) -> Result<(), MuxError>
     Ok(())
 }
 
-/// Sends what the lanes have, until the link ends and the peer has been told.
+/// Sends the lanes' data until the link has ended and the peer has been told.
 async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: Duration) {
     let mut parts = Vec::new();
     loop {
@@ -325,7 +328,7 @@ async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: D
         let written = tokio::select! {
             biased;
             written = writer.write_all_parts(&mut parts) => written,
-            // A frame was cut off in the middle: no word of farewell can follow it.
+            // A frame was cut off in the middle, so no farewell can follow it.
             () = farewell_over(shared) => return,
         };
         if let Err(error) = written {
@@ -335,8 +338,8 @@ async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: D
     }
 }
 
-/// Resolves when the reader has found the end of the link, after [`FAREWELL_TIME`] at the latest: where a
-/// write fails, the peer's own reason may still lie unread in the other pipe.
+/// Resolves when the reader has found the end of the link, at the latest after [`FAREWELL_TIME`]:
+/// if a write fails, the peer's own reason may still lie unread in the other pipe.
 async fn peer_heard_out(shared: &Shared) {
     let over = async {
         while shared.lock().check().is_ok() {
@@ -354,7 +357,7 @@ async fn farewell_over(shared: &Shared) {
     sleep(FAREWELL_TIME).await;
 }
 
-/// What a failed read or write of the pipe means.
+/// Returns the link's error for a failed read or write of the pipe.
 fn pipe_error(error: io::Error) -> LinkError {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => LinkError::Lost,
@@ -362,12 +365,12 @@ fn pipe_error(error: io::Error) -> LinkError {
     }
 }
 
-/// Data lanes that fill an ssh connection: it is one TCP connection and one cipher thread, so more than
-/// a few only help to overlap the two ends' disk work.
+/// Data lanes that fill an ssh connection. It is one TCP connection and one cipher thread, so more
+/// than a few only help to overlap the two ends' disk work.
 const DATA_LANES: usize = 4;
 /// Longest silence of this end, so that the peer can tell a quiet link from a dead one.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a link that was closed waits for the pipe to take the reason.
+/// Time that a closed link waits for the pipe to take the reason.
 const FAREWELL_TIME: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

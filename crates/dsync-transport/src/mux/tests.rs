@@ -22,7 +22,7 @@ fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink 
     MuxLink::start(reactor, reader, writer, role, idle, Arc::default())
 }
 
-/// Over pipes, as ssh's parent has them.
+/// Makes a pair over pipes, as ssh's parent has them.
 fn piped() -> Pair {
     let (read_a, write_b) = rustix::pipe::pipe().unwrap();
     let (read_b, write_a) = rustix::pipe::pipe().unwrap();
@@ -43,7 +43,7 @@ fn one_socket_for_both_directions_works() {
     crate::suite::bytes_arrive_in_order_and_once(pair);
 }
 
-/// A link and the raw end of a peer that may do anything.
+/// Makes a link and the raw end of a peer that may do anything.
 fn with_raw_peer(idle: Duration) -> (MuxLink, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (link(ours.try_clone().unwrap().into(), ours.into(), Role::Client, idle), theirs)
@@ -95,7 +95,7 @@ fn a_peer_that_stops_reading_cannot_hold_up_the_end() {
 
 #[test]
 fn quiet_links_stay_alive() {
-    // A machine so busy that a sign of life comes too late is given more time for the next one.
+    // If the machine is so busy that a sign of life arrives too late, the next one gets more time.
     let limits = [300, 1000, 4000, 16_000, 60_000].map(Duration::from_millis);
     let lives = |idle: Duration| {
         let (read_a, write_b) = rustix::pipe::pipe().unwrap();
@@ -186,7 +186,7 @@ fn control_frames_go_before_data_and_lanes_take_turns() {
     assert_eq!(order, [&opens[..], &turns, &turns, &turns].concat());
 }
 
-/// One step of a peer, or of the program above.
+/// One step of a peer, or of the program above the mux.
 #[derive(Debug, Clone)]
 enum Step {
     Frame(u32, u8, usize),
@@ -228,7 +228,7 @@ fn take_step(lanes: &mut Lanes, held: &mut Vec<u32>, step: &Step) -> Result<usiz
                 6 => Frame::Credit(u32::try_from(size).unwrap()),
                 _ => Frame::Alive,
             };
-            // As at the other end: the link goes on only while the peer keeps the rules.
+            // As at the other end: the link continues only while the peer keeps the rules.
             return lanes.on_frame(id, frame).map(|()| 0);
         }
         Step::Open => held.extend(lanes.open().ok().flatten().map(|(id, _)| id)),
@@ -287,7 +287,8 @@ proptest! {
         }
     }
 
-    /// Law: whatever bytes come, the parser takes them or names a fault, and the lanes stay sound.
+    /// Law: whatever bytes arrive, the parser accepts them or names a fault, and the lanes stay
+    /// sound.
     #[test]
     fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut lanes = lanes(Role::Server);
