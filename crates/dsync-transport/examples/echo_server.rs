@@ -1,4 +1,4 @@
-//! The remote side at its smallest: sends back whatever comes on each lane, until the link ends.
+//! The smallest remote side: echoes every lane until the link ends.
 //!
 //! `tests/remote.rs` starts it through ssh where a run would start `dsync --server`.
 

@@ -1,12 +1,14 @@
-//! Memory to memory through a carrier: what the path and the carrier allow when no file is in the way.
+//! Memory to memory through a carrier: the speed that the path and the carrier allow without any
+//! files.
 //!
 //! ```text
 //! pump [--transport auto|quic|ssh] [--seconds N] SHELL HOST    a shell command line, as for dsync -e
 //! pump --tcp ADDRESS [--seconds N]                             one TCP connection, to compare
 //! pump --tcp-server ADDRESS                                    its other end, for one connection
 //! ```
-//! For example `cargo xtask lab wan -- sh -c 'pump "$LAB_SSH" $LAB_HOST'`. A line for each second says how many
-//! Mbit/s the other end received in it; the last one is the mean of all seconds and of their second half.
+//! For example `cargo xtask lab wan -- sh -c 'pump "$LAB_SSH" $LAB_HOST'`. One line per second
+//! shows the Mbit/s that the other end received in it. The last line is the mean of all seconds and
+//! of their second half.
 #![allow(clippy::disallowed_methods, reason = "a measuring tool")]
 
 use std::{
@@ -57,7 +59,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Fills all lanes of a link and prints what the other end says that it received.
+/// Fills all lanes of a link and prints the amount that the other end reports as received.
 fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Result<()> {
     let shell = RemoteShell {
         command: shell.split_whitespace().map(Into::into).collect(),
@@ -90,7 +92,7 @@ fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Re
     })
 }
 
-/// The other end of [`send`]: throws everything away and counts it.
+/// Runs the other end of [`send`]: discards everything and counts it.
 fn serve() -> Result<()> {
     let (input, output) = (std::io::stdin(), std::io::stdout());
     let reached = env::var("SSH_CONNECTION").ok();
@@ -144,14 +146,14 @@ fn serve_tcp(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Says ten times a second what has been received, until nobody listens.
+/// Reports ten times a second how much has been received, until nobody listens.
 fn tell(received: &AtomicU64, mut say: impl FnMut([u8; 8]) -> Result<()>) {
     while say(received.load(Ordering::Relaxed).to_be_bytes()).is_ok() {
         thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Prints a rate for each second and the mean of all and of the second half.
+/// Prints a rate for each second, and the mean of all seconds and of the second half.
 fn listen(mut read: impl FnMut(&mut [u8]) -> Result<usize>, seconds: u64) -> Result<()> {
     let since = Instant::now();
     let mut seen = vec![(0.0, 0)];

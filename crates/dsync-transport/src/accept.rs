@@ -1,7 +1,7 @@
 //! The remote side (`dsync --server`): the other end of [`connect`](crate::connect()).
 //!
-//! It is started by the remote shell and talks over the two streams that it is given, and to nothing
-//! else: whatever the client may do is decided by the session that runs over the link.
+//! The remote shell starts it. It talks over its two standard streams and to nothing else. The
+//! session that runs over the link decides what the client may do.
 
 use std::{
     fmt,
@@ -34,12 +34,12 @@ use crate::{
     tls::{self, Established, TlsLink},
 };
 
-/// A link to the client, and what it asked for.
+/// A link to the client, and the client's terms.
 #[non_exhaustive]
 pub struct Accepted {
     /// The link.
     pub link: Arc<dyn Link>,
-    /// Longest silence of the peer, as the client has it.
+    /// Longest silence of the peer, as requested by the client.
     pub idle_timeout: Duration,
 }
 
@@ -54,20 +54,21 @@ impl fmt::Debug for Accepted {
 
 /// Makes a link to the client whose remote shell holds the other ends of `input` and `output`.
 ///
-/// `ssh_connection` is the value of the `SSH_CONNECTION` variable: which of this host's addresses the client
-/// reached. Without it the client has only the host's name to go by.
+/// `ssh_connection` is the value of the `SSH_CONNECTION` variable: the address of this host that
+/// the client reached. Without it the client only has the host's name.
 ///
-/// What the link holds of what the client sends comes out of `budget`.
+/// Data of the client that the link holds is taken from `budget`.
 ///
-/// Nobody else may write to `output` from here on. When the client wants QUIC or TLS, a UDP and a TCP port are
-/// open from its greeting until it has chosen, for 30 s at most; then the chosen one serves that client alone.
-///
+/// Nobody else may write to `output` from here on. If the client wants QUIC or TLS, a UDP and a TCP
+/// port are open from its greeting until it has chosen, for at most 30 s. Then the chosen one
+/// serves that client alone.
 /// # Errors
-/// [`AcceptError`]; where the client can be told why, it has been.
+/// [`AcceptError`]. The client has been told the reason if that was possible.
 ///
 /// # Security
-/// The bytes on `input` are the client's, who has been let in by sshd. What comes to the ports is anybody's:
-/// without the client's one-time key and token it costs a bounded handshake and gets nothing.
+/// The bytes on `input` are the client's, whom sshd has let in. Anybody can reach the ports.
+/// Without the client's one-time key and token a connection costs a bounded handshake and gets
+/// nothing.
 pub fn accept(
     input: OwnedFd,
     output: OwnedFd,
@@ -77,7 +78,7 @@ pub fn accept(
     let reactor = Reactor::start().map_err(|source| AcceptError::System { source })?;
     let reached = ssh_connection.map(SshConnection::parse).unwrap_or_default();
     let outcome = reactor.run(async move { negotiate(input, output, &reached, WINDOW).await });
-    // None means that a task panicked: there is no link, and nothing of the system's to blame.
+    // None means that a task panicked: there is no link, and the system is not to blame.
     let Agreed { reader, writer, carried, terms } = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
     let idle_timeout = idle_timeout(terms);
     let link: Arc<dyn Link> = match carried {
@@ -97,7 +98,7 @@ fn idle_timeout(terms: LinkTerms) -> Duration {
     Duration::from_secs(terms.idle_seconds.get().into()).clamp(SHORTEST_IDLE, LONGEST_IDLE)
 }
 
-/// What the two ends agreed on.
+/// The terms on which the two ends agreed.
 struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
@@ -142,13 +143,13 @@ async fn negotiate(
     Ok(Agreed { reader, writer, carried, terms: client.terms })
 }
 
-/// The ports that were opened.
+/// The open ports.
 struct Offers {
     quic: Option<quic::handshake::Offer>,
     tls: Option<tls::handshake::Offer>,
 }
 
-/// Answers the client's greeting, with an open port for each carrier that it wants where there can be one.
+/// Answers the client's greeting and opens a port for each carrier that it wants, where possible.
 async fn answer(
     client: &ClientBootstrap,
     writer: &mut PipeWriter,
@@ -212,7 +213,7 @@ fn open_ports(
     Offers { quic: quic.flatten(), tls: tls.flatten() }
 }
 
-/// The addresses of the connection that ssh made: "client-address port server-address port".
+/// The addresses of ssh's connection: "client-address port server-address port".
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SshConnection {
     client: Option<IpAddr>,
@@ -220,7 +221,7 @@ struct SshConnection {
 }
 
 impl SshConnection {
-    /// Reads the variable's value; what is no usable address is left out.
+    /// Parses the variable's value; omits addresses that are not usable.
     fn parse(value: &str) -> Self {
         let mut words = value.split_ascii_whitespace();
         let client = words.next().and_then(usable);
@@ -229,7 +230,8 @@ impl SshConnection {
     }
 }
 
-/// An address that means the same on the other end: not one that is tied to an interface of this host.
+/// Returns an address that means the same on the other end: not one tied to an interface of this
+/// host.
 fn usable(word: &str) -> Option<IpAddr> {
     let address = word.parse::<IpAddr>().ok()?.to_canonical();
     match address {
@@ -249,13 +251,14 @@ impl From<GreetingError> for AcceptError {
     }
 }
 
-/// How long the client may take to greet, and then to choose. It has the answer to its greeting within a
-/// round trip, and waits 1.5 s for the ports by default.
+/// Time that the client may take to greet, and then to choose. It has the answer to its greeting
+/// within a round trip, and waits 1.5 s for the ports by default.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Silence that a client may ask for, whatever it says: an hour. A server that nobody talks to ends by itself.
+/// Longest silence that a client may request: an hour. A server that nobody talks to ends by
+/// itself.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);
-/// Silence below this would end healthy links: the other end, which does not know this end's limit, shows
-/// a sign of life every second.
+/// Shortest silence that ends a link. A lower limit would end healthy links: the other end does not
+/// know this end's limit and shows a sign of life every second.
 pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -283,7 +286,8 @@ mod tests {
         }
     }
 
-    /// What the server makes of a client that says `said`, and then nothing, without hanging up.
+    /// Returns the server's error for a client that sends `said` and then nothing, without hanging
+    /// up.
     fn of_a_silent_client(said: &[BootstrapMessage]) -> AcceptError {
         let (input, mut client) = std::io::pipe().unwrap();
         let (answers, output) = std::io::pipe().unwrap();

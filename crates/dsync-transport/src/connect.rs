@@ -1,8 +1,9 @@
 //! The side that starts a run: remote shell, bootstrap, and the link over the carrier that got through.
 //!
-//! One round trip over ssh, then whatever [`crate::reach`] finds. Everything that ssh does (aliases, ports, keys,
-//! passwords, jump hosts) is ssh's; the address for the other carriers is the one that ssh really reached, as the
-//! remote side was told it, and the addresses of the host's name second.
+//! One round trip over ssh, then whatever [`crate::reach`] finds. ssh remains responsible for
+//! aliases, ports, keys, passwords and jump hosts. The address for the other carriers is the one
+//! that ssh really reached, as the remote side was told. The addresses of the host's name come
+//! second.
 
 use std::{
     fmt,
@@ -41,27 +42,28 @@ use crate::{
     whereabouts::Whereabouts,
 };
 
-/// How [`connect()`] goes about it.
+/// Options of [`connect()`].
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Which carrier to use. Default [`TransportChoice::Auto`].
+    /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
-    /// Longest silence of the peer before the link counts as lost; less than 3 s counts
-    /// as 3 s. Default 60 s.
+    /// Longest silence of the peer before the link counts as lost. Less than 3 s counts as 3 s.
+    /// Default 60 s.
     pub idle_timeout: Duration,
-    /// How long to wait for an answer over UDP and TCP. Default 1.5 s; more than 10 s counts as 10 s, because
-    /// the remote side waits 30 s for what comes of it. Where the choice is free and TCP has answered, UDP has six
-    /// round trips, and half a second at least, until TCP is tried as well.
+    /// Time to wait for an answer over UDP and TCP. Default 1.5 s. More than 10 s counts as 10 s,
+    /// because the remote side waits 30 s for the choice. If the choice is free and TCP has
+    /// answered, UDP has six round trips, and at least half a second, before TCP is tried as well.
     pub port_wait: Duration,
-    /// How long the remote shell may take until the remote dsync answers. Default 300 s: a person may be
-    /// typing a password, so it is longer than the 127 s in which Linux gives up connecting and the
-    /// 120 s that sshd gives for logging in; its use is that a job without a person ends at all.
+    /// Time from the start of the remote shell to the answer of the remote dsync. Default 300 s: a
+    /// person may be typing a password. It is longer than the 127 s after which Linux gives up
+    /// connecting and the 120 s that sshd allows for logging in. Its purpose is that a job without
+    /// a person ends at all.
     pub greeting_timeout: Duration,
-    /// The ports of the remote side that may be opened. Default `None`: whichever its system chooses.
+    /// Ports that the remote side may open. Default `None`: any that its system chooses.
     pub ports: Option<PortRange>,
-    /// Payload bytes per second that each end may send. Default `None`: as many as pass.
+    /// Payload bytes per second that each end may send. Default `None`: no limit.
     pub bytes_per_second: Option<NonZeroU64>,
-    /// The account of what the link holds of what the peer sends. Default one of the usual bound.
+    /// Account of the peer's data that the link holds. Default: one of the usual bound.
     pub budget: Arc<Budget>,
 }
 
@@ -80,7 +82,7 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// What both ends keep to.
+    /// Returns the terms that both ends must keep.
     fn terms(&self) -> LinkTerms {
         let idle = self.idle_timeout.max(SHORTEST_IDLE).as_secs();
         LinkTerms {
@@ -94,18 +96,19 @@ impl ConnectOptions {
 /// A link to a remote dsync.
 #[non_exhaustive]
 pub struct Connected {
-    /// The link. It holds the remote shell's process: dropping the last handle waits for that to end (2 s at
-    /// most, then it is killed), and whatever else is left of this struct may go before or after. Nobody waits after a
-    /// session that was [done](CloseReason::Done) over another carrier than ssh: the process ends by itself a round trip later.
+    /// The link. It holds the remote shell's process. Dropping the last handle waits for that to
+    /// end (at most 2 s, then it is killed); the rest of this struct may be dropped before or
+    /// after. After a session that was [done](CloseReason::Done) over another carrier than ssh
+    /// nobody waits: the process ends by itself a round trip later.
     pub link: Arc<dyn Link>,
-    /// Why it is this carrier, in words for the summary; `None` when no other was allowed.
+    /// The reason for this carrier, in words for the summary; `None` if no other was allowed.
     pub reason: Option<String>,
     process: Arc<ShellProcess>,
 }
 
 impl Connected {
-    /// The last lines that the remote shell or the remote dsync wrote to standard error so far, escaped,
-    /// oldest first; 8 KiB at most.
+    /// Returns the last lines that the remote shell or the remote dsync has written to standard
+    /// error so far, escaped, oldest first; at most 8 KiB.
     pub fn remote_stderr(&self) -> Vec<String> {
         self.process.last_lines()
     }
@@ -122,16 +125,17 @@ impl fmt::Debug for Connected {
 
 /// Starts dsync on another host and makes a link to it.
 ///
-/// Blocks while ssh connects and asks whatever it has to ask (it uses the terminal for that, not the
-/// pipes), up to [`ConnectOptions::greeting_timeout`], then for twice [`ConnectOptions::port_wait`] at most.
-/// The remote shell's standard error is not shown; see [`Connected::remote_stderr`].
+/// Blocks while ssh connects and asks its questions (on the terminal, not on the pipes), up to
+/// [`ConnectOptions::greeting_timeout`], then for at most twice [`ConnectOptions::port_wait`]. The
+/// remote shell's standard error is not shown; see [`Connected::remote_stderr`].
 ///
 /// # Errors
-/// [`ConnectError`]; nothing is left running.
+/// [`ConnectError`]; no process is left running.
 ///
 /// # Security
-/// Only public keys and a token of one use cross the pipe, and nothing secret is in an argument or the
-/// environment. A peer over UDP or TCP without the very key that was announced over ssh gets no byte of the session.
+/// Only public keys and a one-time token cross the pipe, and nothing secret is in an argument or
+/// the environment. A peer over UDP or TCP without the very key that was announced over ssh gets no
+/// byte of the session.
 pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connected, ConnectError> {
     let system = |source| ConnectError::System { source };
     let (process, input, output) = ShellProcess::start(shell)?;
@@ -169,7 +173,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     Ok(Connected { link: paced(Arc::new(link), options.bytes_per_second), reason, process })
 }
 
-/// What the two ends agreed on.
+/// The terms on which the two ends agreed.
 struct Agreed {
     reader: PipeReader,
     writer: PipeWriter,
@@ -190,7 +194,7 @@ impl Bootstrap {
     async fn run(self, input: OwnedFd, output: OwnedFd) -> Result<Agreed, Failure> {
         let identity = Identity::generate().map_err(|error| Failure::System(std::io::Error::other(error)))?;
         let offered = self.offer(identity.fingerprint())?;
-        // What the shell writes is what is read here.
+        // The shell's output is this end's input.
         let (mut reader, mut writer) = pipe::open(output, input).map_err(Failure::System)?;
         let limit = self.options.greeting_timeout;
         let greeting = timeout(limit, self.greet(&offered, &mut reader, &mut writer)).await;
@@ -218,14 +222,15 @@ impl Bootstrap {
             Reached::Tls(_) => ClientChoice::Tls,
             Reached::Pipe => ClientChoice::Ssh,
         };
-        // In a run that is bound to ssh this went with the greeting.
+        // In a run bound to ssh, the choice was sent with the greeting.
         if self.options.transport != TransportChoice::Ssh
             && let Err(error) = send(&mut writer, &[BootstrapMessage::Choice(choice)]).await
         {
             return Err(Failure::from_greeting(error, reader).await);
         }
         if choice == ClientChoice::Ssh {
-            // What follows belongs to the lanes. Elsewhere nothing follows, and nobody waits.
+            // On this pipe the remaining bytes belong to the lanes. Other carriers send none here,
+            // so do not wait for them.
             match timeout(limit, receive(&mut reader)).await {
                 Ok(Ok(BootstrapMessage::Go)) => {}
                 Ok(Ok(_)) => return Err(Failure::NotDsync(BootstrapError::Answer)),
@@ -236,7 +241,7 @@ impl Bootstrap {
         Ok(Agreed { reader, writer, reached, reason })
     }
 
-    /// Where the remote end is; nobody asks in a run that is bound to ssh.
+    /// Returns the location of the remote end; a run bound to ssh does not need it.
     async fn whereabouts(&self) -> Whereabouts {
         let unknown = Whereabouts::Unknown("where ssh goes could not be found out in time");
         if self.options.transport == TransportChoice::Ssh {
@@ -278,7 +283,8 @@ impl Bootstrap {
         if self.options.transport == TransportChoice::Ssh {
             messages.push(BootstrapMessage::Choice(ClientChoice::Ssh));
         }
-        // A shell that ended at once shows in what it wrote, or did not, better than in this.
+        // If the shell ended at once, its output, or the lack of it, shows the reason better than
+        // this error.
         let sent = send(writer, &messages).await;
         let server = match receive(reader).await {
             Ok(BootstrapMessage::Server(server)) => server,
@@ -292,14 +298,14 @@ impl Bootstrap {
     }
 }
 
-/// Why the bootstrap failed, before the remote shell's exit status has been asked for.
+/// The reason why the bootstrap failed, before the remote shell's exit status is known.
 #[derive(Debug)]
 enum Failure {
-    /// The stream ended; what had come until then.
+    /// The stream ended, with the bytes received until then.
     Ended {
         seen: Vec<u8>,
     },
-    /// Bytes that are no greeting.
+    /// Bytes that are not a greeting.
     Noise {
         seen: Vec<u8>,
     },
@@ -310,11 +316,11 @@ enum Failure {
 }
 
 impl Failure {
-    /// Judges a broken bootstrap by what is in the pipe.
+    /// Classifies a broken bootstrap by the content of the pipe.
     async fn from_greeting(error: GreetingError, mut reader: PipeReader) -> Self {
         match error {
             GreetingError::Wrong(BootstrapError::Noise { .. }) => {
-                // The line that began may come in pieces; a message with half of it helps nobody.
+                // The line may arrive in pieces, and a message with half of it helps nobody.
                 let _ = timeout(NOISE_TIME, async {
                     while reader.unread().len() < NOISE_BYTES
                         && reader.fill().await.is_ok_and(|count| count > 0)
@@ -324,7 +330,7 @@ impl Failure {
                 Self::Noise { seen: reader.unread().to_vec() }
             }
             GreetingError::Wrong(error) => Self::NotDsync(error),
-            // A write to a shell that has ended fails; why it ended is what counts.
+            // Writing to a shell that has ended fails, but the reason for its end is what matters.
             GreetingError::Ended | GreetingError::Pipe(_) => Self::Ended { seen: reader.unread().to_vec() },
         }
     }
@@ -349,8 +355,8 @@ impl Failure {
     }
 }
 
-/// Text is a banner or an error message, also when a greeting follows it; anything else is another
-/// program's protocol, or a greeting cut off.
+/// Classifies unexpected output. Text is a banner or an error message, even if a greeting follows
+/// it. Anything else is another program's protocol, or a greeting cut off.
 fn noise(host: String, seen: &[u8]) -> ConnectError {
     let text = seen.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(seen, |at| &seen[..at]);
     let text = text[..text.len().min(NOISE_BYTES)].trim_ascii();
@@ -361,7 +367,7 @@ fn noise(host: String, seen: &[u8]) -> ConnectError {
     ConnectError::Noise { host, text: printable(text, NOISE_CHARACTERS) }
 }
 
-/// The shell ended without a greeting.
+/// Makes the error for a shell that ended without a greeting.
 fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
     let status = process.status(EXIT_TIME);
     let last_line = process.last_lines().pop().unwrap_or_default();
@@ -377,7 +383,7 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
     ConnectError::ShellFailed { program: shell.program(), status, last_line }
 }
 
-/// A link and the process that it depends on, ended in that order.
+/// A link and the process that it depends on, closed in that order.
 struct ShellLink {
     link: Box<dyn Link>,
     process: Arc<ShellProcess>,
@@ -418,13 +424,13 @@ impl Link for ShellLink {
 
 /// The exit status of a POSIX shell that did not find the command.
 const COMMAND_NOT_FOUND: i32 = 127;
-/// How long a shell whose output ended may take to end.
+/// Time for a shell to end after its output has ended.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// Twice this, for TCP after UDP, lies within the server's window of 30 s.
+/// Longest wait for a port. Twice this, for TCP after UDP, lies within the server's window of 30 s.
 pub(crate) const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
-/// How long to wait for the rest of an unexpected line.
+/// Time to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
-/// Bytes of unexpected text that are looked at.
+/// Bytes of unexpected text to examine.
 const NOISE_BYTES: usize = 512;
-/// Characters of it that are shown.
+/// Characters of unexpected text to show.
 const NOISE_CHARACTERS: usize = 160;

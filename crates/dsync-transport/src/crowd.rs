@@ -1,49 +1,51 @@
-//! Who waits at a port without having shown yet who it is, and who has to go when there are too many.
+//! Connections at a port that have not proved their identity, and the choice of one to evict if
+//! there are too many.
 //!
-//! The law: until the client is in, a connection that comes is always given a place, and no more than so many have one.
-//! The place is that of the oldest connection whose address is not the one from which ssh was reached, or, where there is
-//! none, of the oldest. So strangers who connect and say nothing keep nobody out, and as long as they
-//! come from elsewhere they do not cost the client its place either. When the client is in, only strangers have to go: what
-//! comes from its address are its lanes, as many as it likes at once.
+//! The law: until the client is in, a new connection always gets a place, and the number of places
+//! is bounded. To make room, the oldest connection is evicted whose address is not the one from
+//! which ssh was reached; if there is none, the oldest of all. So strangers who connect and send
+//! nothing keep nobody out, and as long as they come from other addresses they do not cost the
+//! client its place either. After the client is in, only strangers are evicted: connections from
+//! its address are its lanes, and it may open many at once.
 
 use std::{collections::VecDeque, net::IpAddr};
 
-/// Connections without proof, oldest first; `T` is what ends one.
+/// Connections without proof, oldest first; `T` is the handle that ends one.
 pub(crate) struct Crowd<T> {
     places: usize,
     client: Option<IpAddr>,
-    /// It has proved that it is the client.
+    /// Whether the client has proved its identity.
     client_is_in: bool,
     members: VecDeque<(IpAddr, T)>,
 }
 
 impl<T> Crowd<T> {
-    /// With so many places, at least one. `client` is the address that ssh saw, if it is known.
+    /// Makes a crowd of at least one place. `client` is the address that ssh saw, if known.
     pub(crate) fn new(places: usize, client: Option<IpAddr>) -> Self {
         let client = client.map(|address| address.to_canonical());
         Self { places, client, client_is_in: false, members: VecDeque::new() }
     }
 
-    /// The client is in: who comes from its address does not have to go any more.
+    /// Records that the client is in: connections from its address are not evicted any more.
     pub(crate) fn recognise(&mut self, client: IpAddr) {
         self.client = Some(client.to_canonical());
         self.client_is_in = true;
     }
 
-    /// Gives a place to a connection; the one that has to go for it.
+    /// Admits a connection; returns the one that must be evicted for it.
     pub(crate) fn admit(&mut self, address: IpAddr, member: T) -> Option<T> {
         let gone = (self.members.len() >= self.places).then(|| self.give_up()).flatten();
         self.members.push_back((address.to_canonical(), member));
         gone
     }
 
-    /// Ends the wait of the connection that `is` knows; false when it had to go before.
+    /// Removes the connection that `is` recognises; returns `false` if it had been evicted before.
     pub(crate) fn leave(&mut self, is: impl Fn(&T) -> bool) -> bool {
         let at = self.members.iter().position(|(_, member)| is(member));
         at.and_then(|at| self.members.remove(at)).is_some()
     }
 
-    /// How many wait.
+    /// Returns how many connections wait.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }

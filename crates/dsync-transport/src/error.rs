@@ -1,5 +1,5 @@
-//! Why no link could be made: [`ConnectError`] on the side that starts a run, [`AcceptError`] on the
-//! remote one.
+//! Reasons why no link was made: [`ConnectError`] on the side that starts a run, [`AcceptError`] on
+//! the remote one.
 //!
 //! Texts in the fields come from outside; they are already escaped and bounded.
 
@@ -15,21 +15,21 @@ use dsync_wire::{
     link::LinkError,
 };
 
-/// Why [`connect`](crate::connect()) made no link.
+/// The reason why [`connect`](crate::connect()) made no link.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The host or user could be read as an option or by a shell; nothing was started.
+    /// An option parser or a shell could misread the host or user; nothing was started.
     #[error("refusing {what} '{text}': {reason}")]
     UnsafeName {
         /// "host" or "user".
         what: &'static str,
         /// The name.
         text: String,
-        /// What is wrong with it.
+        /// The fault in the name.
         reason: &'static str,
     },
-    /// The remote shell's program does not exist, or none was given.
+    /// The remote shell's program does not exist, or none was configured.
     #[error("remote shell '{program}' not found")]
     ShellNotFound {
         /// The program.
@@ -40,7 +40,7 @@ pub enum ConnectError {
     ShellNotStarted {
         /// The program.
         program: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -49,12 +49,12 @@ pub enum ConnectError {
     ShellFailed {
         /// The program.
         program: String,
-        /// How it ended: "exited 255", "was killed by signal 9".
+        /// Its end, as in "exited 255" or "was killed by signal 9".
         status: ShellStatus,
-        /// The last line that it wrote to its standard error; may be empty.
+        /// The last line on its standard error; may be empty.
         last_line: String,
     },
-    /// The remote side has no such program.
+    /// The remote side does not have the program.
     #[error("'{program}' not found on {host}")]
     RemoteProgramMissing {
         /// The remote command.
@@ -62,7 +62,7 @@ pub enum ConnectError {
         /// The host.
         host: String,
     },
-    /// The remote command ended well, but was no dsync: it said nothing.
+    /// The remote command ended well without any output, so it was not dsync.
     #[error("'{program}' on {host} ended without a greeting; it is not dsync")]
     NoGreeting {
         /// The remote command.
@@ -75,7 +75,7 @@ pub enum ConnectError {
     Noise {
         /// The host.
         host: String,
-        /// How the text begins.
+        /// The beginning of the text.
         text: String,
     },
     /// The remote program answered, but not as dsync does.
@@ -83,7 +83,7 @@ pub enum ConnectError {
     NotDsync {
         /// The host.
         host: String,
-        /// What is wrong with the answer; `None` when it is no greeting at all.
+        /// The fault in the answer; `None` if it is not a greeting at all.
         #[source]
         source: Option<BootstrapError>,
     },
@@ -92,21 +92,21 @@ pub enum ConnectError {
     Incompatible {
         /// The host.
         host: String,
-        /// Which side lacks what.
+        /// The side that lacks something, and what it lacks.
         #[source]
         source: BootstrapError,
     },
-    /// The remote dsync answered that it will not serve.
+    /// The remote dsync refused to serve.
     #[error("{host} refused: {text}")]
     Refused {
         /// The host.
         host: String,
-        /// The exit code that it asks for.
+        /// Exit code from the remote dsync.
         exit_code: u8,
-        /// Its words; escaped when shown.
+        /// Its explanation; escaped when shown.
         text: PeerText,
     },
-    /// No answer from the remote dsync in time.
+    /// The remote dsync did not answer in time.
     #[error("no greeting from {host} within {} s", after.as_secs())]
     GreetingTimeout {
         /// The host.
@@ -114,7 +114,7 @@ pub enum ConnectError {
         /// The limit.
         after: Duration,
     },
-    /// No answer on the port of the carrier that was demanded.
+    /// The port of the demanded carrier did not answer.
     #[error(
         "no answer on {protocol} {} within {} s",
         place(host, *address, *port),
@@ -125,24 +125,24 @@ pub enum ConnectError {
         host: String,
         /// "UDP" or "TCP".
         protocol: &'static str,
-        /// The address that ssh had reached, when known.
+        /// The address that ssh had reached, if known.
         address: Option<IpAddr>,
         /// The port that the remote dsync listens on.
         port: u16,
-        /// How long.
+        /// Time that this end waited.
         after: Duration,
     },
-    /// No address is known that surely leads to the host which ssh reached.
+    /// No address is known for certain to lead to the host that ssh reached.
     #[error("{protocol} cannot be used to {host}: {reason}")]
     OnlyPipe {
         /// The host.
         host: String,
         /// "UDP" or "TCP".
         protocol: &'static str,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
-    /// The remote side could not open the port of the carrier that was demanded.
+    /// The remote side could not open the port of the demanded carrier.
     #[error("{host} offers no {protocol} port")]
     PortUnavailable {
         /// The host.
@@ -157,24 +157,24 @@ pub enum ConnectError {
         host: String,
         /// "UDP" or "TCP".
         protocol: &'static str,
-        /// Who answered.
+        /// Address of the peer.
         address: SocketAddr,
     },
-    /// The remote dsync was reached and sent this client away: its key or token was not accepted.
+    /// The remote dsync was reached but rejected this client: its key or token was not accepted.
     #[error("{host} did not accept this client over {protocol}")]
     KeyRefused {
         /// The host.
         host: String,
         /// "UDP" or "TCP".
         protocol: &'static str,
-        /// How the connection ended.
+        /// The end of the connection.
         #[source]
         source: LinkError,
     },
-    /// The operating system refused something that a link needs (a thread, a socket, a pipe).
+    /// The operating system refused a resource that a link needs (a thread, a socket, a pipe).
     #[error("cannot set up the connection")]
     System {
-        /// What it said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -184,15 +184,15 @@ fn place(host: &str, address: Option<IpAddr>, port: u16) -> String {
     address.map_or_else(|| format!("{host}:{port}"), |address| SocketAddr::new(address, port).to_string())
 }
 
-/// How the remote shell's process ended.
+/// The end of the remote shell's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShellStatus {
-    /// It exited with a code.
+    /// The exit code.
     Exited(i32),
-    /// A signal killed it.
+    /// The signal that killed it.
     Killed(i32),
-    /// It closed its output but did not end.
+    /// None yet: it closed its output but did not end.
     Silent,
 }
 
@@ -207,11 +207,12 @@ impl std::fmt::Display for ShellStatus {
 }
 
 impl ConnectError {
-    /// True when the same attempt may succeed later: the network or the host may be back by then. Nothing that
-    /// was refused or answered wrongly is worth asking again.
+    /// Returns whether the same attempt may succeed later, because the network or the host may be
+    /// back by then. A refusal or a wrong answer is not worth another attempt.
     pub fn is_retryable(&self) -> bool {
         match self {
-            // ssh exits with 255 for all failures of its own; the server's refusals are told by their words.
+            // ssh exits with 255 for all failures of its own; the server's refusals are recognised
+            // by their words.
             Self::ShellFailed { status, last_line, .. } => {
                 let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
                 by_itself && !REFUSALS.iter().any(|words| last_line.contains(words))
@@ -221,7 +222,7 @@ impl ConnectError {
         }
     }
 
-    /// The exit code that a command should end with: rsync's numbers where the meaning is the same.
+    /// Returns the exit code for a command: rsync's numbers where the meaning matches.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::UnsafeName { .. } => 1,
@@ -244,21 +245,21 @@ impl ConnectError {
     }
 }
 
-/// What ssh says when it reached a server and was not let in, or did not trust it.
+/// Messages of an ssh that reached a server and was not let in, or did not trust it.
 const REFUSALS: [&str; 3] =
     ["Permission denied", "Host key verification failed", "Too many authentication failures"];
 
-/// Why [`accept`](crate::accept()) made no link.
+/// The reason why [`accept`](crate::accept()) made no link.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// The client's end of the pipe closed before a link was made.
     #[error("the client went away before the session began")]
     ClientGone,
-    /// The client's greeting is wrong.
+    /// The client's greeting is invalid.
     #[error("the client does not speak dsync")]
     NotDsync {
-        /// What is wrong with it.
+        /// The fault in the greeting.
         #[source]
         source: BootstrapError,
     },
@@ -268,7 +269,7 @@ pub enum AcceptError {
     /// The client chose a carrier that it did not offer or did not reach.
     #[error("the client chose a carrier that it had not reached")]
     WrongChoice,
-    /// The client said nothing for the bootstrap's window.
+    /// The client sent nothing for the bootstrap's window.
     #[error("no word from the client within {} s", after.as_secs())]
     TimedOut {
         /// The window.
@@ -277,7 +278,7 @@ pub enum AcceptError {
     /// Reading or writing the standard streams failed.
     #[error("cannot use the standard streams")]
     Pipe {
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -287,17 +288,17 @@ pub enum AcceptError {
         /// The ports.
         ports: PortRange,
     },
-    /// The operating system refused something that a link needs.
+    /// The operating system refused a resource that a link needs.
     #[error("cannot set up the connection")]
     System {
-        /// What it said.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl AcceptError {
-    /// The exit code that `dsync --server` should end with.
+    /// Returns the exit code for `dsync --server`.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::TimedOut { .. } => 30,

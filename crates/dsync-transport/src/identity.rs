@@ -1,10 +1,10 @@
-//! Who may talk over the network: a key pair made for this one run on each side, each known to the other by its
-//! fingerprint, which travelled over ssh.
+//! Authentication over the network: each side makes a key pair for this one run and knows the
+//! other's by its fingerprint, which was sent over ssh.
 //!
-//! The keys are raw public keys (RFC 7250): no certificate is made, parsed or checked against a clock.
-//! A verifier takes exactly the one key whose fingerprint it was given, and it still verifies the
-//! TLS 1.3 handshake signature, without which a pin proves nothing. TLS 1.3 only, no resumption, no
-//! tickets, no early data: a recorded handshake is worth nothing later.
+//! The keys are raw public keys (RFC 7250): no certificate is made, parsed or checked against a
+//! clock. A verifier accepts exactly the one key whose fingerprint it was given. It still verifies
+//! the TLS 1.3 handshake signature, without which a pin proves nothing. TLS 1.3 only, no
+//! resumption, no tickets, no early data: a recorded handshake is worthless later.
 
 use std::sync::{
     Arc,
@@ -38,7 +38,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Makes a key pair from the system's random numbers.
+    /// Generates a key pair from the system's random numbers.
     pub(crate) fn generate() -> Result<Self, Error> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
             .map_err(|_| Error::FailedToGetRandomBytes)?;
@@ -51,12 +51,13 @@ impl Identity {
         Ok(Self { key: Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki)], signer)), fingerprint })
     }
 
-    /// What the peer is told over ssh.
+    /// Returns the fingerprint to send to the peer over ssh.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// The TLS side that takes the client with the key `client` and no other.
+    /// Returns a TLS server configuration that accepts the client with the key `client` and no
+    /// other.
     pub(crate) fn server_config(&self, client: Fingerprint) -> Result<rustls::ServerConfig, Error> {
         let provider = Arc::new(provider());
         let pin = Arc::new(Pin::new(client, &provider));
@@ -71,8 +72,8 @@ impl Identity {
         Ok(config)
     }
 
-    /// The TLS side that talks to the server with the key `server` and no other, and the flag that is
-    /// set when it met another.
+    /// Returns a TLS client configuration that accepts the server with the key `server` and no
+    /// other, and a flag that is set if it meets another.
     pub(crate) fn client_config(
         &self,
         server: Fingerprint,
@@ -101,10 +102,12 @@ fn fingerprint(spki: &[u8]) -> Fingerprint {
     Fingerprint(bytes)
 }
 
-/// AES-128-GCM first: fastest wherever the CPU has AES instructions, and 128 bits outlast the run.
+/// Returns the cryptography: AES-128-GCM first, the fastest wherever the CPU has AES instructions,
+/// and 128 bits outlast the run.
 ///
-/// One key exchange: both ends are of one version, and without another there is nothing to fall back to. It is secure as
-/// long as one of X25519 and ML-KEM-768 is, so who records a run today has nothing to decrypt once X25519 falls.
+/// There is one key exchange: both ends have one version, and a second one would only permit a
+/// downgrade. It is secure as long as one of X25519 and ML-KEM-768 is, so somebody who records a
+/// run today cannot decrypt it once X25519 falls.
 fn provider() -> CryptoProvider {
     let mut provider = provider::default_provider();
     provider.cipher_suites = vec![
@@ -115,7 +118,8 @@ fn provider() -> CryptoProvider {
     provider
 }
 
-/// The key exchanges and ciphers of QUIC and TLS, by their names in RFC 8446 and its registries, the preferred ones first.
+/// Returns the key exchanges and ciphers of QUIC and TLS, by their names in RFC 8446 and its
+/// registries, the preferred ones first.
 pub fn cryptography() -> (Vec<String>, Vec<String>) {
     let provider = provider();
     let name = |text: String| text.trim_start_matches("TLS13_").to_owned();
@@ -124,12 +128,12 @@ pub fn cryptography() -> (Vec<String>, Vec<String>) {
     (exchanges, ciphers)
 }
 
-/// Takes one key.
+/// A verifier that accepts one key.
 #[derive(Debug)]
 struct Pin {
     expected: Fingerprint,
     algorithms: WebPkiSupportedAlgorithms,
-    /// Another key was shown.
+    /// Set when the peer shows another key.
     mismatch: Arc<AtomicBool>,
 }
 
@@ -241,7 +245,7 @@ impl ClientCertVerifier for Pin {
 
 #[cfg(test)]
 impl Identity {
-    /// Shows `other`'s public key and signs with its own private one.
+    /// Returns an identity that shows `other`'s public key and signs with its own private one.
     pub(crate) fn pretending_to_be(&self, other: &Self) -> Self {
         let key = CertifiedKey::new(other.key.cert.clone(), Arc::clone(&self.key.key));
         Self { key: Arc::new(key), fingerprint: other.fingerprint }
@@ -257,10 +261,10 @@ mod tests {
 
     use super::*;
 
-    /// Both sides of a handshake that came to its end.
+    /// Both sides of a completed handshake.
     type Both = (ClientConnection, ServerConnection);
 
-    /// Carries out a handshake between the two configurations.
+    /// Performs a handshake between the two configurations.
     fn shake(client: ClientConfig, server: ServerConfig) -> Result<Both, Error> {
         let name = ServerName::try_from("dsync").unwrap();
         let mut client = ClientConnection::new(Arc::new(client), name)?;
@@ -305,8 +309,8 @@ mod tests {
         }
     }
 
-    /// With the processor's noise among its random numbers each process would pay 25 ms before its first handshake; see
-    /// `.cargo/config.toml`, which is what cargo reads below the checkout.
+    /// With the processor's noise among its random numbers, each process would pay 25 ms before its
+    /// first handshake. See `.cargo/config.toml`, which cargo reads below the checkout.
     #[test]
     fn random_numbers_are_the_systems() {
         assert_eq!(option_env!("AWS_LC_SYS_NO_JITTER_ENTROPY"), Some("1"));
@@ -335,7 +339,7 @@ mod tests {
     #[test]
     fn nothing_is_resumed_and_no_data_comes_early() {
         let (mut client, server) = configurations();
-        // As if the client were another program that would like to.
+        // As if the client were another program that wants both.
         client.resumption = Resumption::in_memory_sessions(8);
         client.enable_early_data = true;
         let (client, server) = (Arc::new(client), Arc::new(server));

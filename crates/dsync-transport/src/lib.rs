@@ -1,4 +1,4 @@
-//! Carriers: what brings a session's bytes from one end to the other.
+//! Carriers: they bring a session's bytes from one end to the other.
 //!
 //! A carrier implements [`dsync_wire::link::Link`]: one authenticated connection that holds several
 //! ordered byte streams (lanes). There are four, all checked by one test suite (`suite.rs`):
@@ -48,22 +48,22 @@ pub use identity::cryptography;
 pub use pace::paced;
 pub use shell::RemoteShell;
 
-/// Which carrier a remote run uses.
+/// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TransportChoice {
-    /// TLS where the round trip is below 2 ms, else QUIC; TLS also where UDP gets no answer, and the ssh pipe
-    /// where TCP gets none either.
+    /// TLS if the round trip is below 2 ms, else QUIC. TLS also if UDP gets no answer, and the ssh
+    /// pipe if TCP gets none either.
     #[default]
     Auto,
     /// QUIC or nothing.
     Quic,
     /// TLS over TCP or nothing.
     Tls,
-    /// The ssh pipe only: no port is opened on the remote side.
+    /// The ssh pipe only: the remote side opens no port.
     Ssh,
 }
 
-/// Which addresses of a host may be used.
+/// The addresses of a host that may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum AddressFamily {
     /// Both kinds.
@@ -76,7 +76,7 @@ pub enum AddressFamily {
 }
 
 impl AddressFamily {
-    /// True for an address of this family.
+    /// Returns whether the address belongs to this family.
     fn admits(self, address: IpAddr) -> bool {
         match self {
             Self::Any => true,

@@ -1,4 +1,4 @@
-//! Which local ports are opened, for peers of both families where the system has both.
+//! Opens local ports, for peers of both families if the system has both.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 use dsync_wire::bootstrap::PortRange;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// A UDP socket on a free port of the range, or on one of the system's choice.
+/// Opens a UDP socket on a free port of the range, or on one of the system's choice.
 pub(crate) fn udp_socket(range: Option<PortRange>) -> io::Result<UdpSocket> {
     first_free(range, |port| {
         dual_stack(SocketType::DGRAM, port)
@@ -18,7 +18,7 @@ pub(crate) fn udp_socket(range: Option<PortRange>) -> io::Result<UdpSocket> {
     })
 }
 
-/// A listening TCP socket, likewise; not blocking.
+/// Opens a listening TCP socket on a free port, likewise; it does not block.
 pub(crate) fn tcp_listener(range: Option<PortRange>) -> io::Result<TcpListener> {
     let listener = first_free(range, |port| {
         dual_stack(SocketType::STREAM, port)
@@ -32,7 +32,7 @@ pub(crate) fn tcp_listener(range: Option<PortRange>) -> io::Result<TcpListener> 
     Ok(listener)
 }
 
-/// Tries every port of the range; the last failure where none is free.
+/// Tries every port of the range; returns the last failure if none is free.
 fn first_free<T>(range: Option<PortRange>, bind: impl Fn(u16) -> io::Result<T>) -> io::Result<T> {
     let Some(range) = range else { return bind(0) };
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
@@ -45,7 +45,7 @@ fn first_free<T>(range: Option<PortRange>, bind: impl Fn(u16) -> io::Result<T>) 
     Err(last)
 }
 
-/// IPv4 alone where there is no IPv6, but not where the port is taken.
+/// Falls back to IPv4 alone if there is no IPv6, but not if the port is taken.
 fn or_ipv4<T>(error: io::Error, bind: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     if error.kind() == io::ErrorKind::AddrInUse { Err(error) } else { bind() }
 }
@@ -55,12 +55,12 @@ fn dual_stack(kind: SocketType, port: u16) -> io::Result<OwnedFd> {
     // The system's default for this can be either.
     sockopt::set_ipv6_v6only(&socket, false)?;
     if kind == SocketType::STREAM {
-        // Connections of an earlier run that linger must not hold a port of a narrow range.
+        // Lingering connections of an earlier run must not hold a port of a narrow range.
         sockopt::set_socket_reuseaddr(&socket, true)?;
     }
     rustix::net::bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
     Ok(socket)
 }
 
-/// Connections that the system keeps until they are taken.
+/// Most connections that the system queues until they are accepted.
 const BACKLOG: i32 = 128;

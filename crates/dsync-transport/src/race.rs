@@ -1,4 +1,4 @@
-//! Several addresses of one host, tried a little apart; the first that answers rightly wins.
+//! Tries several addresses of one host, a little apart; the first right answer wins.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -8,26 +8,26 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Why no address was reached.
+/// The reason why no address was reached.
 #[derive(Debug)]
 pub(crate) enum DialError {
-    /// No address is known, or none could be tried; what the last one said.
+    /// No address is known, or none could be tried; with the last error.
     Unreachable(Option<io::Error>),
-    /// Nothing came back.
+    /// Nothing answered.
     NoAnswer,
-    /// Somebody answered, with another key.
+    /// A peer answered with another key.
     WrongKey(SocketAddr),
-    /// The right server answered and sent this client away, or its connection broke.
+    /// The right server answered and rejected this client, or its connection broke.
     Refused(LinkError),
 }
 
 impl DialError {
-    /// A failure of this system, before anybody was asked.
+    /// Makes the error for a failure of this system, before any attempt.
     pub(crate) fn system(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Unreachable(Some(io::Error::other(error)))
     }
 
-    /// The error that tells more, the later one of equals.
+    /// Returns the error that says more; of equals, the later one.
     fn or_worse(self, other: Self) -> Self {
         let rank = |error: &Self| match error {
             Self::Unreachable(_) => 0,
@@ -39,15 +39,17 @@ impl DialError {
     }
 }
 
-/// Where the other end may be.
+/// The possible addresses of the other end.
 pub(crate) struct Addresses<L> {
-    /// Tried at once: what ssh itself reached.
+    /// Addresses to try at once: those that ssh itself reached.
     pub(crate) first: Vec<SocketAddr>,
-    /// Tried a little afterwards, or at once where there are no others: what the operator's name of the host resolves to.
+    /// Addresses to try a little later, or at once if there are no others: those of the host's name
+    /// from the operator.
     pub(crate) later: L,
 }
 
-/// Tries every address with `attempt`; what the first one that succeeds gives. Ends after `wait`.
+/// Tries every address with `attempt`; returns the result of the first that succeeds. Ends after
+/// `wait`.
 pub(crate) async fn race<T, L, A, F>(
     addresses: Addresses<L>,
     wait: Duration,
@@ -63,7 +65,7 @@ where
     match timeout(wait, run(addresses, attempt, &mut worst)).await {
         Ok(Some(winner)) => Ok(winner),
         Ok(None) => Err(worst),
-        // Nobody but silent addresses is left, unless one has said more.
+        // Only silent addresses are left, unless one has said more.
         Err(_) => Err(match worst {
             DialError::WrongKey(_) | DialError::Refused(_) => worst,
             _ => DialError::NoAnswer,
@@ -105,7 +107,7 @@ where
             Some(outcome) = attempts.join_next() => match outcome {
                 Ok(Ok(winner)) => return Some(winner),
                 Ok(Err(error)) => *worst = std::mem::replace(worst, DialError::NoAnswer).or_worse(error),
-                // The task panicked: as if the address had not been known.
+                // The task panicked: as if the address were unknown.
                 Err(_) => {}
             },
             else => return None,
@@ -115,5 +117,5 @@ where
 
 /// Head start of the address that ssh itself reached.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Addresses tried at most; each costs a socket and its buffers.
+/// Most addresses to try; each costs a socket and its buffers.
 const MAX_ADDRESSES: usize = 6;

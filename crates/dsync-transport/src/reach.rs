@@ -1,11 +1,12 @@
-//! Which carrier a run gets: what the ports of the remote end answer, and how fast.
+//! Chooses a run's carrier by the answers of the remote end's ports and their speed.
 //!
-//! The rule of `--transport=auto`. The remote end has opened a UDP and a TCP port. The cheapest probe there is
-//! comes first: a TCP connection, whose time is the round trip, as the peer's system answers it by itself. Below
-//! 2 ms it becomes the link, because TCP needs a fraction of QUIC's processor time and loses nothing on such a
-//! path. Otherwise QUIC is tried; without an answer over UDP within six round trips, and half a second at least, the
-//! TCP connection is tried as well and the first of the two is taken. Where TCP does not answer either, it is the ssh
-//! pipe, which is there anyway.
+//! The rule of `--transport=auto`: the remote end has opened a UDP and a TCP port. The cheapest
+//! probe comes first: a TCP connection. Its time is the round trip, because the peer's system
+//! answers it by itself. Below 2 ms it becomes the link, because TCP needs a fraction of QUIC's
+//! processor time and loses nothing on such a path. Otherwise QUIC is tried. If UDP does not answer
+//! within six round trips, and at least half a second, the TCP connection is tried as well and the
+//! first of the two wins. If TCP does not answer either, the session uses the ssh pipe, which
+//! exists anyway.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -31,16 +32,16 @@ use crate::{
     whereabouts::Whereabouts,
 };
 
-/// What carries the session.
+/// The connection that carries the session.
 pub(crate) enum Reached {
     Quic(Connection, Endpoint),
     Tls(Established),
     Pipe,
 }
 
-/// The remote end as the bootstrap showed it, and what this end has to show.
+/// The remote end as the bootstrap showed it, and this end's credentials.
 pub(crate) struct Reach {
-    /// Where it is, whatever addresses the bootstrap names.
+    /// Location of the remote end, whatever addresses the bootstrap names.
     pub(crate) whereabouts: Whereabouts,
     pub(crate) family: AddressFamily,
     pub(crate) server: ServerBootstrap,
@@ -50,7 +51,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Finds the carrier, and the reason for it where there was a choice.
+    /// Chooses the carrier; also returns the reason if there was a choice.
     pub(crate) async fn run(
         &self,
         choice: TransportChoice,
@@ -81,7 +82,7 @@ impl Reach {
             outcome = &mut probe => Some(outcome),
             () = sleep(HEAD_START) => None,
         };
-        // How long it may take is seen below, when the round trip is known.
+        // Its limit follows below, when the round trip is known.
         let mut quic = pin!(self.quic(LONGEST_PORT_WAIT));
         let udp = loop {
             if let Some(Ok(near)) = probed.take_if(|outcome| outcome.as_ref().is_ok_and(Probe::is_near)) {
@@ -131,8 +132,8 @@ impl Reach {
         }
     }
 
-    /// TCP has answered, and UDP should have by now: whichever comes first. A remote end that is only busy still
-    /// gets its QUIC, which began earlier.
+    /// Races TLS against QUIC after TCP has answered and UDP should have. A remote end that is only
+    /// busy still gets its QUIC, which began earlier.
     async fn race(
         &self,
         mut quic: Pin<&mut impl Future<Output = Result<Reached, CarrierFailure>>>,
@@ -199,8 +200,9 @@ impl Reach {
         Ok(Reached::Tls(dialed.map_err(|error| self.failure(TCP, port, error))?))
     }
 
-    /// Returns what ssh itself reached, else what the operator's name of the host resolves to. What the server names is never
-    /// tried: it could have this host knock at any door.
+    /// Returns the address that ssh itself reached, or else those of the host's name from the
+    /// operator. Addresses named by the server are never tried: it could make this host knock at
+    /// any door.
     fn addresses(&self, port: u16) -> Addresses<impl Future<Output = Vec<SocketAddr>> + use<>> {
         let family = self.family;
         let name = match &self.whereabouts {
@@ -218,7 +220,7 @@ impl Reach {
         }
     }
 
-    /// The address that ssh reached.
+    /// Returns the address that ssh reached.
     fn reached(&self) -> Option<IpAddr> {
         match self.whereabouts {
             Whereabouts::Reached(address) => Some(address).filter(|address| self.family.admits(*address)),
@@ -235,19 +237,19 @@ fn round_trip(probe: &Probe) -> String {
     format!("round trip {:.1} ms", probe.round_trip.as_secs_f64() * 1000.0)
 }
 
-/// Why a carrier of the network does not carry the session.
+/// The reason why a network carrier does not carry the session.
 #[derive(Debug)]
 pub(crate) struct CarrierFailure {
     protocol: &'static str,
     dialed: Dial,
 }
 
-/// What was tried.
+/// The attempt that was made.
 #[derive(Debug)]
 enum Dial {
-    /// Nothing: the remote side opened no port.
+    /// None: the remote side opened no port.
     NoPort,
-    /// Nothing: no address is known that ssh reached, in words.
+    /// None: no address is known that ssh reached, with the reason in words.
     NoWay(&'static str),
     Failed(Dialed),
 }
@@ -289,7 +291,7 @@ impl CarrierFailure {
         }
     }
 
-    /// As the run's failure, where no other carrier may be taken.
+    /// Turns the failure into the run's error, if no other carrier may be used.
     pub(crate) fn explain(self, host: String, after: Duration) -> ConnectError {
         let protocol = self.protocol;
         let Dialed { address, port, error } = match self.dialed {
@@ -308,17 +310,18 @@ impl CarrierFailure {
     }
 }
 
-/// How long UDP may be silent on a path of this round trip. A handshake takes two, and its first packet is sent
-/// again three hundred milliseconds after it was lost.
+/// Returns how long UDP may be silent on a path of this round trip. A handshake takes two, and its
+/// first packet, if lost, is sent again three hundred milliseconds later.
 fn patience(round_trip: Duration) -> Duration {
     (6 * round_trip).clamp(LEAST_PATIENCE, LONGEST_PORT_WAIT)
 }
 
-/// Round trip below which a path is short: TCP beats QUIC there, whose loss recovery pays on longer ones only.
+/// Round trip below which a path is short. There TCP beats QUIC, whose loss recovery pays only on
+/// longer ones.
 pub(crate) const NEAR: Duration = Duration::from_millis(2);
 const UDP: &str = "UDP";
 const TCP: &str = "TCP";
-/// How long the TCP probe runs alone: a peer that is near has answered by then.
+/// Time that the TCP probe runs alone: a peer that is near has answered by then.
 const HEAD_START: Duration = Duration::from_millis(5);
-/// Where UDP is blocked each run waits for so long.
+/// Shortest patience with UDP; if it is blocked, each run waits this long.
 const LEAST_PATIENCE: Duration = Duration::from_millis(500);

@@ -1,8 +1,8 @@
-//! The remote shell: how its command line is made, and the process that runs it.
+//! The remote shell: its command line and the process that runs it.
 //!
-//! The command line is constant but for the host and the login name, and both are checked here even
-//! if the caller did: nothing of a path, a pattern or a file name ever comes near a shell. What the
-//! session is about travels inside the link.
+//! The command line is constant except for the host and the login name. Both are checked here even
+//! if the caller did so before. No part of a path, a pattern or a file name ever comes near a
+//! shell: the session's content stays inside the link.
 
 use std::{
     collections::VecDeque,
@@ -23,30 +23,32 @@ use dsync_wire::unprintable::is_unprintable;
 
 use crate::{AddressFamily, ConnectError, error::ShellStatus, text::printable};
 
-/// How to start `dsync --server` on another host.
+/// The way to start `dsync --server` on another host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteShell {
     /// The shell's program and its own arguments. Usually `["ssh"]`.
     pub command: Vec<OsString>,
-    /// Login name, when given.
+    /// Login name, if given.
     pub user: Option<String>,
     /// Host name, ssh alias or address (IPv6 without brackets).
     pub host: String,
-    /// Which addresses of the host may be used; ssh is told with `-4` or `-6`.
+    /// Addresses of the host that may be used; ssh gets `-4` or `-6`.
     pub family: AddressFamily,
-    /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`; it may
-    /// hold a path and arguments of its own, and is the operator's to quote.
+    /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`. It
+    /// may hold a path and arguments of its own, and the operator must quote it.
     pub remote_program: String,
 }
 
 impl RemoteShell {
-    /// The whole command line: `command.. [-4 | -6] [-l user] -- host "remote_program --server"`.
+    /// Returns the whole command line:
+    /// `command.. [-4 | -6] [-l user] -- host "remote_program --server"`.
     ///
-    /// The `--` is there when the shell is ssh, also behind other programs (`sshpass -p x ssh`); a remote
-    /// shell of another kind may not know it, and gets only hosts that cannot be read as an option.
+    /// The `--` is present if the shell is ssh, also behind other programs (`sshpass -p x ssh`). A
+    /// remote shell of another kind may not know it, and gets only hosts that cannot be read as an
+    /// option.
     ///
     /// # Errors
-    /// [`ConnectError::UnsafeName`], or [`ConnectError::ShellNotFound`] when `command` is empty.
+    /// [`ConnectError::UnsafeName`], or [`ConnectError::ShellNotFound`] if `command` is empty.
     pub fn argv(&self) -> Result<Vec<OsString>, ConnectError> {
         check_name("host", &self.host)?;
         if self.command.first().is_none_or(|program| program.is_empty()) {
@@ -75,20 +77,20 @@ impl RemoteShell {
         })
     }
 
-    /// The program's name for messages.
+    /// Returns the program's name for messages.
     pub(crate) fn program(&self) -> String {
         let program = self.command.first().map(OsString::as_os_str).unwrap_or_default();
         printable(program.as_encoded_bytes(), NAME_CHARACTERS)
     }
 
-    /// The host for messages.
+    /// Returns the host for messages.
     pub(crate) fn host_text(&self) -> String {
         printable(self.host.as_bytes(), NAME_CHARACTERS)
     }
 }
 
-/// Refuses what a program could read as an option, or a shell (of a proxy command, say) as more than a
-/// word.
+/// Refuses a name that a program could read as an option, or a shell (of a proxy command, say) as
+/// more than one word.
 fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
     let reason = if name.is_empty() {
         "it is empty"
@@ -106,8 +108,9 @@ fn check_name(what: &'static str, name: &str) -> Result<(), ConnectError> {
     Err(ConnectError::UnsafeName { what, text: printable(name.as_bytes(), NAME_CHARACTERS), reason })
 }
 
-/// The process of the remote shell. Dropping it waits for the process, which has lost its input by then,
-/// and ends it when it does not end by itself; one that was [dismissed](Self::dismiss) is left alone.
+/// The process of the remote shell. Dropping it waits for the process, which has lost its input by
+/// then, and kills it if it does not end by itself. A [dismissed](Self::dismiss) process is left
+/// alone.
 pub(crate) struct ShellProcess {
     child: Arc<Mutex<Child>>,
     stderr: Arc<Stderr>,
@@ -115,7 +118,7 @@ pub(crate) struct ShellProcess {
 }
 
 impl ShellProcess {
-    /// Starts the shell; its standard input and output.
+    /// Starts the shell; returns the process, its standard input and its standard output.
     pub(crate) fn start(shell: &RemoteShell) -> Result<(Self, OwnedFd, OwnedFd), ConnectError> {
         let argv = shell.argv()?;
         let (program, arguments) = argv.split_first().ok_or_else(|| not_found(shell))?;
@@ -143,19 +146,20 @@ impl ShellProcess {
             .map_err(|source| ConnectError::System { source })?;
         let (input, output) = (OwnedFd::from(input), OwnedFd::from(output));
         for pipe in [&input, &output] {
-            // Refused beyond the user's limit; the default of 64 KiB works too, with more switches.
+            // Refused beyond the user's limit. The default of 64 KiB works too, with more context
+            // switches.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
         }
         Ok((process, input, output))
     }
 
-    /// The process's number.
+    /// Returns the process's number.
     pub(crate) fn id(&self) -> u32 {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
-    /// Has no more use for the process: once it has lost its input it ends when the remote side does, which takes
-    /// a round trip, or more where others share its connection.
+    /// Releases the process: after losing its input it ends when the remote side does. That takes a
+    /// round trip, or more if others share its connection.
     pub(crate) fn dismiss(&self) {
         self.dismissed.store(true, Ordering::Release);
     }
@@ -164,7 +168,8 @@ impl ShellProcess {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the process ended, waiting for that up to `limit`; and lets its last words arrive.
+    /// Waits up to `limit` for the process to end and returns its status. Also lets its last lines
+    /// arrive.
     pub(crate) fn status(&self, limit: Duration) -> ShellStatus {
         let status = self.wait(limit);
         if status.is_some() {
@@ -182,7 +187,7 @@ impl ShellProcess {
     fn wait(&self, limit: Duration) -> Option<ExitStatus> {
         let end = Instant::now() + limit;
         loop {
-            // An error means that somebody else has reaped it: nothing to wait for.
+            // An error means that somebody else has reaped it, so there is nothing to wait for.
             match self.child().try_wait() {
                 Ok(Some(status)) => return Some(status),
                 Ok(None) if Instant::now() < end => thread::sleep(POLL_INTERVAL),
@@ -191,7 +196,7 @@ impl ShellProcess {
         }
     }
 
-    /// The last lines of standard error, escaped, oldest first.
+    /// Returns the last lines of standard error, escaped, oldest first.
     pub(crate) fn last_lines(&self) -> Vec<String> {
         self.stderr.lock().lines.iter().cloned().collect()
     }
@@ -205,7 +210,7 @@ impl Drop for ShellProcess {
     fn drop(&mut self) {
         if self.dismissed.load(Ordering::Acquire) {
             let child = Arc::clone(&self.child);
-            // For a program that goes on; otherwise whoever inherits the process does it.
+            // For a program that continues. Otherwise the process that inherits the child reaps it.
             let reap = move || child.lock().unwrap_or_else(PoisonError::into_inner).wait();
             if thread::Builder::new().name("dsync-reaper".into()).spawn(reap).is_ok() {
                 return;
@@ -213,14 +218,14 @@ impl Drop for ShellProcess {
         }
         if self.wait(EXIT_TIME).is_none() {
             let mut child = self.child();
-            // Both fail only when it is gone.
+            // Both fail only if it is gone.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// The end of what a process wrote to its standard error.
+/// The last part of a process's standard error.
 #[derive(Default)]
 struct Stderr {
     tail: Mutex<Tail>,
@@ -239,14 +244,14 @@ impl Stderr {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads until the end. That may be long after the process: a shared ssh connection that stays in
-    /// the background keeps the stream open, which is why nobody waits for this thread.
+    /// Reads until the end. That may be long after the process has ended: a shared ssh connection
+    /// in the background keeps the stream open, which is why nobody waits for this thread.
     fn collect(&self, stderr: ChildStderr) {
         let mut reader = BufReader::new(stderr);
         let mut line = Vec::new();
         loop {
             line.clear();
-            // A line without end is cut, not gathered.
+            // A line without end is cut, not collected.
             match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => break,
                 Ok(_) => self.push(printable(line.trim_ascii_end(), LINE_CHARACTERS)),
@@ -273,34 +278,35 @@ impl Stderr {
 
     fn wait_end(&self, limit: Duration) {
         let tail = self.lock();
-        // The result says whether the time ran out; either way what is there is used.
+        // The result says whether the time ran out. Either way, use what has arrived.
         let _ = self.ended.wait_timeout_while(tail, limit, |tail| !tail.ended);
     }
 }
 
-/// Characters that a shell reads as more than part of a word. `%` stands for ssh's own tokens, which it
-/// expands in proxy commands; link-local IPv6 zones need it, and it means nothing to a shell.
+/// Characters that a shell reads as more than part of a word. `%` stands for ssh's own tokens,
+/// which it expands in proxy commands. It is allowed, because link-local IPv6 zones need it and it
+/// means nothing to a shell.
 const SHELL_CHARACTERS: [char; 21] = [
     '$', '`', '"', '\'', '\\', ';', '&', '|', '<', '>', '(', ')', '{', '}', '[', ']', '*', '?', '!', '#', '~',
 ];
-/// Bytes of a host or login name: DNS allows 253.
+/// Longest host or login name in bytes: DNS allows 253.
 const MAX_NAME: usize = 255;
-/// Characters of a name in a message.
+/// Most characters of a name in a message.
 const NAME_CHARACTERS: usize = 80;
-/// Characters of one line in a message.
+/// Most characters of one line in a message.
 const LINE_CHARACTERS: usize = 400;
-/// Bytes of one line of standard error.
+/// Most bytes of one line of standard error.
 const MAX_LINE_BYTES: u64 = 2048;
-/// Bytes of standard error that are kept.
+/// Bytes of standard error to keep.
 const TAIL_BYTES: usize = 8 << 10;
 /// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by default.
 const PIPE_BYTES: usize = 1 << 20;
-/// How long a shell that lost its input may take to end.
+/// Time for a shell to end after it has lost its input.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// How long the last words of a shell that ended may take to arrive, on a busy machine too. Nobody waits for so long but
-/// where a shared connection keeps the stream open.
+/// Time for the last lines of an ended shell to arrive, even on a busy machine. Only a shared
+/// connection that keeps the stream open makes anybody wait this long.
 const STDERR_TIME: Duration = Duration::from_secs(2);
-/// Pause between looks at the process.
+/// Pause between checks of the process.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -358,8 +364,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
-        /// Law S17: whatever the strings, the host comes after `--` as one word, and the remote command
-        /// is the constant.
+        /// Law S17: whatever the strings, the host comes after `--` as one word, and the remote
+        /// command is the constant.
         #[test]
         fn any_accepted_host_is_one_word_after_the_dashes(host in any::<String>(), user in any::<Option<String>>()) {
             let shell = shell(&["ssh"], user.as_deref(), &host);

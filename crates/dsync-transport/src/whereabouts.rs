@@ -1,10 +1,12 @@
-//! Where the remote end is, by what this host knows and never by what the remote end says.
+//! The location of the remote end, by this host's own knowledge and never by what the remote end
+//! says.
 //!
-//! The law: no packet goes to an address that the server named. ssh has checked the host's key over one connection of its
-//! own; the kernel says whose other end that has. Where ssh shares another process' connection, its configuration says
-//! whether it goes to the host itself, and then the host's name counts. Where it goes through another host or a command,
-//! nobody here knows an address that leads to that very host, and there is only the pipe. A remote shell that is no
-//! ssh goes where it likes: then the name that the operator gave counts.
+//! The law: no packet goes to an address that the server named. ssh has checked the host's key over
+//! one connection of its own, and the kernel knows the other end of that. If ssh shares another
+//! process' connection, its configuration says whether it goes to the host itself; then the host's
+//! name counts. If it goes through another host or a command, nobody here knows an address that
+//! leads to that very host, and only the pipe remains. A remote shell that is not ssh goes wherever
+//! it likes; then the name from the operator counts.
 
 #![expect(clippy::disallowed_methods, reason = "the kernel's own files about a process of this user")]
 
@@ -17,20 +19,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Where the remote end may be reached besides the pipe.
+/// The location at which the remote end may be reached besides the pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
-    /// At the address that ssh is connected to.
+    /// The address that ssh is connected to.
     Reached(IpAddr),
-    /// Where this name leads, which is the operator's.
+    /// The addresses of this name, which is the operator's.
     Named(String),
-    /// Nowhere; in words.
+    /// None, with the reason in words.
     Unknown(&'static str),
 }
 
 impl Whereabouts {
-    /// Finds out where the remote shell that runs as process `shell` went, which was told to go to `host`. Reads
-    /// `/proc`, and may ask ssh for its configuration.
+    /// Finds out where the remote shell with process number `shell`, which was told to go to
+    /// `host`, really went. Reads `/proc`, and may ask ssh for its configuration.
     pub(crate) fn find(shell: u32, host: &str) -> Self {
         let Some(ssh) = find_ssh(shell) else { return Self::named(host) };
         match peer_of(ssh) {
@@ -45,19 +47,20 @@ impl Whereabouts {
     }
 }
 
-/// The first ssh among a process and its descendants. What an ssh has started itself, to get there, does not count.
+/// Returns the first ssh among a process and its descendants. Processes that an ssh has started
+/// itself, to get there, do not count.
 fn find_ssh(shell: u32) -> Option<u32> {
     let mut level = vec![shell];
     for _ in 0..MAX_DEPTH {
         let mut below = Vec::new();
         for process in level {
-            // Not by the name that it gave itself: a script of this name only starts one.
+            // Not by the name that it claims: a script of this name only starts one.
             let program = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
             let name = program.file_name().unwrap_or_default().as_encoded_bytes();
             if matches!(name, b"ssh" | b"ssh (deleted)") {
                 return Some(process);
             }
-            // A process of several threads, any of which may have started others.
+            // Any thread of a process may have started others.
             let threads = fs::read_dir(format!("/proc/{process}/task"));
             for thread in threads.into_iter().flatten().flatten().take(MAX_PROCESSES) {
                 let children = read(&thread.path().join("children").to_string_lossy()).unwrap_or_default();
@@ -71,7 +74,8 @@ fn find_ssh(shell: u32) -> Option<u32> {
     None
 }
 
-/// The other end of the first TCP connection that a process has open. ssh opens its own before those that it forwards.
+/// Returns the other end of the first TCP connection of a process. ssh opens its own before those
+/// that it forwards.
 fn peer_of(process: u32) -> Option<IpAddr> {
     let mut sockets: Vec<(u32, u64)> = fs::read_dir(format!("/proc/{process}/fd"))
         .ok()?
@@ -94,7 +98,8 @@ fn peer_of(process: u32) -> Option<IpAddr> {
     first.map(|(_, address)| *address).filter(|address| is_usable(*address))
 }
 
-/// The inode and the far address of an established connection in a line of `/proc/net/tcp`.
+/// Parses the inode and the far address of an established connection from a line of
+/// `/proc/net/tcp`.
 fn connection(line: &str) -> Option<(u64, IpAddr)> {
     let mut words = line.split_ascii_whitespace();
     let (remote, state) = (words.nth(2)?, words.next()?);
@@ -103,7 +108,7 @@ fn connection(line: &str) -> Option<(u64, IpAddr)> {
     (state == ESTABLISHED).then_some((inode, parse_address(address)?))
 }
 
-/// The kernel prints an address as numbers of 32 bits of its own byte order.
+/// Parses an address, which the kernel prints as numbers of 32 bits in its own byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| u32::from_str_radix(hex.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
     match hex.len() {
@@ -119,12 +124,12 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// An address that says all: one of a link alone lacks the interface.
+/// Returns whether an address is complete: a link-local one lacks its interface.
 fn is_usable(address: IpAddr) -> bool {
     !address.is_unspecified() && !matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// Asks an ssh that has no connection of its own how one like it would go to its host.
+/// Asks an ssh that has no connection of its own how another one would reach its host.
 fn by_configuration(ssh: u32) -> Whereabouts {
     let words = read(&format!("/proc/{ssh}/cmdline")).unwrap_or_default();
     let mut words = words.split(|&byte| byte == 0).map(|word| OsString::from_vec(word.to_vec()));
@@ -171,10 +176,11 @@ fn read(path: &str) -> Option<Vec<u8>> {
 }
 
 const ESTABLISHED: &str = "01";
-/// Processes between the remote shell and ssh (`sshpass`, `nice`, a script), and those beside each other.
+/// Most processes between the remote shell and ssh (`sshpass`, `nice`, a script); below it, the
+/// most at one level.
 const MAX_DEPTH: usize = 8;
 const MAX_PROCESSES: usize = 64;
-/// Bytes of a command line or of ssh's configuration.
+/// Most bytes of a command line or of ssh's configuration.
 const MAX_CONFIGURATION: u64 = 1 << 20;
 
 #[cfg(test)]

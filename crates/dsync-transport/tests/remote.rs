@@ -1,5 +1,5 @@
-//! `connect` against remote shells: false ones that show each way in which starting can fail, and a real
-//! sshd on the loopback where there is one.
+//! `connect` against remote shells: fake ones that show each way in which starting can fail, and a
+//! real sshd on the loopback if there is one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs)]
 
 use std::{
@@ -32,7 +32,8 @@ struct FakeSsh {
 }
 
 impl FakeSsh {
-    /// `script` sees the command line as ssh would; its last word is the remote command.
+    /// Writes the script, which sees the command line as ssh would; its last word is the remote
+    /// command.
     fn new(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ssh");
@@ -63,17 +64,17 @@ impl FakeSsh {
     }
 }
 
-/// With the longest wait for a port that there is, as the machine may be busy.
+/// Returns options with the longest possible wait for a port, because the machine may be busy.
 fn options(transport: TransportChoice) -> ConnectOptions {
     ConnectOptions { transport, port_wait: Duration::from_secs(10), ..ConnectOptions::default() }
 }
 
-/// With a short wait, for ports that do not answer.
+/// Returns options with a short wait, for ports that do not answer.
 fn impatient(transport: TransportChoice) -> ConnectOptions {
     ConnectOptions { port_wait: Duration::from_millis(1500), ..options(transport) }
 }
 
-/// The example program, which `cargo test` builds before it runs this.
+/// Returns the example program, which `cargo test` builds before it runs this.
 fn echo_server() -> PathBuf {
     let directory = std::env::current_exe().unwrap();
     let path = directory.ancestors().nth(2).unwrap().join("examples/echo_server");
@@ -81,7 +82,7 @@ fn echo_server() -> PathBuf {
     path
 }
 
-/// Runs the remote command as sshd would, on this host.
+/// Script that runs the remote command on this host, as sshd would.
 const LOCAL: &str = r#"for command; do :; done; exec sh -c "$command""#;
 
 fn check_echo(connected: &Connected) {
@@ -136,7 +137,8 @@ fn a_short_path_gets_tls_and_the_round_trip_is_said() {
     check_echo(&connected);
 }
 
-/// Connects until a short path was seen to be one: a busy machine may take it for a long one, and says so.
+/// Connects until a short path is recognised as one: on a busy machine it may look long, which is
+/// reported.
 fn connected_over_tls(shell: &RemoteShell) -> Connected {
     let since = Instant::now();
     loop {
@@ -164,7 +166,7 @@ fn ports_of_the_range_are_used_and_none_free_is_an_error() {
         drop(taken);
         match connect(&ssh.shell, &limited(TransportChoice::Tls)) {
             Ok(connected) => Some(connected),
-            // Somebody else on the machine has taken it meanwhile: the next one.
+            // Somebody else on the machine took it meanwhile: try the next one.
             Err(error) => {
                 assert_eq!(error.to_string(), text);
                 None
@@ -196,7 +198,7 @@ fn no_address_that_the_server_names_is_knocked_at() {
         let mut bytes = Vec::new();
         BootstrapMessage::Server(greeting).encode(&mut bytes).unwrap();
         let octal: String = bytes.iter().map(|byte| format!("\\\\{byte:03o}")).collect();
-        // It says so once it was greeted, waits for the choice and goes.
+        // It answers the greeting, waits for the choice and exits.
         let ssh = FakeSsh::new(&format!("printf '{octal}'; head -c 250 > /dev/null"));
         for transport in [TransportChoice::Auto, TransportChoice::Quic, TransportChoice::Tls] {
             let _ = connect(&ssh.shell, &impatient(transport)).unwrap_err();
@@ -217,7 +219,7 @@ fn quic_finds_the_host_by_name() {
 #[test]
 fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
     let mut ssh = FakeSsh::new(LOCAL);
-    // An address of the documentation range, which nobody answers at.
+    // An address of the documentation range, where nobody answers.
     ssh.shell.host = "203.0.113.2".into();
     let begun = Instant::now();
     let connected = connect(&ssh.shell, &impatient(TransportChoice::Auto)).unwrap();
@@ -235,7 +237,7 @@ fn without_an_answer_on_any_port_auto_takes_the_pipe_and_says_why() {
 #[test]
 fn without_an_answer_the_carrier_that_was_demanded_fails() {
     let mut ssh = FakeSsh::new(LOCAL);
-    // An address of the documentation range, which nobody answers at.
+    // An address of the documentation range, where nobody answers.
     ssh.shell.host = "203.0.113.2".into();
     for (transport, protocol) in [(TransportChoice::Quic, "UDP"), (TransportChoice::Tls, "TCP")] {
         let error = connect(&ssh.shell, &impatient(transport)).unwrap_err();
@@ -319,7 +321,7 @@ fn text_before_the_greeting_is_shown() {
 fn another_protocol_is_told_from_text() {
     let error = FakeSsh::fails("printf '\\037\\000\\000\\000\\001\\002'; sleep 1");
     assert_eq!((error.exit_code(), error.to_string().as_str()), (12, "127.0.0.1 does not speak dsync"));
-    // The right magic, then a message that there is not.
+    // The right magic, then a message that does not exist.
     let error = FakeSsh::fails("printf '\\211dsync\\r\\n\\032\\n\\011\\000\\000'; sleep 1");
     assert!(matches!(&error, ConnectError::NotDsync { source: Some(_), .. }), "{error:?}");
     // Cut off in the middle.
@@ -357,7 +359,7 @@ fn what_the_remote_side_says_is_kept() {
     assert_eq!(connected.remote_stderr(), ["first", "a\\tb"]);
 }
 
-/// A throwaway sshd on the loopback with keys of its own, or `None` where there is no sshd.
+/// A throwaway sshd on the loopback with keys of its own, or `None` if there is no sshd.
 struct Sshd {
     directory: TempDir,
     process: Child,
@@ -382,9 +384,9 @@ impl Sshd {
         }
         fs::copy(path("user_key.pub"), path("authorized_keys")).unwrap();
         fs::set_permissions(path("authorized_keys"), fs::Permissions::from_mode(0o600)).unwrap();
-        // Where sshd separates privileges it insists on this directory.
+        // If sshd separates privileges, it insists on this directory.
         let _ = fs::create_dir_all("/run/sshd");
-        // Somebody else may take a port before sshd does: then the next one.
+        // Somebody else may take a port before sshd does: then try the next one.
         let started = (0..5).find_map(|_| Self::listen(&directory));
         if started.is_none() {
             eprintln!("sshd does not start here: skipped");
@@ -393,7 +395,7 @@ impl Sshd {
         Some(Self { directory, process, port })
     }
 
-    /// Starts it on a free port; `None` when it ended at once.
+    /// Starts it on a free port; returns `None` if it ended at once.
     fn listen(directory: &TempDir) -> Option<(Child, u16)> {
         let path = |name: &str| directory.path().join(name);
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
