@@ -1,8 +1,8 @@
 //! Signature and search of a pair of files in memory, beside fast_rsync.
 //!
 //! `cargo bench -p dsync-benches --bench delta`. Files of 256 MiB of random bytes, or of
-//! `DSYNC_BENCH_MIB`; blocks of 32 KiB, which is also rsync's choice for 1 GiB. `one` and `two` are
-//! threads; a search includes the file root.
+//! `DSYNC_BENCH_MIB`. Blocks of 32 KiB, which is also rsync's choice for 1 GiB. `one` and `two` are
+//! numbers of threads. A search includes the file root.
 
 use std::{env, hint::black_box};
 

@@ -1,9 +1,9 @@
-//! CPU time of the delta core on a 1 GiB pair of files in memory, one thread and two, beside other programs: the
-//! table of `docs/performance.md`. CPU time, so that a busy machine does not show; wall time only for the gain
-//! of a second thread.
+//! CPU time of the delta core on a 1 GiB pair of files in memory, one thread and two, beside other
+//! programs: the table of `docs/performance.md`. It measures CPU time, so that a busy machine does
+//! not matter, and wall time only for the gain of a second thread.
 //!
-//! `cargo bench -p dsync-benches --bench delta_cpu`; `DSYNC_BENCH_MIB` sets another length. A rival that is not
-//! installed is named.
+//! `cargo bench -p dsync-benches --bench delta_cpu`; `DSYNC_BENCH_MIB` sets another length. It
+//! names rivals that are not installed.
 #![allow(clippy::disallowed_methods, reason = "the rivals read files of this bench's own")]
 
 use std::{
@@ -19,14 +19,14 @@ use dsync_benches::delta_cases::{
 use dsync_delta::SumsFormat;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Best of this many runs. Rivals run once: some take half a minute.
+/// Number of runs, of which the best counts. Rivals run once: some take half a minute.
 const RUNS: usize = 3;
 
 fn main() {
     let mib = env::var("DSYNC_BENCH_MIB").ok().and_then(|mib| mib.parse().ok()).unwrap_or(1024_usize);
     let basis = noise(1, mib << 20);
     println!("{mib} MiB, blocks of {BLOCK_LEN} bytes; CPU seconds, best of {RUNS}");
-    // How fast the machine is today: everything below contains one or more passes of this.
+    // The machine's speed today: everything below contains one or more passes of this.
     let (_, cpu, _) = best(|| blake3::hash(&basis));
     println!("one pass of BLAKE3, one thread: {cpu:.3}");
     parts(&basis);
@@ -41,7 +41,7 @@ fn main() {
     println!("the crate librsync is not run: its C sources are LGPL, and rdiff is the same library");
 }
 
-/// What the parts cost.
+/// Measures the parts.
 fn parts(basis: &[u8]) {
     let Ok(pool) = rayon::ThreadPoolBuilder::new().num_threads(1).build() else { return };
     for format in [SumsFormat::StrongOnly, SumsFormat::StrongAndWeak, SumsFormat::WeakOnly] {
@@ -53,7 +53,7 @@ fn parts(basis: &[u8]) {
     println!("search of the same file, read through a window: {cpu:.3}");
 }
 
-/// Sums, searches and root as the program makes them, on one thread and on two.
+/// Measures sums, searches and root as the program makes them, on one thread and on two.
 fn dsync(basis: &[u8], (name, new): &Case) {
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok()?;
@@ -75,7 +75,7 @@ fn dsync(basis: &[u8], (name, new): &Case) {
     );
 }
 
-/// On at most 64 MiB, one thread: it is too slow for the whole file.
+/// Measures fast_rsync on at most 64 MiB, one thread: it is too slow for the whole file.
 fn fast_rsync(basis: &[u8], (_, new): &Case) {
     let basis = &basis[..basis.len().min(64 << 20)];
     let new = &new[..new.len().min(basis.len())];
@@ -88,7 +88,7 @@ fn fast_rsync(basis: &[u8], (_, new): &Case) {
     println!("  fast_rsync, {} MiB: {cpu:.3}, delta bytes {}", basis.len() >> 20, bytes.unwrap_or(0));
 }
 
-/// The rivals that work on files: user CPU of all their processes.
+/// Measures the rivals that work on files: user CPU of all their processes.
 fn files(basis: &[u8], (_, new): &Case) -> io::Result<()> {
     let scratch = Scratch::new()?;
     let dir = scratch.0.as_path();
@@ -116,14 +116,14 @@ fn files(basis: &[u8], (_, new): &Case) -> io::Result<()> {
     Ok(())
 }
 
-/// The first line of what a program says of itself; `None` when it is not installed.
+/// Returns the first line of a program's version text; `None` if it is not installed.
 fn version(command: &[&str]) -> Option<String> {
     let out = Command::new(command[0]).args(&command[1..]).output().ok()?;
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     text.lines().next().map(str::to_owned)
 }
 
-/// Runs a command and gives the user CPU time of all its processes, and what it wrote.
+/// Runs a command; returns the user CPU time of all its processes, and its output.
 fn user_seconds(dir: &Path, command: &[&str]) -> io::Result<(f64, String)> {
     // `times` prints the shell's times, then those of all its children that have ended.
     let out =
@@ -137,7 +137,7 @@ fn user_seconds(dir: &Path, command: &[&str]) -> io::Result<(f64, String)> {
     Ok((seconds.ok_or_else(error)?, text))
 }
 
-/// A directory of the bench's own, in memory where there is such a place.
+/// A directory of the bench's own, in memory if possible.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -152,13 +152,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about a failure here.
+        // A failure cannot be handled here.
         _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs `work` several times: the result and CPU seconds of the run that took the fewest, and the shortest
-/// wall time.
+/// Runs `work` several times. Returns the result and CPU seconds of the run that took the fewest,
+/// and the shortest wall time.
 fn best<T>(mut work: impl FnMut() -> T) -> (T, f64, f64) {
     let mut run = || {
         let (cpu, wall) = (cpu_seconds(), Instant::now());
@@ -177,7 +177,7 @@ fn best<T>(mut work: impl FnMut() -> T) -> (T, f64, f64) {
     fastest
 }
 
-/// CPU time of all threads of this process so far.
+/// Returns the CPU time of all threads of this process so far.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     #[allow(clippy::cast_precision_loss)]

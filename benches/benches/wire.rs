@@ -1,7 +1,7 @@
 //! The codec and frame compression: bytes of input per second on one core.
 //!
-//! Input: a listing of 4,096 photographs as a camera names them, a batch of 64 files of 4 KiB, and pieces of
-//! 256 KiB that are noise, text or zeros.
+//! Input: a listing of 4,096 photographs with names as a camera makes them, a batch of 64 files of
+//! 4 KiB, and pieces of 256 KiB of noise, text or zeros.
 #![allow(
     clippy::unwrap_used,
     missing_docs,
@@ -108,7 +108,7 @@ fn time(number: u64) -> Timestamp {
     Timestamp { seconds, nanoseconds: u32::try_from(number * 7_919_999 % 1_000_000_000).unwrap_or_default() }
 }
 
-/// Incompressible bytes.
+/// Returns incompressible bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut out = Vec::with_capacity(len + 8);

@@ -8,17 +8,17 @@ use dsync_delta::{
 };
 use rayon::prelude::*;
 
-/// Block length of all cases: what rsync chooses for 1 GiB.
+/// Block length of all cases: rsync's choice for 1 GiB.
 pub const BLOCK_LEN: u32 = 32 << 10;
 
-/// A new file, by the name of its case.
+/// A new file with the name of its case.
 pub type Case = (&'static str, Vec<u8>);
 
-/// The cases. *identical*; *overwritten*: 1 % of the blocks get a random 4 KiB page; *inserted*: about one
-/// insertion of 1 to 64 bytes per MiB; *different*: an unrelated file.
+/// The names of the cases. *identical*; *overwritten*: 1 % of the blocks get a random 4 KiB page;
+/// *inserted*: about one insertion of 1 to 64 bytes per MiB; *different*: an unrelated file.
 pub const NAMES: [&str; 4] = ["identical", "overwritten", "inserted", "different"];
 
-/// The new file of a case.
+/// Returns the new file of a case.
 pub fn case(name: &'static str, basis: &[u8]) -> Case {
     let new = match name {
         "overwritten" => {
@@ -44,31 +44,31 @@ pub fn case(name: &'static str, basis: &[u8]) -> Case {
     (name, new)
 }
 
-/// Signature of a basis, on the current rayon pool.
+/// Signs a basis on the current rayon pool.
 pub fn sign(basis: &[u8], format: SumsFormat) -> Option<Signature> {
     let layout = Layout::new(basis.len() as u64, BlockLen::new(BLOCK_LEN).ok()?);
     signature_parallel(&key(), layout, format, &basis).ok()
 }
 
-/// Signature and index of a basis, on the current rayon pool.
+/// Signs and indexes a basis on the current rayon pool.
 pub fn index(basis: &[u8], format: SumsFormat) -> Option<IndexedSignature> {
     Some(IndexedSignature::new(sign(basis, format)?, &key()))
 }
 
-/// What a delta took.
+/// The cost of a delta.
 pub struct Delta {
     /// CPU seconds of all sums.
     pub destination: f64,
     /// CPU seconds of index, searches and root.
     pub source: f64,
-    /// Bytes of sums.
+    /// Length of the sums in bytes.
     pub sum_bytes: u64,
     /// Bytes of the new file that were not found.
     pub literal_bytes: u64,
 }
 
-/// The sums and searches that a new file takes before anything is sent, with weak sums on demand, on the current
-/// rayon pool. The literal bytes are those before short blocks' sums.
+/// Makes the sums and searches that a new file needs before anything is sent, with weak sums on
+/// demand, on the current rayon pool. The literal bytes are those before short blocks' sums.
 pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -> Option<Delta> {
     let (mut destination, mut source, mut sum_bytes) = (0.0, 0.0, 0);
     let mut at = cpu_seconds();
@@ -93,7 +93,8 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
         let again = |plan: SegmentPlan| {
             if plan.wants_weak_sums() { plan.search_again(&index, new).ok() } else { Some(plan) }
         };
-        // One segment at a time, as the program's lanes take them: the first ones are rolled over, later ones sampled.
+        // One segment at a time, as the program's lanes take them: the first ones are rolled over,
+        // later ones sampled.
         plans = plans.into_par_iter().with_max_len(1).map(again).collect::<Option<Vec<_>>>()?;
     }
     let mut root = RootBuilder::new(&key(), &segments);
@@ -107,7 +108,7 @@ pub fn sum_and_search(basis: &[u8], new: &[u8], cpu_seconds: impl Fn() -> f64) -
     Some(Delta { destination, source, sum_bytes, literal_bytes })
 }
 
-/// Searches a new file in one round, on the current rayon pool; gives the literal bytes.
+/// Searches a new file in one round, on the current rayon pool; returns the literal bytes.
 pub fn search<R>(index: Option<&IndexedSignature>, new: &R, len: usize) -> Option<u64>
 where
     R: ReadAt + Sync + ?Sized,
@@ -132,7 +133,7 @@ fn key() -> Key {
     Key::derive(&[b"bench"])
 }
 
-/// A file that has to be read, as from a disk's cache.
+/// A file that must be read, as from a disk's cache.
 pub struct Cached<'f>(pub &'f [u8]);
 
 impl ReadAt for Cached<'_> {
@@ -158,7 +159,7 @@ impl TokenSink for Nowhere {
     }
 }
 
-/// Random-looking bytes (xorshift), the same for the same seed.
+/// Returns random-looking bytes (xorshift), the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);

@@ -1,3 +1,3 @@
-//! Benches, and what they share.
+//! Code that the benches share.
 
 pub mod delta_cases;

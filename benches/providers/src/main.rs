@@ -1,7 +1,8 @@
 //! ring and aws-lc-rs beside each other, as dsync uses them: TLS 1.3 in memory, raw public keys, AES-128-GCM, one thread.
 //!
-//! `cargo run --release` takes the cases in turns and prints the best of nine rounds; `cargo run --release -- first CASE`
-//! prints what the first handshake of a process takes. Measured figures: docs/performance.md.
+//! `cargo run --release` runs the cases in turn and prints the best of nine rounds.
+//! `cargo run --release -- first CASE` prints the time of a process's first handshake. Measured
+//! figures: docs/performance.md.
 
 use std::{
     collections::BTreeMap,
@@ -54,7 +55,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// What one case comes to.
+/// The measurements of one case.
 struct Figures {
     handshake_us: f64,
     wire_bytes: usize,
@@ -111,7 +112,7 @@ fn of_provider(provider: CryptoProvider, of_ring: bool) -> Outcome<Ends> {
     Ok((Arc::new(client), Arc::new(server)))
 }
 
-/// Carries out a handshake in memory; returns both ends and the bytes that crossed.
+/// Performs a handshake in memory; returns both ends and the bytes that crossed.
 fn shake((client, server): &Ends) -> Outcome<(ClientConnection, ServerConnection, usize)> {
     let mut client = ClientConnection::new(Arc::clone(client), ServerName::try_from("dsync")?)?;
     let mut server = ServerConnection::new(Arc::clone(server))?;
@@ -174,7 +175,7 @@ fn measure(ends: &Ends) -> Outcome<Figures> {
     Ok(Figures { handshake_us, wire_bytes, seal: gigabytes / sealing, open: gigabytes / opening })
 }
 
-/// Believes every key, and checks that its owner signed.
+/// A verifier that accepts every key but checks its owner's signature.
 #[derive(Debug)]
 struct Anybody(WebPkiSupportedAlgorithms);
 
@@ -218,10 +219,10 @@ impl ServerCertVerifier for Anybody {
     }
 }
 
-/// Provider and key exchange.
+/// Provider and key exchange of each case.
 const CASES: [&str; 3] = ["ring X25519", "aws-lc-rs X25519", "aws-lc-rs X25519MLKEM768"];
 const ROUNDS: usize = 9;
 const HANDSHAKES: u32 = 200;
-/// Bytes of one call: what a lane seals at once.
+/// Bytes per call: as many as a lane seals at once.
 const PIECE: usize = 64 << 10;
 const PIECES: usize = 3072;
