@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: every check, each named and timed. All of them run, then the verdict.
 //!
-//! The only check that may be left out is one whose tool is neither installed nor to be had, because there is
-//! no network; the table then says so.
+//! The only check that may be left out is one whose tool is neither installed nor available,
+//! because there is no network; the table then says so.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::{
 
 const DENY_VERSION: &str = "0.20.2";
 
-/// A step: its name and what it does.
+/// A step: its name and its function.
 type Step = (&'static str, fn() -> Result<(), TaskError>);
 
 const STEPS: &[Step] = &[
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if names.is_empty() { Ok(()) } else { Err(TaskError::Steps { names }) }
 }
 
-/// Bans, licences and sources; advisories need a database from the network and are left to releases.
+/// Checks bans, licences and sources; advisories need a database from the network and are left to
+/// releases.
 ///
 /// # Errors
 /// Those of the command.

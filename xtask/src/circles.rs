@@ -29,7 +29,7 @@ const MAX_WORDS: usize = 10;
 pub(crate) struct Circle {
     /// The files, sorted.
     files: Vec<String>,
-    /// One line for each import among them: from, to, what.
+    /// One line for each import among them: from, to, names.
     ties: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ fn circle(sources: &[Source], imports: &Imports, members: &BTreeSet<usize>) -> C
     Circle { files, ties }
 }
 
-/// Every file that can be reached from one by its imports.
+/// Returns every file that can be reached from one by its imports.
 fn reached(imports: &Imports, from: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut pending = vec![from];
@@ -185,7 +185,7 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        // A re-export only names what others take.
+        // A re-export only names items for others.
         let is_private = matches!(item.vis, syn::Visibility::Inherited);
         for (_, path) in bindings(&item.tree).into_iter().filter(|_| is_private) {
             self.note(path);
@@ -204,12 +204,12 @@ impl<'ast> Visit<'ast> for Paths {
         self.tokens(called.tokens.clone());
     }
 
-    // `pub(in crate::x)` is no import.
+    // `pub(in crate::x)` is not an import.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
 }
 
-/// The names that a `use` binds, each with the path that it stands for; a glob binds `*`.
+/// Returns the names that a `use` binds, each with the path that it stands for; a glob binds `*`.
 fn bindings(tree: &UseTree) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     collect(tree, &mut Vec::new(), &mut found);
@@ -242,7 +242,7 @@ fn collect(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Ve
     }
 }
 
-/// What each module of a crate knows by name.
+/// The names known in each module of a crate.
 struct Names<'a> {
     files: BTreeMap<&'a [String], usize>,
     /// Modules inside a file, by the file.
@@ -297,7 +297,7 @@ impl<'a> Names<'a> {
         self.files.get(module).or_else(|| self.inner.get(module)).copied()
     }
 
-    /// The file that a path leads to from a module; `None` when it leads out of the crate.
+    /// Returns the file that a path leads to from a module; `None` when it leads out of the crate.
     fn file_of(&self, module: &[String], path: &[String]) -> Option<usize> {
         self.resolve(module, path, &mut BTreeSet::new())
     }
@@ -350,7 +350,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The name that an item defines in its module.
+/// Returns the name that an item defines in its module.
 fn name_of(item: &Item) -> Option<String> {
     let name = match item {
         Item::Const(item) => &item.ident,

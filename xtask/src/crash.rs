@@ -1,4 +1,4 @@
-//! `cargo xtask crash`: runs that are killed, disks that lose their power, networks that fail.
+//! `cargo xtask crash`: killed runs, disks that lose power, failing networks.
 
 use crate::{
     error::TaskError,
@@ -6,9 +6,9 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Runs the tests of crashes, power cuts, failing disks and failing networks; with `--long` a power cut at every
-/// system call that changes the disk, network cuts of a minute, and [`SCHEDULES`] orders of the engine's threads, which
-/// takes minutes.
+/// Runs the tests of crashes, power cuts, failing disks and failing networks. With `--long` it also
+/// runs a power cut at every system call that changes the disk, network cuts of a minute, and
+/// [`SCHEDULES`] orders of the engine's threads, which takes minutes.
 ///
 /// # Errors
 /// [`TaskError::Argument`] for any other argument, and those of the commands.
@@ -31,5 +31,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     run_command(schedules.env("DSYNC_SCHEDULES", SCHEDULES))
 }
 
-/// Orders of the threads' steps: each direction with each setting and beginning some 64 times.
+/// Number of orders of the threads' steps: each direction with each setting and beginning some 64
+/// times.
 const SCHEDULES: &str = "10000";

@@ -1,8 +1,8 @@
-//! Why a task failed.
+//! Errors of tasks.
 
 use std::{io, process::ExitStatus};
 
-/// Why a task failed; printed once, by `main`.
+/// The reason why a task failed; printed once, by `main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TaskError {
     /// A program could not be started.
@@ -10,7 +10,7 @@ pub(crate) enum TaskError {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A program ended badly.
@@ -18,19 +18,20 @@ pub(crate) enum TaskError {
     Failed {
         /// Its command line.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
     },
     /// Programs are missing and may not be installed from here.
     #[error("missing: {}\nInstall what is missing and run again", list.join(", "))]
     Missing {
-        /// Programs with the package that brings them.
+        /// The programs, each with its package.
         list: Vec<String>,
     },
-    /// A tool that only the registry has, and no registry: the check is left out, by name.
+    /// A tool that is only in the registry, without access to a registry: its check is left out by
+    /// name.
     #[error("{package} is not installed and the registry does not answer")]
     Unreachable {
-        /// What cargo was asked to install.
+        /// The package that cargo was to install.
         package: String,
     },
     /// A file of the checkout could not be read.
@@ -38,7 +39,7 @@ pub(crate) enum TaskError {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// `cargo metadata` failed.
@@ -50,18 +51,18 @@ pub(crate) enum TaskError {
         /// One line each.
         breaches: Vec<String>,
     },
-    /// A file of the checkout is no Rust.
+    /// A file of the checkout is not valid Rust.
     #[error("cannot parse '{path}': {source}")]
     Parse {
         /// The file.
         path: String,
-        /// Why.
+        /// The parser's error.
         source: syn::Error,
     },
     /// Circles of imports with too many files.
     #[error("circles of imports of more than {most} files:\n  {}", circles.join("\n  "))]
     Circles {
-        /// Files of the largest that is allowed.
+        /// Number of files in the largest allowed circle.
         most: usize,
         /// One line each.
         circles: Vec<String>,
@@ -72,13 +73,13 @@ pub(crate) enum TaskError {
         /// File and string of each.
         found: Vec<String>,
     },
-    /// Functions that are too long, or have no pause.
+    /// Functions that are too long, or have no blank line.
     #[error("functions out of shape:\n  {}", breaches.join("\n  "))]
     Shape {
         /// One line each.
         breaches: Vec<String>,
     },
-    /// Tests that were left out without leave.
+    /// Tests that were skipped without permission.
     #[error("tests were left out that tests/skips.txt does not allow here:\n  {}", tests.join("\n  "))]
     Skipped {
         /// Reason and name of each.

@@ -17,8 +17,8 @@ use crate::{
 
 const FUZZ_VERSION: &str = "0.13.2";
 
-/// How long each target runs unless told otherwise, in seconds: the corpora are small, so this finds what a
-/// change broke at once, and all targets together stay near a minute on two cores.
+/// Default time for each target, in seconds. The corpora are small, so this finds at once what a
+/// change broke, and all targets together take about a minute on two cores.
 const SECONDS: &str = "10";
 
 /// Builds all targets and runs each.
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     };
     provide(FOR_FUZZING)?;
     provide_subcommand("fuzz", FUZZ_VERSION)?;
-    // cargo-fuzz itself would bring the lock file up to date without a word.
+    // cargo-fuzz itself would silently update the lock file.
     run_command(&mut cargo(&["fetch", "--locked", "--manifest-path", "fuzz/Cargo.toml"]))?;
     // Sanitizers are unstable; the variable lets the one installed toolchain use its own.
     run_command(cargo(&["fuzz", "build"]).env("RUSTC_BOOTSTRAP", "1"))?;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     if failed.is_empty() { Ok(()) } else { Err(TaskError::Steps { names: failed }) }
 }
 
-/// The targets: the binaries of the fuzz package.
+/// Returns the targets: the binaries of the fuzz package.
 fn targets() -> Result<Vec<String>, TaskError> {
     let metadata = MetadataCommand::new().manifest_path(root().join("fuzz/Cargo.toml")).no_deps().exec()?;
     let all = metadata.packages.iter().flat_map(|package| &package.targets);
@@ -73,7 +73,7 @@ fn targets() -> Result<Vec<String>, TaskError> {
     Ok(found)
 }
 
-/// One target's run: from its checked-in seeds, with a corpus of its own to grow.
+/// Makes one target's run: from its checked-in seeds, with a corpus of its own to grow.
 fn fuzzer(target: &str, seconds: &str) -> Result<Command, TaskError> {
     let root = root();
     let io = |path: &Path| {
@@ -106,7 +106,7 @@ fn fuzzer(target: &str, seconds: &str) -> Result<Command, TaskError> {
     Ok(command)
 }
 
-/// Where `cargo fuzz` puts a target.
+/// Returns the path where `cargo fuzz` puts a target.
 fn binary(root: &Path, target: &str) -> PathBuf {
     let arch = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     root.join("fuzz/target").join(arch).join("release").join(target)

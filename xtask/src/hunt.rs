@@ -6,11 +6,12 @@ use crate::{
     tools::{FOR_HUNTING, FOR_TESTS, provide},
 };
 
-/// Hunts with the given arguments (`--minutes N --seed S --on tmpfs,ext4,xfs,btrfs --case SEED --without OPTION,...`);
-/// `$DSYNC_BIN` is the program under test, else it is built.
+/// Hunts with the given arguments
+/// (`--minutes N --seed S --on tmpfs,ext4,xfs,btrfs --case SEED --without OPTION,...`).
+/// `$DSYNC_BIN` is the program under test; otherwise it is built.
 ///
 /// # Errors
-/// [`TaskError::Failed`] when something was found, and those of the commands.
+/// [`TaskError::Failed`] if there were findings, and those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
     provide(FOR_HUNTING)?;

@@ -76,8 +76,8 @@ fn has_test(text: &str, name: &str) -> bool {
     })
 }
 
-/// Returns what is wrong with a cell that names files and, behind each, things in it. It must name a file, and a
-/// thing in each file if `tests` are named.
+/// Returns the faults of a cell that names files and, behind each, things in it. It must name a
+/// file, and if `tests` are named a thing in each file.
 fn wrong_cell(cell: &str, tests: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut files = 0;
@@ -123,7 +123,7 @@ fn rows(list: &str) -> (BTreeSet<Code>, Vec<String>) {
     (known, wrong)
 }
 
-/// Returns every text file below `path`, but what is built.
+/// Returns every text file below `path`, except build products.
 fn texts(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];

@@ -1,4 +1,4 @@
-//! `cargo xtask lab`: builds what runs in the lab, then starts the lab of the tests package.
+//! `cargo xtask lab`: builds the lab's programs, then starts the lab of the tests package.
 
 use std::{os::unix::process::CommandExt, process::Stdio};
 
@@ -8,7 +8,7 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Becomes the lab; `$DSYNC_BIN` is the program under test, else it is built for release.
+/// Becomes the lab. `$DSYNC_BIN` is the program under test; otherwise it is built for release.
 ///
 /// # Errors
 /// Those of the commands.
@@ -16,7 +16,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
     run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "lab"]))?;
     let mut lab = command(&root().join("target/debug/lab").display().to_string(), &[]);
-    // The command belongs to the person who started it: it runs where they are.
+    // The command belongs to the person who started it, so run it in that directory.
     if let Ok(here) = std::env::current_dir() {
         lab.current_dir(here);
     }
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         run_command(&mut cargo(&["build", "--locked", "--release", "-p", "dsync-cli"]))?;
         lab.env("DSYNC_BIN", root().join("target/release/dsync"));
     }
-    // In its place, for its exit code.
+    // Replace this process, to pass on the exit code.
     let source = lab.stdin(Stdio::inherit()).args(args).exec();
     Err(TaskError::Start { program: "lab".into(), source })
 }

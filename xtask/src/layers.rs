@@ -1,9 +1,9 @@
 //! Which crate may depend on which: ARCHITECTURE.md's table, as a check.
 //!
-//! Three rules. A workspace crate's direct dependencies are exactly among those its row lists, so that
-//! a new one is a decision made here. And some crates may not even be reached through others: what
-//! is pure stays free of sockets and runtimes whatever its dependencies grow. And inside a crate no more
-//! than a few files import each other in a circle ([`circles`]).
+//! Three rules. A workspace crate's direct dependencies are exactly among those in its row, so that
+//! a new one is a decision made here. Some crates may not even be reached through others: pure
+//! crates stay free of sockets and runtimes, whatever their dependencies grow into. And inside a
+//! crate no more than a few files import each other in a circle ([`circles`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::{circles, error::TaskError, option_words, step::root};
 /// One crate's row.
 struct Layer {
     name: &'static str,
-    /// What it may depend on directly.
+    /// Crates that it may depend on directly.
     may: &'static [&'static str],
-    /// What it may not reach through anything.
+    /// Crates that it may not reach through anything.
     never: &'static [&'static str],
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn run(_args: &[String]) -> Result<(), TaskError> {
     circles::check(&Vec::from_iter(crates()))
 }
 
-/// The crates that are shipped.
+/// Returns the crates that are shipped.
 pub(crate) fn crates() -> impl Iterator<Item = &'static str> {
     LAYERS.iter().map(|layer| layer.name)
 }
@@ -180,7 +180,7 @@ fn is_never(layer: &Layer, name: &str) -> bool {
     layer.never.contains(&name) || (pure && RUNTIMES.contains(&name)) || (silent && TALK.contains(&name))
 }
 
-/// Everything that can be reached from a crate, each with one way to it.
+/// Returns all crates reachable from one, each with one way to it.
 fn reached(graph: &Graph, from: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut pending = vec![(from.to_owned(), from.to_owned())];

@@ -1,7 +1,7 @@
 //! Project tasks: `cargo xtask VERB`.
 //!
-//! Every check of the project is a verb here, so that a person and `.ci/run` call the same thing. A
-//! verb prints what it does, ends with 0 when all is well and with 1 and a reason when it is not.
+//! Every check of the project is a verb here, so that a person and `.ci/run` run the same. A verb
+//! prints what it does, and ends with 0 on success, otherwise with 1 and a reason.
 #![allow(clippy::disallowed_methods, reason = "tasks read and write the checkout, not user trees")]
 
 mod ci;
@@ -28,7 +28,7 @@ use std::{env, process::ExitCode};
 
 use error::TaskError;
 
-/// A verb: its name, what it does, and the function that does it.
+/// A verb: its name, its description and its function.
 struct Verb {
     name: &'static str,
     help: &'static str,

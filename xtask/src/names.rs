@@ -1,15 +1,15 @@
-//! ARCHITECTURE.md and docs/faults.md name files and what is in them; this keeps the names true.
+//! Checks the files, and the names in them, that ARCHITECTURE.md and docs/faults.md mention.
 
 use std::fs;
 
 use crate::step::root;
 
-/// The code spans of a line: what stands between backticks.
+/// Returns the code spans of a line: the text between backticks.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// Wrapped lines belong together: a name may stand on the line after its file.
+/// Joins wrapped lines into paragraphs: a name may stand on the line after its file.
 fn paragraphs(text: &str) -> Vec<String> {
     let starts = |line: &str| line.is_empty() || line.starts_with(['|', '#', '-']) || line.contains(". **");
     let mut found = vec![String::new()];
@@ -22,8 +22,8 @@ fn paragraphs(text: &str) -> Vec<String> {
     found
 }
 
-/// What is wrong with the names in a text: each `crates/...rs` and `tests/...rs` must exist, and hold the names that
-/// stand in the brackets after it or after a comma.
+/// Returns the faults of the names in a text: each `crates/...rs` and `tests/...rs` must exist, and
+/// contain the names in the brackets after it or after a comma.
 fn wrong_names(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for paragraph in paragraphs(text) {

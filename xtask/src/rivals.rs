@@ -1,4 +1,5 @@
-//! `cargo xtask rivals` and `lab-figures`: build what is measured, then run the race of the tests package.
+//! `cargo xtask rivals` and `lab-figures`: build the programs to measure, then run the race of the
+//! tests package.
 
 use std::process::Command;
 
@@ -8,20 +9,20 @@ use crate::{
     tools::{FOR_TESTS, provide},
 };
 
-/// Runs the race with the given arguments; `$DSYNC_BIN` takes part, else dsync is built for release, unless nothing is
-/// to be measured.
+/// Runs the race with the given arguments. `$DSYNC_BIN` takes part; otherwise dsync is built for
+/// release, unless nothing is to be measured.
 ///
 /// # Errors
 /// Those of the commands.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
-    // Who only installs the rivals or draws needs no dsync.
+    // Installing the rivals or drawing needs no dsync.
     let alone = args.iter().any(|arg| arg == "--install" || arg == "--draw");
     let mut race = if alone { race_alone()? } else { prepare()? };
     run_command(race.args(args))
 }
 
-/// Measures the rows of the lab that have a bar; `$LAB_PUMP` sends from memory to memory, else the example is built
-/// for release.
+/// Measures the rows of the lab that have a bar. `$LAB_PUMP` sends from memory to memory; otherwise
+/// the example is built for release.
 ///
 /// # Errors
 /// Those of the commands.
@@ -42,14 +43,14 @@ pub(crate) fn figures(args: &[String]) -> Result<(), TaskError> {
     run_command(race.arg("--bars").args(args))
 }
 
-/// The race without what it measures.
+/// Makes the race without the program to measure.
 fn race_alone() -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
     run_command(&mut cargo(&["build", "--locked", "-p", "dsync-tests", "--bin", "rivals"]))?;
     Ok(command(&root().join("target/debug/rivals").display().to_string(), &[]))
 }
 
-/// The race with what it measures.
+/// Makes the race with the program to measure.
 fn prepare() -> Result<Command, TaskError> {
     let mut race = race_alone()?;
     if std::env::var_os("DSYNC_BIN").is_none() {

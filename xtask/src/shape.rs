@@ -1,7 +1,8 @@
 //! `cargo xtask shape`: how long and how deep functions are, crate by crate.
 //!
-//! A function's lines are those from `fn` to its last brace, without blank ones: who lets a function breathe pays nothing.
-//! Its depth is that of the braces in its body. Functions inside functions count by themselves too.
+//! A function's lines are those from `fn` to its last brace, without blank ones, so that blank
+//! lines between steps cost nothing. Its depth is that of the braces in its body. Functions inside
+//! functions also count by themselves.
 
 use syn::{
     Block, Item, Signature,
@@ -15,9 +16,9 @@ use crate::{
     sources::{self, Source, attributes, is_for_tests},
 };
 
-/// Lines of the longest function that is allowed.
+/// Most lines of a function.
 const MAX_LINES: usize = 60;
-/// From this many lines on a function has a blank one between its steps.
+/// Lines from which a function needs a blank one between its steps.
 const MAX_BREATH: usize = 25;
 
 /// One function.
@@ -33,7 +34,7 @@ struct Function {
 /// Prints each crate's figures.
 ///
 /// # Errors
-/// [`TaskError::Shape`] names every function that is too long or has no pause.
+/// [`TaskError::Shape`] with every function that is too long or has no blank line.
 pub(crate) fn run(_args: &[String]) -> Result<(), TaskError> {
     let mut all = Vec::new();
     println!("{:<16} {:>9}  {:^17}  {:^17}", "crate", "functions", "lines 50/95/max", "depth 50/95/max");
@@ -58,7 +59,7 @@ fn row(name: &str, functions: &[Function]) -> String {
     format!("{name:<16} {:>9}  {lines:^17}  {depth:^17}", functions.len())
 }
 
-/// Median, 95th percentile and largest of some numbers.
+/// Returns the median, 95th percentile and largest of some numbers.
 fn spread(numbers: impl Iterator<Item = usize>) -> String {
     let mut numbers: Vec<usize> = numbers.collect();
     numbers.sort_unstable();
@@ -134,7 +135,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 }
 
-/// How deep blocks and `match` arms are nested.
+/// Nesting of blocks and `match` arms.
 #[derive(Default)]
 struct Depth {
     now: usize,
@@ -159,7 +160,7 @@ impl<'ast> Visit<'ast> for Depth {
         self.deeper(|depth| visit::visit_expr_match(depth, expression));
     }
 
-    // A function inside is one of its own.
+    // A function inside counts by itself.
     fn visit_item(&mut self, _: &'ast Item) {}
 }
 

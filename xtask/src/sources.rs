@@ -1,4 +1,5 @@
-//! A crate's source as files and modules: what is shipped, without what only tests are built from.
+//! A crate's source as files and modules: the shipped part, without items that are built for tests
+//! only.
 
 use std::{
     collections::BTreeMap,
@@ -60,7 +61,7 @@ fn read(file: &Path, folder: &Path, module: ModulePath, found: &mut Vec<Source>)
     Ok(())
 }
 
-/// The `mod` items whose content is a file of its own.
+/// Returns the `mod` items whose content is a file of its own.
 fn outer_modules(syntax: &syn::File) -> impl Iterator<Item = &ItemMod> {
     syntax.items.iter().filter_map(|item| match item {
         Item::Mod(module) if module.content.is_none() => Some(module),
@@ -68,7 +69,7 @@ fn outer_modules(syntax: &syn::File) -> impl Iterator<Item = &ItemMod> {
     })
 }
 
-/// The file of a module that is declared in `folder`, and the folder of its own modules.
+/// Returns the file of a module that is declared in `folder`, and the folder of its own modules.
 fn file_of(folder: &Path, name: &str) -> Option<(PathBuf, PathBuf)> {
     let inner = folder.join(name);
     let files = [folder.join(format!("{name}.rs")), inner.join("mod.rs")];
@@ -87,7 +88,7 @@ pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// An item's attributes.
+/// Returns an item's attributes.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -106,7 +107,7 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// A crate's files by the module that each is.
+/// Returns a crate's files by the module that each is.
 pub(crate) fn by_module(sources: &[Source]) -> BTreeMap<&[String], usize> {
     sources.iter().enumerate().map(|(at, source)| (&source.module[..], at)).collect()
 }

@@ -7,13 +7,13 @@ use std::{
 
 use crate::error::TaskError;
 
-/// The root of the checkout.
+/// Returns the root of the checkout.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()
 }
 
-/// A command in the root of the checkout, with nothing on its stdin.
+/// Makes a command in the root of the checkout, with an empty stdin.
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root()).stdin(Stdio::null());
@@ -23,25 +23,25 @@ pub(crate) fn command(program: &str, args: &[&str]) -> Command {
 /// Runs a command to its end.
 ///
 /// # Errors
-/// [`TaskError::Start`], or [`TaskError::Failed`] when it ends with anything but 0.
+/// [`TaskError::Start`], or [`TaskError::Failed`] if it ends with anything but 0.
 pub(crate) fn run(command: &mut Command) -> Result<(), TaskError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command.status().map_err(|source| TaskError::Start { program, source })?;
     if status.success() { Ok(()) } else { Err(TaskError::Failed { command: line(command), status }) }
 }
 
-/// True when a command can be started and ends with 0; its output goes nowhere.
+/// Returns whether a command can be started and ends with 0; discards its output.
 pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
     let mut command = command(program, args);
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// Cargo, the one that runs this.
+/// Makes a command of the cargo that runs this.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     command(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
 }
 
-/// A command as one would type it.
+/// Returns a command as a person would type it.
 pub(crate) fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

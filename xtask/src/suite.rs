@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all tests, on a machine that has what they need.
+//! `cargo xtask test`: all tests, on a machine that has their tools.
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +15,10 @@ use crate::{
     tools::{FOR_TESTS, is_root, provide},
 };
 
-/// Runs every test of the workspace; fails on a test that was left out without leave.
+/// Runs every test of the workspace; fails on a test that was skipped without permission.
 ///
 /// # Errors
-/// [`TaskError`]: what is missing, what failed, or what was left out.
+/// [`TaskError`] with the missing tools, failed commands or skipped tests.
 pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     provide(FOR_TESTS)?;
     // The end-to-end tests run the binary and the examples, which a test build need not contain.
@@ -48,7 +48,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
     check_skips(&read("tests/skips.txt")?, &happened, &holds_here)
 }
 
-/// Passes the tests' output on and gives the tests that it calls ignored, as skips: no reason allows them.
+/// Passes the tests' output on; returns the tests reported as ignored, as skips: no reason permits
+/// them.
 fn relay(output: impl Read, to: &mut impl Write) -> String {
     let mut ignored = String::new();
     for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -66,7 +67,7 @@ fn read(path: &str) -> Result<String, TaskError> {
     fs::read_to_string(root().join(path)).map_err(|source| TaskError::Read { path: path.into(), source })
 }
 
-/// Holds the skips that happened against those that are allowed; both are lines "reason test".
+/// Compares the skips that happened with those that are allowed; both are lines "reason test".
 fn check_skips(allowed: &str, happened: &str, holds: &dyn Fn(&str) -> bool) -> Result<(), TaskError> {
     let pair =
         |line: &str| line.split_once(' ').map(|(reason, test)| (test.trim().to_owned(), reason.to_owned()));
@@ -90,7 +91,7 @@ fn check_skips(allowed: &str, happened: &str, holds: &dyn Fn(&str) -> bool) -> R
     if tests.is_empty() { Ok(()) } else { Err(TaskError::Skipped { tests }) }
 }
 
-/// True when a reason to skip really holds on this machine.
+/// Returns whether a reason to skip really holds on this machine.
 fn holds_here(reason: &str) -> bool {
     match reason {
         "needs-root" => !is_root(),

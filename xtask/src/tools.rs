@@ -1,4 +1,4 @@
-//! What the tasks need from the machine: installed when that is allowed, else named.
+//! The tools that the tasks need: installed if permitted, else named.
 
 use std::{env, fs, path::Path};
 
@@ -7,13 +7,13 @@ use crate::{
     step::{cargo, command, run, succeeds},
 };
 
-/// A program and the Debian package that brings it.
+/// A program and the Debian package that contains it.
 pub(crate) struct Tool {
     program: &'static str,
     package: &'static str,
 }
 
-/// What the test suite runs besides dsync itself.
+/// The programs that the test suite runs besides dsync itself.
 pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "sshd", package: "openssh-server" },
     Tool { program: "ssh", package: "openssh-client" },
@@ -33,19 +33,19 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "cc", package: "gcc" },
 ];
 
-/// What `cargo xtask hunt` runs besides.
+/// The programs that `cargo xtask hunt` runs in addition.
 pub(crate) const FOR_HUNTING: &[Tool] = &[
     Tool { program: "mkfs.btrfs", package: "btrfs-progs" },
     Tool { program: "setpriv", package: "util-linux" },
 ];
 
-/// What the fuzz targets' runtime is compiled with.
+/// The compiler for the fuzz targets' runtime.
 pub(crate) const FOR_FUZZING: &[Tool] = &[Tool { program: "g++", package: "g++" }];
 
-/// Makes sure that every tool is there: as root on a machine with apt it installs what is missing.
+/// Ensures that every tool is installed: as root on a machine with apt it installs missing ones.
 ///
 /// # Errors
-/// [`TaskError::Missing`] names what is missing still.
+/// [`TaskError::Missing`] with the tools that are still missing.
 pub(crate) fn provide(tools: &[Tool]) -> Result<(), TaskError> {
     let missing = || tools.iter().filter(|tool| !is_there(tool.program));
     let mut packages: Vec<&str> = missing().map(|tool| tool.package).collect();
@@ -65,11 +65,11 @@ pub(crate) fn provide(tools: &[Tool]) -> Result<(), TaskError> {
     if list.is_empty() { Ok(()) } else { Err(TaskError::Missing { list }) }
 }
 
-/// Makes sure that a cargo subcommand is there, built without optimisation and debug information: it runs for
-/// seconds.
+/// Ensures that a cargo subcommand is installed, built without optimisation and debug information:
+/// it runs for seconds.
 ///
 /// # Errors
-/// Those of [`run`], or [`TaskError::Unreachable`] where it is the registry that is missing.
+/// Those of [`run`], or [`TaskError::Unreachable`] if the registry cannot be reached.
 pub(crate) fn provide_subcommand(name: &str, version: &str) -> Result<(), TaskError> {
     if succeeds(&env::var("CARGO").unwrap_or_else(|_| "cargo".into()), &[name, "--version"]) {
         return Ok(());
@@ -84,7 +84,7 @@ pub(crate) fn provide_subcommand(name: &str, version: &str) -> Result<(), TaskEr
     })
 }
 
-/// Makes sure that a component of the toolchain is there.
+/// Ensures that a component of the toolchain is installed.
 ///
 /// # Errors
 /// Those of [`run`].
@@ -95,14 +95,14 @@ pub(crate) fn provide_component(subcommand: &str, component: &str) -> Result<(),
     run(&mut command("rustup", &["component", "add", component]))
 }
 
-/// True when the effective user is root.
+/// Returns whether the effective user is root.
 pub(crate) fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     ids.and_then(|ids| ids.split_whitespace().nth(1)).is_some_and(|effective| effective == "0")
 }
 
-/// True when a program is on the path, or where only root's path leads.
+/// Returns whether a program is on the path, or in a directory of root's path.
 fn is_there(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).any(|dir| dir.join(program).is_file());
