@@ -1,4 +1,5 @@
-//! What must come to no harm: a tree, what is around it, and the process that a deed is aimed at.
+//! Everything that must come to no harm: a tree, its surroundings, and the process that an attack
+//! targets.
 
 use std::{
     collections::BTreeMap,
@@ -21,25 +22,25 @@ use crate::{
     survey,
 };
 
-/// Largest resident size of dsync under any deed, in bytes. An idle end takes 7 MiB, the worst deed 28;
-/// the rest is for allocators and builds that take more.
+/// Largest resident size of dsync under any attack, in bytes. An idle end takes 7 MiB, the worst
+/// attack 28; the rest is for allocators and builds that need more.
 pub const MEMORY: u64 = 64 << 20;
 
-/// Two directories: `tree`, which dsync works in, and `outside`, which it must not touch.
+/// Two directories: `tree`, where dsync works, and `outside`, which it must not touch.
 #[derive(Debug)]
 pub struct Arena {
     scratch: Scratch,
     before: BTreeMap<Vec<u8>, Facts>,
 }
 
-/// Length of the file `kept`: enough that a delta is worth it.
+/// Length of the file `kept`: enough for a delta to pay.
 pub const KEPT: usize = 256 << 10;
 
 impl Arena {
     /// Plants `tree/{kept,sub/inner,out,pipe}` and `outside/canary`; `out` leads outside.
     ///
     /// # Panics
-    /// When it cannot.
+    /// If that fails.
     pub fn new() -> Self {
         let scratch = Scratch::new();
         let tree = scratch.at("tree");
@@ -57,13 +58,13 @@ impl Arena {
         Self { scratch, before }
     }
 
-    /// The tree with a slash at its end.
+    /// Returns the tree with a slash at its end.
     pub fn tree(&self) -> Vec<u8> {
         use std::os::unix::ffi::OsStringExt;
         crate::scratch::slash(&self.scratch.at("tree")).into_vec()
     }
 
-    /// The directory of the test.
+    /// Returns the directory of the test.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
@@ -71,7 +72,7 @@ impl Arena {
     /// Starts `dsync --server`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn server(&self) -> (Server, Pipe) {
         self.server_with(&[])
     }
@@ -79,7 +80,7 @@ impl Arena {
     /// Starts `dsync ARGS --server`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn server_with(&self, args: &[&str]) -> (Server, Pipe) {
         let mut command = Command::new(program());
         command.args(args).arg("--server").current_dir(self.scratch.path()).env_remove("SSH_CONNECTION");
@@ -96,7 +97,7 @@ impl Arena {
         self.destination_over(Carrier::Pipe, options)
     }
 
-    /// The same over any carrier.
+    /// Starts the same over any carrier.
     pub fn destination_over(&self, carrier: Carrier, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
         let session = Session::greet_over(pipe, carrier);
@@ -108,19 +109,19 @@ impl Arena {
         self.source_over(Carrier::Pipe, options)
     }
 
-    /// The same over any carrier.
+    /// Starts the same over any carrier.
     pub fn source_over(&self, carrier: Carrier, options: &str) -> (Server, Session) {
         let (server, pipe) = self.server();
         let session = Session::greet_over(pipe, carrier);
         (server, session.start(Order::Source(&self.tree()), options))
     }
 
-    /// Starts the client, which pulls into the tree, and the shell that it starts in turn.
+    /// Starts the client, which pulls into the tree; returns it with the pipe to its remote shell.
     pub fn pull(&self, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         self.pull_over(Carrier::Pipe, relay, flags)
     }
 
-    /// The same over any carrier.
+    /// Starts the same over any carrier.
     pub fn pull_over(&self, carrier: Carrier, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
         let run = shell
@@ -133,7 +134,7 @@ impl Arena {
         (running, pipe)
     }
 
-    /// Starts the client, which pulls these operands into the tree, with these flags and no others of weight.
+    /// Starts the client, which pulls these operands into the tree, with only these relevant flags.
     pub fn pull_of(&self, relay: &str, flags: &[&str], operands: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
         let run = shell.client(Carrier::Pipe).arg("--retries=0").args(flags).args(operands);
@@ -147,7 +148,7 @@ impl Arena {
         self.push_over(Carrier::Pipe, relay, flags)
     }
 
-    /// The same over any carrier.
+    /// Starts the same over any carrier.
     pub fn push_over(&self, carrier: Carrier, relay: &str, flags: &[&str]) -> (Running, Pipe) {
         let shell = Shell::new(self.scratch.path(), relay);
         let mut tree = self.scratch.at("tree").into_os_string();
@@ -163,17 +164,18 @@ impl Arena {
         (running, pipe)
     }
 
-    /// True when `tree/kept` is what it was.
+    /// Returns whether `tree/kept` is unchanged.
     pub fn has_old_kept(&self) -> bool {
         let path = b"tree/kept".as_slice();
         survey(self.scratch.path()).get(path).map(|now| &now.content)
             == self.before.get(path).map(|before| &before.content)
     }
 
-    /// Asserts that nothing has changed but what `made` names, below the tree, which may have been made.
+    /// Asserts that nothing has changed, except for the entries below the tree in `made`, which may
+    /// have been made.
     ///
     /// # Panics
-    /// When something has.
+    /// If anything else has changed.
     pub fn assert_unharmed(&self, made: &[&str]) {
         let _ = fs::remove_file(self.scratch.at("shell.socket"));
         let mut now = survey(self.scratch.path());
@@ -200,42 +202,42 @@ pub struct Server {
 }
 
 impl Server {
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asserts that its memory has stayed in its bounds so far.
+    /// Asserts that its memory has stayed within bounds so far.
     ///
     /// # Panics
-    /// When it has not.
+    /// If it has not.
     pub fn assert_lean(&self) {
         let peak = peak_memory(self.child.id());
 
         assert!(peak <= self.memory, "{} MiB resident", peak >> 20);
     }
 
-    /// Allows more memory than [`MEMORY`], for a deed that may cost as much as it sends.
+    /// Allows more memory than [`MEMORY`], for an attack that may cost as much as it sends.
     #[must_use]
     pub fn allow(mut self, bytes: u64) -> Self {
         self.memory += bytes;
         self
     }
 
-    /// Hangs up, waits for the end of the process, and gives its exit code.
+    /// Hangs up, waits for the end of the process, and returns its exit code.
     ///
     /// # Panics
-    /// When it does not end, though its limit of silence is far, or says anything on stderr.
+    /// If it does not end, although its limit of silence is far, or writes anything to stderr.
     pub fn end(mut self, session: Session) -> i32 {
         self.assert_lean();
         drop(session);
         self.wait()
     }
 
-    /// Waits for the end of the process and gives its exit code.
+    /// Waits for the end of the process and returns its exit code.
     ///
     /// # Panics
-    /// When it does not end, though its limit of silence is far, or says anything on stderr.
+    /// If it does not end, although its limit of silence is far, or writes anything to stderr.
     pub fn wait(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -261,10 +263,10 @@ impl Drop for Server {
     }
 }
 
-/// Asserts what a client says at its end: the exit code, one line with `text`, and nothing of a panic.
+/// Asserts the end of a client: the exit code, one line with `text`, and no trace of a panic.
 ///
 /// # Panics
-/// When it is otherwise.
+/// If it differs.
 pub fn assert_ends(outcome: Outcome, code: i32, text: &str) -> Outcome {
     let outcome = outcome.expect_code(code);
     let said = outcome.stderr_text();

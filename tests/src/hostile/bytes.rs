@@ -33,7 +33,7 @@ impl Message {
         self
     }
 
-    /// Adds bytes as they are.
+    /// Adds raw bytes.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
@@ -64,13 +64,13 @@ impl Message {
         self.int(0o755).sint(0).int(0).int(0).int(0).byte(0)
     }
 
-    /// The message as a frame.
+    /// Returns the message as a frame.
     pub fn frame(self) -> Vec<u8> {
         frame(&self.0)
     }
 }
 
-/// A frame of any content, its number first.
+/// Returns a frame of any content, its number first.
 pub fn frame(content: &[u8]) -> Vec<u8> {
     let len = u32::try_from(content.len()).expect("the content of a frame");
     [&len.to_le_bytes()[..], content].concat()
@@ -88,19 +88,19 @@ pub struct Item {
 }
 
 impl Item {
-    /// A regular file of a declared size.
+    /// Makes a regular file of a declared size.
     pub fn file(name: impl AsRef<[u8]>, size: u64) -> Self {
         let mut details = Vec::new();
         put_int(&mut details, size);
         Self::new(name.as_ref(), 0, details)
     }
 
-    /// A directory.
+    /// Makes a directory.
     pub fn dir(name: impl AsRef<[u8]>) -> Self {
         Self::new(name.as_ref(), 1, Vec::new())
     }
 
-    /// A symbolic link.
+    /// Makes a symbolic link.
     pub fn symlink(name: impl AsRef<[u8]>, target: &[u8]) -> Self {
         let mut details = Vec::new();
         put_int(&mut details, target.len() as u64);
@@ -108,7 +108,7 @@ impl Item {
         Self::new(name.as_ref(), 2, details)
     }
 
-    /// An entry of any type, with what follows its times as it is.
+    /// Makes an entry of any type; `details` are the raw bytes after its times.
     pub fn new(name: &[u8], code: u8, details: Vec<u8>) -> Self {
         Self { name: name.to_vec(), code, mode: 0o755, seconds: 1_000_000_000, nanoseconds: None, details }
     }
@@ -128,22 +128,22 @@ impl Item {
     }
 }
 
-/// A `Listing` of a directory: its last part, read completely.
+/// Makes a `Listing` of a directory: its last part, read completely.
 pub fn listing(dir: u64, items: &[Item]) -> Vec<u8> {
     listing_part(dir, 3, items)
 }
 
-/// A `Listing` with any flags.
+/// Makes a `Listing` with any flags.
 pub fn listing_part(dir: u64, flags: u8, items: &[Item]) -> Vec<u8> {
     raw_listing(dir, flags, &entries(items))
 }
 
-/// A `Listing` whose content is given as bytes.
+/// Makes a `Listing` whose content is given as bytes.
 pub fn raw_listing(dir: u64, flags: u8, content: &[u8]) -> Vec<u8> {
     Message::new(7).int(dir).byte(flags).raw(content).frame()
 }
 
-/// The content of a listing's `packed`.
+/// Returns the content of a listing's `packed`.
 pub fn entries(items: &[Item]) -> Vec<u8> {
     // No attribute sets.
     let mut out = vec![0];
@@ -166,7 +166,7 @@ pub fn entries(items: &[Item]) -> Vec<u8> {
     out
 }
 
-/// The content as an LZ4 block that says runs of equal bytes short.
+/// Packs content into an LZ4 block that shortens runs of equal bytes.
 pub fn lz4(content: &[u8]) -> Vec<u8> {
     fn length(out: &mut Vec<u8>, mut rest: usize) {
         while rest >= 255 {
@@ -190,7 +190,7 @@ pub fn lz4(content: &[u8]) -> Vec<u8> {
         }
     }
     let (mut out, mut sent, mut at) = (Vec::new(), 0, 1);
-    // A block's end is literals.
+    // The end of a block is literals.
     let most = content.len().saturating_sub(12);
     while at < most {
         let run = content[at..most].iter().take_while(|&&byte| byte == content[at - 1]).count();
@@ -216,7 +216,7 @@ pub fn put_int(out: &mut Vec<u8>, mut value: u64) {
 /// Takes an `int` from the front.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 pub fn take_int(bytes: &mut &[u8]) -> u64 {
     let (mut value, mut shift) = (0, 0);
     loop {

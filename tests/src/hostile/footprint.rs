@@ -1,5 +1,4 @@
-//! What a process takes while a deed is done to it: its largest resident size, and what it keeps in files that are
-//! memory.
+//! The memory of a process under attack: its largest resident size, and its files that are memory.
 
 use std::{
     fs,
@@ -14,7 +13,7 @@ use std::{
 
 use crate::run::peak_memory;
 
-/// Watches one process until it is dropped or [finished](Self::finish).
+/// A watch over one process, until it is dropped or [finished](Self::finish).
 #[derive(Debug)]
 pub struct Footprint {
     shared: Arc<Shared>,
@@ -29,14 +28,14 @@ struct Shared {
     spooled: AtomicU64,
 }
 
-/// The most that a process had at any time, in bytes.
+/// The peak values of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peak {
-    /// Resident, by `VmHWM` of proc(5).
+    /// Resident size, by `VmHWM` of proc(5).
     pub memory: u64,
-    /// In files that have no disk behind them (`memfd_create`).
+    /// Files without a disk behind them (`memfd_create`).
     pub memfds: u64,
-    /// In files on a disk that have no name.
+    /// Files on a disk without a name.
     pub spooled: u64,
 }
 
@@ -54,14 +53,14 @@ impl Footprint {
         Self { shared, thread: Some(thread) }
     }
 
-    /// Returns what was seen so far.
+    /// Returns the peaks so far.
     pub fn so_far(&self) -> Peak {
         let Shared { memory, memfds, spooled, .. } = &*self.shared;
         let [memory, memfds, spooled] = [memory, memfds, spooled].map(|seen| seen.load(Ordering::Acquire));
         Peak { memory, memfds, spooled }
     }
 
-    /// Ends the watch.
+    /// Ends the watch; returns the peaks.
     pub fn finish(mut self) -> Peak {
         self.end();
         self.so_far()

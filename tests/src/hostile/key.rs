@@ -1,4 +1,5 @@
-//! The key that this end shows over QUIC and TLS: always the same, as nobody has to be kept from using it.
+//! The key that this end shows over QUIC and TLS. It is always the same, because nobody has to be
+//! kept from using it.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn crypto() -> Arc<CryptoProvider> {
     Arc::new(crypto)
 }
 
-/// Returns how this end is a client, to whoever answers.
+/// Returns the configuration of a client that accepts any server.
 pub(super) fn client() -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(crypto())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -55,7 +56,7 @@ pub(super) fn client() -> ClientConfig {
     config
 }
 
-/// Returns how this end is a server, to whoever comes.
+/// Returns the configuration of a server that accepts any client.
 pub(super) fn server() -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(crypto())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -67,7 +68,7 @@ pub(super) fn server() -> ServerConfig {
     config
 }
 
-/// Believes every key.
+/// A verifier that accepts every key.
 #[derive(Debug)]
 struct Anybody;
 

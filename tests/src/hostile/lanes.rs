@@ -1,8 +1,8 @@
-//! Lanes as `docs/wire.md` has them in 3.1 to 3.3, for a peer that need not keep to them.
+//! Lanes as in 3.1 to 3.3 of `docs/wire.md`, for a peer that need not keep to them.
 //!
-//! What arrives is collected and credited at once. A write that fails is no error: the other end may
-//! hang up on a hostile peer whenever it likes. Whatever carries them, lanes have the numbers of the pipe:
-//! odd ones are the client's, even ones the server's, in the order in which they came.
+//! Arriving data is collected and credited at once. A write that fails is no error: the other end
+//! may hang up on a hostile peer at any time. On every carrier, lanes have the numbers of the pipe:
+//! odd ones are the client's, even ones the server's, in the order of arrival.
 
 use std::{
     collections::HashMap,
@@ -19,9 +19,9 @@ use crate::run::PATIENCE;
 
 /// Both directions of a pipe to dsync.
 pub struct Pipe {
-    /// What dsync writes.
+    /// dsync's output.
     pub reader: Box<dyn Read + Send>,
-    /// What dsync reads.
+    /// dsync's input.
     pub writer: Box<dyn Write + Send>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Pipe {
 pub struct Lanes {
     out: Arc<dyn Outlet>,
     shared: Arc<Shared>,
-    /// The pipe of a session that another carrier has: the session lives as long as both.
+    /// The pipe of a session on another carrier: the session lives as long as both.
     pipe: Mutex<Option<Pipe>>,
 }
 
@@ -45,12 +45,12 @@ impl std::fmt::Debug for Lanes {
     }
 }
 
-/// What arrived.
+/// Data that has arrived.
 #[derive(Default)]
 pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Nothing more is taken.
+    /// Whether this end has stopped taking data.
     deaf: AtomicBool,
 }
 
@@ -64,18 +64,18 @@ struct State {
 struct Lane {
     bytes: Vec<u8>,
     finished: bool,
-    /// Bytes sent less bytes credited.
+    /// Bytes sent but not yet credited.
     owed: usize,
 }
 
 impl Lanes {
-    /// Starts to listen.
+    /// Starts to listen on a pipe.
     pub fn over(pipe: Pipe) -> Self {
         let shared = Arc::new(Shared::default());
         Self { out: PipeOutlet::start(pipe, &shared), shared, pipe: Mutex::default() }
     }
 
-    /// The same over another carrier.
+    /// Uses another carrier; keeps the pipe open beside it.
     pub(super) fn beside(pipe: Pipe, out: Arc<dyn Outlet>, shared: Arc<Shared>) -> Self {
         Self { out, shared, pipe: Mutex::new(Some(pipe)) }
     }
@@ -85,18 +85,18 @@ impl Lanes {
         self.out.put(lane, kind, payload);
     }
 
-    /// Writes any bytes between frames, where the pipe carries them.
+    /// Writes any bytes between frames, if the pipe is the carrier.
     pub fn write_raw(&self, bytes: &[u8]) {
         self.out.put_raw(bytes);
     }
 
-    /// Ends the stream to the other end, wherever it is.
+    /// Ends the stream to the other end, at whatever point it is.
     pub fn hang_up(&self) {
         self.out.hang_up();
         *lock(&self.pipe) = None;
     }
 
-    /// Gives no credit from now on: what dsync sends fills its lanes and then waits.
+    /// Stops giving credit: dsync's data fills its lanes and then waits.
     pub fn stop_listening(&self) {
         self.shared.deaf.store(true, Ordering::Release);
     }
@@ -109,7 +109,7 @@ impl Lanes {
     /// Sends bytes over a lane, within its credit.
     ///
     /// # Panics
-    /// When no credit comes.
+    /// If no credit arrives.
     pub fn send(&self, lane: u32, bytes: &[u8]) {
         for piece in bytes.chunks(65_536) {
             let waited = self.wait(|state| {
@@ -128,10 +128,11 @@ impl Lanes {
         self.write(lane, kind::FINISH, &[]);
     }
 
-    /// The next session frame of a lane, its number and payload; `None` at the end of lane or link.
+    /// Returns the next session frame of a lane, its number and payload; `None` at the end of lane
+    /// or link.
     ///
     /// # Panics
-    /// When nothing comes for long.
+    /// If nothing arrives for long.
     pub fn receive(&self, lane: u32) -> Option<(u8, Vec<u8>)> {
         let found = self.wait(|state| {
             let over = state.over;
@@ -149,10 +150,11 @@ impl Lanes {
         found.unwrap_or_else(|| panic!("nothing came on lane {lane}"))
     }
 
-    /// The number of the next session frame of a lane, which stays; `None` at the end of lane or link.
+    /// Returns the number of the next session frame of a lane, and leaves the frame there; `None`
+    /// at the end of lane or link.
     ///
     /// # Panics
-    /// When nothing comes for long.
+    /// If nothing arrives for long.
     pub fn peek(&self, lane: u32) -> Option<u8> {
         let found = self.wait(|state| {
             let over = state.over;
@@ -166,7 +168,8 @@ impl Lanes {
         found.unwrap_or_else(|| panic!("nothing came on lane {lane}"))
     }
 
-    /// The number of the next session frame of a lane, if it is there, which stays.
+    /// Returns the number of the next session frame of a lane, if it has arrived, and leaves the
+    /// frame there.
     pub fn peek_now(&self, lane: u32) -> Option<u8> {
         let mut state = lock(&self.shared.state);
         let lane = state.lanes.entry(lane).or_default();
@@ -177,7 +180,7 @@ impl Lanes {
     /// Waits until the other end has opened a lane.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not.
     pub fn wait_for_lane(&self, lane: u32) {
         let opened = self.wait(|state| (state.over || state.lanes.contains_key(&lane)).then_some(()));
         assert!(opened.is_some(), "lane {lane} is not opened");
@@ -191,7 +194,7 @@ impl Lanes {
     /// Waits until the other end has hung up.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not.
     pub fn wait_for_end(&self) {
         assert!(self.wait(|state| state.over.then_some(())).is_some(), "the other end does not hang up");
     }
@@ -216,7 +219,7 @@ impl Drop for Lanes {
 }
 
 impl Shared {
-    /// Takes what the other end says.
+    /// Handles a frame of the other end.
     pub(super) fn take(&self, lane: u32, kind: u8, payload: &[u8]) {
         let mut state = lock(&self.state);
         match kind {
@@ -236,25 +239,25 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Notes that a carrier took bytes: its own windows are what bounds them.
+    /// Records that a carrier took bytes; its own windows bound them.
     pub(super) fn credit(&self, lane: u32, bytes: usize) {
         let mut state = lock(&self.state);
         let lane = state.lanes.entry(lane).or_default();
         lane.owed = lane.owed.saturating_sub(bytes);
     }
 
-    /// Notes that the other end has hung up.
+    /// Records that the other end has hung up.
     pub(super) fn end(&self) {
         lock(&self.state).over = true;
         self.changed.notify_all();
     }
 
-    /// True once the other end has hung up.
+    /// Returns whether the other end has hung up.
     pub(super) fn is_over(&self) -> bool {
         lock(&self.state).over
     }
 
-    /// True once nothing more is to be taken.
+    /// Returns whether this end has stopped taking data.
     pub(super) fn is_deaf(&self) -> bool {
         self.deaf.load(Ordering::Acquire)
     }
@@ -268,13 +271,13 @@ pub mod kind {
     pub const DATA: u8 = 2;
     /// Clean end of the sender's direction.
     pub const FINISH: u8 = 3;
-    /// End of the sender's direction without having said everything.
+    /// End of the sender's direction before it is complete.
     pub const RESET: u8 = 4;
     /// The sender will read no more of the lane.
     pub const STOP: u8 = 5;
     /// This many more bytes may come.
     pub const CREDIT: u8 = 6;
-    /// There was nothing else to send.
+    /// Sent if there was nothing else to send.
     pub const ALIVE: u8 = 7;
 }
 

@@ -1,6 +1,8 @@
-//! Where lanes leave this end: the pipe itself, or QUIC and TLS as sections 3.1 and 3.2 of `docs/wire.md` have them.
+//! The ways in which lanes leave this end: the pipe itself, or QUIC and TLS as in sections 3.1 and
+//! 3.2 of `docs/wire.md`.
 //!
-//! Each takes what the pipe's frames say and does it in its own way. What a carrier has no word for is left out.
+//! Each outlet takes the pipe's frames and performs them in its own way. Frames without an
+//! equivalent on a carrier are left out.
 
 use std::{
     io::{Read, Write},
@@ -15,22 +17,23 @@ use super::{
 
 /// One way out.
 pub(super) trait Outlet: Send + Sync {
-    /// Does what a frame of the pipe would say. Blocks while the other end takes nothing; errors are no concern.
+    /// Performs what a frame of the pipe means. Blocks while the other end takes nothing; ignores
+    /// errors.
     fn put(&self, lane: u32, kind: u8, payload: &[u8]);
 
-    /// Writes any bytes between frames, where there are frames.
+    /// Writes any bytes between frames, if the carrier has frames.
     fn put_raw(&self, bytes: &[u8]);
 
-    /// Ends the connection, wherever it is.
+    /// Ends the connection, at whatever point it is.
     fn hang_up(&self);
 }
 
-/// What both ends of a bootstrap tell each other about the connection to come.
+/// The facts about the coming connection that both ends exchange in a bootstrap.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
     /// The port, here or at the other end.
     pub(super) port: u16,
-    /// What the client proves itself with.
+    /// The client's proof of identity.
     pub(super) token: [u8; 32],
 }
 
@@ -47,12 +50,13 @@ impl Carrier {
         }
     }
 
-    /// Returns the host that a client is told: over a network it connects to that, as its remote shell is no ssh.
+    /// Returns the host for a client. Over a network it connects to that host, because its remote
+    /// shell is not ssh.
     pub(super) fn host(self) -> &'static str {
         if self == Self::Pipe { "host" } else { "127.0.0.1" }
     }
 
-    /// Returns the bit of what a client offers.
+    /// Returns its bit in a client's offer.
     pub(super) fn bit(self) -> u8 {
         match self {
             Self::Quic => 1,
@@ -61,7 +65,7 @@ impl Carrier {
         }
     }
 
-    /// Returns what a client chooses.
+    /// Returns its code in a client's choice.
     pub(super) fn choice(self) -> u8 {
         match self {
             Self::Quic => 1,

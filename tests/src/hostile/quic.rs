@@ -36,7 +36,7 @@ pub(super) struct Quic {
 
 struct Lane {
     out: Arc<Mutex<SendStream>>,
-    /// Ends the reading, which tells the other end to stop.
+    /// Aborting this tells the other end to stop.
     reading: AbortHandle,
 }
 
@@ -61,7 +61,7 @@ impl Port {
         self.endpoint.local_addr().expect("its address").port()
     }
 
-    /// Takes the client.
+    /// Accepts the client.
     pub(super) fn accept(self, token: [u8; 32], shared: &Arc<Shared>) -> Arc<Quic> {
         let Self { endpoint } = self;
         let connection = blocking(async {
@@ -96,7 +96,7 @@ impl Quic {
         Self::start(connection, endpoint, 2, shared)
     }
 
-    /// Takes lanes of the other end, the first of which has this number.
+    /// Accepts lanes of the other end, the first of which has this number.
     fn start(connection: Connection, endpoint: Endpoint, first: u32, shared: &Arc<Shared>) -> Arc<Self> {
         let (lanes, shared) = (Mutex::default(), Arc::clone(shared));
         let this = Arc::new(Self { connection: connection.clone(), endpoint, lanes, shared });
@@ -163,7 +163,7 @@ impl Outlet for Quic {
 
     fn hang_up(&self) {
         self.connection.close(VarInt::from_u32(3), b"");
-        // What was said last is sent once more, until the other end has heard it.
+        // Resends the last packets until the other end has acknowledged them.
         let endpoint = self.endpoint.clone();
         runtime().spawn(async move { endpoint.wait_idle().await });
     }
@@ -175,12 +175,12 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-/// Waits for something of QUIC's.
+/// Waits for a future of QUIC's.
 fn blocking<T>(future: impl Future<Output = T>) -> T {
     runtime().block_on(async { timeout(PATIENCE, future).await }).expect("the other end gets on")
 }
 
-/// Where all connections of this process are driven.
+/// Returns the runtime that drives all connections of this process.
 fn runtime() -> &'static Handle {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     RUNTIME.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! The opening of a session from either side, and the calls that deeds are made of.
+//! The opening of a session from either side, and the calls that attacks consist of.
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use super::{
 /// A session whose other end is dsync.
 #[derive(Debug)]
 pub struct Session {
-    /// The lanes, for what is wrong below the messages.
+    /// The lanes, for faults below the messages.
     pub lanes: Lanes,
-    /// The session key, once both ends have said hello.
+    /// The session key, after both ends have sent `Hello`.
     key: [u8; 32],
     next_lane: u32,
 }
 
-/// What dsync said as its last word.
+/// dsync's last message.
 #[derive(Debug)]
 pub struct Fatal {
-    /// The exit code that it asks for.
+    /// Exit code from dsync.
     pub code: u8,
-    /// Its message.
+    /// Text from dsync.
     pub text: String,
 }
 
-/// What a run is to do, when this end is the controller.
+/// The request for a run, if this end is the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order<'a> {
     /// dsync is the source of this operand.
     Source(&'a [u8]),
-    /// dsync is the destination at this operand of what is in a directory.
+    /// dsync is the destination at this operand and receives the contents of a directory.
     Destination(&'a [u8]),
-    /// dsync is the destination at the first operand of what has these names.
+    /// dsync is the destination at the first operand and receives entries of these names.
     DestinationOf(&'a [u8], &'a [&'a [u8]]),
-    /// The same, and of what is in a directory.
+    /// dsync is the destination and receives those, and the contents of a directory.
     DestinationAlsoOf(&'a [u8], &'a [&'a [u8]]),
 }
 
@@ -48,14 +48,14 @@ pub enum Order<'a> {
 const CONTROL: u32 = 1;
 
 impl Session {
-    /// Greets as the client and opens the control lane; nothing is said on it.
+    /// Greets as the client and opens the control lane; sends nothing on it.
     pub fn greet(pipe: Pipe) -> Self {
         Self::greet_over(pipe, Carrier::Pipe)
     }
 
-    /// The same over any carrier.
+    /// Greets over any carrier.
     pub fn greet_over(mut pipe: Pipe, carrier: Carrier) -> Self {
-        // An hour of silence, so that it is never what ends a deed, any rate, any port.
+        // An hour of silence, so that it never ends an attack; any rate, any port.
         let terms = [&3600_u32.to_le_bytes()[..], &[0; 8], &[0; 4]].concat();
         let (known, token) = (key::fingerprint(), [9; 32]);
         let client = [&[1, 0, 1, 0][..], &[0; 16], &[carrier.bit()], &terms, &known, &token].concat();
@@ -81,12 +81,12 @@ impl Session {
         session
     }
 
-    /// Answers a client's greeting; nothing is said on the control lane.
+    /// Answers a client's greeting; sends nothing on the control lane.
     pub fn serve(pipe: Pipe) -> Self {
         Self::serve_over(pipe, Carrier::Pipe)
     }
 
-    /// The same over any carrier.
+    /// Answers over any carrier.
     pub fn serve_over(mut pipe: Pipe, carrier: Carrier) -> Self {
         let (number, greeting) = read_bootstrap(&mut pipe);
         assert_eq!(number, 1, "the client's greeting");
@@ -113,10 +113,10 @@ impl Session {
         session
     }
 
-    /// Says hello and what is to be done, and waits until dsync is ready.
+    /// Sends `Hello` and `Start`, and waits until dsync is ready.
     ///
     /// # Panics
-    /// When it does not get there.
+    /// If it does not get there.
     #[must_use]
     pub fn start(mut self, order: Order<'_>, options: &str) -> Self {
         self.control(&hello(1));
@@ -127,10 +127,10 @@ impl Session {
         self
     }
 
-    /// Hears the controller out and says ready.
+    /// Waits for the controller's request and sends `Ready`.
     ///
     /// # Panics
-    /// When it says something else.
+    /// If the controller sends something else.
     #[must_use]
     pub fn answer(mut self) -> Self {
         let theirs = self.expect(1);
@@ -151,12 +151,12 @@ impl Session {
         self.lanes.finish(CONTROL);
     }
 
-    /// Says, as the source, that the only operand stands for what is in a directory.
+    /// Reports, as the source, that the only operand stands for the contents of a directory.
     pub fn tops(&self) {
         self.control(&Message::new(5).byte(1).attributes().int(0).frame());
     }
 
-    /// Says, as the source, that operands name so many entries, and nothing of the root.
+    /// Reports, as the source, that operands name this many entries, without a root.
     pub fn named_tops(&self, entries: u64) {
         self.control(&Message::new(5).byte(0).int(entries).frame());
     }
@@ -168,7 +168,7 @@ impl Session {
         lane
     }
 
-    /// Opens a data lane without a word.
+    /// Opens a data lane without a message.
     pub fn bare_lane(&mut self) -> u32 {
         let lane = self.next_lane;
         self.next_lane += 2;
@@ -176,17 +176,17 @@ impl Session {
         lane
     }
 
-    /// The number of the next lane, which is not opened.
+    /// Returns the number of the next lane without opening it.
     pub fn next_lane(&mut self) -> u32 {
         let lane = self.next_lane;
         self.next_lane += 2;
         lane
     }
 
-    /// The next control message but signs of life, progress and events.
+    /// Returns the next control message other than signs of life, progress and events.
     ///
     /// # Panics
-    /// When the lane or the link ends.
+    /// If the lane or the link ends.
     pub fn hear(&self) -> (u8, Vec<u8>) {
         loop {
             let heard = self.lanes.receive(CONTROL).expect("a control message before the end");
@@ -196,12 +196,14 @@ impl Session {
         }
     }
 
-    /// The number of the next control message, which is not taken; `None` at the end.
+    /// Returns the number of the next control message, and leaves the message there; `None` at the
+    /// end.
     pub fn peek(&self) -> Option<u8> {
         self.lanes.peek(CONTROL)
     }
 
-    /// As [`peek`](Self::peek), and `None` too when there is none yet; signs of life are taken.
+    /// Peeks as [`peek`](Self::peek) does, but also returns `None` if nothing has arrived yet;
+    /// removes signs of life.
     pub fn peek_now(&self) -> Option<u8> {
         loop {
             match self.lanes.peek_now(CONTROL) {
@@ -211,10 +213,11 @@ impl Session {
         }
     }
 
-    /// The payload of the next control message of this number; tops, names and credit are passed over.
+    /// Returns the payload of the next control message of this number; skips tops, names and
+    /// credit.
     ///
     /// # Panics
-    /// When another comes first.
+    /// If another message arrives first.
     pub fn expect(&self, number: u8) -> Vec<u8> {
         loop {
             match self.hear() {
@@ -226,10 +229,10 @@ impl Session {
         }
     }
 
-    /// Waits until dsync wants nothing more; what it wants before is passed over.
+    /// Waits until dsync requests nothing more; skips its earlier requests.
     ///
     /// # Panics
-    /// When it gives up.
+    /// If it gives up.
     pub fn expect_end_of_needs(&self) {
         loop {
             match self.hear() {
@@ -240,10 +243,10 @@ impl Session {
         }
     }
 
-    /// The payload of the next `ListingDone`.
+    /// Returns the payload of the next `ListingDone`.
     ///
     /// # Panics
-    /// When another message comes first that is no request.
+    /// If another message that is not a request arrives first.
     pub fn expect_credit(&self) -> Vec<u8> {
         loop {
             match self.hear() {
@@ -254,15 +257,16 @@ impl Session {
         }
     }
 
-    /// dsync's last word; what it says before is passed over.
+    /// Returns dsync's last message; skips everything before it.
     ///
     /// # Panics
-    /// When the link ends without one.
+    /// If the link ends without one.
     pub fn fatal(&self) -> Fatal {
         self.last_word().expect("a control message before the end")
     }
 
-    /// The same; `None` when the link ends without one. Over QUIC and TLS the end may overtake the word.
+    /// Returns the same, or `None` if the link ends without one. Over QUIC and TLS the end may
+    /// overtake the message.
     pub fn last_word(&self) -> Option<Fatal> {
         loop {
             let (number, payload) = self.lanes.receive(CONTROL)?;
@@ -275,12 +279,12 @@ impl Session {
         }
     }
 
-    /// The keyed hash of a batch's content under the session's key.
+    /// Returns the keyed hash of a batch's content under the session's key.
     pub fn value(&self, records: &[u8]) -> [u8; 32] {
         *blake3::keyed_hash(&self.key, records).as_bytes()
     }
 
-    /// The only record of a batch.
+    /// Makes the only record of a batch.
     pub fn record(entry: u64, attempt: u8, content: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
         put_int(&mut record, entry);
@@ -293,12 +297,12 @@ impl Session {
         record
     }
 
-    /// A `Batch` of these records with the given value.
+    /// Makes a `Batch` of these records with the given value.
     pub fn batch(value: &[u8; 32], records: &[u8]) -> Vec<u8> {
         Message::new(65).bytes(value).raw(records).frame()
     }
 
-    /// A `FileEnd` of a file that was read.
+    /// Makes a `FileEnd` of a file that was read.
     pub fn file_end(entry: u64, attempt: u8) -> Vec<u8> {
         Message::new(69).int(entry).byte(attempt).byte(0).sint(1_000_000_000).int(0).frame()
     }
@@ -309,13 +313,13 @@ impl Session {
     }
 }
 
-/// A bootstrap message.
+/// Makes a bootstrap message.
 pub fn bootstrap(number: u8, payload: &[u8]) -> Vec<u8> {
     let len = u16::try_from(payload.len()).expect("the length of a payload");
     [MAGIC, &[number][..], &len.to_le_bytes(), payload].concat()
 }
 
-/// `Hello` of a version.
+/// Makes a `Hello` of a version.
 pub fn hello(version: u64) -> Vec<u8> {
     Message::new(1).int(version).bytes(&[0; 8]).bytes(&SHARE).frame()
 }
@@ -326,8 +330,8 @@ fn destination(role: u8, path: &[u8], names: &[&[u8]]) -> Message {
     names.iter().fold(message, |message, name| message.text(name))
 }
 
-/// `Start` with four data lanes, no syncs, no compression, all events, and more options (6.1): `"name":value`
-/// with a comma before each.
+/// Makes a `Start` with four data lanes, no syncs, no compression, all events, and more options
+/// (6.1): `"name":value` with a comma before each.
 pub fn start(order: Order<'_>, more: &str) -> Vec<u8> {
     let message = match order {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
@@ -362,7 +366,7 @@ fn read_bootstrap(pipe: &mut Pipe) -> (u8, Vec<u8>) {
     (header[10], payload)
 }
 
-/// The session key of both shares, the controller's first.
+/// Returns the session key of both shares, the controller's first.
 fn derive(controller: &[u8], peer: &[u8]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key("dsync session key v1");
     for share in [controller, peer] {

@@ -11,10 +11,10 @@ use std::{
 use super::{Carrier, lanes::Pipe};
 use crate::{Run, run::PATIENCE};
 
-/// Variable that tells the relay where to connect.
+/// Name of the variable with the relay's socket.
 pub const SOCKET: &str = "DSYNC_TEST_SOCKET";
 
-/// Waits for the relay of one client.
+/// A listener for the relay of one client.
 #[derive(Debug)]
 pub struct Shell {
     listener: UnixListener,
@@ -26,7 +26,7 @@ impl Shell {
     /// Listens in `dir`; `relay` is the relay's program.
     ///
     /// # Panics
-    /// When the socket cannot be made.
+    /// If the socket cannot be made.
     pub fn new(dir: &Path, relay: &str) -> Self {
         let socket = dir.join("shell.socket");
         let listener = UnixListener::bind(&socket).expect("a socket");
@@ -34,16 +34,16 @@ impl Shell {
         Self { listener, socket, relay: relay.into() }
     }
 
-    /// A run of the client whose remote shell leads here.
+    /// Makes a run of the client whose remote shell leads here.
     pub fn client(&self, carrier: Carrier) -> Run {
         let run = Run::dsync().env(SOCKET, &self.socket).arg("-e").arg(&self.relay);
         run.arg(format!("--transport={}", carrier.option())).limit(PATIENCE)
     }
 
-    /// The pipe to the client.
+    /// Returns the pipe to the client.
     ///
     /// # Panics
-    /// When nobody comes.
+    /// If no client connects.
     pub fn accept(&self) -> Pipe {
         let deadline = Instant::now() + PATIENCE;
         let stream = loop {
@@ -62,7 +62,7 @@ impl Shell {
     }
 }
 
-/// A stream that ends for the other side when it is dropped, whoever still reads it here.
+/// A stream that ends for the other side when dropped, even if somebody still reads it here.
 struct Ending(std::os::unix::net::UnixStream);
 
 impl std::io::Write for Ending {

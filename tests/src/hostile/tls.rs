@@ -1,4 +1,4 @@
-//! Lanes over TLS: a connection for each, and a main one.
+//! Lanes over TLS: one connection for each, and a main one.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::run::PATIENCE;
 
-/// The main connection and those of lanes.
+/// The main connection and the lanes' connections.
 pub(super) struct Tls {
     side: Side,
     main: Arc<Line>,
@@ -35,11 +35,11 @@ enum Side {
 
 #[derive(Default)]
 struct Lines {
-    /// By this end's number of the lane: the connection, and its number there.
+    /// By this end's number of a lane: its connection and the number there.
     open: HashMap<u32, (Arc<Line>, u32)>,
-    /// Lanes of this end that the client was asked to connect for.
+    /// Lanes of this end for which the client was asked to connect.
     wanted: VecDeque<u32>,
-    /// Lanes that the other end has opened.
+    /// Number of lanes that the other end has opened.
     theirs: u32,
 }
 
@@ -57,10 +57,10 @@ impl Port {
         self.0.local_addr().expect("its address").port()
     }
 
-    /// Takes the client, and its further connections as they come.
+    /// Accepts the client, and its further connections as they arrive.
     pub(super) fn accept(self, token: [u8; 32], shared: &Arc<Shared>) -> Arc<Tls> {
         let (main, opening) = loop {
-            // A client also connects to see how near the port is.
+            // A client also connects to measure the distance to the port.
             if let Ok(taken) = self.take() {
                 break taken;
             }
@@ -71,7 +71,7 @@ impl Port {
         let tls = Tls::start(Side::Server, main, secret, shared);
         let weak = Arc::downgrade(&tls);
         thread::spawn(move || {
-            // Ends with the process: the port has no other way to be left.
+            // Runs until the process ends: there is no other way to leave the port.
             while let Ok((line, opening)) = self.take() {
                 let Some(tls) = weak.upgrade() else { return };
                 let number = u32::from_le_bytes([opening[2], opening[3], opening[4], opening[5]]);
@@ -120,7 +120,7 @@ impl Tls {
         this
     }
 
-    /// Does what a word on the main connection says.
+    /// Handles a word on the main connection.
     fn hear(&self, word: u8, number: u32) {
         match (word, &self.side) {
             (3, _) => {
@@ -141,7 +141,7 @@ impl Tls {
         }
     }
 
-    /// Takes a connection of the client.
+    /// Accepts a connection of the client.
     fn arrived(&self, kind: u8, number: u32, line: Arc<Line>) {
         let mut lines = lock(&self.lines);
         let lane = if kind == 2 { lines.wanted.pop_front() } else { Some(lines.next_of_ours()) };
@@ -189,7 +189,7 @@ impl Tls {
 }
 
 impl Lines {
-    /// Numbers a lane of a server that has connected nowhere.
+    /// Numbers a lane of a server that has not connected anywhere.
     fn next_of_theirs(&mut self) -> u32 {
         self.theirs += 2;
         self.theirs
@@ -249,9 +249,9 @@ impl Outlet for Tls {
 struct Line {
     tcp: TcpStream,
     tls: Mutex<Connection>,
-    /// Held while bytes go out, so that they do so in their order.
+    /// Held while sending, to keep the order of bytes.
     sending: Mutex<()>,
-    /// What was read beyond what was asked for.
+    /// Bytes read beyond those that were requested.
     unread: Mutex<Vec<u8>>,
 }
 
@@ -295,7 +295,7 @@ impl Line {
         let _ = sealed.and_then(|sealed| (&self.tcp).write_all(&sealed));
     }
 
-    /// Returns what came next; `None` at the clean end.
+    /// Returns the next bytes; `None` at the clean end.
     fn read(&self) -> io::Result<Option<Vec<u8>>> {
         let ready = std::mem::take(&mut *lock(&self.unread));
         if !ready.is_empty() {
@@ -334,7 +334,7 @@ impl Line {
     }
 }
 
-/// Takes what is to be sent.
+/// Returns the bytes to send.
 fn seal(tls: &mut Connection) -> io::Result<Vec<u8>> {
     let mut sealed = Vec::new();
     while tls.wants_write() {
@@ -343,7 +343,7 @@ fn seal(tls: &mut Connection) -> io::Result<Vec<u8>> {
     Ok(sealed)
 }
 
-/// Decrypts what came; true at the clean end.
+/// Decrypts received bytes; returns the content and whether this was the clean end.
 fn open(tls: &mut Connection, sealed: &mut Cursor<&[u8]>) -> io::Result<(Vec<u8>, bool)> {
     let mut plain = Vec::new();
     loop {

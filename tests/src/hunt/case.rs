@@ -1,4 +1,4 @@
-//! A case: what a run finds, and what it is asked for.
+//! Cases: what a run finds, and the options that it gets.
 
 use super::{
     dice::Dice,
@@ -9,29 +9,29 @@ use super::{
 };
 use crate::tree::{Kind, Node};
 
-/// A case, made from its seed alone. Paths are relative to the world's root, `@` in options and operands; `%` is a
-/// directory on another filesystem.
+/// A case, made from its seed alone. Paths are relative to the world's root, `@` in options and
+/// operands; `%` is a directory on another filesystem.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub seed: u64,
     pub carrier: Carrier,
-    /// Runs as a user without privileges.
+    /// Whether it runs as a user without privileges.
     pub is_nobody: bool,
     pub umask: u32,
     pub options: Vec<String>,
     /// The sources and the destination.
     pub operands: Vec<String>,
-    /// Where it is started.
+    /// Directory where it is started.
     pub cwd: &'static str,
-    /// What there is before.
+    /// Entries that exist before the run.
     pub world: Vec<Node>,
-    /// What there is on the other filesystem.
+    /// Entries that exist on the other filesystem.
     pub other: Vec<Node>,
-    /// Changes the source while the run goes on; only what must always hold is judged then.
+    /// Whether the source changes during the run; then only what must always hold is judged.
     pub is_live: bool,
 }
 
-/// How the two ends are joined.
+/// The connection between the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Carrier {
     Local,
@@ -64,7 +64,7 @@ impl Carrier {
 pub(super) const NOBODY: u32 = 65_534;
 
 impl Case {
-    /// Makes the case of a seed; `without` are options that it may not have.
+    /// Makes the case of a seed; it has none of the options in `without`.
     pub(super) fn of(seed: u64, without: &[String]) -> Self {
         let mut dice = Dice::new(seed);
         let carrier = if dice.chance(60) { Carrier::Local } else { *dice.pick(&Carrier::EACH) };
@@ -156,8 +156,8 @@ impl Case {
         self.world.push(Node { mode, mtime, ..Node::dir(path) });
     }
 
-    /// Chooses the operands; returns where the sources are, where the destination is to be planted if it is, and whether
-    /// the source is a single file.
+    /// Chooses the operands. Returns where the sources are, where to plant the destination, if at
+    /// all, and whether the source is a single file.
     fn operate(
         &mut self,
         dice: &mut Dice,
@@ -210,7 +210,7 @@ impl Case {
         (sources, at, single)
     }
 
-    /// Plants what the directories that options name need, and what may be in their way.
+    /// Plants the directories that options name, and entries that may be in their way.
     fn add_places(&mut self, dice: &mut Dice, source: &[Node]) {
         for option in self.options.clone() {
             let name = options::name(&option);
@@ -252,7 +252,7 @@ impl Case {
         }
     }
 
-    /// Gives all to the user without privileges, but for some that stays out of reach.
+    /// Makes the user without privileges the owner of all entries except a few.
     fn own(&mut self, dice: &mut Dice) {
         for (index, node) in self.world.iter_mut().chain(&mut self.other).enumerate() {
             let is_foreign = index > 8 && dice.chance(6);
@@ -265,7 +265,7 @@ impl Case {
         }
     }
 
-    /// Returns whether the destination becomes what the one source is.
+    /// Returns whether the destination will equal the one source.
     fn may_be_live(&self) -> bool {
         let destination = self.operands.last().map(|operand| {
             operand.trim_start_matches(HOST).trim_start_matches(":@/w/").trim_start_matches("@/w/")

@@ -1,6 +1,6 @@
 //! Choices that follow from a seed alone.
 
-/// A source of choices; the same seed gives the same ones on every machine.
+/// A source of choices; the same seed makes the same ones on every machine.
 #[derive(Debug, Clone)]
 pub(super) struct Dice {
     state: u64,
@@ -33,7 +33,7 @@ impl Dice {
     }
 }
 
-/// Returns a number that tells nothing of those for numbers close to this one.
+/// Mixes a number, so that the results for close numbers say nothing about each other.
 pub(super) fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

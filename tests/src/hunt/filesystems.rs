@@ -13,13 +13,14 @@ pub(super) struct Filesystem {
     pub root: PathBuf,
 }
 
-/// Sparse; each has room for what two workers plant.
+/// Length of an image, which is sparse; each has room for the trees of two workers.
 const IMAGE_BYTES: u64 = 600 << 20;
 
-/// Mounts those of the wanted filesystems that this machine can, below `base`; without mounts, gives `base` itself.
+/// Mounts those of the wanted filesystems that this machine can, below `base`; without mounts,
+/// returns `base` itself.
 ///
 /// # Panics
-/// When the directory cannot be used.
+/// If the directory cannot be used.
 pub(super) fn prepare(base: &Path, wanted: &[String]) -> Vec<Filesystem> {
     let mut ready = Vec::new();
     if may_mount() && mount(&["-t", "tmpfs", "-o", "size=8g,mode=755", "none"], base) {
@@ -40,7 +41,7 @@ pub(super) fn prepare(base: &Path, wanted: &[String]) -> Vec<Filesystem> {
     ready
 }
 
-/// Returns whether mounts of this process are its own, which the caller arranged.
+/// Returns whether this process may mount, in a mount namespace that the caller made.
 fn may_mount() -> bool {
     crate::skip::is_root() && std::env::var_os(super::INSIDE).is_some()
 }

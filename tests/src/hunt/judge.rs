@@ -1,4 +1,4 @@
-//! What a case's runs did, held against rsync's and against each other.
+//! Judges a case: compares the results of its runs with rsync's and with each other.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,24 +13,24 @@ use crate::{
     run::Outcome,
 };
 
-/// One thing that is wrong.
+/// One fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub class: Class,
-    /// What it is, one line.
+    /// Description in one line.
     pub line: String,
 }
 
-/// What kind of thing is wrong.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// The trees are not what rsync makes of the same.
+    /// The trees differ from those that rsync makes.
     Tree,
-    /// The exit codes do not mean the same.
+    /// The exit codes differ in meaning.
     Exit,
     /// A dry run changed something, or listed something else than the run.
     DryRun,
-    /// A temporary is left.
+    /// A temporary file is left.
     Leftover,
     /// A second run does something.
     Second,
@@ -40,17 +40,17 @@ pub(super) enum Class {
     Panic,
     /// A run did not end.
     Hang,
-    /// What has to hold whatever the source does does not.
+    /// A property that must hold whatever the source does was violated.
     Live,
 }
 
-/// What a case's runs said, for people.
+/// The result of a case's runs, for people.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub findings: Vec<Finding>,
-    /// Differences that the table of known ones explains, by the number of the entry.
+    /// Numbers of the entries in the table of known differences that explain some.
     pub excused: Vec<usize>,
-    /// Why dsync refused the case, where it did.
+    /// The reason why dsync refused the case, if it did.
     pub refused: Option<String>,
     /// Commands and outputs.
     pub account: String,
@@ -61,19 +61,19 @@ impl Verdict {
         self.findings.push(Finding { class, line: line.into() });
     }
 
-    /// Returns the finding that counts most.
+    /// Returns the most important finding.
     pub(super) fn first(&self) -> Option<&Finding> {
         self.findings.first()
     }
 }
 
 impl Finding {
-    /// The path that the line is about, as it is printed.
+    /// Returns the path that the line is about, as printed.
     pub(super) fn path(&self) -> &str {
         self.paths().first().copied().unwrap_or_default()
     }
 
-    /// All paths that the line is about: several where it is about names of one file.
+    /// Returns all paths that the line is about: several if it is about names of one file.
     pub(super) fn paths(&self) -> Vec<&str> {
         let mut paths = Vec::new();
         let mut rest = self.line.as_str();
@@ -91,7 +91,7 @@ impl Finding {
         paths
     }
 
-    /// Returns whether it is about a time of modification that is one of these runs' own.
+    /// Returns whether it is about a modification time that these runs themselves caused.
     fn is_of_time(&self) -> bool {
         self.class == Class::Tree
             && self.line.contains("': mtime is ")
@@ -103,13 +103,13 @@ impl Finding {
         self.path().rsplit_once('/').is_some_and(|(parent, _)| parent == directory.path())
     }
 
-    /// What makes two findings the same for a reduction.
+    /// Returns the key by which two findings count as the same for a reduction.
     pub(super) fn key(&self) -> (Class, String) {
         (self.class, kind_of(&self.line).to_owned())
     }
 }
 
-/// What a line says without the path that it says it of.
+/// Returns a line without its path.
 fn kind_of(line: &str) -> &str {
     let rest = match line.rsplit_once("': ") {
         Some((_, rest)) => rest,
@@ -118,15 +118,16 @@ fn kind_of(line: &str) -> &str {
     rest.split(" is ").next().unwrap_or(rest)
 }
 
-/// Runs a case with both programs and judges it; a harness that fails is a finding too.
+/// Runs a case with both programs and judges it; a failure of the tester itself is a finding too.
 pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     judge_for(case, world, None)
 }
 
-/// What ends a case that says nothing of dsync: rsync hangs, or XFS cannot read an attribute that it took.
+/// Ends of a case that say nothing about dsync: rsync hangs, or XFS cannot read an attribute that
+/// it accepted.
 const BESIDE: &[&str] = &["\"/usr/bin/rsync\"", "Structure needs cleaning"];
 
-/// The same with no more runs than findings of one class need.
+/// Judges a case with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
     let judged = catch_unwind(AssertUnwindSafe(|| match case.is_live {
         true => live::judge(case, world),
@@ -144,7 +145,7 @@ pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Ver
     })
 }
 
-/// What an exit code means.
+/// The meaning of an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Done,
@@ -167,7 +168,7 @@ fn meaning(outcome: &Outcome) -> Meaning {
 fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict {
     let mut verdict = Verdict::default();
     let since = seconds() - 1;
-    // Reading changes access times: then every run counts, and a dry one is left out.
+    // Reading changes access times, so every run counts: leave out the dry one.
     let keeps_atimes = case.has_letter('U');
 
     world.plant(case);
@@ -197,7 +198,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         verdict.refused = Some(dsync.stderr_text().lines().next().unwrap_or("nothing said").to_owned());
         if let Some((before, _)) = &dry {
             let changed = compare(before, &ours, Scope::EVERYTHING);
-            // A directory that both make before they look at the others is no finding.
+            // A directory that both make before they examine the others is no finding.
             let as_rsync =
                 meaning(&rsync) == Meaning::Refused && compare(&theirs, &ours, Scope::EVERYTHING).is_empty();
             let changed = changed.into_iter().filter(|_| !as_rsync);
@@ -224,7 +225,7 @@ fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -
     let excused: Vec<Option<usize>> =
         findings.iter().map(|finding| known::excuse(&Seen { case, finding, rsync, dsync })).collect();
     for (finding, number) in findings.iter().zip(&excused) {
-        // The time of a directory tells of what was done in it, which may be meant.
+        // A directory's time reflects changes inside it, which may be intended.
         let mut within = findings.iter().zip(&excused).filter(|(other, _)| other.is_within(finding));
         let follows = || within.find_map(|(_, number)| *number).filter(|_| finding.is_of_time());
         match number.or_else(follows) {
@@ -296,7 +297,7 @@ fn judge_second(verdict: &mut Verdict, second: &Outcome) {
     }
 }
 
-/// The changes that a run lists, in no order.
+/// Returns the changes that a run lists, sorted.
 pub(super) fn changes(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
     let is_change = |line: &&str| !line.starts_with("cannot delete non-empty");

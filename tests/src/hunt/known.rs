@@ -1,7 +1,8 @@
-//! Differences from rsync that are meant, each with its reason; `docs/from-rsync.md` has each for people.
+//! Intended differences from rsync, each with its reason; `docs/from-rsync.md` explains each for
+//! people.
 //!
-//! An entry excuses as little as it can: one kind of finding, under the options that it is about. What is merely worse
-//! than rsync is no entry but a finding.
+//! An entry excuses as little as it can: one kind of finding, under the options that it is about.
+//! Anything merely worse than rsync is a finding, not an entry.
 
 use super::{
     case::Case,
@@ -14,7 +15,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// A difference that is meant.
+/// An intended difference.
 pub(super) struct Known {
     /// Its sentence in `docs/from-rsync.md`.
     pub says: &'static str,
@@ -22,7 +23,7 @@ pub(super) struct Known {
     explains: fn(&Seen<'_>) -> bool,
 }
 
-/// What an entry of the table may look at.
+/// The facts that an entry of the table may examine.
 pub(super) struct Seen<'a> {
     pub case: &'a Case,
     pub finding: &'a Finding,
@@ -45,13 +46,13 @@ impl Seen<'_> {
         self.is(Class::Tree) && facts.iter().any(|fact| self.finding.line.contains(&format!("': {fact} is ")))
     }
 
-    /// Returns whether the line tells of an entry that only one of the programs has.
+    /// Returns whether the line is about an entry that only one of the programs has.
     fn is_presence(&self) -> bool {
         self.is(Class::Tree)
             && ["extra: ", "missing: "].iter().any(|word| self.finding.line.starts_with(word))
     }
 
-    /// The path that the line is about, as it is printed.
+    /// Returns the path that the line is about, as printed.
     fn path(&self) -> &str {
         self.finding.path()
     }
@@ -83,12 +84,13 @@ impl Seen<'_> {
         self.has_place_in("w/d")
     }
 
-    /// Returns whether a directory that an option names is in the one that the line is about, which the destination has.
+    /// Returns whether a directory that an option names is in the destination directory that the
+    /// line is about.
     fn has_place_below(&self) -> bool {
         self.path().starts_with("w/d/") && self.has_place_in(self.path())
     }
 
-    /// Entries of all trees that have the path's last name.
+    /// Returns the entries of all trees that have the path's last name.
     fn namesakes(&self) -> impl Iterator<Item = &Node> {
         let name = self.path().rsplit('/').next().unwrap_or_default().to_owned();
         let is_namesake = move |node: &&Node| {
@@ -98,25 +100,25 @@ impl Seen<'_> {
         self.case.world.iter().chain(&self.case.other).filter(is_namesake)
     }
 
-    /// The value of a fact that dsync makes and the one that rsync makes, as they are printed.
+    /// Returns dsync's value and rsync's value of a fact, as printed.
     fn values(&self) -> Option<(&str, &str)> {
         self.finding.line.rsplit_once("': ")?.1.split_once(" is ")?.1.split_once(", should be ")
     }
 
-    /// The same of modes.
+    /// Returns both modes, if the line is about modes.
     fn modes(&self) -> Option<(u16, u16)> {
         let (ours, theirs) = self.values().filter(|_| self.about(&["mode"]))?;
         Some((ours.parse().ok()?, theirs.parse().ok()?))
     }
 
-    /// The whole seconds of the same of times.
+    /// Returns the whole seconds of both times, if the line is about times.
     fn seconds(&self) -> Option<(i64, i64)> {
         let of = |time: &str| time.trim_start_matches('(').split(',').next()?.parse().ok();
         let (ours, theirs) = self.values().filter(|_| self.about(&["mtime"]))?;
         Some((of(ours)?, of(theirs)?))
     }
 
-    /// Returns whether rsync says these words, and in the same line the path's last name.
+    /// Returns whether rsync prints these words, and in the same line the path's last name.
     fn rsync_says_of_it(&self, words: &str) -> bool {
         let name = as_rsync_prints(self.path().rsplit('/').next().unwrap_or_default());
         self.rsync.stderr_text().lines().any(|line| line.contains(words) && line.contains(&name))
@@ -158,7 +160,7 @@ impl Seen<'_> {
     }
 }
 
-/// A name as rsync prints it, made from the form that findings have it in.
+/// Formats a name as rsync prints it, from the form in findings.
 fn as_rsync_prints(name: &str) -> String {
     let mut printed = String::new();
     let mut letters = name.chars();
@@ -184,7 +186,7 @@ fn as_rsync_prints(name: &str) -> String {
 const PLACES: &[&str] =
     &["--backup-dir", "--partial-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"];
 
-/// The table. What explains a finding first is what it counts for.
+/// The table. The first entry that explains a finding counts for it.
 pub(super) const KNOWN: &[Known] = &[
     Known {
         says: "With more deletions than `--max-delete` allows, none is made.",
@@ -223,7 +225,7 @@ pub(super) const KNOWN: &[Known] = &[
         says: "Whatever gives way has a backup.",
         explains: |seen| {
             let skipped = "make_bak: skipping non-regular file";
-            // rsync takes what has the suffix for a backup itself.
+            // rsync treats an entry with the suffix as a backup itself.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_of_backup =
                 seen.finding.line.starts_with("extra: ") && seen.path().ends_with(&suffix.repeat(2));
@@ -299,7 +301,7 @@ pub(super) const KNOWN: &[Known] = &[
         says: "An absolute `--partial-dir` is made at once, and `--temp-dir` is used under `--inplace` too.",
         explains: |seen| {
             let is_parent = seen.path() == "%/" || seen.path() == "w";
-            // Where that is in the destination, the run finds the root's time changed by itself.
+            // If that is in the destination, the run itself changes the root's time.
             let is_root = seen.is(Class::DryRun) && seen.finding.line.ends_with(" ./'");
             let is_made =
                 (is_parent && seen.about(&["mtime"]) || is_root) && seen.case.has(&["--partial-dir"]);
@@ -329,7 +331,8 @@ pub(super) const KNOWN: &[Known] = &[
             let drops_capability = |(ours, theirs): (&str, &str)| {
                 !ours.contains("security.capability") && theirs.contains("security.capability")
             };
-            // A file that may not have the bits of one in an alternate directory is no link to it, nor is it left out.
+            // A file that may not have the bits of one in an alternate directory is no link to it,
+            // nor is it left out.
             let is_own = ["not one file: ", "extra: "].iter().any(|what| seen.finding.line.starts_with(what));
             let is_link = seen.is(Class::Tree)
                 && is_own
@@ -376,7 +379,7 @@ pub(super) const KNOWN: &[Known] = &[
     Known {
         says: "A directory that may be listed but not entered is listed.",
         explains: |seen| {
-            // What rsync leaves undone then it leaves undone all over the tree: it deletes nothing, for one.
+            // rsync then leaves the whole tree undone: it deletes nothing, for one.
             seen.has_directory_without_x() && seen.rsync.stderr_text().contains("opendir")
         },
     },
@@ -759,7 +762,7 @@ pub(super) const KNOWN: &[Known] = &[
         says: "What gives way stays until its successor is there.",
         explains: |seen| {
             let is_unread = seen.rsync_says_of_it("send_files failed to open");
-            // rsync has a backup of what it removed.
+            // rsync has a backup of an entry that it removed.
             let has_backup = seen.case.has(&["-b", "--backup-dir"])
                 && seen.finding.line.starts_with("missing: ")
                 && seen.rsync.stderr_text().contains("send_files failed to open");
@@ -772,7 +775,7 @@ pub(super) const KNOWN: &[Known] = &[
         explains: |seen| {
             let lost_its_own = seen.rsync.stderr_text().contains("mkstemp");
             let is_about_it = seen.is(Class::Tree);
-            // What rsync has to copy, as it has removed the alternate directory's.
+            // rsync has to copy a file that it removed from the alternate directory.
             let is_copied = seen.finding.line.starts_with("missing: ")
                 && seen.case.has(&["--compare-dest"])
                 && seen.has_place_inside();

@@ -1,4 +1,4 @@
-//! Cases whose source changes while it is copied: what must hold all the same.
+//! Cases whose source changes while it is copied, and the properties that must still hold.
 
 use std::thread;
 
@@ -19,7 +19,8 @@ use crate::{
     tree::{self, Change, Edit, Kind, Node, Piece},
 };
 
-/// Runs dsync while edits are made at the source, then once more in peace, which must make the trees equal.
+/// Runs dsync while edits are made at the source, then once more undisturbed, which must make the
+/// trees equal.
 pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     let mut verdict = Verdict::default();
     let mut add = |line: String| verdict.findings.push(Finding { class: Class::Live, line });
@@ -62,7 +63,7 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     verdict
 }
 
-/// The options that a run beside changes may have: those after which the destination is the source.
+/// Options for a run beside changes: those after which the destination equals the source.
 pub(super) const OPTIONS: &[&str] = &[
     "-a",
     "-aHAX",
@@ -98,13 +99,14 @@ pub(super) const OPTIONS: &[&str] = &[
     "--allow-empty-source",
 ];
 
-/// Makes a case one whose source changes while it is copied: with enough to copy that there is time to.
+/// Turns a case into one whose source changes while it is copied, with enough to copy to leave time
+/// for that.
 pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
     case.is_live = true;
     case.is_nobody = false;
     case.options.retain(|option| OPTIONS.contains(&options::name(option)));
     case.options.retain(|option| option != "-a" && option != "-aHAX");
-    // What is changed must be neither the program's own nor taken for it.
+    // A changed entry must be neither the program's own nor mistaken for it.
     let is_inside = |option: &String| {
         option.split_once('=').is_some_and(|(_, value)| options::place(value).starts_with("w/d"))
     };
@@ -124,7 +126,7 @@ pub(super) fn enliven(case: &mut Case, dice: &mut Dice) {
             case.world.push(Node::new(format!("w/d/file {number}"), Kind::Spliced(vec![piece])));
         }
     }
-    // Content that differs under one time and size looks the same to every program.
+    // Different content under one time and size looks the same to every program.
     let is_old = |node: &&mut Node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Spliced(_));
     case.world.iter_mut().filter(is_old).for_each(|node| node.mtime.0 -= 10);
     case.settle();
@@ -136,7 +138,8 @@ fn edits(seed: u64) -> Vec<Edit> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let mut edits = tree::edits(12).new_tree(&mut runner).expect("generated edits").current();
-    // A file that gets one time twice with other content between looks unchanged to every program.
+    // A file that gets one time twice with different content between looks unchanged to every
+    // program.
     edits.retain(|edit| !matches!(edit.change, Change::Touch(_)));
     edits
 }

@@ -1,8 +1,9 @@
 //! A differential tester: random cases, each run with rsync and with dsync on the same trees.
 //!
-//! A case is made from a seed alone (`case`), planted and run twice (`world`) and judged (`judge`): the trees, the
-//! exit code, the dry run, what is left behind, a second run. What dsync means to do otherwise is in one table
-//! (`known`). A case that fails is made smaller (`reduce`) and written as a shell script (`script`).
+//! A case is made from a seed alone (`case`), planted and run twice (`world`) and judged (`judge`):
+//! the trees, the exit code, the dry run, leftovers, a second run. Intended differences are in one
+//! table (`known`). A failing case is made smaller (`reduce`) and written as a shell script
+//! (`script`).
 
 mod case;
 mod dice;
@@ -33,36 +34,36 @@ use filesystems::Filesystem;
 use judge::{Class, Finding, Verdict};
 use world::World;
 
-/// Set when the process has mounts of its own.
+/// Name of the variable that is set when the process has mounts of its own.
 pub const INSIDE: &str = "DSYNC_HUNT_INSIDE";
 
-/// Findings after which a hunt ends: there is enough to do then.
+/// Number of findings after which a hunt ends: they are work enough.
 const ENOUGH: usize = 25;
 
-/// How many cases of one kind are made smaller; the rest is counted.
+/// Number of cases of one kind that are made smaller; the others are only counted.
 const OF_A_KIND: usize = 4;
 
-/// Threads that run cases.
+/// Number of threads that run cases.
 const WORKERS: usize = 2;
 
-/// What is hunted, and for how long.
+/// The plan of a hunt.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What all cases follow from.
+    /// Seed of all cases.
     pub seed: u64,
-    /// How long new cases are begun; at least one of each carrier is run.
+    /// Time during which new cases begin; at least one of each carrier is run.
     pub time: Duration,
     /// Names of filesystems.
     pub on: Vec<String>,
-    /// The one case to run, with all that it says.
+    /// The only case to run, with its whole output.
     pub case: Option<u64>,
-    /// Names of options that no case has, to look past what is known.
+    /// Names of options that no case has, to look past known differences.
     pub without: Vec<String>,
-    /// Where scripts of failing cases go.
+    /// Directory for scripts of failing cases.
     pub scripts: PathBuf,
 }
 
-/// What has been done so far.
+/// The counts of a hunt so far.
 #[derive(Debug, Default)]
 struct Tally {
     cases: BTreeMap<String, usize>,
@@ -70,18 +71,18 @@ struct Tally {
     refused: BTreeMap<String, usize>,
     excused: BTreeMap<usize, usize>,
     pairs: BTreeSet<(String, String)>,
-    /// How many findings there were of each kind.
+    /// Number of findings of each kind.
     kinds: BTreeMap<(Class, String), usize>,
-    /// What was made smaller: class, what it is, the options that are left.
+    /// Findings made smaller: class, kind, remaining options.
     found: BTreeMap<(Class, String, String), usize>,
 }
 
-/// Hunts; returns whether nothing was found.
+/// Hunts; returns whether there were no findings.
 ///
 /// # Panics
-/// When the place to work in cannot be made.
+/// If the working directory cannot be made.
 pub fn hunt(plan: &Plan) -> bool {
-    // What two programs make is compared, not what the caller's mask lets them.
+    // The programs' results are compared, not those of the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o22));
     let base = tempfile::Builder::new().prefix("dsync-hunt-").tempdir().expect("a place to work in");
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("a place for every user");
@@ -108,7 +109,7 @@ fn names(filesystems: &[Filesystem]) -> String {
     filesystems.iter().map(|filesystem| filesystem.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The world of a worker on one filesystem, with another one beside it.
+/// Makes the world of a worker on one filesystem, with another one beside it.
 fn world(worker: usize, at: usize, filesystems: &[Filesystem]) -> World {
     let other = &filesystems[(at + 1) % filesystems.len()];
     World::new(filesystems[at].root.join(format!("{worker}")), other.root.join(format!("{worker}-other")))
@@ -175,7 +176,7 @@ impl Tally {
     }
 }
 
-/// Makes a failing case smaller and tells of it, unless its like is known already.
+/// Makes a failing case smaller and reports it, unless a similar one is already known.
 fn pursue(
     plan: &Plan,
     case: &Case,
@@ -215,7 +216,7 @@ fn pursue(
     );
 }
 
-/// Runs one case and says all that it did.
+/// Runs one case and prints everything that it did.
 fn one(plan: &Plan, seed: u64, filesystem: &Filesystem, filesystems: &[Filesystem]) -> bool {
     let world = world(0, 0, filesystems);
     let case = Case::of(seed, &plan.without);

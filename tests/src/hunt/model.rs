@@ -1,4 +1,4 @@
-//! Trees that are changed before they are planted, so that a case is nothing but a list of entries.
+//! Trees that are changed before they are planted, so that a case is only a list of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use proptest::{
 use super::dice::Dice;
 use crate::tree::{self, Kind, Node, Piece, Tree};
 
-/// Names that meet often: in several trees, as several types, and as what patterns and suffixes are about.
+/// Names that collide often: in several trees, as several types, and as the subject of patterns and
+/// suffixes.
 const NAMES: &[&str] =
     &["a", "b", "c", "ab", "a.old", "b~", "sub", "d", "alt", "e f", ".h", "-n", "a~", ".part", "bk", "x.old"];
 
@@ -32,7 +33,7 @@ const TEXTS: &[&str] = &[
     "/nowhere",
 ];
 
-/// Names of its own kind that are not temporary, and others that people fear.
+/// Names like dsync's own that are not temporary, and others that people fear.
 const ODD: &[&str] =
     &[".dsync", "a.dsync-tmp-1", ".dsyncrc", "..a", "...", "a\\b", "*", "?", "[a]", "h:x", "~"];
 
@@ -55,7 +56,7 @@ pub(super) fn tree(dice: &mut Dice, most: usize, rich: bool) -> Vec<Node> {
     sound(nodes)
 }
 
-/// Gives most names of a tree that of another tree's.
+/// Renames most entries of a tree to those of another tree.
 fn rename(dice: &mut Dice, nodes: &mut [Node]) {
     let mut known: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     let wild = *dice.pick(&[0, 0, 10, 60]);
@@ -78,7 +79,7 @@ fn rename(dice: &mut Dice, nodes: &mut [Node]) {
     }
 }
 
-/// Makes an entry one that a shell can make too, and adds types that the generator of trees does not know.
+/// Limits an entry to what a shell can make too, and adds types that the generator of trees lacks.
 fn refine(dice: &mut Dice, node: &mut Node) {
     match &node.kind {
         Kind::File(content) => node.kind = Kind::Spliced(pieces(dice, content.len)),
@@ -161,7 +162,7 @@ fn kind(dice: &mut Dice) -> Kind {
     }
 }
 
-/// Changes what is in a file; its time stays in some cases, as tools do that restore it.
+/// Edits a file's content; in some cases its time stays, as with tools that restore it.
 fn edit(dice: &mut Dice, node: &mut Node) {
     let Kind::Spliced(pieces) = &mut node.kind else {
         node.mtime.0 += 1;
@@ -188,10 +189,11 @@ fn edit(dice: &mut Dice, node: &mut Node) {
     }
 }
 
-/// Bytes of the longest name that a filesystem takes.
+/// Bytes of the longest name that a filesystem accepts.
 const LONGEST_NAME: usize = 255;
 
-/// Keeps the entries that can be planted: whose directory is there, and whose name is free and not too long.
+/// Keeps the entries that can be planted: their directory exists, and their name is free and not
+/// too long.
 pub(super) fn sound(nodes: Vec<Node>) -> Vec<Node> {
     let mut taken = BTreeSet::new();
     let mut dirs = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! The options that a case can have, and each spelling of a directory among them.
+//! The options that a case can have, and the spellings of their directories.
 
 use super::dice::Dice;
 
-/// What a run keeps of its entries.
+/// Options for the attributes that a run keeps.
 const KEPT: &[&[&str]] = &[&["-a"], &["-a"], &["-a"], &["-aHAX"], &["-aHAX"]];
 
 /// Letters of `-a`, for runs that have only some of them.
@@ -79,7 +79,7 @@ pub(super) const DIRECTORIES: &[&str] =
 /// Options that only dsync has; rsync does not get them.
 const OWN: &[&str] = &["--durability", "--allow-empty-source", "--transport"];
 
-/// Pairs that one of the programs refuses, or of which the second says nothing beside the first.
+/// Pairs that one of the programs refuses, or whose second option has no effect beside the first.
 const APART: &[(&[&str], &[&str])] = &[
     (&["--inplace", "--append", "--append-verify"], &["--partial-dir", "--delay-updates", "--link-dest"]),
     (&["--append"], &["--append-verify"]),
@@ -106,7 +106,7 @@ pub(super) const DELETING: &[&str] = &[
     "--delete-missing-args",
 ];
 
-/// An option as it is counted: without its value.
+/// Returns an option without its value, as it is counted.
 pub(super) fn name(option: &str) -> &str {
     option.split('=').next().unwrap_or(option)
 }
@@ -116,7 +116,7 @@ pub(super) fn is_own(option: &str) -> bool {
     OWN.contains(&name(option))
 }
 
-/// Every option that pairs are made of.
+/// Returns every option that pairs are made of.
 pub(super) fn all() -> Vec<&'static str> {
     let mut names: Vec<&str> = PLAIN.iter().map(|option| name(option)).collect();
     names.dedup();
@@ -148,7 +148,7 @@ pub(super) fn choose(dice: &mut Dice, without: &[String]) -> Vec<String> {
             }
         };
         let repeats = ["--exclude", "--include"].contains(&name(&option));
-        // A letter that is given twice means something else in rsync.
+        // rsync gives a repeated letter another meaning.
         let is_given = option.len() == 2 && options.iter().any(|other| other.contains(&option[1..]));
         let is_new =
             !is_given && (repeats || chosen.iter().all(|other: &String| name(other) != name(&option)));
@@ -168,7 +168,7 @@ pub(super) fn choose(dice: &mut Dice, without: &[String]) -> Vec<String> {
     apart(options)
 }
 
-/// Drops what cannot stand beside an option before it.
+/// Drops options that cannot stand beside an earlier one.
 fn apart(options: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for option in options {
@@ -224,7 +224,8 @@ fn spell(dice: &mut Dice, place: &str) -> String {
     }
 }
 
-/// The place that the spelling of a directory leads to, relative to the world's root, `%` for the other filesystem's.
+/// Returns the place that a directory's spelling leads to, relative to the world's root, `%` for
+/// the other filesystem's.
 pub(super) fn place(value: &str) -> String {
     let value = value.trim_end_matches('/');
     let from_root = match value.strip_prefix("@/") {

@@ -1,4 +1,4 @@
-//! A failing case made smaller, as long as it fails in the same way.
+//! Makes a failing case smaller, as long as it fails in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,21 @@ use super::{
 };
 use crate::tree::{Kind, Node, Piece};
 
-/// How long one case is worked on.
+/// Time limit for one case.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// Tries smaller cases.
+/// A search for smaller cases.
 struct Reducer<'a> {
     world: &'a World,
     key: (Class, String),
     case: Case,
-    /// How often a case is run that does not always fail.
+    /// Number of runs for a case that does not always fail.
     tries: usize,
     until: Instant,
 }
 
-/// Returns the smallest case found that has the same finding, and of how many tries how many failed at first.
+/// Returns the smallest case found that has the same finding, and how many of the first attempts
+/// failed.
 pub(super) fn reduce(case: &Case, key: (Class, String), world: &World) -> (Case, String) {
     let fails =
         |case: &Case| judge_for(case, world, Some(key.0)).findings.iter().any(|finding| finding.key() == key);
@@ -87,7 +88,7 @@ impl Reducer<'_> {
     }
 
     fn options(&mut self) {
-        // The first one says that directories are copied at all.
+        // The first one requests copying directories at all.
         let mut index = 1;
         while index < self.case.options.len() {
             if !self.attempt(|case| drop(case.options.remove(index))) {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::tree::{Kind, Node, Piece};
 
-/// Writes the script; names and texts are in it byte by byte.
+/// Makes the script; it contains names and texts byte by byte.
 pub(super) fn script(case: &Case, filesystem: &str, finding: &Finding, often: &str) -> Vec<u8> {
     let mut text = Vec::new();
     let says = finding.line.replace('\n', " ");
@@ -44,7 +44,7 @@ pub(super) fn script(case: &Case, filesystem: &str, finding: &Finding, often: &s
     text
 }
 
-/// The runs, and what is shown of them.
+/// Returns the runs, and the commands that show their results.
 fn tail(case: &Case) -> String {
     let mut tail = String::from(
         "show() {\n  (cd \"$1\" && find . -printf '%p %y %m %U:%G %T+ %s %n %l\\n' | sort\n   \
@@ -87,7 +87,7 @@ fn tail(case: &Case) -> String {
     tail
 }
 
-/// Gives rsync an absolute `--temp-dir`: it takes no relative one that leaves the destination.
+/// Makes rsync's `--temp-dir` absolute: it accepts no relative one that leaves the destination.
 fn absolute(word: &mut String) {
     if let Some(dir) = word.strip_prefix("--temp-dir=")
         && !dir.starts_with('$')
@@ -96,7 +96,7 @@ fn absolute(word: &mut String) {
     }
 }
 
-/// A word of the command line, its placeholders as variables.
+/// Returns a word of the command line, with variables for its placeholders.
 fn quote_word(word: &str) -> String {
     let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_=./:,+@%".contains(&byte));
     if is_plain {
@@ -106,7 +106,7 @@ fn quote_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Bytes as one shell word.
+/// Returns bytes as one shell word.
 fn quoted(bytes: &[u8]) -> Vec<u8> {
     let mut word = vec![b'\''];
     for &byte in bytes {

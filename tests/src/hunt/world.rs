@@ -1,4 +1,5 @@
-//! Where a case is planted and run: the same paths for both programs, one after the other.
+//! The place where a case is planted and run: the same paths for both programs, one after the
+//! other.
 
 use std::{
     collections::BTreeMap,
@@ -29,10 +30,10 @@ pub(super) struct World {
     shell: PathBuf,
 }
 
-/// How long a run may take; no case needs a second of its own.
+/// Time limit of a run; no case needs even a second.
 const LIMIT: Duration = Duration::from_secs(150);
 
-/// What there is, by path; that of the other filesystem begins with `%`.
+/// All entries by path; those of the other filesystem begin with `%`.
 pub(super) type Survey = BTreeMap<Vec<u8>, Facts>;
 
 impl World {
@@ -44,7 +45,7 @@ impl World {
         Self { root, other, shell }
     }
 
-    /// Makes what the case finds.
+    /// Plants the entries of the case.
     pub(super) fn plant(&self, case: &Case) {
         self.clear();
         for (root, nodes) in [(&self.root, &case.world), (&self.other, &case.other)] {
@@ -94,7 +95,7 @@ impl World {
         run.args(case.operands.iter().map(|operand| self.expand(operand))).start()
     }
 
-    /// Returns the options as a program gets them.
+    /// Returns the options in the form for a program.
     fn words(&self, case: &Case, program: &Path) -> Vec<OsString> {
         let is_rsync = program.ends_with("rsync");
         let given = case.options.iter().filter(|option| !(is_rsync && options::is_own(option)));
@@ -104,7 +105,8 @@ impl World {
         }
         for option in given {
             words.push(match option.strip_prefix("--temp-dir=") {
-                // rsync 3.5.0 takes no relative one that leaves the destination, and all spellings mean the same.
+                // rsync 3.5.0 accepts no relative one that leaves the destination, and all
+                // spellings mean the same.
                 Some(dir) if is_rsync => {
                     let place = options::place(dir);
                     let root = if place.starts_with('%') { "" } else { "@/" };
@@ -119,7 +121,7 @@ impl World {
         words
     }
 
-    /// Puts the roots in the place of `@` and `%`.
+    /// Replaces `@` and `%` by the roots.
     fn expand(&self, word: &str) -> OsString {
         let mut expanded = OsString::new();
         for part in word.split_inclusive(['@', '%']) {
@@ -136,7 +138,7 @@ impl World {
         expanded
     }
 
-    /// Looks at everything; what was made since `since` has the time of the end of all days.
+    /// Surveys everything; entries changed after `since` get the latest possible time.
     pub(super) fn survey(&self, since: i64) -> Survey {
         let now = seconds() + 1;
         let mut found = survey(&self.root);
@@ -160,18 +162,18 @@ impl World {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(super) fn seconds() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
     i64::try_from(now.as_secs()).expect("a time before the end of time")
 }
 
-/// The words that start a program without privileges.
+/// Returns the words that start a program without privileges.
 pub(super) fn nobody() -> [String; 4] {
     ["setpriv".into(), format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into()]
 }
 
-/// The remote host's name: what is no ssh goes by that.
+/// The remote host's name, which any remote shell other than ssh uses.
 pub(super) const HOST: &str = "127.0.0.1";
 
 /// A remote shell that stays here: it drops its options and the host.
