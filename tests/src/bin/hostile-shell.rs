@@ -21,7 +21,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Passes bytes on as they come, until either side ends.
+/// Copies bytes as they arrive, until either side ends.
 fn copy(from: &mut impl Read, to: &mut impl Write) {
     let mut buffer = [0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut buffer) {

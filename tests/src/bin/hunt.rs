@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;
     };
-    // Loop mounts that nobody else sees, and that go with this process.
+    // Use loop mounts that nobody else sees and that vanish with this process.
     if is_root() && std::env::var_os(INSIDE).is_none() {
         let itself = std::env::current_exe().expect("the path of this program");
         let mut inside = Command::new("unshare");
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         let error = inside.exec();
         eprintln!("hunt: cannot start unshare: {error}");
     }
-    // A case that fails by a panic is a finding, and told as one.
+    // A case that fails by a panic is a finding and reported as one.
     std::panic::set_hook(Box::new(|_| {}));
     if hunt(&plan) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

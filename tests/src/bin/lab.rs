@@ -1,4 +1,4 @@
-//! Runs a command on the near host of a lab and says what the path did.
+//! Runs a command on the near host of a lab and prints the path's counts.
 //!
 //! `cargo xtask lab NAME [OPTIONS] -- COMMAND...`. The command sees `$LAB_HOST`, the far host's address;
 //! `$LAB_SSH`, an ssh command that reaches it; and `$LAB_FAR`, a prefix that runs a command there. The program under
@@ -86,7 +86,7 @@ fn run(lab: &Lab, order: &Order) -> ExitCode {
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
         if let Some((after, time)) = order.cut {
-            // Wakes when the command ends, since its sender is then gone.
+            // Wakes when the command ends, because its sender is gone then.
             scope.spawn(move || {
                 if end.recv_timeout(after) == Err(mpsc::RecvTimeoutError::Timeout) {
                     lab.cut(time);

@@ -22,14 +22,14 @@ use super::{
     path::Conditions,
 };
 
-/// How long a busy direction sleeps: packets are then moved some at a time, which is what lets two shared cores
-/// carry 1 Gbit/s, and no packet is later than this by it.
+/// Sleep of a busy direction. Packets are then moved several at a time, which lets two shared cores
+/// carry 1 Gbit/s, and delays no packet by more than this.
 const QUANTUM: Duration = Duration::from_micros(100);
 
-/// How long an idle direction waits at most before it looks whether it shall end.
+/// Longest sleep of an idle direction before it checks whether to end.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// Packets that are read before those that are due are written.
+/// Packets to read before those that are due are written.
 const BATCH: usize = 256;
 
 /// A running link.
@@ -43,9 +43,9 @@ pub(super) struct Emulator {
 struct Shared {
     since: Instant,
     stop: AtomicBool,
-    /// Nothing passes until then, in nanoseconds since the start.
+    /// Nothing passes until this time, in nanoseconds since the start.
     cut_until: AtomicU64,
-    /// Nothing passes once so many bytes have arrived at the far end.
+    /// Nothing passes after this many bytes have arrived at the far end.
     cut_after: AtomicU64,
     /// Near to far, far to near.
     counts: [Mutex<Counts>; 2],
@@ -76,19 +76,19 @@ impl Emulator {
         Ok(emulator)
     }
 
-    /// Lets nothing pass once so many bytes have arrived at the far end.
+    /// Blocks the link after this many bytes have arrived at the far end.
     pub(super) fn cut_after(&self, bytes: u64) {
         self.shared.cut_after.store(bytes, Ordering::Release);
     }
 
-    /// Lets nothing pass for so long.
+    /// Blocks the link for this long.
     pub(super) fn cut(&self, time: Duration) {
         self.cut_after(u64::MAX);
         let until = self.shared.since.elapsed().saturating_add(time).as_nanos();
         self.shared.cut_until.store(u64::try_from(until).unwrap_or(u64::MAX), Ordering::Release);
     }
 
-    /// What passed so far: near to far, far to near.
+    /// Returns the counts so far: near to far, far to near.
     pub(super) fn counts(&self) -> [Counts; 2] {
         [0, 1].map(|index| *self.shared.lock(index))
     }
@@ -109,7 +109,7 @@ impl Shared {
     }
 }
 
-/// A packet on its way: when it arrives, its number, itself.
+/// A packet in flight: its arrival time, its number, its bytes.
 type Travelling = Reverse<(Duration, u64, Box<[u8]>)>;
 
 struct Direction {
@@ -124,7 +124,8 @@ struct Direction {
 
 impl Direction {
     fn run(mut self) {
-        // The link must not wait for what it carries; without the right to it, it is only less exact.
+        // The link must not wait for its users' processes. Without the right to raise its priority
+        // it is only less exact.
         let _ = rustix::process::nice(-15);
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut buffer = vec![0; usize::from(u16::MAX)];
@@ -135,7 +136,7 @@ impl Direction {
         }
     }
 
-    /// Takes what is there, up to a batch, and says how much it was.
+    /// Reads the waiting packets, up to a batch; returns their number.
     fn receive(&mut self, buffer: &mut [u8]) -> usize {
         let mut counts = Counts::default();
         for _ in 0..BATCH {
@@ -162,7 +163,7 @@ impl Direction {
         counts.offered_packets as usize
     }
 
-    /// Hands over what has arrived and says how much it was.
+    /// Delivers the packets that are due; returns their number.
     fn deliver(&mut self) -> usize {
         let mut counts = Counts::default();
         let now = self.shared.since.elapsed();
@@ -175,7 +176,7 @@ impl Direction {
                 counts.cut += 1;
                 continue;
             }
-            // A device that is down takes nothing: then it is as if the far host were.
+            // A device that is down takes nothing, as if the far host were down.
             if self.to.send(&packet).is_ok() {
                 counts.delivered_packets += 1;
                 counts.delivered_bytes += packet.len() as u64;
@@ -186,7 +187,7 @@ impl Direction {
         (counts.delivered_packets + counts.cut) as usize
     }
 
-    /// Cuts the link where it was to be cut, to the packet: `bytes` have arrived and are not counted yet.
+    /// Cuts the link at its limit, to the packet: `bytes` have arrived and are not counted yet.
     fn note_arrived(&self, bytes: u64) {
         let limit = self.shared.cut_after.load(Ordering::Acquire);
         if self.index == 0 && limit != u64::MAX && self.shared.lock(0).delivered_bytes + bytes >= limit {
@@ -194,7 +195,7 @@ impl Direction {
         }
     }
 
-    /// Sleeps a little when there is traffic, else until there is.
+    /// Sleeps briefly if there is traffic, else until there is.
     fn wait(&self, busy: bool) {
         if busy {
             thread::sleep(QUANTUM);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::path::{Burst, Conditions, Medium, Path};
 
-/// What [`apply`] knows, one line each.
+/// The options of [`apply`], one line each.
 pub const HELP: &str = "\
 \x20 --mtu BYTES      largest packet
   --congestion CC  TCP's congestion control at both ends (cubic)
@@ -19,7 +19,7 @@ pub const HELP: &str = "\
   --block-udp      drop UDP
   --seed N         what losses are drawn from";
 
-/// Applies one option to a path; `None` for what is unknown or makes no sense.
+/// Applies one option to a path; returns `None` if it is unknown or invalid.
 pub fn apply(path: &mut Path, flag: &str, args: &mut impl Iterator<Item = String>) -> Option<()> {
     match flag {
         "--mtu" => path.mtu = args.next()?.parse().ok().filter(|mtu| (576..=u16::MAX).contains(mtu))?,
@@ -61,7 +61,7 @@ fn change(conditions: &mut Conditions, flag: &str, args: &mut impl Iterator<Item
     Some(())
 }
 
-/// Two numbers with a comma between them, neither negative.
+/// Parses two numbers with a comma between them, neither negative.
 pub fn pair(text: &str) -> Option<(f64, f64)> {
     let (first, second) = text.split_once(',')?;
     Some((number(first)?, number(second)?))

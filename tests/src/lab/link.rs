@@ -1,34 +1,34 @@
-//! One direction of an emulated link: which packets arrive, and when.
+//! One direction of an emulated link: decides which packets arrive, and when.
 //!
-//! Pure: the caller says what time it is. A packet passes a firewall, a queue of bounded length before a
-//! sender of a fixed rate, and a wire that delays, loses and reorders. A packet that the wire loses has taken
-//! its share of the rate; one that the queue drops has not. With the same seed, the same packets at the same times
-//! have the same fate.
+//! Pure: the caller supplies the time. A packet passes a firewall, a queue of bounded length before
+//! a sender of a fixed rate, and a wire that delays, loses and reorders. A packet lost on the wire
+//! has used its share of the rate; one dropped by the queue has not. With the same seed, the same
+//! packets at the same times have the same fate.
 
 use std::time::Duration;
 
 use super::path::Conditions;
 
-/// How much later than the others a reordered packet arrives.
+/// Extra delay of a reordered packet.
 const LATE: Duration = Duration::from_millis(2);
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It arrives at this time.
     Arrives(Duration),
-    /// It does not.
+    /// It is dropped.
     Dropped(Cause),
 }
 
-/// Why a packet does not arrive.
+/// The reason why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The queue is full.
     Queue,
     /// Lost on the wire.
     Loss,
-    /// It is UDP, and UDP is blocked.
+    /// UDP is blocked.
     Blocked,
 }
 
@@ -37,15 +37,15 @@ pub(super) enum Cause {
 pub(super) struct Link {
     conditions: Conditions,
     dice: Dice,
-    /// When all that waits will have left.
+    /// Time when all waiting packets will have left.
     free_at: Duration,
-    /// When the last packet that kept its place arrives.
+    /// Arrival time of the last packet that kept its place.
     last_arrival: Duration,
     in_burst: bool,
 }
 
 impl Link {
-    /// A link with nothing on it; `direction` keeps the losses of the two directions apart.
+    /// Makes an idle link; `direction` keeps the losses of the two directions independent.
     pub(super) fn new(conditions: Conditions, direction: u64) -> Self {
         Self {
             conditions,
@@ -56,7 +56,7 @@ impl Link {
         }
     }
 
-    /// What becomes of a packet that comes now; `now` never goes back.
+    /// Returns the fate of a packet that arrives now; `now` never decreases.
     pub(super) fn offer(&mut self, now: Duration, packet: &[u8]) -> Fate {
         if self.conditions.udp_blocked && is_udp(packet) {
             return Fate::Dropped(Cause::Blocked);
@@ -86,7 +86,7 @@ impl Link {
         self.dice.chance(self.conditions.loss) || self.in_burst
     }
 
-    /// How long the sender is busy with so many bytes.
+    /// Returns how long that many bytes keep the sender busy.
     fn time_of(&self, bytes: usize) -> Duration {
         match self.conditions.bits_per_second {
             0 => Duration::ZERO,
@@ -94,7 +94,7 @@ impl Link {
         }
     }
 
-    /// How many bytes keep the sender busy for this long.
+    /// Returns how many bytes keep the sender busy for this long.
     fn bytes_in(&self, time: Duration) -> u64 {
         (self.conditions.bits_per_second as f64 / 8.0 * time.as_secs_f64()) as u64
     }
@@ -112,7 +112,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Evenly from 0 to 1.
+    /// Returns a number evenly distributed from 0 to 1.
     fn share(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -126,7 +126,8 @@ impl Dice {
     }
 }
 
-/// True for a UDP packet of either version of IP; extension headers of IPv6 do not occur here.
+/// Returns whether this is a UDP packet of either version of IP; extension headers of IPv6 do not
+/// occur here.
 fn is_udp(packet: &[u8]) -> bool {
     const UDP: u8 = 17;
     match packet.first().map(|first| first >> 4) {
@@ -146,7 +147,8 @@ mod tests {
         Conditions::of(12, 20 * MILLISECOND)
     }
 
-    /// Fates of so many packets of 1500 bytes, one each millisecond: what 12 Mbit/s just carries.
+    /// Returns the fates of that many packets of 1500 bytes, one each millisecond: the most that 12
+    /// Mbit/s carries.
     fn fates(conditions: Conditions, packets: u32) -> Vec<Fate> {
         let mut link = Link::new(conditions, 0);
         (0..packets).map(|index| link.offer(MILLISECOND * index, &[0; 1500])).collect()

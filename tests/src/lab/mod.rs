@@ -1,11 +1,11 @@
 //! The lab: two hosts on one machine, joined by a path of chosen quality.
 //!
-//! A [`Lab`] is two network namespaces, an sshd in the far one, and between them the loopback, a pair of
-//! virtual cards, or two TUN devices joined by a link emulator of our own (`link.rs` is the model). Both
-//! hosts see the same files. All of it goes when the value does.
+//! A [`Lab`] is two network namespaces and an sshd in the far one. Between them is the loopback, a
+//! pair of virtual cards, or two TUN devices joined by our own link emulator (`link.rs` is the
+//! model). Both hosts see the same files. Dropping the value removes all of it.
 //!
-//! The emulator works in user space, on the cores of those who use it: [`Conditions`] hold up to about
-//! 1 Gbit/s; packets that it was too slow to take are counted as [`Counts::overrun`], and a run with many of
+//! The emulator works in user space, on its users' cores. [`Conditions`] hold up to about 1 Gbit/s.
+//! Packets that it was too slow to take are counted as [`Counts::overrun`], and a run with many of
 //! them measured the machine, not the path.
 
 mod emulator;
@@ -30,25 +30,26 @@ const FAR: &str = "10.77.0.2";
 const NETWORK: &str = "10.77.0.0/24";
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Packets that wait in a device for the emulator: what 1 Gbit/s brings in 100 ms, since others run here too.
+/// Packets that wait in a device for the emulator: those of 1 Gbit/s in 100 ms, because other
+/// processes run here too.
 const DEVICE_QUEUE: u32 = 10_000;
 
 /// Two hosts and the path between them.
 #[derive(Debug)]
 pub struct Lab {
-    // In the order in which they must go.
+    // In the order in which they must be dropped.
     sshd: Sshd,
     path: Path,
     emulator: Option<Emulator>,
     near: Namespace,
-    /// None where both are one.
+    /// None if both are one.
     far: Option<Namespace>,
 }
 
-/// Packets of one direction, by what became of them.
+/// Packets of one direction, by their fate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that the sender gave to the path.
+    /// Packets that the sender passed to the path.
     pub offered_packets: u64,
     /// Their bytes, IP headers included.
     pub offered_bytes: u64,
@@ -60,11 +61,11 @@ pub struct Counts {
     pub queue: u64,
     /// Lost at random or in a burst.
     pub loss: u64,
-    /// UDP where UDP is blocked.
+    /// UDP packets dropped because UDP is blocked.
     pub blocked: u64,
     /// Lost while the path was cut.
     pub cut: u64,
-    /// Never taken by the emulator, because it got no processor: not part of the path.
+    /// Never taken by the emulator, because it got no processor: not a property of the path.
     pub overrun: u64,
 }
 
@@ -83,10 +84,11 @@ impl Counts {
 }
 
 impl Lab {
-    /// Builds the hosts and the path; `None` where the process may not make namespaces or devices.
+    /// Builds the hosts and the path; returns `None` if the process may not make namespaces or
+    /// devices.
     ///
     /// # Panics
-    /// When it may, and something else is missing.
+    /// If it may, but something else is missing.
     pub fn create(path: &Path) -> Option<Self> {
         let near = Namespace::create()?;
         let (emulator, far) = match path.medium {
@@ -119,54 +121,57 @@ impl Lab {
         Some(Self { sshd, path: *path, emulator, near, far })
     }
 
-    /// The host that runs are started on.
+    /// Returns the host that runs are started on.
     pub fn near(&self) -> &Namespace {
         &self.near
     }
 
-    /// The host that sshd runs on.
+    /// Returns the host that sshd runs on.
     pub fn far(&self) -> &Namespace {
         self.far.as_ref().unwrap_or(&self.near)
     }
 
-    /// The far host's address.
+    /// Returns the far host's address.
     pub fn host(&self) -> &'static str {
         if self.far.is_some() { FAR } else { LOOPBACK }
     }
 
-    /// The far host's sshd; its runs have to be started [`Run::within`] the near host.
+    /// Returns the far host's sshd; its runs must be started [`Run::within`] the near host.
     pub fn sshd(&self) -> &Sshd {
         &self.sshd
     }
 
-    /// Lets nothing pass for so long, both ways, without a word to either host; zero mends at once.
+    /// Blocks the path for this long, both ways, without notifying either host; zero restores it at
+    /// once.
     ///
     /// # Panics
-    /// When the path is not an emulated link.
+    /// If the path is not an emulated link.
     pub fn cut(&self, time: Duration) {
         self.emulator.as_ref().expect("an emulated link can be cut").cut(time);
     }
 
-    /// Lets nothing pass, both ways, from the packet on with which so many bytes have arrived at the far host, until
-    /// [`Lab::cut`] says otherwise: whatever uses the path is then caught in the middle, however late anybody looks.
+    /// Blocks the path, both ways, from the packet on with which this many bytes have arrived at
+    /// the far host, until [`Lab::cut`] changes that. Anything that uses the path is then caught in
+    /// the middle, however late anybody looks.
     ///
     /// # Panics
-    /// When the path is not an emulated link.
+    /// If the path is not an emulated link.
     pub fn cut_after(&self, bytes: u64) {
         self.emulator.as_ref().expect("an emulated link can be cut").cut_after(bytes);
     }
 
-    /// Gives the near host another address and takes the one it had, as a change of networks does.
+    /// Changes the near host's address for another one, as a change of networks does.
     ///
     /// # Panics
-    /// When both hosts are one, or it was done before.
+    /// If both hosts are one, or it was done before.
     pub fn change_near_address(&self) {
         assert!(self.far.is_some(), "the loopback keeps its address");
         shell(&self.near, &format!("ip addr del {NEAR}/24 dev {INTERFACE}"));
         set_up(&self.near, NEAR_LATER, &self.path);
     }
 
-    /// What passed so far: near to far, far to near. The loopback counts all of it as the first.
+    /// Returns the counts so far: near to far, far to near. The loopback counts everything as the
+    /// first.
     pub fn counts(&self) -> [Counts; 2] {
         let Some(emulator) = &self.emulator else {
             let interface = if self.far.is_some() { INTERFACE } else { "lo" };
@@ -192,8 +197,9 @@ impl Lab {
     }
 }
 
-/// Brings a host's interface up. TCP's congestion control is set on the route, because the kernel lets only its
-/// unrestricted ones be a namespace's default. IPv6 would add packets of its own to those that are counted.
+/// Brings a host's interface up. TCP's congestion control is set on the route, because the kernel
+/// permits only its unrestricted ones as a namespace's default. IPv6 would add packets of its own
+/// to the counted ones.
 fn set_up(host: &Namespace, address: &str, path: &Path) {
     let (mtu, congestion) = (path.mtu, path.congestion);
     shell(
@@ -207,7 +213,7 @@ fn set_up(host: &Namespace, address: &str, path: &Path) {
     );
 }
 
-/// A TUN device inside a namespace: a thread goes there for it, the device stays.
+/// Makes a TUN device inside a namespace: a thread enters the namespace for it, the device stays.
 fn device(namespace: &Namespace) -> io::Result<SyncDevice> {
     let place = fs::File::open(namespace.handle())?;
     let made = thread::spawn(move || {

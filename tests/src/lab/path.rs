@@ -1,19 +1,19 @@
-//! What a path between two hosts is like, and the paths that have a name.
+//! The properties of a path between two hosts, and the named paths.
 
 use std::{fmt, time::Duration};
 
 /// A path between two hosts, the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
-    /// What carries the packets.
+    /// The medium of the packets.
     pub medium: Medium,
     /// Largest packet in bytes, IP header included.
     pub mtu: u16,
-    /// TCP's congestion control at both ends; the kernel's default differs from machine to machine.
+    /// TCP's congestion control at both ends; the kernel's default differs between machines.
     pub congestion: &'static str,
 }
 
-/// What carries the packets.
+/// The medium of packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Medium {
     /// The loopback of one namespace.
@@ -24,14 +24,14 @@ pub enum Medium {
     Link(Conditions),
 }
 
-/// How one direction of an emulated link behaves.
+/// The behaviour of one direction of an emulated link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conditions {
     /// Bits of IP packets per second, headers included; 0 is no limit.
     pub bits_per_second: u64,
-    /// Time over the link and back, without waiting in the queue; each direction takes half.
+    /// Time over the link and back, without the queue; each direction takes half.
     pub round_trip: Duration,
-    /// Each packet takes up to this much longer, evenly distributed; order is kept.
+    /// Largest extra delay of a packet, evenly distributed; the order is kept.
     pub jitter: Duration,
     /// Share of the packets that are lost at random, 0 to 1.
     pub loss: f64,
@@ -39,15 +39,16 @@ pub struct Conditions {
     pub burst: Option<Burst>,
     /// Share of the packets that arrive two milliseconds late, behind others, 0 to 1.
     pub reorder: f64,
-    /// Bytes that wait for the link at most; what comes then is dropped.
+    /// Bytes that may wait for the link; further packets are dropped.
     pub queue_bytes: u64,
-    /// UDP is dropped without an answer, as firewalls do.
+    /// Whether UDP is dropped without an answer, as firewalls do.
     pub udp_blocked: bool,
-    /// What the losses, the jitter and the order are drawn from.
+    /// Seed of the losses, the jitter and the order.
     pub seed: u64,
 }
 
-/// The Gilbert-Elliott model: a good state without losses of its own and a bad one in which all is lost.
+/// The Gilbert-Elliott model: a good state without losses of its own and a bad one that loses
+/// everything.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Burst {
     /// Chance of each packet to begin the bad state.
@@ -60,7 +61,7 @@ impl Path {
     /// The names of [`Path::named`], in the order of their distance.
     pub const NAMES: [&'static str; 7] = ["lo", "veth", "jumbo", "lan", "wan", "sat", "hotel"];
 
-    /// A path by its name.
+    /// Returns a path by its name.
     pub fn named(name: &str) -> Option<Self> {
         let path = |medium, mtu| Self { medium, mtu, congestion: "cubic" };
         let link = |megabits, milliseconds| Conditions::of(megabits, Duration::from_millis(milliseconds));
@@ -76,14 +77,14 @@ impl Path {
         })
     }
 
-    /// A path over an emulated link.
+    /// Makes a path over an emulated link.
     pub fn over(conditions: Conditions) -> Self {
         Self { medium: Medium::Link(conditions), mtu: 1500, congestion: "cubic" }
     }
 }
 
 impl Conditions {
-    /// A clean link of this rate and round trip, with a queue of [`Conditions::usual_queue`].
+    /// Makes a clean link of this rate and round trip, with a queue of [`Conditions::usual_queue`].
     pub fn of(megabits: u64, round_trip: Duration) -> Self {
         let conditions = Self {
             bits_per_second: megabits * 1_000_000,
@@ -99,7 +100,7 @@ impl Conditions {
         Self { queue_bytes: conditions.usual_queue(), ..conditions }
     }
 
-    /// What the link holds in a round trip, within what routers have: 64 kB to 2.5 MB.
+    /// Returns the link's content in a round trip, within the limits of routers: 64 kB to 2.5 MB.
     pub fn usual_queue(&self) -> u64 {
         let product = self.bits_per_second as f64 / 8.0 * self.round_trip.as_secs_f64();
         if self.bits_per_second == 0 { u64::MAX } else { (product as u64).clamp(64_000, 2_500_000) }

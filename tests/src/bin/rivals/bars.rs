@@ -1,8 +1,9 @@
-//! What has to hold on the paths of the lab, with the bar of each (`cargo xtask lab-figures [NAMES]`).
+//! Requirements on the paths of the lab, each with its bar (`cargo xtask lab-figures [NAMES]`).
 //!
-//! A row is a figure of whole runs, or of [`pump`](../../../../crates/dsync-transport/examples/pump.rs), memory to
-//! memory. They say something about dsync only where nothing else keeps the machine busy: both ends and the emulated
-//! path share its cores, which is why a row says how many packets were never taken.
+//! A row is a figure of whole runs, or of
+//! [`pump`](../../../../crates/dsync-transport/examples/pump.rs), memory to memory. A figure
+//! describes dsync only if nothing else keeps the machine busy: both ends and the emulated path
+//! share its cores. A row therefore reports how many packets the emulator never took.
 
 use std::{
     env, fs,
@@ -21,12 +22,12 @@ use dsync_tests::{
 
 use crate::{input::Input, meter::median, race, report::Row, tool};
 
-/// One row.
+/// One requirement.
 struct Bar {
     name: &'static str,
     path: fn() -> Path,
     what: What,
-    /// What it must reach, or may not exceed.
+    /// The bar that the figure must reach or may not exceed.
     limit: Limit,
 }
 
@@ -36,20 +37,20 @@ enum Limit {
     AtMost(f64),
 }
 
-/// What is measured.
+/// The figure to measure.
 #[derive(Clone, Copy)]
 enum What {
-    /// How many times as fast as the fastest of the others.
+    /// Speed relative to the fastest of the others.
     Faster { input: Input, mib: u64, ours: &'static str, others: &'static [&'static str] },
-    /// Share of the path's rate that the payload of a whole run comes to, login included.
+    /// The payload of a whole run, login included, as a share of the path's rate.
     RunShare { mib: u64 },
     /// The same, between the arrival of the first half of the bytes and of the last.
     LateShare { mib: u64 },
-    /// Mbit/s from memory to memory in six seconds, the start in them.
+    /// Mbit/s from memory to memory in six seconds, including the start.
     Pump,
-    /// Per cent of the path that the smaller of two gets: ours and one TCP CUBIC flow.
+    /// The smaller share of the path, in per cent, of two flows: ours and one of TCP CUBIC.
     Sharing { seconds: u64, ours_first: bool },
-    /// Per cent by which ten seconds of a limited run are off the limit.
+    /// Deviation of ten seconds of a limited run from the limit, in per cent.
     BandwidthLimit { via: Via, mib_per_second: u64 },
 }
 
@@ -152,7 +153,7 @@ const fn limited(name: &'static str, via: Via) -> Bar {
     Bar { name, path: || named("veth"), what, limit: Limit::AtMost(5.0) }
 }
 
-/// Runs the rows of these names, or all of them; fails when one misses its bar.
+/// Runs the rows of these names, or all of them; fails if one misses its bar.
 pub(crate) fn run(args: &[String]) -> ExitCode {
     let (mut names, mut rounds) = (Vec::new(), 3);
     let mut args = args.iter();
@@ -204,7 +205,7 @@ impl Limit {
     }
 }
 
-/// The figure that is held against the bar, and words for the row.
+/// The figure to compare with the bar, and words for the row.
 type Figure = Result<(f64, String), String>;
 
 fn measure(what: What, lab: &Lab, path: &Path, rounds: usize) -> Figure {
@@ -222,7 +223,7 @@ fn measure(what: What, lab: &Lab, path: &Path, rounds: usize) -> Figure {
     }
 }
 
-/// The median of some rounds, and all of them.
+/// Returns the median of some rounds, with all of them as text.
 fn middle(rounds: usize, mut round: impl FnMut(usize) -> Figure) -> Figure {
     let mut figures = Vec::new();
     let mut texts = Vec::new();
@@ -262,7 +263,7 @@ fn faster(
     Ok((best / mine, format!("{:.2} times as fast: {}", best / mine, text.join(", "))))
 }
 
-/// A run of dsync with a fresh destination.
+/// Makes a run of dsync with a fresh destination.
 fn push(lab: &Lab, dir: &FilePath, via: Via, options: &[&str]) -> Run {
     let destination = dir.join("dst");
     let _ = fs::remove_dir_all(&destination);
@@ -311,12 +312,12 @@ fn late_share(lab: &Lab, path: &Path, dir: &FilePath, mib: u64) -> Figure {
     ))
 }
 
-/// Bytes that arrived at the far host.
+/// Returns the bytes that arrived at the far host.
 fn arrived(lab: &Lab) -> u64 {
     lab.counts()[0].delivered_bytes
 }
 
-/// When how many bytes had arrived, until it is over.
+/// Samples the time and the number of bytes that had arrived, until `over`.
 fn samples(lab: &Lab, before: u64, over: &AtomicBool) -> Vec<(f64, u64)> {
     let since = Instant::now();
     let mut seen = Vec::new();
@@ -333,7 +334,7 @@ fn plant_once(dir: &FilePath, mib: u64) {
     }
 }
 
-/// The measuring program; `cargo xtask lab-figures` builds it and says where it is.
+/// Returns the measuring program; `cargo xtask lab-figures` builds it and sets its path.
 fn pump_program() -> Result<String, String> {
     env::var("LAB_PUMP").map_err(|_| "LAB_PUMP does not say where the example pump is".to_owned())
 }
@@ -353,7 +354,7 @@ fn pump(lab: &Lab) -> Figure {
     Ok((rate, format!("{rate:.0} ({:.0}) Mbit/s", mean(&rates[3..]))))
 }
 
-/// The rates of the seconds that a pump has printed.
+/// Returns the rates per second that a pump has printed.
 fn rates(text: &str) -> Vec<f64> {
     let second = |line: &str| line.split_once(" s ").and_then(|(_, rate)| rate.trim().parse().ok());
     text.lines().filter_map(second).collect()
@@ -363,7 +364,8 @@ fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// The second flow comes five seconds after the first; what counts is the time from a second later on.
+/// Measures how two flows share the path. The second starts five seconds after the first; the time
+/// from a second later on counts.
 fn sharing_of(lab: &Lab, seconds: u64, ours_first: bool) -> Figure {
     let program = pump_program()?;
     let address = format!("{}:7000", lab.host());
@@ -391,7 +393,7 @@ fn sharing_of(lab: &Lab, seconds: u64, ours_first: bool) -> Figure {
     Ok((least, format!("{ours:.0} : {theirs:.0} Mbit/s, {least:.0} %")))
 }
 
-/// Ten seconds from the middle of a run, in per cent off the limit.
+/// Returns the deviation from the limit, in per cent, of ten seconds from the middle of a run.
 fn deviation(lab: &Lab, dir: &FilePath, via: Via, limit: u64) -> Figure {
     plant_once(dir, (limit >> 20) * 14);
     let before = arrived(lab);
@@ -406,7 +408,7 @@ fn deviation(lab: &Lab, dir: &FilePath, via: Via, limit: u64) -> Figure {
     if outcome.code() != Some(0) {
         return Err(outcome.account());
     }
-    // The limit is one of payload; the path carries headers too.
+    // The limit applies to payload; the path carries headers too.
     let payload = outcome.stat("Total bytes sent") as f64 / (arrived(lab) - before) as f64;
     let percent = 100.0 * (rate * payload / limit as f64 - 1.0);
     Ok((percent.abs(), format!("{percent:+.2} %")))

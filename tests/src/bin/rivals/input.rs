@@ -1,4 +1,4 @@
-//! What is copied.
+//! The inputs of the race.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use dsync_tests::{Content, Kind, Node, Run, Tree, survey, tree::noise};
 
-/// One input: a source, and for some a destination that is there before.
+/// One input: a source, and for some an earlier state of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Input {
     /// One large incompressible file.
@@ -20,20 +20,20 @@ pub(crate) enum Input {
     Small,
     /// 3,000 small files in 30 directories, 16 kB each on average.
     Few,
-    /// The same tree, already there.
+    /// The same tree, already copied.
     Unchanged,
-    /// Log text in one file: lz4 makes about a third of it.
+    /// Log text in one file, which lz4 shrinks to about a third.
     Log,
     /// Preallocated database logs: a third of each is written, the rest are holes.
     Holes,
-    /// A dump of a database as text, with 2000 lines inserted since.
+    /// A dump of a database as text, after 2000 lines were inserted.
     Dump,
-    /// One large file of which 1 % of the 4 KiB blocks was overwritten since.
+    /// One large file after 1 % of its 4 KiB blocks was overwritten.
     Delta,
 }
 
 impl Input {
-    /// All of them, in the order of the race.
+    /// All inputs, in the order of the race.
     pub(crate) const ALL: [Self; 9] = [
         Self::One,
         Self::Many,
@@ -46,7 +46,7 @@ impl Input {
         Self::Delta,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::One => "one",
@@ -61,7 +61,7 @@ impl Input {
         }
     }
 
-    /// Its name in the table.
+    /// Returns its name in the table.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::One => "first copy of one incompressible file",
@@ -76,17 +76,17 @@ impl Input {
         }
     }
 
-    /// True when the tools that know no basis are out of place.
+    /// Returns whether it excludes tools that know no basis.
     pub(crate) fn needs_basis(self) -> bool {
         matches!(self, Self::Unchanged | Self::Dump | Self::Delta)
     }
 
-    /// True when what is not written must not become bytes.
+    /// Returns whether it has holes, which must not become bytes.
     pub(crate) fn has_holes(self) -> bool {
         self == Self::Holes
     }
 
-    /// Makes `src`, and `old` where there is an old state.
+    /// Makes `src`, and `old` if the input has an earlier state.
     pub(crate) fn plant(self, dir: &Path, mib: u64) {
         let (root, source) = (dir, dir.join("src"));
         let large = |mtime| Node {
@@ -136,7 +136,8 @@ impl Input {
         }
     }
 
-    /// Puts the destination back to where every tool starts from, and empties the write queues.
+    /// Resets the destination to the state from which every tool starts, and empties the write
+    /// queues.
     pub(crate) fn reset(self, dir: &Path) {
         let destination = dir.join("dst");
         let keep = self == Self::Unchanged && destination.exists();
@@ -152,12 +153,13 @@ impl Input {
     }
 }
 
-/// Bytes of all files of a tree.
+/// Returns the bytes of all files of a tree.
 pub(crate) fn total_bytes(root: &Path) -> u64 {
     survey(root).values().map(|facts| facts.size).sum()
 }
 
-/// The machine's documents where there are enough of them, else the toolchain's, else made ones.
+/// Returns the machine's documents if there are enough of them, else the toolchain's, else made
+/// ones.
 fn small_tree(dir: &Path) -> PathBuf {
     let rustc = Run::of("rustc").args(["--print", "sysroot"]).run();
     let candidates = [PathBuf::from("/usr/share"), PathBuf::from(rustc.stdout_text().trim()).join("share")];
@@ -170,7 +172,7 @@ fn small_tree(dir: &Path) -> PathBuf {
     })
 }
 
-/// Files of up to `longest` bytes, evenly over some directories.
+/// Makes files of up to `longest` bytes, spread evenly over some directories.
 fn made_tree(dirs: u64, files: u64, longest: u64) -> Tree {
     let nodes = (0..dirs).map(|index| Node::dir(format!("d{index}")));
     let files = (0..files).map(|index| {
@@ -179,7 +181,7 @@ fn made_tree(dirs: u64, files: u64, longest: u64) -> Tree {
     Tree::of(nodes.chain(files))
 }
 
-/// Writes lines up to a length, and so many more of other lines evenly between them.
+/// Writes lines up to a length, and evenly between them that many inserted lines.
 fn write_text(path: &Path, len: u64, line: &dyn Fn(u64) -> String, inserted: Option<u64>) {
     let mut file = BufWriter::new(fs::File::create(path).expect("a text"));
     let (mut written, mut inserts) = (0, 0);
@@ -198,7 +200,8 @@ fn write_text(path: &Path, len: u64, line: &dyn Fn(u64) -> String, inserted: Opt
     file.flush().expect("the text");
 }
 
-/// Large numbers, the same for the same line or file; as seeds they keep contents from repeating each other.
+/// Returns large numbers, the same for the same line or file. Used as seeds, they keep contents
+/// from repeating each other.
 fn figures(number: u64) -> [u64; 3] {
     let bytes = noise(number, 24);
     [0, 8, 16].map(|at| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")))

@@ -3,12 +3,13 @@
 //! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs a,b]
 //! [--tools a,b] [--write] [--draw] [--install]`
 //!
-//! Every tool pushes the same input to the far host of a lab, round after round, so that a change of the machine
-//! hits all of them. A row gives the median wall time of the rounds, the processor time of each end (ssh and sshd
-//! included), the bytes that crossed the path, headers included, and the largest process of each end
-//! that is not ssh itself. Results are checked; what is missing or fails is a row that says so.
+//! Every tool pushes the same input to the far host of a lab, round after round, so that a change
+//! of the machine affects all of them. A row has the median wall time of the rounds, the processor
+//! time of each end (ssh and sshd included), the bytes that crossed the path, headers included, and
+//! the largest process of each end other than ssh. Results are checked. A tool that is missing or
+//! fails has a row that says so.
 //!
-//! `--bars` (`cargo xtask lab-figures`) measures what has to hold instead: see `bars.rs`.
+//! `--bars` (`cargo xtask lab-figures`) measures the requirements instead: see `bars.rs`.
 
 mod bars;
 mod input;
@@ -134,7 +135,7 @@ fn race(input: Input, dir: &std::path::Path, tools: &[&Tool], lab: &Lab, rounds:
     Race { input, bytes: input::total_bytes(&source), rows: rows.collect() }
 }
 
-/// What the scripts of the tools see.
+/// Returns the variables for the tools' scripts.
 fn words(input: Input, dir: &std::path::Path, lab: &Lab) -> Words {
     let text = |path: &std::path::Path| path.display().to_string();
     let config = lab.sshd().config();
@@ -152,7 +153,7 @@ fn words(input: Input, dir: &std::path::Path, lab: &Lab) -> Words {
     ]
 }
 
-/// Installs what the tools need: Debian's packages as one, then what the registry has.
+/// Installs the tools' dependencies: Debian's packages at once, then those from the registry.
 fn install() -> ExitCode {
     let needed: BTreeSet<&str> = tool::ALL.iter().flat_map(Tool::packages).collect();
     let (crates, packages): (Vec<&str>, Vec<&str>) =
@@ -164,7 +165,7 @@ fn install() -> ExitCode {
     }
     for package in crates {
         let name = package.trim_start_matches("cargo:");
-        // Where both hosts' shells look.
+        // A directory on both hosts' path.
         ok &= shown(Run::of("cargo").args(["install", "--locked", "--root", "/usr/local", name]));
     }
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -178,7 +179,7 @@ fn shown(run: Run) -> bool {
     outcome.code() == Some(0)
 }
 
-/// When, on what and with what the figures were measured: without it they say nothing.
+/// Describes when, on what and with what the figures were measured: without it they mean nothing.
 fn setting(options: &Options) -> String {
     let first = |argv: &[&str]| {
         let outcome = Run::of(argv[0]).args(&argv[1..]).run();

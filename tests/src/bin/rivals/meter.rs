@@ -1,4 +1,4 @@
-//! Measuring one run at both of its ends.
+//! Measures one run at both of its ends.
 
 use std::{
     collections::BTreeMap,
@@ -18,30 +18,30 @@ use crate::tool::{Server, Tool};
 /// Ticks of the kernel's processor accounts per second: 100 on every Linux that this runs on.
 const TICKS: f64 = 100.0;
 
-/// How long processes are looked at often: runs of a second have a last moment soon.
+/// Time for which processes are sampled often: a run of a second soon has its last moment.
 const EARLY: Duration = Duration::from_secs(1);
 
-/// What one run took.
+/// The measurements of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure {
-    /// From the start of the command to its end.
+    /// Time from the start of the command to its end.
     pub(crate) wall: Duration,
-    /// Processor seconds of the command and all that it started.
+    /// Processor seconds of the command and its descendants.
     pub(crate) cpu_here: f64,
-    /// Processor seconds of sshd's session or the server, and all that it started.
+    /// Processor seconds of sshd's session or the server, and its descendants.
     pub(crate) cpu_there: f64,
     /// Bytes that crossed the path, headers included, both directions.
     pub(crate) wire_bytes: u64,
-    /// Largest resident size of a process here that is not ssh's, in bytes.
+    /// Largest resident size of a process here, except ssh's, in bytes.
     pub(crate) peak_here: u64,
     /// The same at the other end.
     pub(crate) peak_there: u64,
 }
 
-/// The words that a tool's scripts use.
+/// The variables for a tool's scripts.
 pub(crate) type Words = Vec<(&'static str, String)>;
 
-/// Measures runs in one lab.
+/// A meter for runs in one lab.
 pub(crate) struct Meter<'a> {
     pub(crate) lab: &'a Lab,
 }
@@ -50,7 +50,7 @@ impl Meter<'_> {
     /// Runs a tool to its end.
     ///
     /// # Errors
-    /// What it said, when it failed.
+    /// The tool's output if it failed.
     pub(crate) fn measure(&self, tool: &Tool, words: &Words) -> Result<Measure, String> {
         let daemon = self.lab.sshd().daemon_id();
         let server = tool.server.as_ref().map(|server| self.serve(server, words)).transpose()?;
@@ -105,7 +105,7 @@ impl Meter<'_> {
         Err(format!("the server does not listen on port {}", server.port))
     }
 
-    /// Waits until the daemon has reaped its sessions: only then are they in its account.
+    /// Waits until the daemon has reaped its sessions, because only then its account includes them.
     fn wait_for_sessions(&self) {
         let since = Instant::now();
         while descendants(self.lab.sshd().daemon_id()).len() > 1 && since.elapsed() < Duration::from_secs(10)
@@ -129,7 +129,7 @@ fn script(text: &str, words: &Words) -> Run {
     words.iter().fold(run, |run, (name, value)| run.env(name, value))
 }
 
-/// Waits until a process has ended, and leaves it to be reaped: until then its account can be read.
+/// Waits until a process has ended but leaves it unreaped, so that its account can still be read.
 fn wait_for_end(pid: u32) {
     let since = Instant::now();
     let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
@@ -138,7 +138,7 @@ fn wait_for_end(pid: u32) {
     }
 }
 
-/// Ends a server with all that it started.
+/// Ends a server and all its descendants.
 fn end(server: Running) {
     for pid in descendants(server.id()).keys() {
         dsync_tests::run::send(*pid, rustix::process::Signal::TERM);
@@ -146,14 +146,14 @@ fn end(server: Running) {
     let _ = server.wait();
 }
 
-/// The middle of some figures.
+/// Returns the median of some figures.
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     if figures.len() % 2 == 1 { figures[middle] } else { f64::midpoint(figures[middle - 1], figures[middle]) }
 }
 
-/// Samples the memory of a process and all below it.
+/// Samples the memory of a process and its descendants.
 struct Sampler {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
@@ -172,9 +172,10 @@ impl Sampler {
                     !is_root && !name.starts_with("ssh") && *name != "sh"
                 });
                 peak = counted.map(|(pid, _)| peak_memory(*pid)).fold(peak, u64::max);
-                // A look through all processes takes a millisecond or two of the processors that the ends use as well: every
-                // 20 ms they cost two ends of ten seconds a fifteenth of the machine. A peak is kept by the kernel
-                // until the process ends, so what is missed is what the last moment added.
+                // Looking through all processes takes a millisecond or two of processors that the
+                // ends use as well: every 20 ms it would cost two ends of ten seconds a fifteenth
+                // of the machine. The kernel keeps a peak until the process ends, so only the
+                // growth of the last moment is missed.
                 let pause = if since.elapsed() < EARLY { 20 } else { 200 };
                 thread::sleep(Duration::from_millis(pause));
             }
@@ -189,7 +190,7 @@ impl Sampler {
     }
 }
 
-/// A process and all below it, with their names.
+/// Returns a process and its descendants, with their names.
 fn descendants(root: u32) -> BTreeMap<u32, String> {
     let mut parents = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -214,17 +215,18 @@ fn descendants(root: u32) -> BTreeMap<u32, String> {
     family
 }
 
-/// Processor seconds of a process's children that ended and were waited for, and of theirs.
+/// Returns the processor seconds of a process's children that ended and were waited for, and of
+/// their children.
 fn children_cpu(pid: u32) -> f64 {
     stat(pid).map_or(0.0, |(_, fields)| (fields[13] + fields[14]) as f64 / TICKS)
 }
 
-/// Processor seconds of a process, with its children that ended.
+/// Returns the processor seconds of a process and its ended children.
 fn cpu(pid: u32) -> f64 {
     stat(pid).map_or(0.0, |(_, fields)| fields[11..15].iter().sum::<u64>() as f64 / TICKS)
 }
 
-/// A process's name and the numbers after it in its `stat`; the state letter counts as 0.
+/// Returns a process's name and the numbers after it in its `stat`; the state letter counts as 0.
 fn stat(pid: u32) -> Option<(String, Vec<u64>)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = text.rsplit_once(") ")?;

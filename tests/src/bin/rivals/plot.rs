@@ -14,10 +14,10 @@ use crate::report::Race;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws to a file.
+/// Draws the plot into a file.
 ///
 /// # Panics
-/// When it cannot be written.
+/// If it cannot be written.
 pub(crate) fn draw(file: &Path, path_name: &str, races: &[Race]) {
     let height: i32 = HEAD + races.iter().map(panel_height).sum::<i32>();
     let root = SVGBackend::new(file, (WIDTH as u32, height as u32)).into_drawing_area();
@@ -59,7 +59,8 @@ fn text(root: &Area<'_>, text: &str, at: (i32, i32), size: i32) -> Drawn {
     root.draw(&Text::new(text.to_owned(), at, ("sans-serif", size).into_text_style(root).color(&BLACK)))
 }
 
-/// Pixels: the whole width, the columns of names and of figures, the heights of head, panel title and bar.
+/// Pixels: the whole width, the columns of names and of figures, the heights of head, panel title
+/// and bar.
 const WIDTH: i32 = 900;
 const NAMES: i32 = 180;
 const FIGURE: i32 = 60;

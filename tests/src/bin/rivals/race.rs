@@ -1,11 +1,13 @@
 //! The picture of the README: a few tools on a few inputs, drawn from the full tables of a page.
 //!
-//! It is drawn from what is written, not from what was measured just now, so that picture and page cannot differ; a
-//! test holds the kept picture to the page. The SVG has its own ground and goes by the reader's colour scheme.
+//! It is drawn from the written tables, not from new measurements, so that picture and page cannot
+//! differ. A test compares the stored picture with the page. The SVG has its own background and
+//! follows the reader's colour scheme.
 
 use std::fmt::Write;
 
-/// The tools of the picture, as the tables and as readers call them. Both ends' data is encrypted in all of them.
+/// The tools of the picture, by their names in the tables and for readers. All of them encrypt the
+/// data.
 const TOOLS: [(&str, &str); 6] = [
     ("dsync-auto", "dsync"),
     ("qcp", "qcp"),
@@ -15,7 +17,7 @@ const TOOLS: [(&str, &str); 6] = [
     ("tar-zstd-ssh", "tar | zstd | ssh"),
 ];
 
-/// The inputs of the picture: how their tables begin, and what readers are told.
+/// The inputs of the picture: the beginnings of their tables, and their titles.
 const PANELS: [(&str, &str); 3] = [
     ("first copy of one incompressible file", "First copy of one file"),
     ("first copy of files of 1 MiB", "First copy of files of 1 MiB"),
@@ -72,7 +74,7 @@ fn bar(table: &str, (tool, name): (&str, &'static str)) -> Option<Bar> {
     Some((name, cells.get(2)?.parse().ok()?, best.parse().ok()?, worst.parse().ok()?))
 }
 
-/// Returns what the figures were measured on, in two lines, from the section's own words.
+/// Returns the setting of the measurements in two lines, in the section's own words.
 fn notes(section: &str) -> Vec<String> {
     let words = |key: &str| {
         let line = section.lines().find_map(|line| line.strip_prefix(key)).unwrap_or("?");
@@ -125,7 +127,8 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// Pixels: the whole width, the margin, the columns of names and figures, and the heights of head, title, bar and note.
+/// Pixels: the whole width, the margin, the columns of names and figures, and the heights of head,
+/// title, bar and note.
 const WIDTH: i32 = 760;
 const LEFT: i32 = 24;
 const NAMES: i32 = 220;

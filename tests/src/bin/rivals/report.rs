@@ -12,26 +12,26 @@ use crate::{
     plot, race,
 };
 
-/// One input and how everyone did on it.
+/// One input and the results of all tools.
 pub(crate) struct Race {
     pub(crate) input: Input,
     pub(crate) bytes: u64,
     pub(crate) rows: Vec<Row>,
 }
 
-/// One tool's rounds, or why there are none.
+/// One tool's rounds, or the reason why there are none.
 pub(crate) struct Row {
     pub(crate) tool: &'static str,
     pub(crate) result: Result<Vec<Measure>, String>,
 }
 
 impl Race {
-    /// What it is called, with its size.
+    /// Returns the title of the race, with the input's size.
     pub(crate) fn title(&self) -> String {
         format!("{} ({:.0} MiB)", self.input.describe(), mib(self.bytes as f64))
     }
 
-    /// MiB per second of those that finished, in the order of the race.
+    /// Returns the MiB per second of the tools that finished, in the order of the race.
     pub(crate) fn rates(&self) -> Vec<(&'static str, f64)> {
         let rated = |row: &Row| {
             let measures = row.result.as_ref().ok()?;
@@ -40,7 +40,7 @@ impl Race {
         self.rows.iter().filter_map(rated).collect()
     }
 
-    /// The table, with its title.
+    /// Returns the table with its title.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "\n### {}\n\n\
@@ -83,11 +83,11 @@ fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// Puts the races of one path, with their plot, into `docs/notebook/rivals.md`: in place of what was there. Draws the
-/// README's picture again.
+/// Replaces the races of one path, with their plot, in `docs/notebook/rivals.md`. Redraws the
+/// README's picture.
 ///
 /// # Panics
-/// When the page cannot be written.
+/// If the page cannot be written.
 pub(crate) fn write(path_name: &str, setting: &str, races: &[Race]) {
     let notebook = docs().join("notebook");
     let plot = format!("rivals-{path_name}.svg");
@@ -101,10 +101,10 @@ pub(crate) fn write(path_name: &str, setting: &str, races: &[Race]) {
     draw();
 }
 
-/// Draws the README's picture from the tables of the loopback, if all that it shows is there.
+/// Draws the README's picture from the tables of the loopback, if they are complete.
 ///
 /// # Panics
-/// When the picture cannot be written.
+/// If the picture cannot be written.
 pub(crate) fn draw() {
     let text = fs::read_to_string(docs().join("notebook/rivals.md")).expect("docs/notebook/rivals.md");
     match race::drawn(&text, "lo") {
@@ -117,7 +117,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-/// The page with a section between its marks replaced, or added at the end.
+/// Returns the page with the section between its marks replaced, or added at the end.
 fn replaced(page: &str, name: &str, section: &str) -> String {
     let (begin, end) = (format!("<!-- rivals {name} -->"), format!("<!-- end of rivals {name} -->"));
     let section = format!("{begin}{section}{end}");

@@ -1,8 +1,8 @@
-//! Who takes part: a table of shell commands.
+//! The competitors: a table of shell commands.
 //!
-//! A command sees `$SRC` and `$DST`, the directories; `$SSH`, `$CONFIG` and `$KEY`, ways to the far host, whose ssh
-//! name is `$HOST` and whose address is `$ADDRESS`; `$DSYNC`, the program under test; `$SPARSE`, `-S` where the
-//! input has holes; and `$WORK`, a place for files of its own.
+//! A command sees `$SRC` and `$DST`, the directories; `$SSH`, `$CONFIG` and `$KEY`, ways to the far
+//! host, whose ssh name is `$HOST` and whose address is `$ADDRESS`; `$DSYNC`, the program under
+//! test; `$SPARSE`, `-S` if the input has holes; and `$WORK`, a place for files of its own.
 
 use std::{env, path::Path};
 
@@ -10,33 +10,33 @@ use crate::input::Input;
 
 /// One way to copy.
 pub(crate) struct Tool {
-    /// Its name in the table and on the command line.
+    /// Name in the table and on the command line.
     pub(crate) name: &'static str,
-    /// Programs that it needs, each with what brings it: a Debian package, or `cargo:NAME`.
+    /// Programs that it needs, each with its source: a Debian package, or `cargo:NAME`.
     needs: &'static [(&'static str, &'static str)],
-    /// What it can copy.
+    /// The inputs that it can copy.
     can: Can,
-    /// Runs on the near host; its time is what counts.
+    /// Command for the near host, whose time counts.
     pub(crate) near: &'static str,
-    /// Runs on the far host meanwhile, where ssh does not start it.
+    /// Command for the far host meanwhile, if ssh does not start it.
     pub(crate) server: Option<Server>,
 }
 
-/// The far end of a tool that does not come by ssh.
+/// The far end of a tool that does not use ssh.
 #[derive(Clone, Copy)]
 pub(crate) struct Server {
-    /// What to run.
+    /// The command.
     pub(crate) script: &'static str,
-    /// The port that shows that it is ready.
+    /// Port that shows that it is ready.
     pub(crate) port: u16,
-    /// It ends by itself when it has everything, and only then is the run over.
+    /// Whether it ends by itself after receiving everything; the run is over only then.
     pub(crate) ends: bool,
 }
 
-/// What a tool can copy.
+/// The inputs that a tool can copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Can {
-    /// Anything, and it uses what is there.
+    /// Anything, using existing files.
     Update,
     /// Anything, from nothing.
     Trees,
@@ -44,7 +44,7 @@ enum Can {
     Files,
     /// One file.
     OneFile,
-    /// One file, where a round trip takes no time: it sends one packet for each.
+    /// One file, if a round trip takes no time: it sends one packet for each.
     OneFileNear,
 }
 
@@ -83,7 +83,7 @@ pub(crate) const ALL: &[Tool] = &[
     dsync!("dsync-tls", "--transport=tls"),
     dsync!("dsync-ssh", "--transport=ssh"),
     dsync!("dsync-not-durable", "--durability=none"),
-    // Fixed levels of compression, to judge the one that dsync chooses.
+    // Fixed levels of compression, to judge dsync's own choice.
     dsync!("dsync-raw", "--no-compress"),
     dsync!("dsync-lz4", "--compress-choice=lz4"),
     dsync!("dsync-zstd-1", "--compress-choice=zstd --compress-level=1"),
@@ -224,14 +224,14 @@ pub(crate) const ALL: &[Tool] = &[
         "qcp",
         &[("qcp", "cargo:qcp")],
         Can::OneFile,
-        // It takes a program for ssh, not a command line, and reads no aliases out of that.
+        // It takes a program for ssh, not a command line, and reads no aliases from it.
         r#"printf '#!/bin/sh\nexec %s "$@"\n' "$SSH" >"$WORK/ssh" && chmod +x "$WORK/ssh" &&
             qcp -q --ssh "$WORK/ssh" "$SRC/large" "$ADDRESS:$DST/large""#,
     ),
 ];
 
 impl Tool {
-    /// True when it can do what the input asks, where a round trip takes no time or does.
+    /// Returns whether it can copy the input; `near` means that a round trip takes no time.
     pub(crate) fn fits(&self, input: Input, near: bool) -> bool {
         match self.can {
             Can::Update => true,
@@ -242,13 +242,13 @@ impl Tool {
         }
     }
 
-    /// What is missing here, with what brings it.
+    /// Returns the programs that are missing here, with their sources.
     pub(crate) fn missing(&self) -> Vec<String> {
         let missing = self.needs.iter().filter(|(program, _)| !is_there(program));
         missing.map(|(program, package)| format!("{program} ({package})")).collect()
     }
 
-    /// Packages that it needs.
+    /// Returns the missing packages.
     pub(crate) fn packages(&self) -> impl Iterator<Item = &'static str> {
         self.needs.iter().filter(|(program, _)| !is_there(program)).map(|(_, package)| *package)
     }
