@@ -1,7 +1,8 @@
-//! An independent checker: walks two trees by plain paths and compares all that `-a` promises.
+//! An independent checker: walks two trees by plain paths and compares everything that `-a`
+//! promises.
 //!
-//! It shares no code with dsync, on purpose: not the walker, not the metadata type. BLAKE3 is only
-//! used to hold a file's content in 32 bytes.
+//! It deliberately shares no code with dsync: neither the walker nor the metadata type. BLAKE3 only
+//! serves to represent a file's content in 32 bytes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,7 @@ use std::{
     path::Path,
 };
 
-/// What is known of one entry.
+/// The known facts about one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// `file`, `dir`, `symlink`, `fifo`, `socket`, `char` or `block`.
@@ -26,8 +27,8 @@ pub struct Facts {
     pub owner: (u32, u32),
     /// Modification time: seconds since 1970 and nanoseconds.
     pub mtime: (i64, i64),
-    /// When what is neither a directory nor a link was last read, in seconds, before this survey read it; not of what
-    /// has several names, of which the survey has read another before.
+    /// Access time in seconds, before this survey read the entry; not of directories and links. Not
+    /// of an entry with several names either, of which the survey has already read another.
     pub atime: Option<i64>,
     /// Length of a regular file.
     pub size: u64,
@@ -37,33 +38,34 @@ pub struct Facts {
     pub content: Vec<u8>,
     /// Extended attributes by name; access control lists are `system.posix_acl_*` among them.
     pub xattrs: BTreeMap<String, Vec<u8>>,
-    /// Filesystem and inode of what has several names (but no directory).
+    /// Filesystem and inode of an entry that has several names (but is not a directory).
     pub inode: Option<(u64, u64)>,
 }
 
-/// What a comparison looks at.
+/// The facts that a comparison includes.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
     /// Owners and groups.
     pub owners: bool,
     /// Permission bits.
     pub modes: bool,
-    /// Modification times of what is not a directory.
+    /// Modification times of non-directories.
     pub times: bool,
     /// Modification times of directories.
     pub dir_times: bool,
-    /// The two directories themselves, not only what is in them.
+    /// The two directories themselves, not only their entries.
     pub root: bool,
     /// Extended attributes and access control lists.
     pub xattrs: bool,
-    /// Which names are one file.
+    /// The groups of names that are one file.
     pub links: bool,
-    /// Access times, in whole seconds as rsync keeps them; only of trees that nothing else has read since.
+    /// Access times, in whole seconds as rsync keeps them; only of trees that nothing else has read
+    /// since.
     pub atimes: bool,
 }
 
 impl Scope {
-    /// All that `-a` keeps, as root.
+    /// Everything that `-a` keeps, as root.
     pub const ALL: Self = Self {
         owners: true,
         modes: true,
@@ -74,34 +76,35 @@ impl Scope {
         links: false,
         atimes: false,
     };
-    /// All that `-aHAX` keeps, as root.
+    /// Everything that `-aHAX` keeps, as root.
     pub const EVERYTHING: Self = Self { xattrs: true, links: true, ..Self::ALL };
-    /// All of it, but not owners: a run without privileges cannot set them.
+    /// Everything except owners: a run without privileges cannot set them.
     pub const NO_OWNERS: Self = Self { owners: false, ..Self::ALL };
     /// Names, types and content only.
     pub const CONTENT: Self =
         Self { owners: false, modes: false, times: false, dir_times: false, root: false, ..Self::ALL };
-    /// All of it below the two directories, not they themselves.
+    /// Everything below the two directories, but not the directories themselves.
     pub const BELOW: Self = Self { root: false, ..Self::ALL };
 
-    /// [`Scope::ALL`] as far as this process's privileges go.
+    /// Returns [`Scope::ALL`] as far as this process's privileges permit.
     pub fn full() -> Self {
         if crate::skip::is_root() { Self::ALL } else { Self::NO_OWNERS }
     }
 }
 
-/// Asserts that two trees are the same in the given scope.
+/// Asserts that two trees are equal in the given scope.
 ///
 /// # Panics
-/// When they are not, with the first differences.
+/// If they differ, with the first differences.
 pub fn assert_same(source: &Path, destination: &Path, scope: Scope) {
     assert_none(&differences(source, destination, scope));
 }
 
-/// Asserts that a tree is what it was when it was surveyed; that it was read since, by the survey for one, is no change.
+/// Asserts that a tree is as it was when surveyed. Reads since then, such as those of the survey,
+/// are no change.
 ///
 /// # Panics
-/// When it is not, with the first differences.
+/// If it differs, with the first differences.
 pub fn assert_unchanged(before: &BTreeMap<Vec<u8>, Facts>, root: &Path) {
     assert_none(&compare(before, &survey(root), Scope::EVERYTHING));
 }
@@ -111,12 +114,12 @@ fn assert_none(found: &[String]) {
     assert!(found.is_empty(), "{} differences, first:\n{}", found.len(), head.join("\n"));
 }
 
-/// What differs between two trees, one line each.
+/// Returns the differences between two trees, one line each.
 pub fn differences(source: &Path, destination: &Path, scope: Scope) -> Vec<String> {
     compare(&survey(source), &survey(destination), scope)
 }
 
-/// What differs between two surveys, one line each.
+/// Returns the differences between two surveys, one line each.
 pub fn compare(
     source: &BTreeMap<Vec<u8>, Facts>,
     destination: &BTreeMap<Vec<u8>, Facts>,
@@ -142,7 +145,7 @@ pub fn compare(
     found
 }
 
-/// Names that are one file on one side and not on the other.
+/// Returns the names that are one file on one side and not on the other.
 fn link_differences(
     source: &BTreeMap<Vec<u8>, Facts>,
     destination: &BTreeMap<Vec<u8>, Facts>,
@@ -165,10 +168,11 @@ fn link_differences(
     missing.chain(got.difference(&wanted).map(|names| tell("should not be one file", names))).collect()
 }
 
-/// Everything at and under `root`, by path relative to it; the root itself has the empty path.
+/// Returns everything at and under `root`, by path relative to it; the root itself has the empty
+/// path.
 ///
 /// # Panics
-/// When anything cannot be read.
+/// If anything cannot be read.
 pub fn survey(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
     let mut found = BTreeMap::new();
     found.insert(Vec::new(), facts(root));
@@ -188,10 +192,10 @@ pub fn survey(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
     found
 }
 
-/// The names of temporary files, dsync's or rsync's, under a directory.
+/// Returns the names of temporary files, dsync's or rsync's, under a directory.
 ///
 /// # Panics
-/// When anything cannot be read.
+/// If anything cannot be read.
 pub fn temporaries(root: &Path) -> Vec<String> {
     if !root.exists() {
         return Vec::new();
@@ -204,16 +208,16 @@ pub fn temporaries(root: &Path) -> Vec<String> {
     names(root).iter().filter(|path| is_temporary(path)).map(|path| show(path)).collect()
 }
 
-/// Returns whether a run writes to a directory: it holds the lock then, which it takes in two steps (the file of its name
-/// is there a moment before it is locked), and has a temporary file.
+/// Returns whether a run writes to a directory. It then has a temporary file besides the lock,
+/// which is no proof: its file exists for a moment before it is locked.
 ///
 /// # Panics
-/// When anything cannot be read.
+/// If anything cannot be read.
 pub fn is_written_to(root: &Path) -> bool {
     temporaries(root).iter().any(|path| !path.contains(".dsync-lock-"))
 }
 
-/// The paths of what is in a tree, which may change meanwhile.
+/// Returns the paths of the entries of a tree, which may change meanwhile.
 fn names(root: &Path) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut open = vec![root.to_path_buf()];
@@ -230,7 +234,7 @@ fn names(root: &Path) -> Vec<Vec<u8>> {
     found
 }
 
-/// A path for people.
+/// Formats a path for people.
 pub fn show(path: &[u8]) -> String {
     if path.is_empty() { "(root)".into() } else { format!("'{}'", path.escape_ascii()) }
 }
@@ -282,7 +286,7 @@ fn facts(path: &Path) -> Facts {
     }
 }
 
-/// Extended attributes of an entry, a link's own.
+/// Returns the extended attributes of an entry, a link's own.
 fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = vec![0; 64 << 10];
     let listed = match rustix::fs::llistxattr(path, &mut names[..]) {
@@ -316,18 +320,18 @@ fn kind(meta: &Metadata) -> &'static str {
     }
 }
 
-/// Bytes that a file takes on the disk.
+/// Returns the bytes that a file occupies on the disk.
 ///
 /// # Panics
-/// When it cannot be looked at.
+/// If its attributes cannot be read.
 pub fn allocated(path: &Path) -> u64 {
     fs::symlink_metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).blocks() * 512
 }
 
-/// Where a file has data: the start and end of each part that is not a hole.
+/// Returns the map of a file's data: the start and end of each part that is not a hole.
 ///
 /// # Panics
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn data_map(path: &Path) -> Vec<(u64, u64)> {
     use rustix::fs::{SeekFrom, seek};
     let file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -340,10 +344,10 @@ pub fn data_map(path: &Path) -> Vec<(u64, u64)> {
     map
 }
 
-/// BLAKE3 of a file's content.
+/// Returns the BLAKE3 hash of a file's content.
 ///
 /// # Panics
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn sum(path: &Path) -> [u8; 32] {
     let mut file = File::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut hasher = blake3::Hasher::new();

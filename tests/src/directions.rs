@@ -1,4 +1,4 @@
-//! The three ways that a copy can go.
+//! The three directions of a copy.
 
 use std::{ffi::OsString, path::Path};
 
@@ -8,20 +8,20 @@ use crate::{
     sshd::{Sshd, Via},
 };
 
-/// Copies the source of `scratch` in every way, each to a destination of its own that does not exist yet: here, to a
-/// host over QUIC, from a host over the ssh pipe. `each` gets what makes such a run, as often as it asks, and the
-/// destination.
+/// Copies the source of `scratch` in every direction, each to a destination of its own that does
+/// not exist yet: locally, to a host over QUIC, from a host over the ssh pipe. `each` gets a
+/// function that makes such a run, as often as it is called, and the destination.
 ///
 /// # Panics
-/// When sshd cannot be started.
+/// If sshd cannot be started.
 pub fn every_way(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &Path)) {
     every_way_of(scratch, &[slash(&scratch.src())], options, each);
 }
 
-/// The same with operands of the caller's choice.
+/// Copies operands of the caller's choice, as [`every_way`] does.
 ///
 /// # Panics
-/// When sshd cannot be started.
+/// If sshd cannot be started.
 pub fn every_way_of(
     scratch: &Scratch,
     operands: &[OsString],

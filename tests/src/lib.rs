@@ -1,16 +1,17 @@
 //! Harness of the end-to-end tests.
 //!
-//! A test plants a source [`tree`], runs the [`program()`] through [`run`], here or against a throwaway
-//! [`sshd`] (or in all [`directions`]), possibly inside a network [`namespace`] or over the path of a [`lab`], and judges
-//! the result twice: with [`compare`], a walker that shares no code with dsync, and with [`oracle`], what rsync itself
-//! says and makes.
+//! A test plants a source [`tree`] and runs the [`program()`] through [`run`], here or against a
+//! throwaway [`sshd`] (or in all [`directions`]), possibly inside a network [`namespace`] or over
+//! the path of a [`lab`]. It judges the result twice: with [`compare`], a walker that shares no
+//! code with dsync, and with [`oracle`], the answer and the result of rsync itself.
 //!
-//! The program under test is `$DSYNC_BIN`, else the `dsync` beside the test binaries. rsync may stand
-//! in for it (`DSYNC_BIN=/usr/bin/rsync`): what both must do is then checked against rsync, which shows
-//! that a test demands neither too much nor nothing; what only dsync promises is passed over.
+//! The program under test is `$DSYNC_BIN`, else the `dsync` beside the test binaries. rsync may
+//! stand in for it (`DSYNC_BIN=/usr/bin/rsync`): requirements on both programs are then checked
+//! against rsync, which shows that a test demands neither too much nor nothing. Checks of promises
+//! that only dsync makes are skipped.
 //!
-//! A test that cannot run where it is says so with [`skip`]; `cargo xtask test` fails on a skip that
-//! `tests/skips.txt` does not allow.
+//! A test that cannot run on a machine says so with [`skip`]; `cargo xtask test` fails on a skip
+//! that `tests/skips.txt` does not allow.
 
 pub mod compare;
 pub mod directions;

@@ -1,4 +1,4 @@
-//! Mounts of one test's own, gone with it.
+//! Mounts of one test's own, removed with it.
 
 use std::{
     ffi::OsStr,
@@ -12,7 +12,7 @@ use crate::{
     skip::{self, is_root},
 };
 
-/// The length of an image, which is sparse: the least that mkfs.xfs takes is 300 MiB.
+/// Length of an image, which is sparse: mkfs.xfs accepts no less than 300 MiB.
 const IMAGE_BYTES: u64 = 400 << 20;
 
 /// A mounted directory; unmounted when dropped.
@@ -22,18 +22,20 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a directory a second time; `None`, recorded as a skip, where the process may not mount.
+    /// Mounts a directory a second time; returns `None`, recorded as a skip, if the process may not
+    /// mount.
     pub fn bind(from: &Path, at: &Path) -> Option<Self> {
         Self::with(&[OsStr::new("--bind"), from.as_os_str()], at)
     }
 
-    /// Mounts an empty memory filesystem with the options of tmpfs(5); `None`, recorded
-    /// as a skip, where the process may not.
+    /// Mounts an empty memory filesystem with the options of tmpfs(5); returns `None`, recorded as
+    /// a skip, if the process may not.
     pub fn tmpfs(at: &Path, options: &str) -> Option<Self> {
         Self::with(&["-t", "tmpfs", "-o", options, "none"].map(OsStr::new), at)
     }
 
-    /// Runs mount(8) with these arguments and the mount point; `None`, recorded as a skip, when it fails.
+    /// Runs mount(8) with these arguments and the mount point; returns `None`, recorded as a skip,
+    /// if it fails.
     pub fn with(args: &[&OsStr], at: &Path) -> Option<Self> {
         let mounted = is_root()
             && Command::new("mount").args(args).arg(at).output().is_ok_and(|output| output.status.success());
@@ -43,11 +45,11 @@ impl Mount {
         mounted.then(|| Self { at: at.to_owned() })
     }
 
-    /// Makes a filesystem of this type (`ext4`, `xfs`, `btrfs`, or `tmpfs` without an image) and mounts it; `None`,
-    /// recorded as a skip, where the process may not.
+    /// Makes a filesystem of this type (`ext4`, `xfs`, `btrfs`, or `tmpfs` without an image) and
+    /// mounts it; returns `None`, recorded as a skip, if the process may not.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn of_type(kind: &str, at: &Path) -> Option<Self> {
         fs::create_dir(at).expect("a mount point");
         if kind == "tmpfs" {
@@ -64,7 +66,7 @@ impl Mount {
         Self::with(&["-o".as_ref(), "loop".as_ref(), image.as_os_str()], at)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.at
     }
@@ -72,7 +74,7 @@ impl Mount {
     /// Changes its options, e.g. to `ro`.
     ///
     /// # Panics
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         let output = Command::new("mount").args(["-o", &options]).arg(&self.at).output().expect("mount");

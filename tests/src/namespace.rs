@@ -16,15 +16,15 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one; `None` where the process may not.
+    /// Makes a namespace; returns `None` if the process may not.
     ///
     /// # Panics
-    /// When it was made but its loopback cannot be brought up.
+    /// If it was made but its loopback cannot be brought up.
     pub fn create() -> Option<Self> {
         if !is_root() {
             return None;
         }
-        // The holder ends with its stdin, so that it cannot outlive the test however that ends.
+        // The holder ends with its stdin, so it cannot outlive the test, however that ends.
         let mut holder = Command::new("unshare")
             .args(["--net", "sh", "-c", "ip link set lo up && echo up && exec cat"])
             .stdin(Stdio::piped())
@@ -42,7 +42,7 @@ impl Namespace {
         Some(Self { holder })
     }
 
-    /// What to put before a command so that it runs inside.
+    /// Returns the words before a command that make it run inside.
     pub fn enter(&self) -> Vec<OsString> {
         vec!["nsenter".into(), format!("--net={}", self.handle().display()).into(), "--".into()]
     }
@@ -50,15 +50,15 @@ impl Namespace {
     /// Drops every UDP packet that arrives on the loopback, without an answer, as firewalls do.
     ///
     /// # Panics
-    /// When the rules cannot be set.
+    /// If the rules cannot be set.
     pub fn drop_udp(&self) {
         self.drop("meta l4proto udp");
     }
 
-    /// Drops new TCP connections to every port but one, likewise.
+    /// Drops new TCP connections to every port except one, likewise.
     ///
     /// # Panics
-    /// When the rules cannot be set.
+    /// If the rules cannot be set.
     pub fn drop_tcp_but(&self, port: u16) {
         self.drop(&format!("tcp flags & (syn | ack) == syn tcp dport != {port}"));
     }
@@ -72,23 +72,23 @@ impl Namespace {
         let _ = Run::of("nft").arg(rules).within(self).run().expect_code(0);
     }
 
-    /// The file that stands for it.
+    /// Returns the file that represents it.
     pub fn handle(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.holder.id()).into()
     }
 
-    /// Bytes that crossed the loopback so far, headers included, both directions.
+    /// Returns the bytes that have crossed the loopback so far, headers included, both directions.
     ///
     /// # Panics
-    /// When the counters cannot be read.
+    /// If the counters cannot be read.
     pub fn wire_bytes(&self) -> u64 {
         self.traffic("lo").received_bytes
     }
 
-    /// What passed one of its interfaces so far.
+    /// Returns the traffic of one of its interfaces so far.
     ///
     /// # Panics
-    /// When there is no such interface.
+    /// If there is no such interface.
     pub fn traffic(&self, interface: &str) -> Traffic {
         let outcome = Run::of("cat").arg("/proc/self/net/dev").within(self).run().expect_code(0);
         let text = outcome.stdout_text();
@@ -106,18 +106,18 @@ impl Namespace {
     }
 }
 
-/// What passed an interface, as the kernel counts it.
+/// The traffic of an interface, as counted by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes that came.
+    /// Bytes received.
     pub received_bytes: u64,
-    /// Packets that came.
+    /// Packets received.
     pub received_packets: u64,
-    /// Bytes that went.
+    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Packets that went.
+    /// Packets sent.
     pub sent_packets: u64,
-    /// Packets that should have gone and found no room.
+    /// Packets to send that found no room.
     pub sent_drops: u64,
 }
 

@@ -1,4 +1,4 @@
-//! rsync's own word on a result.
+//! rsync's own judgement of a result.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -19,15 +19,15 @@ where
 /// Asserts that `rsync -aHAX --delete -n -i` would have nothing to do between two directories.
 ///
 /// # Panics
-/// When it would, with its list.
+/// If it would, with its list.
 pub fn assert_rsync_agrees(source: &Path, destination: &Path) {
     assert_rsync_agrees_with(&["-aHAX", "--delete"], source, destination);
 }
 
-/// The same with options of the caller's choice, plus `-n -i`.
+/// Asserts the same with options of the caller's choice, plus `-n -i`.
 ///
 /// # Panics
-/// When rsync would do anything.
+/// If rsync would do anything.
 pub fn assert_rsync_agrees_with(options: &[&str], source: &Path, destination: &Path) {
     let outcome = Run::of("/usr/bin/rsync")
         .args(options)

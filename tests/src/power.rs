@@ -11,7 +11,7 @@ use crate::{
     skip::{self, is_root},
 };
 
-/// What an image is formatted with.
+/// The format of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// ext4.
@@ -23,7 +23,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The program that makes it, its arguments, and the smallest image that it takes, in MiB.
+    /// Returns the formatting program, its arguments, and the smallest image that it accepts, in
+    /// MiB.
     fn maker(self) -> (&'static str, &'static [&'static str], u64) {
         match self {
             Self::Ext4 => ("mkfs.ext4", &["-q"], 1),
@@ -41,11 +42,11 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes an image in `dir` and mounts it there; `None`, recorded as a skip, where the process may
-    /// not.
+    /// Makes an image in `dir` and mounts it there; returns `None`, recorded as a skip, if the
+    /// process may not.
     ///
     /// # Panics
-    /// When the image cannot be made.
+    /// If the image cannot be made.
     pub fn create(dir: &Path, format: Format, mib: u64) -> Option<Self> {
         let (image, mounted) = (dir.join("disk.img"), dir.join("disk"));
         let (program, args, least) = format.maker();
@@ -62,16 +63,16 @@ impl Disk {
         mounted.then_some(disk)
     }
 
-    /// Where it is mounted.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         &self.mounted
     }
 
-    /// Cuts the power: what is in memory only is lost, the journal is not flushed. Then mounts again, as
-    /// after a boot.
+    /// Cuts the power: data that is only in memory is lost, and the journal is not flushed. Then
+    /// mounts again, as after a boot.
     ///
     /// # Panics
-    /// When the system refuses.
+    /// If the system refuses.
     pub fn cut_power(&self) {
         // _IOR('X', 125, __u32) is the shutdown ioctl of ext4 and XFS; 2 is their flag NOLOGFLUSH. perl is
         // essential on Debian, and this package has no unsafe code.
@@ -85,15 +86,16 @@ impl Disk {
         assert!(self.mount(), "the filesystem cannot be mounted after the power cut");
     }
 
-    /// True when the kernel still has the filesystem: a mount namespace that some other process on the machine made
-    /// meanwhile has the mount as well. A mount of the same file would find the dead filesystem again.
+    /// Returns whether the kernel still has the filesystem: a mount namespace that another process
+    /// made meanwhile also holds the mount. Mounting the same file would then find the dead
+    /// filesystem again.
     fn is_attached(&self) -> bool {
         let losetup = Run::of("losetup").env("PATH", SYSTEM_PATH);
         let attached = losetup.arg("-j").arg(&self.image).run().expect_code(0);
         !attached.stdout_text().is_empty()
     }
 
-    /// Puts a copy in the image's place: another file, so another device.
+    /// Replaces the image by a copy: another file, so another device.
     fn copy_image(&self) {
         let copy = self.image.with_extension("copy");
         let _ = Run::of("cp").arg("--sparse=always").arg(&self.image).arg(&copy).run().expect_code(0);
@@ -110,7 +112,7 @@ impl Disk {
     }
 }
 
-/// Where the programs for disks are, which a user's path may not name.
+/// Path of the programs for disks, which a user's path may not include.
 const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Drop for Disk {

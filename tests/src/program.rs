@@ -1,4 +1,4 @@
-//! Which program is under test.
+//! The program under test.
 
 use std::{
     env,
@@ -6,10 +6,11 @@ use std::{
     sync::OnceLock,
 };
 
-/// The program under test: `$DSYNC_BIN`, else `dsync` in the directory of the build profile.
+/// Returns the program under test: `$DSYNC_BIN`, else `dsync` in the directory of the build
+/// profile.
 ///
 /// # Panics
-/// When there is no such file.
+/// If there is no such file.
 pub fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -23,22 +24,22 @@ pub fn program() -> &'static Path {
     })
 }
 
-/// A compiled example of the engine crate.
+/// Returns a compiled example of the engine crate.
 ///
 /// # Panics
-/// When it was not built.
+/// If it was not built.
 pub fn example(name: &str) -> PathBuf {
     let path = profile_dir().join("examples").join(name);
     assert!(path.is_file(), "{} is missing: run `cargo build -p dsync-engine --examples`", path.display());
     path
 }
 
-/// True when rsync stands in for dsync: what only dsync promises is then not checked.
+/// Returns whether rsync stands in for dsync: promises that only dsync makes are not checked then.
 pub fn is_stand_in() -> bool {
     program().file_name().is_some_and(|name| name == "rsync")
 }
 
-/// `target/<profile>`: programs lie in it, test binaries in its `deps`.
+/// Returns `target/<profile>`: programs are in it, test binaries in its `deps`.
 fn profile_dir() -> PathBuf {
     let itself = env::current_exe().expect("the path of the test binary");
     let dir = itself.parent().expect("a program in a directory");

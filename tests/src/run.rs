@@ -22,14 +22,14 @@ use crate::{
     program::{is_stand_in, program},
 };
 
-/// How long a run may take unless the test says otherwise: far more than any needs on the busiest machine, so that
-/// only a hang ends there.
+/// Default time limit of a run: far more than any needs on the busiest machine, so that it ends
+/// only a hang.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// How long an event is waited for, likewise.
+/// Time limit for an event, likewise.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often a running program's memory and the time limit are looked at.
+/// Interval between checks of a running program's memory and time limit.
 const SAMPLE: Duration = Duration::from_millis(5);
 
 /// A program with its arguments, not yet started.
@@ -43,14 +43,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of the program under test.
+    /// Makes a run of the program under test.
     pub fn dsync() -> Self {
-        // rsync takes times of the same second as equal unless told; dsync never does.
+        // rsync treats times in the same second as equal unless told otherwise; dsync never does.
         let exact = is_stand_in().then_some("--modify-window=-1");
         Self::of(program()).args(exact)
     }
 
-    /// A run of any program.
+    /// Makes a run of any program.
     pub fn of(program: impl AsRef<OsStr>) -> Self {
         Self {
             argv: vec![program.as_ref().to_owned()],
@@ -109,7 +109,7 @@ impl Run {
         self
     }
 
-    /// Runs it under a shell that prints the bytes that it read and wrote when it succeeded.
+    /// Runs it under a shell that prints the bytes read and written if it succeeded.
     #[must_use]
     pub fn counting_io(mut self) -> Self {
         let count = r#""$@" && cat /proc/$$/io"#;
@@ -117,14 +117,14 @@ impl Run {
         self
     }
 
-    /// Has another program, with its arguments, start it.
+    /// Makes another program, with its arguments, start it.
     #[must_use]
     pub(crate) fn behind<const N: usize>(mut self, starter: [&str; N]) -> Self {
         self.prefix.extend(starter.map(OsString::from));
         self
     }
 
-    /// Sets how long it may take.
+    /// Sets its time limit.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -134,7 +134,7 @@ impl Run {
     /// Starts it with an empty stdin and both outputs collected.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start(self) -> Running {
         let argv: Vec<OsString> = self.prefix.into_iter().chain(self.argv).collect();
         let mut command = Command::new(&argv[0]);
@@ -156,7 +156,7 @@ impl Run {
     /// Starts it and waits for its end.
     ///
     /// # Panics
-    /// When it cannot be started or hangs.
+    /// If it cannot be started or hangs.
     pub fn run(self) -> Outcome {
         self.start().wait()
     }
@@ -175,23 +175,23 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// True while it has not ended.
+    /// Returns whether it has not ended yet.
     ///
     /// # Panics
-    /// When the system will not say.
+    /// If the system does not report its state.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the state of a child").is_none()
     }
 
-    /// The processes that it has started and that have not ended.
+    /// Returns its child processes that have not ended.
     ///
     /// # Panics
-    /// When it has ended itself.
+    /// If it has ended itself.
     pub fn children(&self) -> Vec<u32> {
         // Each thread has its own.
         let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("its threads").flatten();
@@ -207,7 +207,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Panics
-    /// When it takes longer than its limit: it is killed then.
+    /// If it takes longer than its limit: it is killed then.
     pub fn wait(mut self) -> Outcome {
         let status = self.wait_for_status();
         let elapsed = self.since.elapsed();
@@ -237,14 +237,14 @@ impl Running {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     argv: Vec<OsString>,
     status: ExitStatus,
-    /// All that it wrote to stdout.
+    /// Everything written to stdout.
     pub stdout: Vec<u8>,
-    /// All that it wrote to stderr.
+    /// Everything written to stderr.
     pub stderr: Vec<u8>,
     /// Wall time from start to end.
     pub elapsed: Duration,
@@ -253,7 +253,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The exit code; `None` when a signal ended it.
+    /// Returns the exit code; `None` if a signal ended it.
     pub fn code(&self) -> Option<i32> {
         self.status.code()
     }
@@ -261,7 +261,7 @@ impl Outcome {
     /// Asserts the exit code.
     ///
     /// # Panics
-    /// When it is another, with the whole output.
+    /// If it differs, with the whole output.
     #[must_use]
     pub fn expect_code(self, code: i32) -> Self {
         assert!(self.code() == Some(code), "expected exit code {code}\n{}", self.account());
@@ -271,32 +271,33 @@ impl Outcome {
     /// Asserts exit code 0 and an empty stderr, as cron needs it.
     ///
     /// # Panics
-    /// When it is otherwise.
+    /// If either differs.
     pub fn expect_quiet_success(self) -> Self {
         let outcome = self.expect_code(0);
         assert!(outcome.stderr.is_empty(), "expected nothing on stderr\n{}", outcome.account());
         outcome
     }
 
-    /// stdout, lossily decoded.
+    /// Returns stdout, lossily decoded.
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// stderr, lossily decoded.
+    /// Returns stderr, lossily decoded.
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Both outputs as one text.
+    /// Returns both outputs as one text.
     pub fn all_text(&self) -> String {
         self.stdout_text() + &self.stderr_text()
     }
 
-    /// The number after `label:` in the output of `--stats`, without its thousands separators.
+    /// Returns the number after `label:` in the output of `--stats`, without its thousands
+    /// separators.
     ///
     /// # Panics
-    /// When there is no such line.
+    /// If there is no such line.
     pub fn stat(&self, label: &str) -> u64 {
         let text = self.stdout_text();
         let line = text.lines().find_map(|line| line.trim().strip_prefix(label)?.strip_prefix(':'));
@@ -305,7 +306,7 @@ impl Outcome {
         digits.parse().unwrap_or_else(|_| panic!("'{label}:{line}' has no number"))
     }
 
-    /// Command, status and outputs, for the message of an assertion.
+    /// Returns command, status and outputs, for the message of an assertion.
     pub fn account(&self) -> String {
         let argv: Vec<_> = self.argv.iter().map(|arg| arg.to_string_lossy()).collect();
         let ended = match self.status.signal() {
@@ -321,17 +322,17 @@ impl Outcome {
     }
 }
 
-/// Sends a signal to a process; one that is gone is no error.
+/// Sends a signal to a process; it is no error if that is gone.
 pub fn send(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Waits for what will be.
+/// Waits until `seen` returns `true`.
 ///
 /// # Panics
-/// When it has not come within [`PATIENCE`].
+/// If that takes longer than [`PATIENCE`].
 pub fn wait_for(mut seen: impl FnMut() -> bool) {
     let since = Instant::now();
     while !seen() {
@@ -340,11 +341,11 @@ pub fn wait_for(mut seen: impl FnMut() -> bool) {
     }
 }
 
-/// Tries again until `attempt` meets what it is about: `None` means that the machine did things in another order this
-/// time, which is no failure.
+/// Repeats `attempt` until it returns a result: `None` means that the machine did things in another
+/// order this time, which is no failure.
 ///
 /// # Panics
-/// When no attempt met it within [`PATIENCE`].
+/// If no attempt succeeded within [`PATIENCE`].
 pub fn until_met<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     let mut attempts = 0;
@@ -357,8 +358,9 @@ pub fn until_met<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Stops a process once `seen` is true, and looks again. Returns true when it is still so: the process then stays in
-/// that state until it is continued or killed. Returns false when the process went past it; it then runs on.
+/// Stops a process as soon as `seen` is true, and checks again. Returns `true` if it still is: the
+/// process then stays in that state until it is continued or killed. Returns `false` if the process
+/// has moved past it; it then runs on.
 pub fn catch(pid: u32, mut seen: impl FnMut() -> bool) -> bool {
     wait_for(|| seen() || !is_alive(pid));
     send(pid, Signal::STOP);
@@ -370,26 +372,27 @@ pub fn catch(pid: u32, mut seen: impl FnMut() -> bool) -> bool {
     caught
 }
 
-/// True while a process lives; one that nobody has waited for yet does not.
+/// Returns whether a process lives; a zombie does not.
 pub fn is_alive(pid: u32) -> bool {
     state(&format!("/proc/{pid}")).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// True when every thread of a process is stopped: each ends the call first that it is in.
+/// Returns whether every thread of a process is stopped: each first completes its current system
+/// call.
 fn is_stopped(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut states = threads.map(|thread| state(&thread.path().to_string_lossy())).peekable();
     states.peek().is_some() && states.all(|state| state == Some('T'))
 }
 
-/// The letter for the state of a process or thread, by its directory in proc(5).
+/// Returns the letter for the state of a process or thread, by its directory in proc(5).
 fn state(dir: &str) -> Option<char> {
     let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
     // The state follows the name, which may hold anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Largest resident size of a process so far in bytes; 0 when it is gone.
+/// Returns the largest resident size of a process so far in bytes; 0 if it is gone.
 pub fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -397,7 +400,7 @@ pub fn peak_memory(pid: u32) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Watches the memory of processes that come and go, named by their ids in a file, one a line.
+/// A watch over the memory of changing processes, named by their ids in a file, one a line.
 #[derive(Debug)]
 pub struct MemoryWatch {
     stop: Arc<AtomicBool>,
@@ -421,10 +424,10 @@ impl MemoryWatch {
         Self { stop, peak, thread: Some(thread) }
     }
 
-    /// Stops, and gives the largest resident size of any of them in bytes.
+    /// Stops; returns the largest resident size of any of them in bytes.
     ///
     /// # Panics
-    /// When the watching thread did.
+    /// If the watching thread did.
     pub fn stop(mut self) -> u64 {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {

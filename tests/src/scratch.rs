@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::tree::set_mtime;
 
-/// A temporary directory with a `src` in it, gone at the end of the test.
+/// A temporary directory with a `src` in it, removed at the end of the test.
 #[derive(Debug)]
 pub struct Scratch {
     dir: TempDir,
@@ -21,7 +21,7 @@ impl Scratch {
     /// Makes one under the system's temporary directory, readable by every user.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn new() -> Self {
         Self::under(&std::env::temp_dir())
     }
@@ -29,7 +29,7 @@ impl Scratch {
     /// Makes one in the directory `parent`.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn under(parent: &Path) -> Self {
         use std::os::unix::fs::PermissionsExt;
         let dir =
@@ -37,27 +37,27 @@ impl Scratch {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("scratch permissions");
         let src = dir.path().join("src");
         fs::create_dir(&src).expect("the source directory");
-        // Not "now": a destination made in the same second would look up to date to rsync.
+        // Not "now": to rsync, a destination made in the same second would look up to date.
         set_mtime(&src, (1_100_000_000, 5));
         Self { dir }
     }
 
-    /// The directory itself.
+    /// Returns the directory itself.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A path in it.
+    /// Returns a path in it.
     pub fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The source directory.
+    /// Returns the source directory.
     pub fn src(&self) -> PathBuf {
         self.at("src")
     }
 
-    /// The destination, which does not exist at first.
+    /// Returns the destination, which does not exist at first.
     pub fn dst(&self) -> PathBuf {
         self.at("dst")
     }
@@ -69,7 +69,7 @@ impl Default for Scratch {
     }
 }
 
-/// The path with a slash at its end: "what is in it" to rsync.
+/// Returns the path with a slash at its end, which means its contents to rsync.
 pub fn slash(path: &Path) -> OsString {
     let mut bytes = path.as_os_str().as_bytes().to_vec();
     bytes.push(b'/');

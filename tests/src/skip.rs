@@ -1,8 +1,9 @@
-//! Tests that cannot run where they are say so, and are counted.
+//! Skips: tests that cannot run on a machine say so and are counted.
 
 use std::{env, fs::OpenOptions, io::Write};
 
-/// Why a test cannot run. `cargo xtask test` accepts a skip only for a reason that really holds there.
+/// The reason why a test cannot run. `cargo xtask test` accepts a skip only if its reason really
+/// holds there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// It changes owners, makes devices or drops privileges.
@@ -19,7 +20,7 @@ pub enum Reason {
     NeedsFuse,
     /// It makes a file immutable.
     NeedsImmutable,
-    /// It checks what only dsync promises, and rsync stands in.
+    /// It checks a promise that only dsync makes, and rsync stands in.
     StandIn,
 }
 
@@ -38,10 +39,11 @@ impl Reason {
     }
 }
 
-/// Records that the running test is skipped: on stderr, and in the file `$DSYNC_SKIP_LOG` when it is set.
+/// Records that the running test is skipped: on stderr, and in the file `$DSYNC_SKIP_LOG` if that
+/// is set.
 ///
 /// # Panics
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn record(reason: Reason) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("?");
@@ -64,7 +66,7 @@ macro_rules! needs_root {
     };
 }
 
-/// Leaves the test, recorded as skipped, when rsync stands in for dsync.
+/// Leaves the test, recorded as skipped, if rsync stands in for dsync.
 #[macro_export]
 macro_rules! needs_dsync {
     () => {
@@ -75,7 +77,7 @@ macro_rules! needs_dsync {
     };
 }
 
-/// Gives a fresh network namespace, or leaves the test, recorded as skipped.
+/// Makes a fresh network namespace, or leaves the test, recorded as skipped.
 #[macro_export]
 macro_rules! needs_namespace {
     () => {
@@ -89,7 +91,7 @@ macro_rules! needs_namespace {
     };
 }
 
-/// Gives a fresh lab of this path, or leaves the test, recorded as skipped.
+/// Makes a fresh lab of this path, or leaves the test, recorded as skipped.
 #[macro_export]
 macro_rules! needs_lab {
     ($path:expr) => {
@@ -103,7 +105,7 @@ macro_rules! needs_lab {
     };
 }
 
-/// True when the process may do what root may.
+/// Returns whether the process has root's rights.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,4 +1,4 @@
-//! A throwaway sshd with keys of its own, on a loopback address and a port that the system chose.
+//! A throwaway sshd with keys of its own, on a loopback address and a port chosen by the system.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,10 +25,10 @@ use crate::{
 /// The name under which the ssh configuration knows the host.
 pub const ALIAS: &str = "dsync-test";
 
-/// Which carrier a run is told to use.
+/// The carrier that a run must use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// No word about it: dsync decides.
+    /// None given: dsync decides.
     Auto,
     /// QUIC or nothing.
     Quic,
@@ -63,10 +63,10 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// The one on 127.0.0.1 that the tests of this process share.
+    /// Returns the one on 127.0.0.1 that the tests of this process share.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Sshd> = OnceLock::new();
         SHARED.get_or_init(|| Self::start("127.0.0.1", None))
@@ -75,7 +75,7 @@ impl Sshd {
     /// Starts one of its own on a loopback address, possibly inside a network namespace.
     ///
     /// # Panics
-    /// When it cannot be started: openssh-server is missing, or the address is.
+    /// If it cannot be started: openssh-server or the address is missing.
     pub fn start(address: &str, namespace: Option<&Namespace>) -> Self {
         let dir = tempfile::Builder::new().prefix("dsync-sshd-").tempdir().expect("sshd's directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("sshd's directory");
@@ -85,11 +85,12 @@ impl Sshd {
         fs::copy(dir.path().join("user_key.pub"), dir.path().join("authorized_keys"))
             .expect("authorized_keys");
         if crate::skip::is_root() {
-            // Debian's start script makes it; sshd wants it even where it is not a service.
+            // Debian's start script makes it; sshd requires it even if it is not a service.
             fs::create_dir_all("/run/sshd").expect("the privilege separation directory");
         }
         for _ in 0..5 {
-            // Another process may take the port between here and sshd's start: then the next one.
+            // Another process may take the port between here and sshd's start: then try the next
+            // one.
             let port = free_port(address, namespace);
             write_configs(dir.path(), address, port);
             if let Some((watcher, daemon)) = start_daemon(dir.path(), namespace) {
@@ -100,41 +101,41 @@ impl Sshd {
         panic!("sshd did not start on {address} (is openssh-server installed?):\n{log}");
     }
 
-    /// The process id of the daemon, the ancestor of every session.
+    /// Returns the process id of the daemon, the ancestor of every session.
     pub fn daemon_id(&self) -> u32 {
         self.daemon
     }
 
-    /// The port that it listens on.
+    /// Returns the port that it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The remote shell to give to `-e`.
+    /// Returns the remote shell for `-e`.
     pub fn shell(&self) -> OsString {
         let mut shell = OsString::from("ssh -F ");
         shell.push(self.dir.path().join("ssh_config"));
         shell
     }
 
-    /// The client's configuration file.
+    /// Returns the client's configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("ssh_config")
     }
 
-    /// `dsync-test:path`.
+    /// Returns the operand `dsync-test:path`.
     pub fn operand(&self, path: impl AsRef<OsStr>) -> OsString {
         let mut operand = OsString::from(format!("{ALIAS}:"));
         operand.push(path);
         operand
     }
 
-    /// A run of the program that reaches this host over a carrier, operands yet to come.
+    /// Makes a run of the program that reaches this host over a carrier, without operands.
     pub fn run(&self, via: Via) -> Run {
         self.run_serving(via, program())
     }
 
-    /// The same with another program at the remote end.
+    /// Makes the same with another program at the remote end.
     pub fn run_serving(&self, via: Via, remote_program: &Path) -> Run {
         let run = Run::dsync().arg("-e").arg(self.shell());
         if is_stand_in() {
@@ -147,10 +148,11 @@ impl Sshd {
         }
     }
 
-    /// A remote end whose process can be found: it notes its id before it becomes the program.
+    /// Makes a remote end whose process can be found: it records its id before it becomes the
+    /// program.
     ///
     /// # Panics
-    /// When its script cannot be written.
+    /// If its script cannot be written.
     pub fn remote(&self) -> Remote {
         let number = self.wrappers.fetch_add(1, Ordering::Relaxed);
         let script = self.dir.path().join(format!("remote-{number}"));
@@ -162,7 +164,7 @@ impl Sshd {
         Remote { script, pid_file }
     }
 
-    /// What sshd logged so far.
+    /// Returns sshd's log so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
@@ -176,20 +178,20 @@ impl Drop for Sshd {
     }
 }
 
-/// A remote end that notes the ids of its processes.
+/// A remote end that records the ids of its processes.
 #[derive(Debug)]
 pub struct Remote {
-    /// What to run there instead of the program.
+    /// The command to run there instead of the program.
     pub script: PathBuf,
-    /// Where the ids go, one a line.
+    /// File with the ids, one a line.
     pub pid_file: PathBuf,
 }
 
 impl Remote {
-    /// Waits until the remote end of a run started and gives its process id.
+    /// Waits until the remote end of a run has started and returns its process id.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn wait_for_id(&self) -> u32 {
         let mut found = None;
         wait_for(|| {
@@ -202,25 +204,26 @@ impl Remote {
         found.expect("what was waited for")
     }
 
-    /// Waits until no remote end is left: one whose peer died notices it, ends, and lets go of the destination.
+    /// Waits until no remote end is left: one whose peer died notices, ends, and releases the
+    /// destination.
     ///
     /// # Panics
-    /// When one lives on.
+    /// If one lives on.
     pub fn wait_until_gone(&self) {
         wait_for(|| self.alive().is_empty());
     }
 
-    /// The processes that are still there.
+    /// Returns the processes that are still there.
     pub fn alive(&self) -> Vec<u32> {
         let text = fs::read_to_string(&self.pid_file).unwrap_or_default();
         text.lines().filter_map(|line| line.trim().parse().ok()).filter(|&pid| is_alive(pid)).collect()
     }
 }
 
-/// The remote home directory as this user's sessions see it.
+/// Returns the remote home directory as this user's sessions see it.
 ///
 /// # Panics
-/// When the user database does not say.
+/// If the user database does not have it.
 pub fn home() -> PathBuf {
     let uid = rustix::process::getuid().as_raw();
     let passwd = fs::read("/etc/passwd").expect("/etc/passwd");
@@ -242,7 +245,7 @@ fn make_key(path: &Path) {
     assert!(status.success(), "ssh-keygen failed");
 }
 
-/// A port that nothing listens on: any that is free here, ssh's own where there is nothing else.
+/// Returns a port that nothing listens on: any that is free here, ssh's own inside a namespace.
 fn free_port(address: &str, namespace: Option<&Namespace>) -> u16 {
     if namespace.is_some() {
         return 22;
@@ -252,8 +255,8 @@ fn free_port(address: &str, namespace: Option<&Namespace>) -> u16 {
     listener.local_addr().expect("the address of a listener").port()
 }
 
-/// Starts sshd under a shell that kills it and removes its directory when this process goes, however it goes;
-/// `None` when sshd ended at once.
+/// Starts sshd under a shell that kills it and removes its directory when this process ends, in
+/// whatever way. Returns `None` if sshd ended at once.
 fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32)> {
     let script = r#"
         dir=$1
@@ -318,7 +321,8 @@ fn write_configs(dir: &Path, address: &str, port: u16) {
          Subsystem sftp internal-sftp\n\
          SetEnv PATH={path}:/usr/local/bin:/usr/bin:/bin HOME={here}/home\n"
     );
-    // Without the user's start-up files, which could put another dsync first on the path and take time of their own.
+    // Without the user's start-up files, which could put another dsync first on the path and take
+    // time of their own.
     fs::create_dir_all(dir.join("home")).expect("the home directory");
     fs::write(dir.join("sshd_config"), sshd).expect("sshd_config");
     let key = fs::read_to_string(dir.join("host_key.pub")).expect("the host key");

@@ -1,10 +1,10 @@
-//! A filesystem that does less than it is asked, as POSIX lets every filesystem: its reads give a part of
-//! what is there, its writes take a part of what they are given.
+//! A filesystem that does less than requested, as POSIX permits every filesystem: its reads return
+//! a part of the data, its writes take a part of theirs.
 //!
-//! It shows a directory of the machine's own disk at a mount point, as far as a copy of directories and regular
-//! files needs it: there are no links, no extended attributes, and no way to remove a directory. How much a
-//! call may do goes up and down with each call, from 1 byte to 9001, almost never a whole number of pages.
-//! If wanted, files cannot be read beyond some offset.
+//! It shows a directory of the machine's own disk at a mount point, as far as a copy of directories
+//! and regular files needs it. There are no links, no extended attributes, and no way to remove a
+//! directory. The limit per call goes up and down with each call, from 1 byte to 9001, almost never
+//! a whole number of pages. On request, files cannot be read beyond some offset.
 
 use std::{
     collections::HashMap,
@@ -48,18 +48,19 @@ struct Counts {
 }
 
 impl Stingy {
-    /// Shows the directory `backing` at `at`; `None`, recorded as a skip, where the process may not.
+    /// Shows the directory `backing` at `at`; returns `None`, recorded as a skip, if the process
+    /// may not.
     ///
     /// # Panics
-    /// When `backing` cannot be opened.
+    /// If `backing` cannot be opened.
     pub fn mount(backing: &Path, at: &Path) -> Option<Self> {
         Self::mount_readable_to(u64::MAX, backing, at)
     }
 
-    /// The same, where reads of a file at `readable` bytes and beyond end with EIO.
+    /// Mounts the same; reads of a file at `readable` bytes and beyond end with EIO.
     ///
     /// # Panics
-    /// When `backing` cannot be opened.
+    /// If `backing` cannot be opened.
     pub fn mount_readable_to(readable: u64, backing: &Path, at: &Path) -> Option<Self> {
         let counts = Arc::new(Counts::default());
         let root = File::open(backing).expect("the directory to show");
@@ -74,17 +75,17 @@ impl Stingy {
         session.map(|session| Self { session: Some(session), counts })
     }
 
-    /// How many reads so far gave less than was asked for and was there.
+    /// Returns how many reads so far returned less than was requested and available.
     pub fn short_reads(&self) -> u64 {
         self.counts.short_reads.load(Ordering::Acquire)
     }
 
-    /// How many writes so far took less than they were given.
+    /// Returns how many writes so far took less than was passed.
     pub fn short_writes(&self) -> u64 {
         self.counts.short_writes.load(Ordering::Acquire)
     }
 
-    /// How many reads so far began where nothing can be read.
+    /// Returns how many reads so far began where nothing can be read.
     pub fn failed_reads(&self) -> u64 {
         self.counts.failed_reads.load(Ordering::Acquire)
     }
@@ -97,15 +98,15 @@ impl Drop for Stingy {
 }
 
 impl Counts {
-    /// How many of `asked` bytes the next call may do.
+    /// Returns how many of `asked` bytes the next call may process.
     fn allow(&self, asked: usize) -> usize {
         let call = self.calls.fetch_add(1, Ordering::AcqRel);
         asked.min(usize::try_from(1 + call * 2477 % MOST).expect("a small number"))
     }
 }
 
-/// The directory that is shown. Each file that was named stays open until the end, whatever becomes of
-/// its name, so that its inode number belongs to no other.
+/// The shown directory. Each file that was named stays open until the end, whatever happens to its
+/// name, so that its inode number belongs to no other.
 struct Shown {
     nodes: Mutex<HashMap<INodeNo, Arc<File>>>,
     counts: Arc<Counts>,
@@ -243,7 +244,8 @@ impl Filesystem for Shown {
         }
     }
 
-    /// The entries go in the order of their inode numbers, so that a change meanwhile moves none.
+    /// Lists the entries in the order of their inode numbers, so that a change meanwhile moves
+    /// none.
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, mut reply: ReplyDirectory) {
         let mut entries: Vec<_> = match fs::read_dir(self.path(ino)) {
             Ok(entries) => entries.flatten().filter(|entry| entry.ino() > last).collect(),
@@ -265,7 +267,7 @@ impl Shown {
         Arc::clone(&self.nodes.lock().expect("the nodes")[&ino])
     }
 
-    /// A path that leads to an open file without its name.
+    /// Returns a path that leads to an open file without its name.
     fn path(&self, ino: INodeNo) -> PathBuf {
         format!("/proc/self/fd/{}", self.node(ino).as_raw_fd()).into()
     }
@@ -315,7 +317,7 @@ impl Shown {
         } else {
             OpenOptions::new().write(true).create_new(true).open(&path)?;
         }
-        // The kernel has applied the caller's umask; ours has no say.
+        // The kernel has applied the caller's umask; ours must not count.
         fs::set_permissions(&path, Permissions::from_mode(mode & 0o7777))?;
         self.enter(parent, name)
     }
@@ -365,11 +367,11 @@ fn answer(done: io::Result<()>, reply: ReplyEmpty) {
     }
 }
 
-/// The most that one call does, in bytes: less than dsync ever reads or writes of a large file at once.
+/// Largest limit of a call in bytes: less than dsync ever reads or writes of a large file at once.
 const MOST: u64 = 9001;
 
 /// Without it the kernel would take a short read for the end of the file.
 const DIRECT: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
 
-/// How long the kernel may keep what it was told: it asks anew each time.
+/// Time for which the kernel may cache answers: it asks anew each time.
 const UNCACHED: Duration = Duration::ZERO;

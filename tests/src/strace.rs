@@ -1,4 +1,4 @@
-//! Runs whose system calls are watched, or made to fail.
+//! Runs whose system calls are traced or made to fail.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -7,23 +7,23 @@ use crate::{
     run::{Outcome, Run},
 };
 
-/// A run of the program under test in which `calls` (names with commas between) meet `what`, e.g.
-/// `error=EIO:when=2+`. strace counts the calls of each thread for itself.
+/// Makes a run of the program under test in which `calls` (names with commas between) meet `what`,
+/// e.g. `error=EIO:when=2+`. strace counts the calls of each thread separately.
 pub fn inject(calls: &str, what: &str) -> Run {
     inject_into(Run::of(program()), calls, what)
 }
 
-/// As [`inject`], for a run that is made already, and whatever it starts itself.
+/// Injects as [`inject`] does, into an existing run and all its child processes.
 pub fn inject_into(run: Run, calls: &str, what: &str) -> Run {
     let (trace, inject) = (format!("trace={calls}"), format!("inject={calls}:{what}"));
     run.behind(["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])
 }
 
-/// Runs the program under test with `args` and gives what it did, one call with its arguments and its result each, in
-/// the order in which they began.
+/// Runs the program under test with `args`. Returns the result and its calls, one call with its
+/// arguments and its result each, in the order in which they began.
 ///
 /// # Panics
-/// When the trace cannot be read.
+/// If the trace cannot be read.
 pub fn watch(calls: &str, log: &Path, args: impl FnOnce(Run) -> Run) -> (Outcome, Vec<String>) {
     let run = Run::of("strace").args(["-f", "-qq", "-s", "4096", "-e"]).arg(format!("trace={calls}"));
     let outcome = args(run.arg("-o").arg(log).arg(program())).run();
@@ -32,7 +32,8 @@ pub fn watch(calls: &str, log: &Path, args: impl FnOnce(Run) -> Run) -> (Outcome
     (outcome, whole_calls(&text))
 }
 
-/// The calls of a trace of several threads; strace writes one in two lines when another thread's came between.
+/// Returns the calls of a trace of several threads. strace splits a call into two lines if another
+/// thread's came between.
 pub fn whole_calls(trace: &str) -> Vec<String> {
     let mut calls: Vec<String> = Vec::new();
     let mut begun = HashMap::new();

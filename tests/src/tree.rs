@@ -15,7 +15,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, chownat, makedev, mknodat, utimensat,
 };
 
-/// A tree to plant; parents come before what is in them.
+/// A tree to plant; parents precede their entries.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
     /// Its entries, by path relative to the root.
@@ -27,26 +27,26 @@ pub struct Tree {
 pub struct Node {
     /// Path relative to the root.
     pub path: Vec<u8>,
-    /// What it is.
+    /// The type with its content.
     pub kind: Kind,
     /// Permission bits (not of links).
     pub mode: u32,
     /// Seconds since 1970, which may be negative, and nanoseconds.
     pub mtime: (i64, i64),
-    /// Owner and group; taken only when the process is root.
+    /// Owner and group; used only if the process is root.
     pub owner: Option<(u32, u32)>,
     /// Extended attributes by name; access control lists in the kernel's form, see [`acl`].
     pub xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// What an entry is.
+/// The type of an entry.
 #[derive(Debug, Clone)]
 pub enum Kind {
     /// Directory.
     Dir,
     /// Regular file.
     File(Content),
-    /// Regular file of several pieces, one after another: what a shell can make as well.
+    /// Regular file of several consecutive pieces, which a shell can make as well.
     Spliced(Vec<Piece>),
     /// Symbolic link with its text.
     Symlink(Vec<u8>),
@@ -54,44 +54,44 @@ pub enum Kind {
     Fifo,
     /// Socket that nobody listens on.
     Socket,
-    /// Character device; planted only when the process is root.
+    /// Character device; planted only if the process is root.
     CharDevice(u32, u32),
-    /// Block device; planted only when the process is root.
+    /// Block device; planted only if the process is root.
     BlockDevice(u32, u32),
-    /// Another name of an entry that came before.
+    /// Another name of an earlier entry.
     HardLink(Vec<u8>),
 }
 
-/// What is in a file: the same bytes for the same values, always.
+/// The content of a file: always the same bytes for the same values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// Chooses the bytes.
+    /// Seed of the bytes.
     pub seed: u64,
     /// Length in bytes.
     pub len: u64,
-    /// What they are like.
+    /// Kind of the bytes.
     pub style: Style,
 }
 
 /// A piece of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece {
-    /// `len` bytes, from the byte `from` on, of what `seq FIRST` prints for ever.
+    /// `len` bytes, from the byte `from` on, of the endless output of `seq FIRST`.
     Lines {
         /// The first number.
         first: u64,
-        /// How many bytes are left out before.
+        /// Number of bytes skipped before.
         from: u64,
-        /// How many bytes it has.
+        /// Number of bytes.
         len: u64,
     },
     /// Zeros that are written.
     Zeros(u64),
-    /// Zeros that are not.
+    /// Zeros that are left a hole.
     Hole(u64),
 }
 
-/// What bytes are like.
+/// The kind of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// Incompressible.
@@ -105,50 +105,50 @@ pub enum Style {
 /// A change to a tree, made in place.
 #[derive(Debug, Clone)]
 pub struct Edit {
-    /// Which file it hits: this modulo the number of files.
+    /// Index of the affected file, modulo the number of files.
     pub pick: usize,
-    /// What is done to it.
+    /// The change to it.
     pub change: Change,
 }
 
-/// What is done to a file.
+/// A change to a file.
 #[derive(Debug, Clone)]
 pub enum Change {
     /// New bytes over old ones.
     Overwrite(Span),
     /// New bytes between old ones.
     Insert(Span),
-    /// Some bytes taken out.
+    /// Some bytes removed.
     Cut(Span),
     /// New bytes at the end.
     Append(Span),
-    /// Shortened to this length.
+    /// Truncated to this length.
     Truncate(u64),
     /// Other permission bits.
     Chmod(u32),
     /// Another modification time.
     Touch((i64, i64)),
-    /// Gone.
+    /// Removed.
     Remove,
-    /// Gone, and a directory in its place.
+    /// Removed and replaced by a directory.
     BecomeDirectory,
-    /// Gone, and a link in its place.
+    /// Removed and replaced by a link.
     BecomeSymlink,
 }
 
-/// Some bytes of a file; what lies beyond its end does not count.
+/// Some bytes of a file; anything beyond its end does not count.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// Where they start.
+    /// Offset of the bytes.
     pub at: u64,
-    /// How many they are.
+    /// Number of bytes.
     pub len: usize,
-    /// Chooses new ones.
+    /// Seed of the new bytes.
     pub seed: u64,
 }
 
 impl Content {
-    /// Incompressible bytes.
+    /// Makes incompressible content.
     pub fn random(seed: u64, len: u64) -> Self {
         Self { seed, len, style: Style::Random }
     }
@@ -156,7 +156,7 @@ impl Content {
     /// Writes it to a new file, or over an old one's content.
     ///
     /// # Panics
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&self, path: &Path) {
         let file = File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let piece = 64 << 10;
@@ -176,14 +176,14 @@ impl Content {
 }
 
 impl Piece {
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     pub fn length(&self) -> u64 {
         match self {
             Self::Lines { len, .. } | Self::Zeros(len) | Self::Hole(len) => *len,
         }
     }
 
-    /// Its bytes; none of a hole.
+    /// Returns its bytes; none of a hole.
     fn bytes(&self) -> Vec<u8> {
         match *self {
             Self::Hole(_) => Vec::new(),
@@ -218,7 +218,7 @@ fn splice(pieces: &[Piece], path: &Path) {
 }
 
 impl Node {
-    /// A plain entry of mode 0644, or 0755 for a directory, from the year 2001.
+    /// Makes a plain entry of mode 0644, or 0755 for a directory, from the year 2001.
     pub fn new(path: impl AsRef<[u8]>, kind: Kind) -> Self {
         let mode = if matches!(kind, Kind::Dir) { 0o755 } else { 0o644 };
         Self {
@@ -231,41 +231,41 @@ impl Node {
         }
     }
 
-    /// A file of incompressible bytes.
+    /// Makes a file of incompressible bytes.
     pub fn file(path: impl AsRef<[u8]>, seed: u64, len: u64) -> Self {
         Self::new(path, Kind::File(Content::random(seed, len)))
     }
 
-    /// A directory.
+    /// Makes a directory.
     pub fn dir(path: impl AsRef<[u8]>) -> Self {
         Self::new(path, Kind::Dir)
     }
 
-    /// Another name of an entry that comes before it.
+    /// Makes another name of an earlier entry.
     pub fn hard_link(path: impl AsRef<[u8]>, first: impl AsRef<[u8]>) -> Self {
         Self::new(path, Kind::HardLink(first.as_ref().to_vec()))
     }
 
-    /// With one more extended attribute.
+    /// Adds one more extended attribute.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.xattrs.push((name.to_owned(), value.as_ref().to_vec()));
         self
     }
 
-    /// A symbolic link.
+    /// Makes a symbolic link.
     pub fn symlink(path: impl AsRef<[u8]>, text: impl AsRef<[u8]>) -> Self {
         Self::new(path, Kind::Symlink(text.as_ref().to_vec()))
     }
 }
 
 impl Tree {
-    /// A tree of these entries.
+    /// Makes a tree of these entries.
     pub fn of(nodes: impl IntoIterator<Item = Node>) -> Self {
         Self { nodes: nodes.into_iter().collect() }
     }
 
-    /// A small tree with one of everything that needs no privileges: what most tests copy.
+    /// Makes a small tree with one of everything that needs no privileges: what most tests copy.
     pub fn sample() -> Self {
         Self::of([
             Node::file("plain", 1, 10_000),
@@ -292,16 +292,17 @@ impl Tree {
         ])
     }
 
-    /// Plants it in the directory `root`, which is made when it is not there. The root gets a fixed time.
+    /// Plants it in the directory `root`, which is made if it does not exist. The root gets a fixed
+    /// time.
     ///
     /// # Panics
-    /// When an entry cannot be made.
+    /// If an entry cannot be made.
     pub fn plant(&self, root: &Path) {
         fs::create_dir_all(root).expect("the root");
         for node in &self.nodes {
             make(root, &at(root, &node.path), &node.kind);
         }
-        // Children before parents: a directory's time is touched by what is made in it.
+        // Children before parents, because making an entry changes its directory's time.
         for node in self.nodes.iter().rev() {
             dress(&at(root, &node.path), node);
         }
@@ -310,10 +311,10 @@ impl Tree {
 }
 
 impl Edit {
-    /// Makes the change; nothing happens where there is no file left.
+    /// Makes the change; does nothing if no file is left.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn apply(&self, root: &Path) {
         let files = files_under(root);
         if files.is_empty() {
@@ -338,7 +339,8 @@ impl Edit {
     }
 }
 
-/// Trees for property tests: names of any bytes, some depth, every type, sizes up to `max_len`.
+/// Generates trees for property tests: names of any bytes, some depth, every type, sizes up to
+/// `max_len`.
 pub fn trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
     let node = (any::<sample::Index>(), names(), kinds(max_len), modes(), mtimes(), owners());
     vec(node, 1..max_nodes).prop_map(|drafts| {
@@ -360,7 +362,8 @@ pub fn trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
     })
 }
 
-/// Trees with hard links, access control lists and extended attributes of every name space; for root.
+/// Generates trees with hard links, access control lists and extended attributes of every name
+/// space; for root.
 pub fn rich_trees(max_nodes: usize, max_len: u64) -> impl Strategy<Value = Tree> {
     let links = vec((any::<sample::Index>(), any::<sample::Index>(), names()), 0..max_nodes / 4);
     let xattrs = vec((any::<sample::Index>(), xattrs()), 0..max_nodes);
@@ -415,7 +418,8 @@ fn xattrs() -> impl Strategy<Value = (String, Vec<u8>)> {
 /// `cap_net_raw+ep`, as the kernel keeps it.
 pub const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// An access control list in the kernel's form: the owning group's permissions, named users, named groups.
+/// Makes an access control list in the kernel's form: the owning group's permissions, named users,
+/// named groups.
 pub fn acl(group: u16, users: &[(u32, u16)], groups: &[(u32, u16)]) -> Vec<u8> {
     let sorted = |named: &[(u32, u16)]| {
         let mut named = named.to_vec();
@@ -438,7 +442,7 @@ pub fn acl(group: u16, users: &[(u32, u16)], groups: &[(u32, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// Edits for property tests.
+/// Generates edits for property tests.
 pub fn edits(max: usize) -> impl Strategy<Value = Vec<Edit>> {
     // Positions at powers of two and their neighbours hit block borders.
     let border = (9..18_u32, 0..3_u64).prop_map(|(bits, off)| (1_u64 << bits) + off - 1);
@@ -495,7 +499,7 @@ fn kinds(max_len: u64) -> impl Strategy<Value = Kind> {
 
 fn modes() -> impl Strategy<Value = u32> {
     prop_oneof![4 => sample::select(vec![0o644, 0o755, 0o600, 0o444]), 2 => 0..0o1000_u32, 1 => 0..0o10000_u32]
-        // The planter must get in again when it is not root.
+        // Without root's rights, the planter must be able to enter again.
         .prop_map(|mode| if crate::skip::is_root() { mode } else { mode | 0o700 })
 }
 
@@ -509,12 +513,12 @@ fn owners() -> impl Strategy<Value = Option<(u32, u32)>> {
     prop_oneof![3 => Just(None), 1 => (0..3_u32, 0..3_u32).prop_map(Some), 1 => (70_000..70_010_u32, 70_000..70_010_u32).prop_map(Some)]
 }
 
-/// A path under a root, from bytes.
+/// Returns a path under a root, from bytes.
 pub fn at(root: &Path, path: &[u8]) -> PathBuf {
     root.join(OsStr::from_bytes(path))
 }
 
-/// Pseudo-random bytes, the same for the same seed.
+/// Returns pseudo-random bytes, the same for the same seed.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -526,18 +530,19 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A number that tells nothing of the ones for numbers close to this one. Where the seeds of two pieces are a few steps
-/// of [`noise`] apart, one has the other's bytes a few places later: a delta finds them there.
+/// Mixes a number, so that the results for close numbers say nothing about each other. If the seeds
+/// of two pieces were a few steps of [`noise`] apart, one would repeat the other's bytes a few
+/// places later, and a delta would find them there.
 fn mixed(number: u64) -> u64 {
     let mut mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-/// Sets a modification time, of a link itself when it is one.
+/// Sets a modification time, of a link itself if it is one.
 ///
 /// # Panics
-/// When it cannot be set.
+/// If it cannot be set.
 pub fn set_mtime(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
     let time = Timespec { tv_sec, tv_nsec };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -548,7 +553,7 @@ pub fn set_mtime(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
 /// Sets permission bits.
 ///
 /// # Panics
-/// When they cannot be set.
+/// If they cannot be set.
 pub fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
@@ -608,7 +613,7 @@ fn within(at: u64, len: usize) -> usize {
     usize::try_from(at).unwrap_or(usize::MAX).min(len)
 }
 
-/// Carries out a change of content; a file that may not be written stays as it is.
+/// Applies a change of content; leaves a file that may not be written as it is.
 fn rewrite(path: &Path, change: &Change) {
     let mut content = fs::read(path).expect("content");
     let range = |span: &Span, len: usize| {
