@@ -1,7 +1,8 @@
-//! A source that sends what nobody asked for: names, deletions and attributes beyond the operands and the options.
+//! A source that sends entries nobody requested: names, deletions and attributes beyond the
+//! operands and the options.
 //!
-//! Each deed is done to a client that pulls and to a server that is pushed to. (Before the destination knew its operands the
-//! first ones were done with exit code 0.)
+//! Each attack targets a client that pulls and a server that is pushed to. (Before the destination
+//! knew its operands, the first ones succeeded with exit code 0.)
 
 use dsync_tests::{
     hostile::{
@@ -15,14 +16,14 @@ use dsync_tests::{
 
 use super::{RELAY, client_gives_up, int, segment, server_gives_up, tokens};
 
-/// What is asked of a source, and what it does instead.
+/// A request to a source, and the attack that it makes instead.
 struct Deed {
-    /// The operands' names; none for one that stands for what is in it.
+    /// The operands' names; none for an operand that stands for its contents.
     names: &'static [&'static str],
     /// The client's options, and the same for a server.
     flags: &'static [&'static str],
     options: &'static str,
-    /// What is said of the deed.
+    /// The message about the attack.
     text: &'static str,
     deed: fn(&mut Session),
 }
@@ -31,7 +32,7 @@ const RECURSIVE: (&[&str], &str) = (&["-r"], r#","recursive":true"#);
 const DELETE: (&[&str], &str) = (&["-r", "--delete"], r#","recursive":true,"delete":true"#);
 
 impl Deed {
-    /// A deed under some options against a run of the names.
+    /// Makes an attack under some options against a run of the names.
     const fn of(
         names: &'static [&'static str],
         (flags, options): (&'static [&'static str], &'static str),
@@ -41,7 +42,7 @@ impl Deed {
         Self { names, flags, options, text, deed }
     }
 
-    /// Does it to a client, then to a server: both refuse, and nothing is changed.
+    /// Attacks a client, then a server: both refuse, and nothing changes.
     fn is_refused(&self) {
         let text = format!("the source sent {}", self.text);
         let arena = Arena::new();
@@ -78,13 +79,13 @@ fn all_are_refused(deeds: &[Deed]) {
     }
 }
 
-/// A part of the root's listing, after so many entries were announced that operands name.
+/// Sends a part of the root's listing, after announcing how many entries the operands name.
 fn list_named(session: &Session, named: u64, items: &[Item]) {
     session.named_tops(named);
     session.control(&listing_part(0, 1, items));
 }
 
-/// A part of the listing of what is in the operand.
+/// Sends a part of the listing of the operand's contents.
 fn list_contents(session: &Session, items: &[Item]) {
     session.tops();
     session.control(&listing_part(0, 1, items));
@@ -108,7 +109,7 @@ fn an_entry_that_no_operand_names_is_refused() {
         Deed::of(&["a", "b"], RECURSIVE, "word that a file takes the place of the destination", |s| {
             s.control(&Message::new(5).byte(2).int(1).frame());
         }),
-        // Many names, of which one is wrong, in a part that comes later.
+        // Many names, one of which is wrong, in a later part.
         Deed::of(&["a", "kept", "z"], RECURSIVE, "'pipe', which nobody asked for", |s| {
             s.named_tops(3);
             s.control(&listing_part(0, 0, &[Item::file("a", 5)]));
@@ -158,7 +159,7 @@ fn an_entry_that_the_filters_exclude_is_refused() {
             list_contents(s, &[Item::dir("sub")]);
             s.control(&listing(1, &[Item::file("kept.o", 0), Item::file("lost.o", 0)]));
         }),
-        // Where this end keeps its unfinished files.
+        // The directory in which this end keeps its unfinished files.
         Deed::of(&[], PARTS, "'.parts', which nobody asked for: the filters exclude it", |s| {
             list_contents(s, &[Item::dir(".parts")]);
         }),
@@ -205,7 +206,7 @@ fn a_claim_to_list_what_stands_beside_the_operands_is_refused() {
         s.control(&listing(0, &[Item::dir("photos")]));
     };
     all_are_refused(&[
-        // `dsync -a --delete host:photos /bk/` deleted all that is in /bk beside photos.
+        // `dsync -a --delete host:photos /bk/` deleted everything in /bk beside photos.
         Deed::of(&["photos"], DELETE, ROOT, neighbours),
         Deed::of(&["photos"], BEFORE, ROOT, neighbours),
         Deed::of(&["photos"], DURING, ROOT, neighbours),
@@ -256,8 +257,8 @@ fn the_guard_of_the_root_does_not_wait_for_the_source_to_announce_it() {
     assert!(fatal.text.contains(text), "{}", fatal.text);
 }
 
-/// The only entry of a listing, a file `x` of one byte, with these flags, owner and group, and more of what follows its
-/// seconds.
+/// Makes the only entry of a listing, a file `x` of one byte, with these flags, owner and group,
+/// and more fields after its seconds.
 fn odd_entry(flags: [u8; 2], owner: u64, group: u64, middle: &[u8], end: &[u8]) -> Vec<u8> {
     let mut entry = vec![flags[0] | 128, flags[1], 0, 1, b'x'];
     for field in [0o644, owner, group, 0] {
@@ -353,7 +354,7 @@ fn a_file_that_grows_beyond_what_was_asked_for_is_not_taken() {
     let needs = [session.expect(10), session.expect(10)];
     assert_eq!(needs, [[1, 0], [2, 0]]);
     let lanes = [0, 1, 2, 3].map(|number| session.lane(number));
-    // A terabyte is said and only some of it comes: nothing is made of it.
+    // A terabyte is declared and only some of it arrives: nothing is made of it.
     let changed = |attempt| Message::new(69).int(2).byte(attempt).byte(1).byte(2).frame();
     session.lanes.send(lanes[1], &segment(2, 1 << 40));
     session.lanes.send(lanes[1], &tokens(b"\x0cabc"));

@@ -1,5 +1,6 @@
-//! By property: a destination takes exactly what an honest source could have sent. What that is, rsync says: a listing could
-//! have been sent if rsync, given a source that has all of it, copies all of it.
+//! A property: a destination accepts exactly the listings that an honest source could have sent.
+//! rsync determines those: a listing could have been sent if rsync, given a source with all of it,
+//! copies all of it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,7 @@ use proptest::{
 
 use super::{RELAY, STREAM};
 
-/// A listing: names with what they are.
+/// A listing: names with their nodes.
 type Tree = BTreeMap<&'static str, Node>;
 
 #[derive(Debug, Clone)]
@@ -36,7 +37,8 @@ enum Node {
     Dir(Tree),
 }
 
-/// One run: operands, an empty one standing for what is in a directory; rules; and what the source lists.
+/// One run: operands (an empty one stands for a directory's contents), rules, and the source's
+/// listing.
 #[derive(Debug, Clone)]
 struct Case {
     operands: Vec<&'static str>,
@@ -101,7 +103,7 @@ impl Case {
         self.operands.contains(&"")
     }
 
-    /// The rules as arguments.
+    /// Returns the rules as arguments.
     fn flags(&self) -> Vec<String> {
         let flag = |(include, pattern): &(bool, &str)| {
             format!("--{}={pattern}", if *include { "include" } else { "exclude" })
@@ -109,7 +111,7 @@ impl Case {
         self.rules.iter().map(flag).collect()
     }
 
-    /// The options of a server.
+    /// Returns the options of a server.
     fn options(&self) -> String {
         let rule =
             |(include, pattern): &(bool, &str)| format!(r#"{{"include":{include},"pattern":"{pattern}"}}"#);
@@ -117,7 +119,7 @@ impl Case {
         format!(r#","recursive":true,"links":true,"dry-run":true,"filters":[{}]"#, rules.join(","))
     }
 
-    /// Whether rsync copies all of it from places that have all of it.
+    /// Returns whether rsync copies all of it from places that have all of it.
     fn could_be_sent(&self) -> bool {
         let scratch = Scratch::new();
         let mut arguments: Vec<OsString> = vec!["-rl".into()];
@@ -130,7 +132,7 @@ impl Case {
         let copy = scratch.at("copy");
         fs::create_dir(&copy).unwrap();
         arguments.push(copy.clone().into_os_string());
-        // Operands that are not there are none of this test's business.
+        // Missing operands are not the subject of this test.
         let _ = rsync(&arguments);
         let mut listed = BTreeSet::new();
         paths("", &self.tree, &mut listed);
@@ -150,7 +152,7 @@ impl Case {
         session.control(&Message::new(8).int(entries - u64::from(!contents)).int(bytes).frame());
     }
 
-    /// Whether dsync takes what the source lists.
+    /// Returns whether dsync accepts the source's listing.
     fn is_taken(&self, session: &Session) -> Result<bool, TestCaseError> {
         loop {
             match session.hear() {
@@ -166,7 +168,7 @@ impl Case {
         }
     }
 
-    /// As a client that pulls sees it.
+    /// Returns whether a client that pulls accepts it.
     fn is_pulled(&self) -> Result<bool, TestCaseError> {
         let arena = Arena::new();
         let flags = self.flags();
@@ -184,7 +186,7 @@ impl Case {
         Ok(taken)
     }
 
-    /// As a server that is pushed to sees it.
+    /// Returns whether a server that is pushed to accepts it.
     fn is_pushed(&self) -> Result<bool, TestCaseError> {
         let arena = Arena::new();
         let (server, pipe) = arena.server();
@@ -204,7 +206,7 @@ impl Case {
     }
 }
 
-/// Lists a directory and what is in it, depth first.
+/// Lists a directory and its entries, depth first.
 fn list(session: &Session, dir: u64, tree: &Tree, is_whole: bool, (next, bytes): (&mut u64, &mut u64)) {
     let first = *next;
     let item = |(name, node): (&&str, &Node)| match node {
@@ -242,10 +244,10 @@ fn a_destination_takes_exactly_what_an_honest_source_could_send() {
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
-    // Both verdicts come up.
+    // Both verdicts occur.
     let taken = taken.into_inner();
     assert!((CASES as usize / 10..CASES as usize * 9 / 10).contains(&taken), "{taken} of {CASES} were taken");
 }
 
-/// Runs of each direction.
+/// Number of runs in each direction.
 const CASES: u32 = 48;

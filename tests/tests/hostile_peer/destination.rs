@@ -1,4 +1,4 @@
-//! What a destination asks and signs: row B48, and requests.
+//! A destination's requests and signatures: row B48.
 
 use dsync_tests::{
     hostile::{Arena, Message, Session, session::ARCHIVE_DELETE},
@@ -11,7 +11,7 @@ fn need_delta(entry: u64, basis_len: u64, block_len: u64) -> Vec<u8> {
     need_sums(entry, basis_len, block_len, 3)
 }
 
-/// The format's bits: 1 strong sums, 2 weak ones.
+/// Makes a `NeedDelta`. The format's bits: 1 strong sums, 2 weak ones.
 fn need_sums(entry: u64, basis_len: u64, block_len: u64, format: u8) -> Vec<u8> {
     Message::new(11).int(entry).byte(0).int(basis_len).int(block_len).byte(format).frame()
 }
@@ -105,7 +105,8 @@ fn sums_that_do_not_fit_their_signature_end_the_run() {
             s.control(&need_delta(1, 4096, 1024));
         }),
         ("request for entry 7, which is not listed", |s| {
-            // The most blocks that are taken: nothing may be set aside for them, nor for more files than there are.
+            // The most blocks that are accepted: nothing may be allocated for them, nor for more
+            // files than exist.
             s.expect(7);
             s.expect(7);
             for entry in [1, 2, 3, 4, 5, 7, 6, 8] {
@@ -118,7 +119,7 @@ fn sums_that_do_not_fit_their_signature_end_the_run() {
 #[test]
 fn weak_sums_that_were_not_asked_for_end_the_run() {
     needs_dsync!();
-    /// Strong sums that match nothing; the source asks for the weak ones.
+    /// Sends strong sums that match nothing; the source requests the weak ones.
     fn strong_sums(s: &mut Session) {
         for listing in [7, 7, 8] {
             s.expect(listing);
@@ -225,7 +226,7 @@ fn requests_without_end_stay_in_memory_bounds() {
         s.expect(7);
         s.lanes.stop_listening();
         let one = Message::new(10).int(1).byte(0).frame();
-        // Nothing that comes is read: the lanes fill, and the queue behind them.
+        // Nothing that arrives is read: the lanes fill, and the queue behind them.
         let many = one.repeat(10_000);
         for _ in 0..200 {
             s.control(&many);
@@ -240,8 +241,8 @@ fn signatures_cost_no_more_than_their_bytes() {
     let (server, session) = arena.source(ARCHIVE_DELETE);
     session.expect(7);
     session.lanes.stop_listening();
-    // Signatures of 65,536 blocks, complete, whose deltas cannot be sent: the source may hold what it
-    // got (law S7), and nothing for what was only announced.
+    // Signatures of 65,536 blocks, complete, whose deltas cannot be sent: the source may hold the
+    // sums that it received (law S7), and nothing for those that were only announced.
     let part = vec![0x5a; 196_608];
     for _ in 0..100 {
         session.control(&need_delta(1, 64 << 20, 1024));

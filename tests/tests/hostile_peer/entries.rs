@@ -150,7 +150,7 @@ fn source_ahead_of_its_credit_ends_the_run() {
     let arena = Arena::new();
     let (server, session) = arena.destination(ARCHIVE_DELETE);
     session.tops();
-    // Files that are asked for and never come: nothing is released.
+    // Requested files that never arrive: nothing is released.
     for part in 0..20_u64 {
         let items: Vec<Item> =
             (0..4096).map(|at| Item::file(format!("{:08}", part * 4096 + at), 1)).collect();

@@ -122,7 +122,7 @@ fn tokens_that_do_not_make_the_file_end_the_run() {
     ]);
 }
 
-/// `Refine` of entry 1 in attempt 0.
+/// Makes a `Refine` of entry 1 in attempt 0.
 fn refine(block_len: u64, format: u8, runs: &[u8]) -> Vec<u8> {
     Message::new(20).int(1).byte(0).int(block_len).byte(format).bytes(runs).frame()
 }
@@ -166,7 +166,7 @@ fn requests_for_sums_that_cannot_be_end_the_run() {
 #[test]
 fn compressed_content_is_held_to_its_bounds() {
     needs_dsync!();
-    /// A frame: header with a window or without, content size, then `blocks` runs of 128 KiB.
+    /// Makes a frame: header with a window or without, content size, then `blocks` runs of 128 KiB.
     fn zstd(window: Option<u8>, size: u32, blocks: usize) -> Vec<u8> {
         let mut out = vec![0x28, 0xb5, 0x2f, 0xfd];
         out.extend(match window {
@@ -220,7 +220,8 @@ fn compressed_content_is_held_to_its_bounds() {
     ]);
 }
 
-/// Answers every request for `kept` with content under a wrong value, until no more come.
+/// Answers every request for `kept` with content under a wrong value, until no more arrive; returns
+/// their number.
 fn serve_wrong_values(session: &mut Session, first_lane: u32) -> u8 {
     let mut attempts = 0;
     loop {
@@ -259,14 +260,15 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
     let _ = session.lanes.receive(1);
     drop(session);
     assert_ends(client.wait(), 23, "'kept': content check failed twice; old file kept");
-    // A source that was heard to its end may delete what it does not list; the file is whole.
+    // A source whose listing was complete may delete unlisted entries; the file is whole.
     assert!(arena.has_old_kept());
 }
 
 #[test]
 fn one_file_that_turns_out_to_be_many_stays_under_its_name() {
     needs_dsync!();
-    // Its one entry is renamed to the operand's last name; then it turns out to be a directory with content.
+    // Its one entry is renamed to the operand's last name and then becomes a directory with
+    // content.
     let arena = Arena::new();
     let (server, pipe) = arena.server();
     let mut operand = arena.tree();

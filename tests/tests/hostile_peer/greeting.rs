@@ -38,9 +38,9 @@ fn text_before_the_greeting_is_shown() {
 fn silence_has_a_limit() {
     needs_dsync!();
     let cases: &[Case] = &[
-        // Not a word after the greeting.
+        // Nothing after the greeting.
         ("no sign of life from the peer for 1 s", |_| {}),
-        // The carrier lives, the session does not begin.
+        // The carrier lives, but the session does not begin.
         ("no sign of life from the peer for 1 s", |s| breathe_on(s)),
         ("no sign of life from the peer for 1 s", |s| {
             s.control(&hello(1));
@@ -75,7 +75,7 @@ fn silence_has_a_limit() {
     });
 }
 
-/// Shows signs of life below the messages until the client hangs up all the same.
+/// Sends signs of life below the messages until the client hangs up anyway.
 fn breathe_on(session: &Session) {
     for _ in 0..600 {
         if session.lanes.is_over() {

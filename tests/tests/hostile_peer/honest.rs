@@ -1,4 +1,4 @@
-//! The peer written by hand, keeping to the rules: what it says is understood.
+//! The hand-written peer, keeping to the rules: dsync understands it.
 
 use dsync_tests::{
     hostile::{Arena, Carrier, Item, Message, Session, session::COPY},

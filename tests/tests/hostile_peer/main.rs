@@ -1,8 +1,8 @@
-//! A peer that keeps to no rule: rows B38 to B52 and B58 of the design's table, and what else a hostile
-//! end can do, against `dsync --server` and against the client, in both roles.
+//! A peer that keeps to no rule: rows B38 to B52 and B58 of the design's table, and everything else
+//! that a hostile end can do, against `dsync --server` and against the client, in both roles.
 //!
-//! Each deed has to end the run soon, with the stated line and code, in bounded memory, and must change
-//! nothing: not the tree, not what is around it. The peer shares no code with dsync.
+//! Each attack must end the run soon, with the stated line and code, in bounded memory, and must
+//! change nothing, neither in the tree nor around it. The peer shares no code with dsync.
 
 mod asked;
 mod beyond;
@@ -39,13 +39,13 @@ use dsync_tests::{
 const RELAY: &str = env!("CARGO_BIN_EXE_hostile-shell");
 /// Exit code of a broken protocol.
 const STREAM: i32 = 12;
-/// Cases that run at a time: they mostly wait.
+/// Number of cases that run at a time: they mostly wait.
 const AT_ONCE: usize = 12;
 
-/// A deed and the substance of what dsync says of it.
+/// An attack and the substance of dsync's message about it.
 type Case = (&'static str, fn(&mut Session));
 
-/// Runs every case, several at a time, and fails with all that failed.
+/// Runs every case, several at a time, and reports all failures at the end.
 fn each(cases: &[Case], run: impl Fn(&str, fn(&mut Session)) + Sync) {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
@@ -81,10 +81,10 @@ fn client_gives_up(client: Running, session: Session, text: &str) {
     assert_ends(client.wait(), STREAM, text);
 }
 
-/// The one entry that a deed lists rightly before it breaks a rule.
+/// The one entry that an attack lists correctly before it breaks a rule.
 const LISTED_RIGHTLY: &[&str] = &["zz"];
 
-/// A hostile source, against a server that is the destination and against a client that pulls.
+/// Attacks as a hostile source: a server that is the destination, and a client that pulls.
 fn source_breaks(cases: &[Case]) {
     each(cases, |text, deed| {
         let arena = Arena::new();
@@ -103,7 +103,7 @@ fn source_breaks(cases: &[Case]) {
     });
 }
 
-/// A hostile destination, against a server that is the source and against a client that pushes.
+/// Attacks as a hostile destination: a server that is the source, and a client that pushes.
 fn destination_breaks(cases: &[Case]) {
     each(cases, |text, deed| {
         let arena = Arena::new();
@@ -122,7 +122,7 @@ fn destination_breaks(cases: &[Case]) {
     });
 }
 
-/// What a source says of its operands, then any bytes.
+/// Sends a source's operands, then any bytes.
 fn after_tops(session: &Session, bytes: &[u8]) {
     session.tops();
     session.control(bytes);
@@ -133,7 +133,7 @@ fn list(session: &Session, items: &[Item]) {
     after_tops(session, &listing(0, items));
 }
 
-/// Lists a file that the destination lacks and waits until it is asked for.
+/// Lists a file that the destination lacks and waits until it is requested.
 fn list_new(session: &Session) {
     list(session, &[Item::file("new", 5)]);
     assert_eq!(session.expect(10), [1, 0]);
@@ -146,7 +146,7 @@ fn list_kept(session: &Session) {
     while session.expect(12)[1] == 0 {}
 }
 
-/// Lists `new`, and sends frames on the first lane once it is asked for.
+/// Lists `new`, and sends frames on the first lane once it is requested.
 fn send_new(session: &mut Session, frames: &[Vec<u8>]) {
     list_new(session);
     send(session, frames);
@@ -165,17 +165,17 @@ fn send(session: &mut Session, frames: &[Vec<u8>]) {
     }
 }
 
-/// `Segment` of an entry: attempt 0, one segment of 2^20 bytes, number 0.
+/// Makes a `Segment` of an entry: attempt 0, one segment of 2^20 bytes, number 0.
 fn segment(entry: u64, file_len: u64) -> Vec<u8> {
     Message::new(66).int(entry).byte(0).bytes(&[0; 16]).int(file_len).byte(20).int(0).int(0).frame()
 }
 
-/// `Tokens` with these bytes, raw.
+/// Makes a `Tokens` with these bytes, raw.
 fn tokens(content: &[u8]) -> Vec<u8> {
     Message::new(67).raw(content).frame()
 }
 
-/// An integer as bytes.
+/// Encodes an integer.
 fn int(value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     put_int(&mut out, value);

@@ -1,7 +1,9 @@
-//! Many legal messages: none breaks a rule of the wire by itself, all together would fill the memory of the other end.
+//! Many legal messages: none breaks a rule of the wire by itself, but all together would fill the
+//! memory of the other end.
 //!
-//! Each scenario is one bound of `docs/threat-model.md`, against `dsync --server` and against the client, over each carrier. What either
-//! end took at most is printed, resident and in files that are memory, and held to [`MOST`].
+//! Each scenario is one bound of `docs/threat-model.md`, against `dsync --server` and against the
+//! client, over each carrier. The peak of either end is printed, resident and in files that are
+//! memory, and checked against [`MOST`].
 
 use std::thread;
 
@@ -22,25 +24,25 @@ use super::{RELAY, STREAM, int, list_kept, list_new, segment};
 const TIMEOUT: i32 = 30;
 /// The most that either end may take under its default bound of 256 MiB, in bytes.
 const MOST: u64 = 300 << 20;
-/// What is left of it under the lowest bound that a run works with.
+/// The option for the lowest bound that a run works with.
 const SMALL: &str = "--max-alloc=67108864";
-/// The most that an end may take under that, in bytes.
+/// The most that an end may take under that bound, in bytes.
 const MOST_OF_SMALL: u64 = 110 << 20;
 
-/// One bound, and what a peer does to go beyond it.
+/// One bound, and a peer's attempt to exceed it.
 struct Flood {
     name: &'static str,
-    /// What dsync says when it gives up; none where the bound makes it hold less instead.
+    /// dsync's message when it gives up; none if the bound makes it hold less instead.
     text: Option<&'static str>,
     /// Options of the session that the peer starts, and of the client.
     options: &'static str,
     flags: &'static [&'static str],
-    /// What dsync may take, here and on the client's command line.
+    /// The bound on dsync's memory, here and on the client's command line.
     bound: Option<&'static str>,
     deed: fn(&mut Session),
 }
 
-/// Options of `-a` whose events are not told.
+/// Options of `-a` without events.
 const QUIET: &str = r#","recursive":true,"links":true,"perms":true,"times":true,"events":"problems""#;
 const QUIET_DRY: &str =
     r#","recursive":true,"links":true,"perms":true,"times":true,"events":"problems","dry-run":true"#;
@@ -64,7 +66,7 @@ impl Flood {
         assert!(memfds <= 1 << 20, "{}: {role}: {} MiB in memfds", self.name, memfds >> 20);
     }
 
-    /// Against `dsync --server`, in the role that `order` gives it.
+    /// Runs against `dsync --server`, in the role that `order` gives it.
     fn against_server(&self, carrier: Carrier, order: fn(&[u8]) -> Order<'_>) -> Peak {
         let arena = Arena::new();
         let (server, pipe) = arena.server_with(self.bound.as_slice());
@@ -79,7 +81,7 @@ impl Flood {
         peak
     }
 
-    /// Against a client that pulls, or pushes.
+    /// Runs against a client that pulls, or pushes.
     fn against_client(&self, carrier: Carrier, pulls: bool) -> Peak {
         let arena = Arena::new();
         let flags = [self.flags, self.bound.as_slice()].concat();
@@ -103,7 +105,7 @@ impl Flood {
         peak
     }
 
-    /// Hears dsync's last word, where there has to be one.
+    /// Receives dsync's last message, if there must be one.
     fn hear(&self, carrier: Carrier, session: &Session, code: Option<i32>) {
         let Some(text) = self.text else { return };
         let fatal = session.last_word();
@@ -114,7 +116,7 @@ impl Flood {
         }
     }
 
-    /// dsync is the destination.
+    /// Runs with dsync as the destination.
     fn of_source(&self) -> Vec<Peak> {
         let each = |carrier| {
             [
@@ -125,7 +127,7 @@ impl Flood {
         Carrier::ALL.into_iter().flat_map(each).collect()
     }
 
-    /// dsync is the source.
+    /// Runs with dsync as the source.
     fn of_destination(&self) {
         for carrier in Carrier::ALL {
             self.against_server(carrier, |tree| Order::Source(tree));
@@ -134,12 +136,12 @@ impl Flood {
     }
 }
 
-/// A `Listing` of the root, not its last part, whose content travels as LZ4.
+/// Makes a `Listing` of the root, not its last part, with LZ4 content.
 fn packed_listing(dir: u64, content: &[u8]) -> Vec<u8> {
     Message::new(7).int(dir).byte(2).packed(2, content.len() as u64, &lz4(content)).frame()
 }
 
-/// An attribute set of nearly 1 MiB.
+/// Makes an attribute set of nearly 1 MiB.
 fn large_set() -> Vec<u8> {
     let mut set = vec![0];
     put_int(&mut set, 15);
@@ -153,7 +155,7 @@ fn large_set() -> Vec<u8> {
     set
 }
 
-/// Files, each with an attribute set of its own that is as large as a message lets it be.
+/// Lists files, each with an attribute set of its own that is as large as a message permits.
 fn attribute_sets(s: &mut Session) {
     s.tops();
     let set = large_set();
@@ -164,7 +166,7 @@ fn attribute_sets(s: &mut Session) {
         let mut content = Vec::new();
         put_int(&mut content, 1);
         content.extend_from_slice(&set);
-        // One entry: a file with more flags, of which one is the set's.
+        // One entry: a file with more flags, one of which is the set's.
         content.extend_from_slice(&[1, 128, 1, 0]);
         let name = format!("{at:08}");
         content.extend_from_slice(&[8]);
@@ -188,7 +190,7 @@ fn attribute_sets_are_taken_from_the_budget() {
     }
 }
 
-/// Lanes that are opened, get one byte, and end, so that others can be opened.
+/// Opens lanes, sends one byte on each and ends them, so that others can be opened.
 fn lanes_that_nobody_takes_up(s: &mut Session) {
     const OPEN: u8 = 1;
     const DATA: u8 = 2;
@@ -215,7 +217,7 @@ fn lanes_that_nobody_takes_up(s: &mut Session) {
 #[test]
 fn lanes_that_ended_unread_are_still_open_ones() {
     needs_dsync!();
-    // The pipe itself is broken: the reason goes no further than this end's own words.
+    // The pipe itself is broken, so the reason only appears in this end's own output.
     let arena = Arena::new();
     let (mut server, pipe) = arena.server();
     let watched = Footprint::watch(server.id());
@@ -262,7 +264,8 @@ fn full_lanes_that_nobody_reads_are_taken_from_the_budget() {
     assert_eq!(server.wait(), STREAM);
 }
 
-/// Lanes that each have all that the other end takes unread, each filled by a thread that ends with the link.
+/// Fills all lanes with as much as the other end holds unread, each by a thread that ends with the
+/// link.
 fn fill_lanes(s: &mut Session) {
     for number in 0..4 {
         s.lane(number);
@@ -280,7 +283,7 @@ fn fill_lanes(s: &mut Session) {
     });
 }
 
-/// Lanes that get one byte and end, one after the other until the link ends.
+/// Sends one byte on a lane and ends it, lane after lane until the link ends.
 fn retire_lanes(s: &mut Session) {
     for number in 0..4 {
         s.lane(number);
@@ -297,7 +300,7 @@ fn retire_lanes(s: &mut Session) {
 #[test]
 fn lanes_over_a_network_are_bounded_by_what_carries_them() {
     needs_dsync!();
-    // The other end reads none of them and says nothing: what ends the run is that nothing is done.
+    // The other end reads none of them and sends nothing: the lack of progress ends the run.
     const STALL: &str = "--max-stall=2";
     let deeds: [(_, fn(&mut Session)); 2] = [("full lanes", fill_lanes), ("retired lanes", retire_lanes)];
     for (name, deed) in deeds {
@@ -349,7 +352,8 @@ fn directories_that_wait_share_the_paths_of_their_parents() {
     Flood { name, text: None, options, flags: &["-n"], bound: None, deed }.of_source();
 }
 
-/// Lists entries of the root without end, as credit comes; `entry` appends all of one but its name.
+/// Lists entries of the root without end, as credit arrives; each entry has a name and these
+/// fields.
 fn list_without_end(s: &mut Session, code: u8, more: Option<u8>, size: bool) {
     s.tops();
     for part in 0..2000_u64 {
@@ -411,7 +415,7 @@ fn what_is_kept_for_later_is_on_a_disk() {
         for part in 0..40_u64 {
             let items: Vec<_> = (0..4096)
                 .map(|at| {
-                    // Names that no compression makes shorter by much.
+                    // Names that hardly compress.
                     let noise: String = (0..12)
                         .map(|_| {
                             state ^= state << 13;
@@ -455,7 +459,7 @@ fn segments_have_no_more_tokens_than_an_honest_one() {
     fn deed(s: &mut Session) {
         list_new(s);
         let lane = s.lane(0);
-        // Half a million single zeros, which LZ4 says in two kilobytes.
+        // Half a million single zeros, which LZ4 packs into two kilobytes.
         let pieces = vec![0b110; 500_000];
         let message = Message::new(67).packed(2, pieces.len() as u64, &lz4(&pieces)).frame();
         s.lanes.send(lane, &segment(1, 1 << 20));
@@ -551,7 +555,7 @@ fn a_file_is_asked_for_three_times_and_counted() {
     }
 }
 
-/// Says what `sign` is, several times a second, until dsync has hung up.
+/// Sends `sign` several times a second, until dsync has hung up.
 fn breathe(s: &Session, sign: &[u8]) {
     use std::time::{Duration, Instant};
     let since = Instant::now();
@@ -570,7 +574,7 @@ fn signs_of_life_alone_do_not_outlive_the_deadline() {
     let alive = || Message::new(18).frame();
     let progress = || Message::new(16).bytes(&[0; 7]).frame();
     let said = "nothing was done for";
-    // A source that lists nothing, and one that sends nothing of what it listed.
+    // A source that lists nothing, and one that sends nothing of its listing.
     let deeds: [fn(&mut Session); 2] = [
         |s| s.tops(),
         |s| {
@@ -594,7 +598,7 @@ fn signs_of_life_alone_do_not_outlive_the_deadline() {
         let outcome = client.wait().expect_code(TIMEOUT);
         assert!(outcome.stderr_text().contains(said), "{}", outcome.account());
     }
-    // A destination that asks for nothing.
+    // A destination that requests nothing.
     let arena = Arena::new();
     let (mut server, pipe) = arena.server_with(&[STALL]);
     let session = Session::greet(pipe).start(Order::Source(&arena.tree()), QUIET);
@@ -610,7 +614,7 @@ fn signs_of_life_alone_do_not_outlive_the_deadline() {
 #[test]
 fn int_is_what_the_wire_says() {
     assert_eq!(int(300), [0xac, 2]);
-    // What `lz4` makes is read by hand: a literal, a run of 20, twelve literals.
+    // The output of `lz4`, read by hand: a literal, a run of 20, twelve literals.
     let content = [[7; 21].as_slice(), &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]].concat();
     assert_eq!(lz4(&content), [&[0x1f, 7, 1, 0, 1, 0xc0][..], &content[21..]].concat());
 }
