@@ -1,4 +1,4 @@
-//! Access times: with `-U` those that the source had before the run read it, as rsync keeps them.
+//! Access times: `-U` copies those that the source had before the run read it, as rsync keeps them.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 const NAMES: [&str; 5] = ["small", "large", "link", "pipe", "first"];
 
-/// An access time that no clock of the run gives.
+/// An access time that no clock of the run could produce.
 const READ_AT: (i64, i64) = (1_300_000_000, 987_654_321);
 
 fn read_at(path: &Path, (tv_sec, tv_nsec): (i64, i64)) {
@@ -69,7 +69,7 @@ fn another_access_time_alone_is_set_and_itemized_as_rsync_does() {
     let scratch = Scratch::new();
     every_way(&scratch, &["-aUU"], |copy, to| {
         plant(&scratch.src());
-        // To list a link is to read it.
+        // Listing a link reads it.
         fs::remove_file(scratch.src().join("link")).unwrap();
         let _ = copy().run().expect_quiet_success();
         let again = copy().arg("-i").run().expect_quiet_success();
@@ -124,7 +124,7 @@ fn a_copy_that_is_compared_by_content_keeps_its_access_time() {
     every_way(&scratch, &["-acU"], |copy, to| {
         plant(&scratch.src());
         let _ = copy().run().expect_quiet_success();
-        // Before the change, so that the system would note each access.
+        // Earlier than the change time, so that the system would record each access.
         for at in [&scratch.src(), to] {
             NAMES.iter().for_each(|name| read_at(&at.join(name), (900_000_000, 0)));
         }

@@ -1,4 +1,4 @@
-//! `--link-dest`, `--copy-dest` and `--compare-dest`: what is made of what they have.
+//! `--link-dest`, `--copy-dest` and `--compare-dest`: the use of alternate directories' files.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -55,7 +55,7 @@ fn copies_of_an_alternate_get_no_permissions_of_it() {
     }
 }
 
-/// A file that the alternate has, over a directory.
+/// Plants a file that the alternate has, over a directory.
 fn plant_over_directory(scratch: &Scratch, to: &std::path::Path, fill: bool) {
     let file = || Node::file("f", 1, 100);
     for root in [scratch.src(), scratch.at("alternate")] {

@@ -1,4 +1,4 @@
-//! `--append` and `--append-verify`: files that are shorter are gone on with, others stay as they are.
+//! `--append` and `--append-verify`: shorter files are continued, others stay as they are.
 
 use std::{fs, io::Write, os::unix::fs::MetadataExt, path::Path};
 
@@ -10,11 +10,11 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Longer than one segment, and no multiple of a page.
+/// Longer than one segment, and not a multiple of a page.
 const LEN: usize = (9 << 20) + 77;
 const OLD: (i64, i64) = (1_200_000_000, 0);
 
-/// What a source has and a destination, case by case: what is there of it.
+/// Plants a source and a destination with a part of each file, case by case.
 fn plant(source: &Path, destination: &Path) {
     fs::create_dir_all(destination).unwrap();
     let content = tree::noise(1, LEN);
@@ -40,10 +40,10 @@ fn plant(source: &Path, destination: &Path) {
             tree::set_mtime(&destination.join(name), OLD);
         }
     }
-    // Needs no content: its attributes are made equal.
+    // It needs no content, but its attributes are made equal.
     tree::set_mtime(&destination.join("same"), (1_300_000_000, 5));
     tree::set_mode(&destination.join("same"), 0o600);
-    // Needs none either, but it is left alone.
+    // It needs none either, but is left alone.
     tree::set_mode(&destination.join("longer"), 0o600);
     tree::set_mtime(source, (1_100_000_000, 5));
 }
@@ -61,7 +61,7 @@ fn every_case_comes_out_as_with_rsync() {
             slash(&scratch.src()).as_os_str(),
             by_rsync.as_os_str(),
         ]);
-        // rsync tells a file that is sent again a second time.
+        // rsync lists a file again when it sends it a second time.
         let mut wanted: Vec<_> =
             rsync.expect_code(0).stdout_text().lines().map(|line| line[12..].to_owned()).collect();
         wanted.sort_unstable();
@@ -89,7 +89,7 @@ fn mebibyte_added_to_a_long_file_is_all_that_is_read_and_sent() {
     let sshd = Sshd::shared();
     let (from, to) = (scratch.src().join("log"), scratch.dst().join("log"));
     fs::create_dir(scratch.dst()).unwrap();
-    // Nothing of it may matter, so a hole will do.
+    // Its content must not matter, so a hole suffices.
     for path in [&from, &to] {
         fs::File::create(path).unwrap().set_len(LONG).unwrap();
         tree::set_mtime(path, OLD);
@@ -114,7 +114,7 @@ fn mebibyte_added_to_a_long_file_is_all_that_is_read_and_sent() {
             let wire = outcome.stat("Total bytes sent") + outcome.stat("Total bytes received");
             assert!(wire < (1 << 20) + (64 << 10), "{}", outcome.account());
         }
-        // Of the process at this end, and of its own files and connections besides.
+        // Counts reads of the process at this end, including its own files and connections.
         let read = outcome.stat("rchar");
         assert!(read < 16 << 20, "{read} bytes were read\n{}", outcome.account());
         assert_eq!(compare::sum(&to), compare::sum(&from));
@@ -135,7 +135,7 @@ fn old_content_is_not_read_where_it_is_believed_and_is_where_it_is_compared() {
                 run.args(["-a", option]).arg(slash(&scratch.src())).arg(scratch.dst())
             });
         let _ = outcome.expect_code(0);
-        // Where a read begins is the last argument.
+        // The last argument is the offset of a read.
         let early = |call: &&String| {
             let arguments = call.strip_prefix("pread64(").and_then(|rest| rest.rsplit_once(") = "));
             let offset =
@@ -204,7 +204,8 @@ fn old_files_that_are_added_to_have_backups() {
     });
 }
 
-/// The run stops itself when all but the last byte of what it adds is written, and the source becomes shorter meanwhile.
+/// The run stops itself when all but the last byte of the appended part is written, and the source
+/// becomes shorter meanwhile.
 #[test]
 fn source_that_shrinks_while_it_is_added_leaves_nothing_beyond_its_end() {
     needs_dsync!();
@@ -223,7 +224,7 @@ fn source_that_shrinks_while_it_is_added_leaves_nothing_beyond_its_end() {
             let stopped = run.children();
             fs::OpenOptions::new().write(true).open(&source).unwrap().set_len(shorter as u64).unwrap();
             tree::set_mtime(&source, (1_300_000_000, 5));
-            // Another thread that comes to the call stops the run again.
+            // Another thread that reaches the call stops the run again.
             while run.is_running() {
                 stopped.iter().for_each(|&pid| send(pid, Signal::CONT));
                 std::thread::yield_now();

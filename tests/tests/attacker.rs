@@ -1,5 +1,6 @@
-//! An unprivileged user who owns a directory on the way, or in the tree, turns what is in it into links and back while
-//! root's runs go on: at either end and for each option that opens a directory, nothing outside is read, written or removed.
+//! An unprivileged user who owns a directory on the way, or in the tree, turns entries in it into
+//! links and back during root's runs. At either end, and for each option that opens a directory,
+//! nothing outside is read, written or removed.
 
 use std::{
     fs,
@@ -18,7 +19,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const ATTACKER: u32 = 64_501;
 
-/// How a run gets from one end to the other; the attacker is at the end that is named.
+/// The way of a run between the ends; the attacker is at the end that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Local,
@@ -39,7 +40,8 @@ fn run(way: Way, options: &[String], from: &Path, to: &Path) -> Outcome {
     run.run()
 }
 
-/// Source, destination, a directory of the attacker's, and what nobody may touch: files of the source's sizes and times.
+/// Plants source, destination, a directory of the attacker's, and files that nobody may touch, with
+/// the source's sizes and times.
 fn plant(scratch: &Scratch) -> PathBuf {
     let names = ["d", "d/sub"];
     let files =
@@ -58,7 +60,8 @@ fn plant(scratch: &Scratch) -> PathBuf {
     outside
 }
 
-/// Exchanges `dir` with the attacker's link to `outside` again and again while `runs` goes on, which is told how often.
+/// Exchanges `dir` with the attacker's link to `outside` repeatedly during `runs`, which gets the
+/// count.
 fn while_flipping(dir: &Path, outside: &Path, runs: impl FnOnce(&AtomicU64)) {
     let link = dir.with_file_name("flipped");
     symlink(outside, &link).unwrap();
@@ -78,7 +81,7 @@ fn while_flipping(dir: &Path, outside: &Path, runs: impl FnOnce(&AtomicU64)) {
     });
 }
 
-/// Sets its flag when it is dropped.
+/// A guard that sets its flag when dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -87,19 +90,19 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Runs often enough for a race.
+/// Repeats a run often enough for a race.
 fn race(flips: &AtomicU64, mut once: impl FnMut(u64) -> Outcome) {
     let mut runs = 0;
     until_met(|| {
         runs += 1;
         let outcome = once(runs);
-        // Refused, a directory's trouble, or nothing noticed.
+        // Refused, a failure of one directory, or nothing noticed.
         assert!(matches!(outcome.code(), Some(0 | 1 | 3 | 11 | 23 | 24 | 42)), "{}", outcome.account());
         (runs >= 8 && flips.load(Ordering::Acquire) >= 500).then_some(())
     });
 }
 
-/// Nothing of what is outside is in a tree, by content or by inode.
+/// Asserts that a tree contains nothing from outside, by content or by inode.
 fn assert_nothing_came_in(root: &Path, what: &str) {
     for path in survey(root).keys() {
         let at = tree::at(root, path);
@@ -116,7 +119,8 @@ fn no_directory_that_an_option_names_is_led_elsewhere() {
     let options =
         ["--backup-dir", "--temp-dir", "--partial-dir", "--compare-dest", "--copy-dest", "--link-dest"];
     for (number, option) in options.into_iter().enumerate() {
-        // Beside the destination or within it; each way of a run meets each option at one of the places.
+        // Beside the destination or within it. Each kind of run meets each option at one of the
+        // places.
         for (place, way) in
             ["beside", "dst/within"].into_iter().zip([WAYS[number % 3], WAYS[(number + 1) % 3]])
         {

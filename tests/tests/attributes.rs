@@ -1,4 +1,5 @@
-//! Access control lists, extended attributes: kept, compared, and told when they cannot be held.
+//! Access control lists and extended attributes: kept, compared, and reported if they cannot be
+//! held.
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command};
 
@@ -8,7 +9,7 @@ use dsync_tests::{
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
-/// One of everything that `-AX` copies.
+/// Makes a tree with one of everything that `-AX` copies.
 fn dressed() -> Tree {
     let list = tree::acl(5, &[(0, 7), (71_234, 4)], &[(71_235, 6)]);
     let owned = |node: Node| Node { owner: Some((1, 2)), ..node };
@@ -25,7 +26,7 @@ fn dressed() -> Tree {
             .with("system.posix_acl_access", tree::acl(0, &[], &[(3, 5)]))
             .with("system.posix_acl_default", &list)
             .with("trusted.secret", b"x"),
-        // What is made in there begins with a list, and has none at the source.
+        // Entries made in there start with a list, and have none at the source.
         Node::file("dir/unlisted", 5, 3),
         Node::dir("dir/below"),
         Node::symlink("link", "plain").with("trusted.of.a.link", b"y"),
@@ -234,7 +235,7 @@ fn user_without_privileges_copies_what_he_may_set() {
     for name in [&b"f"[..], b"d"] {
         assert_eq!(facts[name].xattrs.keys().collect::<Vec<_>>(), ["user.a"]);
     }
-    // Also on a file that is there and read only.
+    // Also on an existing file that is read-only.
     set(&scratch.src().join("f"), "user.a", b"3");
     assert_eq!(copy(), ".f........x f\n");
     assert_eq!(fs::metadata(home.join("d/f")).expect("the file").mode() & 0o7777, 0o444);
@@ -259,7 +260,8 @@ fn permissions_are_changed_on_the_way_as_rsync_changes_them() {
     assert!(refused.stderr_text().contains("--chmod: 'u~x' in 'u~x' is no change"), "{}", refused.account());
 }
 
-/// The kernel's rule, which a mask would only tighten: `acl(5)`, "object creation and default ACLs".
+/// Checks the kernel's rule, which a mask would only tighten: `acl(5)`, "object creation and
+/// default ACLs".
 #[test]
 fn without_perms_a_default_list_takes_the_place_of_the_mask_as_with_rsync() {
     let scratch = Scratch::new();
@@ -359,7 +361,7 @@ fn executability_alone_and_times_of_links_are_as_rsync_has_them() {
             let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
             lines.retain(|line| !line.contains("./"));
             lines.sort_unstable();
-            // What is sent is '>' in a copy and a pull, '<' in a push.
+            // A sent file is '>' in a copy and a pull, '<' in a push.
             lines.iter().map(|line| line.replace('<', ">")).collect::<Vec<_>>()
         };
         assert_eq!(sorted(ours.stdout_text()), sorted(theirs.stdout_text()));

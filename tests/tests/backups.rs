@@ -1,5 +1,5 @@
-//! Backups: nothing old moves before its backup stands, whatever takes its place; and what belongs to the run stays.
-//! rsync's trees are the measure where it leaves none of the old data out.
+//! Backups: no old entry moves before its backup stands, whatever takes its place, and the run's
+//! own entries stay. rsync's trees are the reference wherever they keep all the old data.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use rustix::process::Signal;
 const NEW: [&str; 6] = ["file", "symlink", "fifo", "device", "hard link", "directory"];
 const OLD: [&str; 6] = ["file", "symlink", "fifo", "empty directory", "full directory", "nothing"];
 
-/// Every type of entry in the place of every other, twice.
+/// Plants every type of entry in the place of every other, twice.
 fn plant_product(at: &Path) {
     let (mut new, mut old) = (vec![Node::file("aaa", 1, 100), Node::dir("sub")], vec![Node::dir("sub")]);
     for (above, seed) in [("", 10), ("sub/", 60)] {
@@ -65,7 +65,7 @@ fn entry(kind: &str, path: &str, seed: u64, len: u64) -> Vec<Node> {
     }
 }
 
-/// Runs a program in a directory of its own on what `plant` makes; gives what is there then.
+/// Runs a program in a directory of its own on the entries that `plant` makes; returns the result.
 fn product(
     run: Run,
     at: &Path,
@@ -78,7 +78,7 @@ fn product(
     (outcome, left)
 }
 
-/// Where backups go: rsync's spelling, and dsync's if that is elsewhere.
+/// Checks backups in one place: rsync's spelling, and dsync's if that is elsewhere.
 fn check_product(place: &dyn Fn(&Path) -> String, outside: bool) {
     let sshd = Sshd::shared();
     let alternates = ["--link-dest=../other", "--copy-dest=../other", "--compare-dest=../other"];
@@ -113,7 +113,8 @@ fn check_product(place: &dyn Fn(&Path) -> String, outside: bool) {
                     Scope { dir_times: false, ..Scope::BELOW }
                 };
                 if who == "rsync" && outcome.code() != Some(0) {
-                    // Now and then it fails by itself (`stat` of a backup, EINVAL); then the two ways are compared.
+                    // rsync sometimes fails by itself (`stat` of a backup, EINVAL); then only
+                    // dsync's two kinds of run are compared.
                     continue;
                 }
                 let outcome = outcome.expect_code(0);
@@ -158,7 +159,7 @@ fn every_type_over_every_type_leaves_the_backups_of_rsync_on_another_filesystem(
     check_product(&|far| format!("--backup-dir={}", far.display()), true);
 }
 
-/// What the old entries of [`plant_product`] hold: each file's content and each link's text.
+/// Returns the old content of [`plant_product`]: each file's content and each link's text.
 fn old_content(at: &Path) -> Vec<Vec<u8>> {
     let facts = survey(at).into_values();
     let mut content: Vec<_> =
@@ -187,7 +188,7 @@ fn what_cannot_be_backed_up_keeps_its_name_and_is_backed_up_once_it_can_be() {
         let old = old_content(&scratch.dst());
         let mut before = survey(&scratch.dst());
         before.retain(|path, _| replaced(path));
-        // No directory can be made there, nor is there anything to refuse.
+        // No directory can be made there, and nothing can be refused.
         symlink("nowhere/at all", scratch.at("kept")).unwrap();
         let run = || {
             let run = Run::dsync().args(["-aH", "--delete", "--backup-dir=../kept", mode, "src/", "dst/"]);
@@ -323,7 +324,7 @@ fn older_backups_of_another_type_give_way_and_directories_of_the_destination_do_
     assert_eq!(fs::metadata(scratch.at("kept/a")).unwrap().len(), 7);
     assert_eq!(fs::metadata(scratch.at("kept/b/f")).unwrap().len(), 8);
     assert_eq!(temporaries(&scratch.at("kept")), Vec::<String>::new());
-    // Beside what it is of, a directory of that name is no backup.
+    // A directory of that name beside its original is no backup.
     Tree::of([Node::dir("a~"), Node::file("a~/mine", 7, 11)]).plant(&scratch.dst());
     Tree::of([Node { mtime: (1_600_000_000, 0), ..Node::file("a", 8, 12) }]).plant(&scratch.src());
     let _ = run(&["-b"]).expect_code(23);
@@ -345,7 +346,7 @@ fn what_belongs_to_the_run_stays_however_it_is_written() {
     for option in ["--backup-dir", "--temp-dir", "--partial-dir", "--link-dest", "--compare-dest"] {
         for (number, timing) in (0..).zip(timings) {
             for spelling in ["absolute", "own", "../dst/own", "./own/", "link", "bind", "../through/own"] {
-                // A component of that name is another thing to this option.
+                // To this option a component of that name means something else.
                 if option == "--partial-dir" && spelling != "absolute" {
                     continue;
                 }
@@ -432,7 +433,7 @@ fn a_tree_of_backups_below_what_gives_way_stays_with_it() {
     assert!(scratch.dst().join("x/own/mine").exists() && scratch.dst().join("x/f").exists());
 }
 
-/// Rewrites a file without rest for as long as `run` takes.
+/// Rewrites a file continuously while `run` runs.
 fn while_changing<T>(path: &Path, run: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -466,7 +467,8 @@ fn the_backup_of_a_file_written_in_place_is_of_the_old_content_however_often_it_
             let run = if push { run.arg(sshd.operand(scratch.dst())) } else { run.arg(scratch.dst()) };
             run.run()
         });
-        // Over a link nothing is written before all of it is there, so there may be no backup yet.
+        // Over a link nothing is written before everything has arrived, so there may be no backup
+        // yet.
         let kept = scratch.dst().join("busy~");
         assert!(push || kept.exists());
         assert!(!kept.exists() || compare::sum(&kept) == old, "{extra}: the backup is of what the run wrote");
@@ -489,7 +491,7 @@ fn an_interrupt_ends_a_long_removal_between_two_entries() {
                 let directories = fs::read_dir(scratch.dst()).unwrap().flatten();
                 directories.map(|dir| fs::read_dir(dir.path()).map_or(0, Iterator::count)).max().unwrap_or(0)
             };
-            // Ten milliseconds each: forty seconds for all.
+            // Ten milliseconds per call: forty seconds in all.
             let run =
                 strace::inject(call, "delay_enter=10000").arg("-a").args(options).args(["src/", "dst/"]);
             let running = run.cwd(scratch.path()).start();
@@ -532,7 +534,7 @@ fn an_interrupt_ends_the_comparison_of_a_file_by_its_content() {
         file.set_len(size).expect("a length");
         file.set_modified(std::time::UNIX_EPOCH).expect("a time");
     };
-    // Holes: reading them takes half an hour, more than a run is given.
+    // Holes: reading them takes half an hour, more than the limit of a run.
     plant("src", 8 << 40);
     plant("dst", 8 << 40);
     for options in [&["-a", "-c"][..], &["-a", "--append-verify", "--ignore-times"]] {
@@ -547,7 +549,7 @@ fn an_interrupt_ends_the_comparison_of_a_file_by_its_content() {
         wait_for(|| read() > 64 << 20);
         run.signal(Signal::INT);
         let _ = run.wait().expect_code(20);
-        // One byte more, for the second way.
+        // One byte more, for the second kind of run.
         fs::File::options()
             .write(true)
             .open(scratch.src().join("huge"))

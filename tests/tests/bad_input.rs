@@ -1,4 +1,4 @@
-//! Bad input to whole runs: the exit code, and a message that names the thing and the cure.
+//! Bad input to whole runs: the exit code, and a message that names the object and the remedy.
 //!
 //! Rows B15 to B18 and B31 to B36 of the design's table; the command line's own rows are transcripts of
 //! the `dsync-cli` crate, and those of the wire are in `hostile_peer`.
@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf};
 
 use dsync_tests::{Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, program, scratch::slash, tree};
 
-/// Asserts code and message, and that the message keeps to people's terms.
+/// Asserts code and message, and that the message uses no internal terms.
 fn expect(outcome: Outcome, code: i32, parts: &[&str]) {
     let outcome = outcome.expect_code(code);
     let text = outcome.stderr_text();
@@ -27,7 +27,7 @@ fn planted() -> Scratch {
     scratch
 }
 
-/// A program that can be run at the remote end in dsync's place.
+/// Writes a program that can run at the remote end in dsync's place.
 fn script(scratch: &Scratch, name: &str, text: &str) -> PathBuf {
     let path = scratch.at(name);
     fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -92,7 +92,8 @@ fn destination_inside_the_source_is_refused() {
         let run = Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.at(destination));
         expect(run.run(), 42, &["destination '", "inside the source", "into itself"]);
     }
-    // The positive twin: beside it is fine, and so is a directory whose name merely starts the same.
+    // The positive twin: beside it is allowed, and so is a directory whose name merely starts the
+    // same.
     let _ = Run::dsync()
         .arg("-a")
         .arg(slash(&scratch.src()))

@@ -1,4 +1,5 @@
-//! The cage of the end that faces a peer: what it gives up, what that costs, and what it keeps.
+//! The cage of the end that faces a peer: the rights that it gives up, the cost, and the rights
+//! that it keeps.
 
 use std::{
     fs,
@@ -10,7 +11,7 @@ use dsync_tests::{
     Outcome, Run, Scope, Scratch, Tree, assert_same, needs_dsync, program, scratch::slash, sshd, strace,
 };
 
-/// A remote shell that runs the remote end here, under strace with the trace in `trace`.
+/// Writes a remote shell that runs the remote end here, under strace with the trace in `trace`.
 fn watched(scratch: &Scratch) -> PathBuf {
     let path = scratch.at("watched");
     let trace = scratch.at("trace");
@@ -23,7 +24,7 @@ fn watched(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// A remote shell that runs the remote end here.
+/// Writes a remote shell that runs the remote end here.
 fn plain(scratch: &Scratch) -> PathBuf {
     let path = scratch.at("plain");
     fs::write(&path, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
@@ -36,12 +37,13 @@ fn over(shell: PathBuf, carrier: &str) -> Run {
     Run::dsync().args(["-aHAXS", &carrier, "-e"]).arg(shell).arg("--dsync-path").arg(program())
 }
 
-/// The remote end's calls from its start on.
+/// Returns the remote end's calls from its start on.
 fn calls(scratch: &Scratch) -> Vec<String> {
     strace::whole_calls(&fs::read_to_string(scratch.at("trace")).unwrap())
 }
 
-/// Checks that the remote end was caged, before it looked at its tree, and refused nothing; returns how many calls that took.
+/// Checks that the remote end was caged before it looked at its tree, and refused nothing; returns
+/// the number of calls.
 fn assert_caged(scratch: &Scratch, outcome: Outcome, name: &str) -> usize {
     let _ = outcome.expect_code(0);
     let calls = calls(scratch);
@@ -63,9 +65,10 @@ fn assert_caged(scratch: &Scratch, outcome: Outcome, name: &str) -> usize {
     let refused: Vec<_> = calls[end..]
         .iter()
         .filter(|call| ["EACCES", "EPERM", "ENOSYS", "EXDEV"].iter().any(|error| call.contains(error)))
-        // The C library makes its threads the older way then.
+        // The C library then makes its threads the older way.
         .filter(|call| !call.contains("clone3"))
-        // The guard asks whether the destination is one of these: a handle to pass through will do.
+        // The guard asks whether the destination is one of these; a handle for passing through
+        // suffices.
         .filter(|call| {
             let guarded = [PathBuf::from("/"), sshd::home()];
             !guarded.iter().any(|dir| call.starts_with(&format!("openat(AT_FDCWD, \"{}\"", dir.display())))

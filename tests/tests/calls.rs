@@ -1,4 +1,4 @@
-//! How many system calls a file costs: what a run of many small files spends its time on.
+//! The number of system calls per file: the main cost of a run of many small files.
 
 use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::PermissionsExt};
 
@@ -6,12 +6,12 @@ use dsync_tests::{
     Node, Run, Scope, Scratch, Tree, assert_same, needs_dsync, needs_root, program, scratch::slash, strace,
 };
 
-/// Calls on files and on what makes their names, without those of threads and of a connection.
+/// Calls on files, without those of threads and of a connection.
 const CALLS: &str = "openat,openat2,close,statx,fstat,newfstatat,lseek,pread64,pwrite64,ftruncate,fallocate,ioctl,\
     fadvise64,copy_file_range,fchmod,fchownat,utimensat,renameat,renameat2,linkat,unlinkat,getrandom,fsync,\
     fdatasync";
 
-/// Calls of a first copy of so many files in one directory.
+/// Returns the calls of a first copy of that many files in one directory.
 fn counts(files: u64, far: bool) -> BTreeMap<String, u64> {
     let scratch = Scratch::new();
     Tree::of((0..files).map(|index| Node::file(format!("f{index:05}"), index, 3000))).plant(&scratch.src());
@@ -46,8 +46,8 @@ fn long_file_is_asked_for_holes_once() {
     assert!(asked <= 1, "{calls:?}");
 }
 
-/// The room in bytes that was offered for each list of names and each value, as far as it can be seen: `getxattrat`
-/// is told of it in a structure.
+/// Returns the room in bytes offered for each list of names and each value, as far as it is
+/// visible: `getxattrat` gets it in a structure.
 fn offered(calls: &[String]) -> Vec<usize> {
     let room = |call: &String| {
         let (call, _) = call.rsplit_once(" = ")?;
@@ -56,7 +56,7 @@ fn offered(calls: &[String]) -> Vec<usize> {
             "flistxattr" | "fgetxattr" | "llistxattr" | "lgetxattr" | "listxattrat" => {
                 arguments.rsplit_once(", ")?.1.parse().ok()
             }
-            // `listxattrat` for a strace that has not heard of it.
+            // `listxattrat`, for a strace that does not know it.
             "syscall_0x1d1" => {
                 usize::from_str_radix(arguments.split(", ").nth(4)?.strip_prefix("0x")?, 16).ok()
             }
@@ -88,7 +88,7 @@ fn attributes_are_asked_for_with_room_for_small_ones_first() {
     }
 }
 
-/// A run whose other end is a child of this one, so that both are watched.
+/// Makes a run whose other end is a child of this one, so that both are traced.
 fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
     let shell = scratch.at("shell");
     fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
@@ -96,7 +96,7 @@ fn over_a_pipe(scratch: &Scratch, run: Run) -> Run {
     run.arg("--transport=ssh").arg("-e").arg(shell).arg("--dsync-path").arg(program())
 }
 
-/// Calls that each further file costs, in hundredths.
+/// Returns the calls for each further file, in hundredths.
 fn calls_per_file(far: bool) -> BTreeMap<String, u64> {
     let (few, many) = (counts(200, far), counts(1200, far));
     let per_file = many.into_iter().map(|(call, count)| {
@@ -106,7 +106,7 @@ fn calls_per_file(far: bool) -> BTreeMap<String, u64> {
     per_file.filter(|&(_, hundredths)| hundredths > 0).collect()
 }
 
-/// Checks that no call is made more often than this, for each file.
+/// Checks that no call is made more often than this per file.
 fn assert_at_most(found: &BTreeMap<String, u64>, allowed: &[(&str, u64)]) {
     for (call, &hundredths) in found {
         let limit = allowed.iter().find(|(name, _)| name == call).map_or(0, |(_, count)| *count);
@@ -123,7 +123,7 @@ fn small_file_costs_few_calls_in_a_local_copy() {
         &found,
         &[
             ("openat", 2),
-            // Listed; opened; unchanged when it was read; the new file's owner.
+            // Listing it, opening it, checking it after the read, and the new file's owner.
             ("statx", 4),
             ("copy_file_range", 1),
             ("fchmod", 1),

@@ -1,7 +1,7 @@
 //! Options in any combination: the trees, the list of changes and the exit code are those of rsync.
 //!
-//! Where rsync does something odd, which dsync does not imitate, the case is left out by [`Case::is_odd`] or the
-//! difference by [`lines`] and [`differences`]; each says what it is.
+//! If rsync does something odd that dsync does not imitate, [`Case::is_odd`] leaves out the case,
+//! or [`lines`] and [`differences`] leave out the difference. Each says what it is.
 
 use std::{
     collections::BTreeMap,
@@ -52,7 +52,7 @@ const WRITING: &[&str] = &[
 ];
 const ALTERNATES: &[&str] = &["--link-dest=../other", "--copy-dest=../other", "--compare-dest=../other"];
 
-/// What a run is asked for besides `-r`; `@` is the directory that it works in.
+/// Generates the options of a run besides `-r`; `@` is its working directory.
 fn options() -> impl Strategy<Value = Vec<&'static str>> {
     let few = |options: &[&'static str], most: usize| subsequence(options.to_vec(), 0..=most);
     let kept = prop_oneof![
@@ -66,18 +66,19 @@ fn options() -> impl Strategy<Value = Vec<&'static str>> {
         .prop_map(|(a, b, (c, d), e, f, g)| [a, b, c, d, e, f, g].concat())
 }
 
-/// A run and what it finds.
+/// A run and the entries that it finds.
 #[derive(Debug)]
 struct Case {
     options: Vec<&'static str>,
-    /// The source is given by its name, without a slash: it becomes an entry of the destination.
+    /// Whether the source is given by its name, without a slash, so that it becomes an entry of the
+    /// destination.
     by_name: bool,
     tree: Tree,
-    /// What has happened to the source since the destination was made of it.
+    /// Changes to the source since the destination was copied from it.
     edits: Vec<Edit>,
-    /// What only the destination has.
+    /// Entries that only the destination has.
     old: Tree,
-    /// What has happened to the source since the alternate directory was made of it.
+    /// Changes to the source since the alternate directory was copied from it.
     other: Vec<Edit>,
 }
 
@@ -87,7 +88,7 @@ impl Case {
         (options(), any::<bool>(), trees).prop_map(|(options, by_name, (tree, edits, old, other))| {
             let mut tree = plain(tree);
             if !options.iter().any(|option| ["-H", "-aHAX"].contains(option)) {
-                // What is set on one of the names is listed for as many as were looked at before.
+                // A change on one of the names is listed for as many names as were examined before.
                 tree.nodes.retain(|node| !matches!(node.kind, Kind::HardLink(_)));
             }
             Self { options, by_name, tree, edits, old: plain(old), other }
@@ -100,20 +101,22 @@ impl Case {
 
     fn is_odd(&self) -> bool {
         let becomes_directory = |edit: &Edit| matches!(edit.change, Change::BecomeDirectory);
-        // rsync's backup of a file that is written in place has neither its time nor its attributes; dsync
+        // rsync's backup of a file written in place has neither its time nor its attributes; dsync
         // does not write into a file that it has linked elsewhere.
         self.has(&["--inplace"]) && self.has(&["-b", "--suffix=.old", "--backup-dir=../kept", ALTERNATES[0]])
             // rsync sets a directory's time on the file that it left in its place.
             || self.has(&["--ignore-existing"]) && self.edits.iter().any(becomes_directory)
-            // Of directories from which something would go rsync's dry run does not tell the new time, its run does.
+            // rsync's dry run does not show the new time of directories from which something would
+            // be deleted; its run does.
             || self.has(&["-n"]) && self.has(&["--delete-before"])
-            // rsync gives a list two entries for one user.
+            // rsync puts two entries for one user into a list.
             || self.has(&["--chown=1:2"]) && self.has(&["-aHAX"])
-            // rsync takes equal times for newer ones then.
+            // rsync then treats equal times as newer.
             || self.has(&["-u"]) && self.has(&["--modify-window=1"])
-            // rsync removes a backup that it has just made if a rule includes its name, or no rule counts.
+            // rsync removes a backup that it has just made if a rule includes its name, or no rule
+            // counts.
             || self.has(&["-b", "--suffix=.old"]) && self.has(&["--include=*b*", "--delete-excluded"])
-            // rsync keeps no backup of what gives way to a file of an alternate directory.
+            // rsync keeps no backup of an entry that gives way to a file of an alternate directory.
             || self.has(&["-b", "--suffix=.old", "--backup-dir=../kept"]) && self.has(ALTERNATES)
     }
 
@@ -127,7 +130,7 @@ impl Case {
         ["src", "dst", "other"].iter().for_each(|name| settle(&scratch.at(name)));
     }
 
-    /// Runs a program on copies of the destination and the alternate directory; gives what is there then.
+    /// Runs a program on copies of the destination and the alternate directory; returns the result.
     fn run(&self, scratch: &Scratch, program: &Path, own: &[&str]) -> (Outcome, BTreeMap<Vec<u8>, Facts>) {
         let root =
             self.stage(scratch, program.file_name().and_then(|name| name.to_str()).expect("a program"));
@@ -135,7 +138,7 @@ impl Case {
         (outcome, timeless(&root))
     }
 
-    /// Copies the destination and the alternate directory; gives the directory of both copies.
+    /// Copies the destination and the alternate directory; returns the directory of both copies.
     fn stage(&self, scratch: &Scratch, name: &str) -> PathBuf {
         let root = scratch.at(name);
         fs::create_dir_all(root.join("temp")).expect("a directory");
@@ -152,14 +155,16 @@ impl Case {
         root
     }
 
-    /// A run of a program in `root`, but for what it is only given there and the destination.
+    /// Makes a run of a program in `root`, without the destination and without options that depend
+    /// on it.
     fn start(&self, scratch: &Scratch, root: &Path, program: &Path) -> Run {
         let source = if self.by_name { scratch.src().into_os_string() } else { slash(&scratch.src()) };
         let options = self.options.iter().map(|option| option.replace('@', &root.display().to_string()));
         Run::of(program).args(["-ri", "--modify-window=-1"]).args(options).arg(source)
     }
 
-    /// Checks that a dry run lists what the run lists, with the same exit code; into what is there, or into nothing.
+    /// Checks that a dry run lists the same as the run, with the same exit code; into an existing
+    /// or a missing destination.
     fn check_dry_run(&self, is_missing: bool) -> Result<(), String> {
         let scratch = Scratch::new();
         self.plant(&scratch);
@@ -207,8 +212,8 @@ impl Case {
     }
 }
 
-/// Names that both programs print as they are, and no special bits: rsync lists their loss by a change of owner as
-/// one of permissions, or not at all.
+/// Changes names to ones that both programs print unchanged, and removes special bits: rsync lists
+/// their loss by a change of owner as one of permissions, or not at all.
 fn plain(mut tree: Tree) -> Tree {
     let mut known: Vec<Vec<u8>> = Vec::new();
     let mut rename = |path: &mut Vec<u8>| {
@@ -232,26 +237,28 @@ fn plain(mut tree: Tree) -> Tree {
     tree
 }
 
-/// The changes that a run lists, in no order. Not those of further names of a file, of which rsync tells by what the
-/// first was before it was changed, or is in a dry run; whether they are links is seen in the trees.
+/// Returns the changes that a run lists, sorted. Leaves out further names of a file: rsync
+/// describes them by the first name's state before its change, or in a dry run. The trees show
+/// whether they are links.
 fn lines(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
-    // The other line tells of no change, and dsync does not print it.
+    // The other line is about no change, and dsync does not print it.
     let is_change = |line: &&str| !line.starts_with('h') && !line.starts_with("cannot delete non-empty");
     let mut lines: Vec<_> = text.lines().filter(is_change).map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
 
-/// All changes that a run lists, in no order.
+/// Returns all changes that a run lists, sorted.
 fn all_lines(outcome: &Outcome) -> Vec<String> {
     let mut lines: Vec<_> = outcome.stdout_text().lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines
 }
 
-/// What differs between the trees: but for who may look into directories of backups. dsync keeps that as it was before
-/// the run; rsync does so only if the run keeps owners and lists, and takes the new mode.
+/// Returns the differences between the trees, except for the permissions of backup directories.
+/// dsync keeps those as before the run; rsync does so only if the run keeps owners and lists, and
+/// otherwise takes the new mode.
 fn differences(theirs: &BTreeMap<Vec<u8>, Facts>, ours: &BTreeMap<Vec<u8>, Facts>) -> Vec<String> {
     let alike = |path: &[u8], facts: &Facts| {
         let mut facts = facts.clone();
@@ -271,8 +278,8 @@ fn differences(theirs: &BTreeMap<Vec<u8>, Facts>, ours: &BTreeMap<Vec<u8>, Facts
 /// All times of generated entries are before this one, all times of the run after it.
 const NOW: i64 = 1_790_000_000;
 
-/// Gives what was made just now a time that is the same for all; seconds apart, as rsync takes a file that is newer by
-/// one of them for older under `-u --modify-window=-1`.
+/// Sets recent times to fixed ones, seconds apart, because under `-u --modify-window=-1` rsync
+/// treats a file that is newer by one second as older.
 fn settle(root: &Path) {
     for (path, facts) in survey(root) {
         if facts.mtime.0 > NOW {
@@ -282,7 +289,7 @@ fn settle(root: &Path) {
     }
 }
 
-/// What is there; times of the run are all the same.
+/// Surveys a tree; all times of the run become the same.
 fn timeless(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
     let mut found = survey(root);
     for facts in found.values_mut().filter(|facts| facts.mtime.0 > NOW) {

@@ -1,4 +1,4 @@
-//! Runs that are killed: no name ever holds a mix, and the next run puts all right.
+//! Killed runs: no name ever holds a mix, and the next run repairs everything.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// The old or the new state of a tree: the same names, sizes that differ, a few large files.
+/// Makes the old or the new state of a tree: the same names, sizes that differ, a few large files.
 fn state(new: bool) -> Tree {
     let seed = if new { 5000 } else { 0 };
     let mtime = (1_300_000_000 + i64::from(new), 0);
@@ -61,7 +61,7 @@ impl Case {
         Self { scratch, old, new }
     }
 
-    /// Puts the destination back to the old state.
+    /// Resets the destination to the old state.
     fn reset(&self) {
         let _ = std::fs::remove_dir_all(self.scratch.dst());
         let _ =
@@ -101,7 +101,7 @@ fn is_temporary(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|name| name.starts_with('.'))
 }
 
-/// Ten moments over the length of a whole run, the same for the same length.
+/// Returns ten moments over the length of a whole run, the same for the same length.
 fn moments(whole: Duration) -> impl Iterator<Item = Duration> {
     (0..10_u32).map(move |index| {
         let jitter = u32::from(tree::noise(u64::from(index), 1)[0]) * 8 / 256;
@@ -109,7 +109,8 @@ fn moments(whole: Duration) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// With a limit of silence that no test waits out: what ends has noticed the other's death.
+/// Makes a run with a limit of silence that no test waits out: an end that stops has noticed the
+/// other's death.
 fn copy_over(sshd: &Sshd, via: Via, remote: &Path) -> Run {
     sshd.run_serving(via, remote).args(["-a", "--delete"]).args((!is_stand_in()).then_some("--timeout=36000"))
 }
@@ -124,7 +125,7 @@ fn pull(sshd: &Sshd, via: Via, case: &Case, remote: &Path) -> Run {
     run.arg(case.scratch.dst())
 }
 
-/// Kills one end at ten moments of a run and looks at what is left each time.
+/// Kills one end at ten moments of a run and checks the leftovers each time.
 fn kill_at_ten_moments(via: Via, start: fn(&Sshd, Via, &Case, &Path) -> Run, kill_remote: bool) {
     let (case, sshd) = (Case::new(), Sshd::shared());
     case.reset();
@@ -204,7 +205,7 @@ fn interrupted_run_ends_with_20_and_leaves_no_temporary() {
     for (signal, via) in [(Signal::INT, Via::Quic), (Signal::TERM, Via::Ssh), (Signal::HUP, Via::Auto)] {
         let (case, sshd) = (Case::new(), Sshd::shared());
         Tree::of([Node::file("huge", 3, 256 << 20)]).plant(&case.scratch.src());
-        // A machine that was done before the signal came is asked again.
+        // If the run ended before the signal arrived, try again.
         let (remote, outcome) = until_met(|| {
             let _ = std::fs::remove_dir_all(case.scratch.dst());
             let remote = sshd.remote();

@@ -14,7 +14,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Files of several directories, links and what else there is; `state` is in all of it.
+/// Makes files of several directories, links and other types; `state` is part of all of them.
 fn tree(state: u64) -> Tree {
     let mtime = (1_300_000_000 + i64::try_from(state).unwrap(), 0);
     let dirs = (0..3).map(move |dir| Node { mtime, ..Node::dir(format!("d{dir}")) });
@@ -28,7 +28,7 @@ fn tree(state: u64) -> Tree {
     Tree::of(dirs.chain(small).chain([large, link, only]))
 }
 
-/// The old tree at the destination, the new one at the source.
+/// Plants the old tree at the destination, the new one at the source.
 fn plant() -> Scratch {
     let scratch = Scratch::new();
     reset(&scratch);
@@ -36,7 +36,7 @@ fn plant() -> Scratch {
     scratch
 }
 
-/// Puts the old tree at the destination, whatever is there.
+/// Restores the old tree at the destination.
 fn reset(scratch: &Scratch) {
     let _ = fs::remove_dir_all(scratch.dst());
     plant_at(&scratch.dst(), 1, "old");
@@ -44,7 +44,7 @@ fn reset(scratch: &Scratch) {
 
 fn plant_at(dir: &Path, state: u64, linked: &str) {
     tree(state).plant(dir);
-    // Two names at both ends, of which each is new.
+    // Two names at both ends, both of them new.
     fs::write(dir.join("d0/first"), linked).unwrap();
     fs::hard_link(dir.join("d0/first"), dir.join("d1/second")).unwrap();
 }
@@ -53,7 +53,7 @@ fn local(run: Run, scratch: &Scratch, options: &[&str]) -> Run {
     run.args(["-aH", "--delay-updates"]).args(options).arg(slash(&scratch.src())).arg(scratch.dst())
 }
 
-/// What each name holds, temporaries and directories' times aside.
+/// Returns the content of each name, without temporaries and directories' times.
 fn contents(root: &Path) -> Vec<(String, String)> {
     let shown = survey(root).into_iter().map(|(path, facts)| {
         (String::from_utf8_lossy(&path).into_owned(), format!("{:?} {}", facts.content, facts.kind))
@@ -71,7 +71,7 @@ fn no_name_is_new_before_all_content_is_on_the_disk() {
     let _ = outcome.expect_code(0);
     let writes =
         |call: &String| ["pwrite64(", "copy_file_range(", "ioctl("].iter().any(|name| call.starts_with(name));
-    // The last name of a call is the one that is made or removed.
+    // The last name in a call is the one that is made or removed.
     let visible = |call: &String| {
         let name = call.split('"').filter(|part| !part.is_empty()).nth_back(1).unwrap_or_default();
         let changes = ["rename", "link", "unlink"].iter().any(|name| call.starts_with(name));
@@ -160,7 +160,7 @@ fn no_directory_is_held_open_for_what_waits() {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
-/// A slow pull that loses its connection while a large file arrives, when all others wait.
+/// Makes a slow pull that loses its connection while a large file arrives, when all others wait.
 fn broken_off(scratch: &Scratch) {
     let sshd = Sshd::shared();
     Tree::of([Node::file("z huge", 3, HUGE)]).plant(&scratch.src());
@@ -198,14 +198,14 @@ fn what_waited_when_the_connection_was_lost_is_not_sent_again() {
         let left = temporaries(&scratch.dst());
         let done = left.iter().filter(|name| name.contains(".dsync-done-")).count();
         assert!(done >= 30 && left.iter().all(|name| !name.contains("-tmp-")), "{left:?}");
-        // One of them is not the source's any more.
+        // One of them no longer equals the source's.
         fs::write(scratch.src().join("d0/f0"), "changed since").unwrap();
         let sshd = Sshd::shared();
         let run = sshd.run(Via::Ssh).args(["-aH", "--stats", "--no-W"]).args(options);
         let outcome = run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()).run().expect_code(0);
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
         assert_eq!(temporaries(&scratch.dst()), Vec::<String>::new());
-        // Where times count for nothing all of it comes again.
+        // If times count for nothing, everything is sent again.
         let taken_up = outcome.stat("Matched data");
         assert_eq!(taken_up > 80_000, !options.contains(&"-I"), "{taken_up}\n{}", outcome.account());
     }

@@ -1,4 +1,4 @@
-//! Deleting: never more than asked for, never from what was not seen whole.
+//! Deletion: never more than requested, never from a directory that was not read completely.
 
 use std::fs;
 
@@ -36,8 +36,8 @@ fn plant(scratch: &Scratch, destinations: &[&str]) {
     }
 }
 
-/// What was itemized, sorted. rsync also prints a notice for a directory that keeps something excluded;
-/// dsync keeps it without a word, as `--delete` without `--delete-excluded` asks.
+/// Returns the itemized changes, sorted. rsync also prints a notice for a directory that keeps
+/// something excluded. dsync keeps it silently, as `--delete` without `--delete-excluded` requests.
 fn lines(outcome: &Outcome) -> Vec<String> {
     let text = outcome.stdout_text();
     let itemized = text.lines().filter(|line| !line.starts_with("cannot delete non-empty directory"));
@@ -184,7 +184,7 @@ fn deletes_nothing_over_the_limit() {
     assert!(outcome.stderr_text().contains("nothing was deleted"), "{}", outcome.account());
     assert!(scratch.dst().join("both/gone").exists());
     assert!(scratch.dst().join("new").exists(), "the rest of the run was not carried out");
-    // With the 3 files that came there are 15 entries, and 9 are to go.
+    // With the 3 files that arrived there are 15 entries, and 9 are to be deleted.
     let _ = run("59%").expect_code(25);
     let outcome = run("0%").expect_code(25);
     assert!(
@@ -227,7 +227,7 @@ fn errors_are_ignored_on_demand_but_not_where_they_were_met() {
         let outcome = run.arg(scratch.dst()).run().expect_code(23);
         let ignores = options.len() > 1;
         assert_eq!(!scratch.dst().join("both/gone").exists(), ignores, "{}", outcome.account());
-        // What the missing operand would have brought to the root is not known.
+        // The entries that the missing operand would have brought to the root are unknown.
         assert!(scratch.dst().join("excluded.o").exists(), "{}", outcome.account());
     }
 }
@@ -257,7 +257,7 @@ fn directory_gives_way_by_force_as_with_rsync() {
 
 #[test]
 fn withheld_when_a_source_is_missing() {
-    // rsync deletes all the same.
+    // rsync deletes regardless.
     needs_dsync!();
     let scratch = Scratch::new();
     plant(&scratch, &["dst"]);
@@ -292,7 +292,7 @@ fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
 
 #[test]
 fn directory_with_something_protected_stays_whole_in_the_way() {
-    // rsync removes what it may of it, and then cannot use the name either.
+    // rsync removes as much of it as it may, and then cannot use the name either.
     needs_dsync!();
     let scratch = Scratch::new();
     Tree::of([Node::file("file", 1, 10)]).plant(&scratch.src());

@@ -1,4 +1,4 @@
-//! A changed file with a basis sends what changed.
+//! For a changed file with a basis, only the changes are sent.
 
 use std::{fs, os::unix::fs::FileExt, path::Path};
 
@@ -8,7 +8,7 @@ use dsync_tests::{
 
 const MIB: u64 = 1 << 20;
 
-/// Copies `src/f` to `dst/f`, changes the source, copies again and gives the second run.
+/// Copies `src/f` to `dst/f`, changes the source, copies again and returns the second run.
 fn second_run(via: Via, push: bool, len: u64, change: impl Fn(&Path)) -> Outcome {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     let node = || Node::new("f", Kind::File(Content::random(77, len)));
@@ -34,7 +34,7 @@ fn write_at(path: &Path, at: u64, bytes: &[u8]) {
     fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-/// Every hundredth 4 KiB block of the file gets new content.
+/// Overwrites every hundredth 4 KiB block of the file.
 fn overwrite_one_percent(path: &Path) {
     let blocks = fs::metadata(path).unwrap().len() / 4096;
     for block in (0..blocks).step_by(100) {
@@ -134,7 +134,7 @@ fn weak_sums_cross_the_wire_only_when_data_has_shifted() {
     let overwritten =
         second_run(Via::Quic, true, 96 * MIB, |path| write_at(path, 12_345_678, &noise(3, 5000)));
     let sums = overwritten.stat("Signature data");
-    // The sums of the short blocks in the two that are dirty, besides.
+    // Plus the sums of the short blocks in the two dirty ones.
     assert!((BLOCKS * 8..BLOCKS * 9).contains(&sums), "{}", overwritten.account());
     assert!(overwritten.stat("Literal data") <= 3 * 4096, "{}", overwritten.account());
     let shifted = second_run(Via::Ssh, false, 96 * MIB, |path| {

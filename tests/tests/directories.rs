@@ -11,7 +11,7 @@ use dsync_tests::{
     survey, tree,
 };
 
-/// Any user but root.
+/// A user other than root.
 const NOBODY: u32 = 65534;
 
 fn mode(path: &Path) -> u32 {

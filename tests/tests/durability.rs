@@ -1,4 +1,4 @@
-//! What exit code 0 promises about the disk.
+//! The promise of exit code 0 about the disk.
 
 use std::{fs, path::Path};
 
@@ -130,7 +130,7 @@ fn power_cut_during_an_update_leaves_each_name_old_or_new() {
         let run = Run::dsync().arg("-a").args(Some(options).filter(|option| !option.is_empty()));
         let running = run.arg(slash(&scratch.src())).arg(&to).start();
         std::thread::sleep(std::time::Duration::from_millis(moment));
-        // Killed first: a live process would keep the dead filesystem busy.
+        // Killed first, because a live process would keep the dead filesystem busy.
         running.signal(rustix::process::Signal::KILL);
         let _ = running.wait();
         disk.cut_power();

@@ -1,4 +1,5 @@
-//! `--fake-super`: what only root may set is kept in attributes, in rsync's form, and comes back from there.
+//! `--fake-super`: attributes that only root may set are kept in extended attributes, in rsync's
+//! form, and restored from there.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,7 +18,7 @@ const NOBODY: u32 = 64_123;
 
 const STAT: &str = "user.rsync.%stat";
 
-/// One of everything that only root may set.
+/// Plants one of everything that only root may set.
 fn privileged(scratch: &Scratch) {
     let owned = |node: Node| Node { owner: Some((1234, 2345)), ..node };
     let list = tree::acl(5, &[(0, 7), (71_234, 4)], &[(71_235, 6)]);
@@ -44,7 +45,7 @@ fn privileged(scratch: &Scratch) {
     tree::set_mtime(&scratch.src(), (1_100_000_000, 5));
 }
 
-/// A remote shell that leads to this host, and there to a user.
+/// Writes a remote shell that leads to this host, and there to a user.
 fn shell(scratch: &Scratch, user: Option<u32>) -> PathBuf {
     let path = scratch.at(&format!("shell-{}", user.unwrap_or(0)));
     let become_user =
@@ -54,7 +55,7 @@ fn shell(scratch: &Scratch, user: Option<u32>) -> PathBuf {
     path
 }
 
-/// The two programs, with what each needs to run over a shell.
+/// Returns the two programs, with the arguments that each needs to run over a shell.
 fn programs() -> [Vec<OsString>; 2] {
     let mut path = OsString::from("--dsync-path=");
     path.push(program());
@@ -73,8 +74,8 @@ fn remote(path: &Path) -> OsString {
     operand
 }
 
-/// As root and as a user: both programs make the same tree, find nothing left to do in the other's, and make
-/// of it what it was made from.
+/// Checks as root and as a user that both programs make the same tree, find nothing left to do in
+/// the other's, and restore from it the original.
 #[test]
 fn trees_of_rsync_and_of_dsync_are_interchangeable() {
     needs_root!();
@@ -127,7 +128,7 @@ fn local_run_keeps_at_both_ends_or_at_the_one_that_is_named() {
     assert_eq!(run(&["--fake-super"], &kept, &copy), "");
     let _ = run(&["--fake-super", "-M--super"], &copy, &restored);
     assert_same(&scratch.src(), &restored, Scope::EVERYTHING);
-    // Without the option the files are what they are, and dsync leaves their attributes alone.
+    // Without the option the files are ordinary, and dsync leaves their attributes alone.
     let _ = run(&[], &kept, &scratch.at("files"));
     assert!(survey(&scratch.at("files")).values().all(|facts| !facts.xattrs.contains_key(STAT)));
 }
@@ -157,7 +158,7 @@ fn a_users_own_names_in_rsyncs_name_space_are_kept_and_come_back() {
     assert!(stored.contains_key("user.rsync.NAME") && stored.keys().all(|name| name.starts_with("user.")));
     let _ = run(&["--fake-super", "-M--super"], &kept, &restored);
     assert_same(&scratch.src(), &restored, Scope::EVERYTHING);
-    // What goes at the source goes here.
+    // An attribute removed at the source is removed here.
     for name in names {
         rustix::fs::lremovexattr(scratch.src().join("f"), name).unwrap();
     }
@@ -254,7 +255,7 @@ fn text_of_a_link_is_on_the_disk_before_it_replaces_another() {
         });
         let _ = outcome.expect_code(0);
         assert_eq!(fs::read_to_string(scratch.dst().join("link")).unwrap(), text);
-        // strace may tell of calls that it has no name for.
+        // strace may list calls that it has no name for.
         let wanted = ["fdatasync", "renameat"];
         let names = calls.iter().map(|call| call.split('(').next().unwrap_or_default().to_owned());
         names.filter(|name| wanted.contains(&name.as_str())).collect::<Vec<_>>()
@@ -263,7 +264,7 @@ fn text_of_a_link_is_on_the_disk_before_it_replaces_another() {
     assert_eq!(copy("new", "second"), ["fdatasync", "renameat"]);
 }
 
-/// Values that say nothing, or what the file cannot be.
+/// Values that are invalid, or impossible for the file.
 const ODD: [&str; 9] = [
     "",
     "garbage",
@@ -273,7 +274,7 @@ const ODD: [&str; 9] = [
     "170644 0,0 1:1",
     "40755 0,0 1:1",
     "20644 99999999999,1 0:0",
-    // A link whose text is no text of a link.
+    // A link whose text is invalid.
     "120777 0,0 0:0",
 ];
 

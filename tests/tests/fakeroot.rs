@@ -7,7 +7,8 @@ use dsync_tests::{Node, Outcome, Run, Scratch, Tree, needs_dsync, needs_root, pr
 /// The user that pretends to be root.
 const NOBODY: u32 = 64_124;
 
-/// Runs a script under fakeroot as a user, in a directory of his; the programs are `$DSYNC` and `$RSYNC`.
+/// Runs a script under fakeroot as a user, in that user's directory; the programs are `$DSYNC` and
+/// `$RSYNC`.
 fn pretend(scratch: &Scratch, script: &str) -> Outcome {
     let home = scratch.at("home");
     let run = Run::of("fakeroot").args(["-s", "state", "-i", "state"]).args(["sh", "-ec", script]).cwd(&home);
@@ -25,12 +26,12 @@ fn home(scratch: &Scratch) {
     dsync_tests::tree::set_mode(scratch.path(), 0o755);
 }
 
-/// One of everything that only root may make.
+/// Script that makes one of everything that only root may make.
 const MAKE: &str = "umask 022; mkdir src; cd src; mknod null c 1 3; mknod disk b 8 300; mkfifo fifo; \
     echo x > file; chown 3:4 file; chmod 4755 file; setfattr -n trusted.t -v 1 file; ln file 'another name'; \
     ln -s file link; chown -h 5:6 link; mkdir dir; chown 7:8 dir; chmod 2711 dir; cd ..; ";
 
-/// Type, mode, owner, device number and name of every entry.
+/// Script that prints type, mode, owner, device number and name of every entry.
 const TELL: &str = "for dir in src copy; do (cd $dir; find . -mindepth 1 -exec stat -c '%F %a %u:%g %t,%T %n' {} + \
     | sort > ../$dir.txt); done; cat src.txt; cmp src.txt copy.txt; ";
 
@@ -61,7 +62,7 @@ fn devices_and_owners_are_what_fakeroot_says_they_are() {
     ] {
         assert!(text.lines().any(|told| told == line), "{line}: {text}");
     }
-    // What is itemized would be between.
+    // Itemized changes would be in between.
     assert!(!text.contains("+++") && !text.contains(".f."), "{text}");
 }
 
@@ -82,7 +83,7 @@ fn updates_and_deletions_leave_nothing_of_what_was_replaced() {
     for line in ["regular file 644 9:9 0,0 ./null", "character special file 644 0:0 5,1 ./file"] {
         assert!(text.lines().any(|told| told == line), "{}", outcome.account());
     }
-    // What is not root's outside.
+    // Outside, nothing belongs to root.
     let all = dsync_tests::survey(&scratch.at("home/copy"));
     assert!(all.values().all(|facts| facts.owner == (NOBODY, NOBODY)));
 }

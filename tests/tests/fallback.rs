@@ -1,7 +1,7 @@
 //! A port that gets no answer costs a second and a half, not the run.
 //!
-//! What a run chooses depends on how fast the ports answer it. On a busy machine a near port seems far, or silent: such
-//! a run says so, has to succeed all the same, and is made again.
+//! A run's choice depends on how fast the ports answer. On a busy machine a near port looks far, or
+//! silent. Such a run reports that, must succeed anyway, and is repeated.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn push(sshd: &Sshd, namespace: &Namespace, via: Via) -> Outcome {
     outcome
 }
 
-/// Pushes until a run has chosen this for this reason.
+/// Pushes until a run has made this choice for this reason.
 fn push_choosing(sshd: &Sshd, namespace: &Namespace, choice: &str) -> Outcome {
     until_met(|| {
         let outcome = push(sshd, namespace, Via::Auto);
@@ -28,7 +28,7 @@ fn push_choosing(sshd: &Sshd, namespace: &Namespace, choice: &str) -> Outcome {
     })
 }
 
-/// Pushes over one carrier, which must fail; what it says.
+/// Pushes over one carrier, which must fail; returns the message.
 fn refused(sshd: &Sshd, namespace: &Namespace, via: Via) -> String {
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
@@ -46,9 +46,9 @@ fn a_short_path_takes_tls_and_blocked_ports_leave_the_ssh_pipe() {
     push_choosing(&sshd, &namespace, "over tls (round trip 0.");
     namespace.drop_udp();
     let direct = push(&sshd, &namespace, Via::Ssh);
-    // The path is as short as it was.
+    // The path is as short as before.
     push_choosing(&sshd, &namespace, "over tls (round trip");
-    // Nothing takes its place: a remote end that is only busy gets more time.
+    // Nothing replaces it: a remote end that is only busy gets more time.
     let text = refused(&sshd, &namespace, Via::Quic);
     assert!(text.contains("no answer on UDP 127.0.0.1:") && text.contains("within 10 s"), "{text}");
     namespace.drop_tcp_but(sshd.port());
@@ -90,7 +90,7 @@ fn a_rate_limit_holds_on_every_carrier_and_in_both_directions() {
     needs_dsync!();
     let sshd = Sshd::shared();
     let scratch = Scratch::new();
-    // Content that does not compress, so that the bytes that are sent are known.
+    // Incompressible content, so that the number of sent bytes is known.
     Tree::of([dsync_tests::Node::file("f", 1, 3 << 20)]).plant(&scratch.src());
     std::thread::scope(|scope| {
         for via in Via::EACH {
@@ -106,7 +106,7 @@ fn a_rate_limit_holds_on_every_carrier_and_in_both_directions() {
                     };
                     let outcome = run.run().expect_code(0);
                     assert_same(&scratch.src(), &to, Scope::full());
-                    // Less the burst at the start; how much longer it takes is the machine's affair.
+                    // Less the burst at the start; any longer time depends on the machine.
                     assert!(outcome.elapsed > Duration::from_millis(2700), "{}", outcome.account());
                 });
             }

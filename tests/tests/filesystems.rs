@@ -1,4 +1,4 @@
-//! What filesystems show as attributes, and what is none or is copied otherwise.
+//! Names that filesystems show as attributes but that are none, or are copied in another way.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -8,7 +8,7 @@ use dsync_tests::{
 
 const TYPES: [&str; 4] = ["ext4", "xfs", "btrfs", "tmpfs"];
 
-/// Lists, capabilities, labels and attributes of every name space.
+/// Makes a tree with lists, capabilities, labels and attributes of every name space.
 fn dressed() -> Tree {
     let list = tree::acl(5, &[(0, 7), (71_234, 4)], &[(71_235, 6)]);
     Tree::of([
@@ -26,7 +26,7 @@ fn dressed() -> Tree {
     ])
 }
 
-/// The attributes of every entry, without what XFS shows twice.
+/// Returns the attributes of every entry, without those that XFS shows twice.
 fn attributes(root: &Path) -> BTreeMap<Vec<u8>, BTreeMap<String, Vec<u8>>> {
     let once = |name: &String| !name.starts_with("trusted.SGI_ACL_");
     let facts = survey(root).into_iter();

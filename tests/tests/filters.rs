@@ -1,4 +1,4 @@
-//! Include and exclude rules choose what rsync's choose.
+//! Include and exclude rules choose the entries that rsync's choose.
 
 use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, differences, scratch::slash};
 

@@ -1,4 +1,4 @@
-//! Generated trees and edits: whatever comes out, dsync makes the destination the same, and rsync agrees.
+//! Generated trees and edits: dsync always makes the destination equal, and rsync agrees.
 
 use std::{fs::File, path::Path};
 
@@ -32,7 +32,7 @@ fn same(source: &Path, destination: &Path, what: &str) -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("{what}: {}", found[..found.len().min(8)].join("\n"))) }
 }
 
-/// Copies a tree three times with edits between, deleting what is gone.
+/// Copies a tree three times with edits between, deleting missing entries.
 fn three_rounds(tree: &Tree, rounds: [&[Edit]; 2], copy: &dyn Fn(&Scratch) -> Run) -> Result<(), String> {
     let scratch = Scratch::new();
     tree.plant(&scratch.src());
@@ -90,8 +90,8 @@ fn pulls_of_any_tree_are_identical() {
     }
 }
 
-/// Copies a tree with everything that an entry can have, over an older one, and compares the result with the
-/// source and with what rsync makes of the same.
+/// Copies a tree with everything that an entry can have, over an older one, and compares the result
+/// with the source and with rsync's result.
 fn everything(seed: u8, cases: u32, copy: &dyn Fn(&Path, &Path) -> Run) {
     let config = Config { cases, max_shrink_iters: 40, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
@@ -107,20 +107,20 @@ fn everything(seed: u8, cases: u32, copy: &dyn Fn(&Path, &Path) -> Run) {
         if (outcome.code(), rsync.code()) != (Some(0), Some(0)) || !outcome.stderr.is_empty() {
             return Err(format!("{}\n{}", outcome.account(), rsync.account()));
         }
-        // The first look at the trees: it reads them.
+        // The first survey of the trees, which reads them.
         let surveys = [survey(&scratch.src()), survey(&ours), survey(&theirs)];
         let scope = Scope { atimes: true, ..Scope::EVERYTHING };
         let mut found = compare(&surveys[0], &surveys[1], scope);
-        // rsync keeps what a further run would change of names that were other files' before.
+        // rsync leaves changes for a further run on names that belonged to other files before.
         found.extend(compare(&surveys[2], &surveys[1], Scope { atimes: false, ..scope }));
         for (path, facts) in surveys[0].iter().filter(|(_, facts)| facts.kind == "file") {
             let [ours, theirs] = [&ours, &theirs].map(|root| {
                 let path = tree::at(root, path);
-                // Until then the filesystem has not settled what it takes.
+                // Before a sync the filesystem has not settled the allocated space.
                 File::open(&path).and_then(|file| file.sync_all()).expect("a file to sync");
                 allocated(&path)
             });
-            // But for the blocks that the filesystem itself needs.
+            // Except for the blocks that the filesystem itself needs.
             if ours > theirs + 8192 {
                 found.push(format!(
                     "{}: {ours} of {} bytes take space, rsync {theirs}",

@@ -1,4 +1,5 @@
-//! Runs that are refused because nobody means them, each with its twin: the nearest run that must work.
+//! Runs that are refused because nobody intends them, each with its twin: the nearest run that must
+//! work.
 
 use std::{fs, path::Path};
 
@@ -46,7 +47,7 @@ fn empty_source_does_not_empty_the_destination() {
         );
         assert_same(&scratch.src(), &scratch.dst(), Scope::CONTENT);
     }
-    // A tree that is named, not its contents, and the one of two that is not mounted.
+    // A tree given by name, not its contents, and of two trees the one that is not mounted.
     full(&scratch.at("dst/empty"));
     refused(run(&scratch, &["-a", "--delete"], "empty", &scratch.dst()), "/dst/empty' is empty");
     assert_same(&scratch.src(), &scratch.at("dst/empty"), Scope::CONTENT);
@@ -66,7 +67,7 @@ fn source_that_would_be_deleted_is_refused() {
         for source in ["dst/sub/", "dst/sub/sub/", "link/", "dst/sub/."] {
             refused(run(&scratch, &["-a", timing], source, &scratch.dst()), "would remove it");
         }
-        // Of one operand for another: a file, and a directory that has the name of what it is in.
+        // One operand for another: a file, and a directory named like its parent.
         for sources in [["src/", "dst/sub/g"], ["src/", "dst/sub/d"], ["dst/sub/sub", "src/d"]] {
             let sources = sources.map(|source| format!("{}/{source}", scratch.path().display()));
             let run = Run::dsync().args(["-a", timing]).args(sources).arg(scratch.dst());
@@ -86,7 +87,7 @@ fn source_inside_the_destination_is_copied_where_it_stays() {
     for (options, source) in [
         (&["-a"][..], "dst/sub/"),
         (&["-a", "--delete", "--exclude=/sub"], "dst/sub/"),
-        // A tree onto itself, and one of which the destination's twin is elsewhere.
+        // A tree onto itself, and a tree whose twin in the destination is elsewhere.
         (&["-a", "--delete"], "dst/sub"),
         (&["-a", "--delete"], "dst/sub/d"),
         (&["-a", "--delete"], "dst/sub/g"),
@@ -140,7 +141,7 @@ fn root_and_home_are_not_deleted_in() {
     needs_dsync!();
     let scratch = Scratch::new();
     full(&scratch.src());
-    // Dry runs: were one not refused, it would harm nothing.
+    // Dry runs: if one were not refused, it would do no harm.
     let dry = &["-an", "--delete", "--exclude=/proc/", "--exclude=/sys/", "--exclude=/*/*/"];
     refused(run(&scratch, dry, "src/", Path::new("/")), "refusing to delete in '/'. --force-root");
     refused(run(&scratch, dry, "src/", Path::new("/tmp/..")), "--force-root deletes there");
@@ -148,7 +149,7 @@ fn root_and_home_are_not_deleted_in() {
     let home = Path::new(home.trim());
     if home.is_dir() && home != Path::new("/") {
         refused(run(&scratch, dry, "src/", home), "refusing to delete in your home directory '");
-        // A tree of its own in there is nobody's worry, nor is a copy that deletes nothing.
+        // A tree of its own in there is harmless, and so is a copy that deletes nothing.
         let _ = run(&scratch, &["-an", "--delete"], "src", home).expect_quiet_success();
         let _ = run(&scratch, &["-an"], "src/", home).expect_quiet_success();
     }

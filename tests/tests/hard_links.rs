@@ -1,4 +1,4 @@
-//! Hard links: what has several names at the source has them at the destination, in every direction.
+//! Hard links: names linked at the source are linked at the destination, in every direction.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use dsync_tests::{
     strace, tree,
 };
 
-/// Groups in one directory, across directories and of every type that a user may make.
+/// Makes groups in one directory, across directories and of every type that a user may make.
 fn linked() -> Tree {
     Tree::of([
         Node::file("a", 1, 5000),
@@ -36,13 +36,13 @@ fn linked() -> Tree {
     ])
 }
 
-/// [`Scope::full`] and the groups of names.
+/// Returns [`Scope::full`] plus the groups of names.
 fn with_links() -> Scope {
     Scope { links: true, ..Scope::full() }
 }
 
 fn sorted(text: &str) -> Vec<String> {
-    // A push and a pull differ in their arrows only.
+    // A push and a pull differ only in their arrows.
     let mut lines: Vec<_> = text.lines().map(|line| line.replacen('<', ">", 1)).collect();
     lines.sort_unstable();
     lines
@@ -117,7 +117,7 @@ fn changed_and_broken_groups_are_itemized_as_rsync_does() {
         let _ = Run::of("cp").arg("-a").arg(&to).arg(&twin).run().expect_code(0);
         let rsync =
             oracle::rsync(["-aHi".as_ref(), slash(&scratch.src()).as_os_str(), slash(&twin).as_os_str()]);
-        // The time of a link that is made anew for another name is rsync's own affair.
+        // The time of a link that is made again for another name is particular to rsync.
         let named = |text: String| {
             sorted(&text).into_iter().filter(|line| !line.contains("e/link")).collect::<Vec<_>>()
         };
@@ -252,7 +252,7 @@ fn old_names_of_one_file_become_files_of_their_own_without_the_option() {
     }
     every_way(&scratch, &["-a", "--stats"], |copy, to| {
         Tree::of([old("a")].into_iter().chain(further.clone())).plant(to);
-        // Each is made from what it was, though the others have just left that behind.
+        // Each is made from its old content, though the others have just left that.
         let outcome = copy().run().expect_code(0);
         assert_eq!(outcome.stderr_text(), "");
         assert_same(&scratch.src(), to, Scope::full());
@@ -260,7 +260,7 @@ fn old_names_of_one_file_become_files_of_their_own_without_the_option() {
     });
 }
 
-/// What a run says that had to copy what should have been one file.
+/// Asserts the report of a run that had to copy files instead of linking them.
 fn expect_copies(run: Run, told: &str) {
     let outcome = run.run().expect_code(23);
     let stderr = outcome.stderr_text();
@@ -275,7 +275,7 @@ fn names_beyond_the_limit_of_the_disk_are_copies_and_told() {
     fs::create_dir(&source).unwrap();
     let mount = Mount::tmpfs(&source, "size=64m");
     let (Some(_mount), Some(disk)) = (mount, Disk::create(scratch.path(), Format::Ext4, 64)) else { return };
-    // ext4 gives a file 65,000 names.
+    // ext4 allows 65,000 names per file.
     let name = |index: u32| format!("n{index:05}");
     Tree::of([Node::file(name(0), 1, 9000)]).plant(&source);
     (1..65_003).for_each(|index| fs::hard_link(source.join(name(0)), source.join(name(index))).unwrap());
@@ -290,7 +290,7 @@ fn names_beyond_the_limit_of_the_disk_are_copies_and_told() {
     for &index in &copies {
         assert_same(&source.join(name(0)), &to.join(name(index)), Scope::full());
     }
-    // A further run finds them as they should be, and still says what they are.
+    // A further run finds them as they should be, and still reports them.
     let before = inodes();
     expect_copies(copy(), "3 hard links became copies");
     assert_eq!(inodes(), before);
@@ -330,7 +330,7 @@ fn disk_without_hard_links_gets_copies() {
     }
 }
 
-/// The program, which finds no file of the names `a` and `b` when it comes to read them.
+/// Writes a program that finds no file of the names `a` and `b` when it reads them.
 fn without_first_names(scratch: &Scratch) -> PathBuf {
     let script = scratch.at("without");
     let vanished = "-P a -P b -e trace=openat -e inject=openat:error=ENOENT";
@@ -341,8 +341,8 @@ fn without_first_names(scratch: &Scratch) -> PathBuf {
     script
 }
 
-/// Copies in every direction from a source whose first names vanish after they were listed: `each` gets such a run,
-/// one from the same source as it is, and where they go.
+/// Copies in every direction from a source whose first names vanish after they were listed. `each`
+/// gets such a run, one from the same intact source, and their destination.
 fn vanishing(scratch: &Scratch, options: &[&str], each: impl Fn(&dyn Fn() -> Run, &dyn Fn() -> Run, &Path)) {
     let (sshd, without, from) = (Sshd::shared(), without_first_names(scratch), slash(&scratch.src()));
     let (local, push, pull) = (scratch.at("local"), scratch.at("push"), scratch.at("pull"));

@@ -22,7 +22,7 @@ fn tree_crosses_a_lossy_path_and_both_directions_are_counted() {
     let lab = needs_lab!(Path::over(conditions));
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
-    // How many packets a run takes, and thus whether one of them is lost, is a matter of the machine's mood.
+    // The number of packets in a run, and thus whether one is lost, depends on the machine's load.
     let outcome = until_met(|| {
         let _ = fs::remove_dir_all(scratch.dst());
         let run = lab.sshd().run(Via::Auto).within(lab.near()).arg("-av").arg(slash(&scratch.src()));
@@ -42,7 +42,8 @@ fn blocked_udp_never_arrives_and_the_run_does() {
     let lab = needs_lab!(Path::named("hotel").expect("a named path"));
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
-    // TCP has shown how short the path is: nobody waits for UDP for long. A busy machine may take it for a longer one.
+    // TCP has shown how short the path is, so the wait for UDP is short. A busy machine may see it
+    // as longer.
     until_met(|| {
         let _ = fs::remove_dir_all(scratch.dst());
         let run = lab.sshd().run(Via::Auto).within(lab.near()).arg("-av").arg(slash(&scratch.src()));

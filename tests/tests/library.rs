@@ -1,4 +1,4 @@
-//! The engine as a library: its two examples do what they say.
+//! The engine as a library: its two examples do what they claim.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! Links on the way to the destination and to the directories that options name: only trusted ones are followed.
+//! Links on the way to the destination and to the directories of options: only trusted ones are
+//! followed.
 
 use std::{
     ffi::OsString,
@@ -11,7 +12,8 @@ use dsync_tests::{Outcome, Run, Scratch, Sshd, Via, needs_dsync, needs_root, pro
 
 const OTHER: u32 = 65_534;
 
-/// A source, a directory, and links to it: `mine` is root's, `theirs` another user's, `through` leads through that one.
+/// Plants a source, a directory, and links to it: `mine` is root's, `theirs` another user's,
+/// `through` leads through that one.
 fn plant(scratch: &Scratch) {
     fs::write(scratch.src().join("f"), "new").unwrap();
     fs::create_dir_all(scratch.at("real/sub")).unwrap();
@@ -69,7 +71,7 @@ fn what_is_refused_is_what_rsync_refuses() {
     needs_dsync!();
     let scratch = Scratch::new();
     plant(&scratch);
-    // A user of no privileges trusts his own and root's.
+    // A user without privileges trusts his own links and root's.
     symlink("real", scratch.at("third")).unwrap();
     lchown(scratch.at("third"), Some(65_533), None).unwrap();
     for open in ["", "real", "real/sub"] {
@@ -103,7 +105,7 @@ fn directories_of_options_are_held_to_the_same_rule() {
                 let run = Run::dsync().arg("-a").arg(format!("{option}={dir}")).args(more);
                 run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
             };
-            // A local run keeps no unfinished files: there the directory is not opened.
+            // A local run keeps no unfinished files, so it does not open the directory.
             if option != "--partial-dir" {
                 let outcome = run(&[]).expect_code(42);
                 let text = outcome.stderr_text();
@@ -134,7 +136,7 @@ fn rule_is_the_destinations_and_so_is_the_leave() {
     let partial = format!("--partial-dir={}", scratch.at("theirs/parts").display());
     let kept = sshd.run(Via::Ssh).arg("-a").arg(&partial).arg(slash(&scratch.src()));
     assert_refused(kept.arg(sshd.operand(scratch.dst())).run(), "--partial-dir", &scratch);
-    // As with rsync the option is for this end, and -M gives it to the other.
+    // As with rsync, the option applies to this end, and -M passes it to the other.
     for options in [&[][..], &["--insecure-links"]] {
         assert_refused(push(options), "destination", &scratch);
     }
@@ -146,7 +148,7 @@ fn rule_is_the_destinations_and_so_is_the_leave() {
     fs::remove_file(scratch.at("real/f")).unwrap();
     let _ = pull(&["--insecure-links"]).expect_quiet_success();
     assert!(scratch.at("real/f").exists());
-    // A source is only read: whose links lead there does not matter.
+    // A source is only read, so the owners of links to it do not matter.
     let read = Run::dsync().arg("-a").arg(slash(&scratch.at("theirs"))).arg(scratch.dst()).run();
     let _ = read.expect_quiet_success();
 }
@@ -157,8 +159,8 @@ fn link_of_another_that_is_swapped_in_during_the_run_is_not_followed() {
     needs_dsync!();
     let scratch = Scratch::new();
     plant(&scratch);
-    // A link of one's own is replaced by another's while the run opens it again and again: whichever it meets, nothing
-    // gets to where the other leads.
+    // A link of one's own is replaced by another's while the run opens it repeatedly: whichever it
+    // meets, nothing reaches the target of the other.
     fs::create_dir(scratch.at("forbidden")).unwrap();
     let (own, other, name) = (scratch.at("own"), scratch.at("other"), scratch.at("way"));
     symlink("real", &name).unwrap();
@@ -230,7 +232,7 @@ fn link_that_a_source_may_have_made_leads_no_option_out_of_the_destination() {
         fs::write(scratch.src().join("f"), "new content").unwrap();
         symlink("../outside", scratch.src().join(".old")).unwrap();
         symlink(scratch.at("outside"), scratch.src().join("in/.old")).unwrap();
-        // The source makes the link in one run, and the next would go through it.
+        // The source makes the link in one run, and the next run would go through it.
         let run = |options: &[&str]| {
             let run = sshd.run(Via::Ssh).arg("-a").args(options).arg(slash(&scratch.src()));
             run.arg(sshd.operand(scratch.dst())).run()
@@ -279,7 +281,8 @@ fn link_that_arrives_in_the_run_itself_takes_no_backup_out() {
     }
 }
 
-/// A remote shell that stays here: it drops its options and the host, and begins in a directory as a login does.
+/// Writes a remote shell that stays here: it drops its options and the host, and starts in a
+/// directory as a login does.
 fn shell_at(scratch: &Scratch) -> std::path::PathBuf {
     let shell = scratch.at("shell");
     let home = scratch.at("").display().to_string();

@@ -1,5 +1,5 @@
-//! Moving: files leave the source when they are at the destination for good, and what the source was asked for and
-//! does not have leaves the destination.
+//! Moves: files leave the source once they are durable at the destination, and requested entries
+//! that the source does not have leave the destination.
 
 use std::{fs, path::Path};
 
@@ -96,10 +96,11 @@ fn a_file_that_has_changed_since_it_was_listed_stays() {
         fs::create_dir(scratch.dst()).unwrap();
         Tree::of([Node::file("a", 1, 3 << 20), Node::file("b", 2, 100), Node::file("c", 3, 100)])
             .plant(&scratch.src());
-        // All is listed before the first bytes arrive, and the slow file keeps the run from its end.
+        // Everything is listed before the first bytes arrive, and the slow file keeps the run from
+        // ending.
         let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files", "--bwlimit=1m"]);
         let running = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).start();
-        // Held where it is listed and not yet there.
+        // Stopped when it is listed but has not arrived.
         let caught = catch(running.id(), || {
             fs::read_dir(scratch.dst()).unwrap().next().is_some() && !scratch.dst().join("a").exists()
         });
@@ -114,7 +115,7 @@ fn a_file_that_has_changed_since_it_was_listed_stays() {
     assert!(outcome.stderr_text().contains("it stays"), "{}", outcome.account());
     assert_eq!(fs::read(scratch.src().join("a")).unwrap(), changed);
     assert!(!scratch.src().join("b").exists() && !scratch.src().join("c").exists());
-    // Moved by the next run, with the content that it has now.
+    // The next run moves it, with its present content.
     let run = sshd.run(Via::Ssh).args(["-a", "--remove-source-files"]);
     let _ = run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())).run().expect_code(0);
     assert_eq!(fs::read(scratch.dst().join("a")).unwrap(), changed);
@@ -175,7 +176,8 @@ fn nothing_leaves_the_source_before_its_copy_and_the_name_of_it_are_on_the_disk(
     }
 }
 
-/// True for a call that makes or changes what has this name. What a link is made from comes first in its call.
+/// Returns whether a call makes or changes the entry of this name. In a call that makes a link, the
+/// link's source or text comes first.
 fn changes(call: &str, name: &str) -> bool {
     let from = call.starts_with("linkat") || call.starts_with("symlinkat");
     let named = if from { call.split_once("\", ").map_or(call, |(_, rest)| rest) } else { call };

@@ -1,4 +1,5 @@
-//! Runs that work below one another, or in one directory by two names: what belongs to a live run is left alone.
+//! Runs that work below one another, or in one directory by two names: each leaves alone the
+//! entries of a live run.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -12,7 +13,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// A run into `dst/sub` that is in the middle of a file, and stands still.
+/// Starts a run into `dst/sub` and stops it in the middle of a file.
 fn stopped_within(scratch: &Scratch) -> Running {
     Tree::of([Node::file("long", 7, 2 << 20)]).plant(&scratch.at("inner"));
     fs::create_dir_all(scratch.at("dst/sub")).expect("a directory");

@@ -1,6 +1,7 @@
-//! Networks that fail for a while, for good, or change, between two hosts that are joined by nothing else.
+//! Networks that fail for a while or for good, or change, between two hosts with no other
+//! connection.
 //!
-//! `DSYNC_CRASH=long` (`cargo xtask crash --long`) adds what takes more than a minute.
+//! `DSYNC_CRASH=long` (`cargo xtask crash --long`) adds tests that take more than a minute.
 
 use std::{
     env, fs,
@@ -19,18 +20,18 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Longest silence that runs put up with where the test is about longer ones: more than a busy machine makes.
+/// Longest silence that runs tolerate in tests about longer ones: more than a busy machine causes.
 const SILENCE: &str = "--timeout=8";
 
 /// A file of 32 segments.
 const FILE_LEN: u64 = 128 << 20;
 const SEGMENT: u64 = 4 << 20;
 
-/// Bytes after which a path is cut, headers and repeats included. Sixteen lanes may have begun a segment each that is not
-/// finished; six others are.
+/// Bytes after which a path is cut, headers and retransmissions included. Sixteen lanes may each
+/// have an unfinished segment; six others are finished.
 const CUT_AFTER: u64 = 112 << 20;
 
-/// Two hosts, a large file on one of them, and a run that takes it to the other.
+/// Two hosts, a large file on one of them, and a run that copies it to the other.
 struct Scene {
     lab: Lab,
     via: Via,
@@ -52,14 +53,15 @@ impl Scene {
         run.arg(slash(&self.scratch.src())).arg(self.lab.sshd().operand(self.scratch.dst()))
     }
 
-    /// A push that the cut path has caught after most of the file, with six segments verified at least.
+    /// Starts a push that is caught by the cut after most of the file, with at least six segments
+    /// verified.
     fn push_caught(&self, options: &[&str]) -> Running {
         let mut running = self.push_cut(options);
         self.wait_while(&mut running, || finished_segments(&self.scratch.dst()) >= 6);
         running
     }
 
-    /// A push that the cut path has caught after most of the file.
+    /// Starts a push that is caught by the cut after most of the file.
     fn push_cut(&self, options: &[&str]) -> Running {
         let limit = self.arrived() + CUT_AFTER;
         self.lab.cut_after(limit);
@@ -76,12 +78,12 @@ impl Scene {
         });
     }
 
-    /// Bytes that arrived at the far host so far.
+    /// Returns the bytes that have arrived at the far host so far.
     fn arrived(&self) -> u64 {
         self.lab.counts()[0].delivered_bytes
     }
 
-    /// All is there, and nothing else.
+    /// Asserts that everything has arrived, and nothing else.
     fn assert_complete(&self) {
         assert_same(&self.scratch.src(), &self.scratch.dst(), Scope::full());
         assert_eq!(hidden(&self.scratch.dst()), 0, "something is left");
@@ -93,7 +95,7 @@ impl Scene {
     }
 }
 
-/// What carries 16 MB/s, and a round trip that makes dsync think of QUIC.
+/// Returns a path that carries 16 MB/s, with a round trip that makes dsync prefer QUIC.
 fn path() -> Path {
     Path::over(Conditions::of(200, Duration::from_millis(20)))
 }
@@ -108,14 +110,14 @@ fn play(scenes: &[Scene], part: impl Fn(&Scene) + Sync) {
     });
 }
 
-/// One scene for each of the carriers, or the test's end.
+/// Makes one scene for each of the carriers, or ends the test.
 macro_rules! scenes {
     ($($via:expr),*) => {
         [$(Scene::new(needs_lab!(path()), $via)),*]
     };
 }
 
-/// True where minutes may pass.
+/// Returns whether the test may take minutes.
 fn is_long() -> bool {
     env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long")
 }
@@ -147,7 +149,7 @@ fn cut_longer_than_the_silence_limit_is_followed_by_another_connection() {
         play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
             let mut running = scene.push_caught(options);
             let before = scene.arrived();
-            // Its ssh goes with the connection that it gives up.
+            // Its ssh ends with the connection that it gives up.
             let shells = running.children();
             scene.wait_while(&mut running, || !shells.iter().any(|&shell| is_alive(shell)));
             scene.lab.cut(Duration::ZERO);
@@ -160,7 +162,8 @@ fn cut_longer_than_the_silence_limit_is_followed_by_another_connection() {
     }
 }
 
-/// What was verified did not come again: not by dsync's account, nor by what arrived after `before`.
+/// Asserts that verified segments were not sent again, by dsync's statistics and by the bytes that
+/// arrived after `before`.
 fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
     let literal = outcome.stat("Literal data");
     assert!(literal <= FILE_LEN - 6 * SEGMENT, "{literal} bytes came again\n{}", outcome.account());
@@ -173,7 +176,7 @@ fn assert_rest_only(scene: &Scene, outcome: &Outcome, before: u64) {
 fn another_address_of_the_near_host_does_not_end_a_run() {
     needs_dsync!();
     play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-        // QUIC need not hear anything in time, TCP has to find that it does not.
+        // QUIC needs no answer in time; TCP must notice that it gets none.
         let running = scene.push_caught(if scene.via == Via::Quic { &[] } else { &[SILENCE] });
         scene.lab.change_near_address();
         scene.lab.cut(Duration::ZERO);
@@ -209,7 +212,7 @@ fn remote_end_does_not_outlive_a_near_host_that_vanished() {
     needs_dsync!();
     for (reachable, options, left) in [(false, &["--no-partial"][..], 0), (false, &[], 2), (true, &[], 2)] {
         play(&scenes![Via::Quic, Via::Tls, Via::Ssh], |scene| {
-            // Nothing is noted of what will not be kept.
+            // Nothing is recorded about a file that will not be kept.
             let options = [&[SILENCE], options].concat();
             let running = scene.push_cut(&options);
             for pid in running.children() {
@@ -231,7 +234,7 @@ fn remote_end_that_nobody_speaks_to_ends_by_itself() {
     needs_dsync!();
     let (gone, silent) = ((false, 10), (true, 30));
     for (connected, code) in if is_long() { vec![gone, silent] } else { vec![gone] } {
-        // As sshd leaves it when the client's host vanishes while it logs in, or hangs up.
+        // As sshd leaves it when the client's host vanishes or hangs up during the login.
         let mut server = Command::new(program());
         server.arg("--server").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = server.spawn().expect("the program");

@@ -1,4 +1,5 @@
-//! What new entries take over of where they are made, and what becomes of directories that links stand for.
+//! The attributes that new entries inherit from their directory, and the fate of directories
+//! replaced by links.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,8 @@ fn rights(root: &Path) -> Rights {
     survey(root).into_iter().map(|(path, facts)| (path, all(facts))).collect()
 }
 
-/// Copies in every way into directories that `prepare` makes, and compares with what rsync makes in another.
+/// Copies in every direction into directories that `prepare` makes, and compares with rsync's
+/// result in another.
 fn assert_as_rsync(options: &[&str], inside: &str, prepare: impl Fn(&Path)) -> Rights {
     let scratch = Scratch::new();
     plant(&scratch);
@@ -128,7 +130,8 @@ fn directory_that_a_kept_link_leads_to_is_not_extraneous() {
             {
                 assert_eq!(to.join(path).exists(), there, "{timing} {path}");
             }
-            // The link is kept where its directory was not gone before it was known to be one of the source's.
+            // The link is kept if its directory still existed when it became known as one of the
+            // source's.
             assert!(
                 timing == "--delete-during"
                     || to.join("real/new").exists() && to.join("also/here/x").exists()

@@ -1,10 +1,10 @@
 //! Power cuts at any system call that changes the disk, and right after exit 0, on ext4 and XFS.
 //!
-//! A run is killed at the N-th call of one kind (strace counts them for each thread), then the disk loses
-//! its power: what was in memory only is gone and the journal is not flushed. Afterwards every name must
-//! hold the whole old or the whole new content, nothing may lie about but dsync's own temporaries, and the
-//! next run must put all right. `DSYNC_CRASH=long` (`cargo xtask crash --long`) tries every N of every kind
-//! instead of a few.
+//! A run is killed at the N-th call of one kind (strace counts them for each thread), then the disk
+//! loses its power: data that was only in memory is gone, and the journal is not flushed.
+//! Afterwards every name must hold the whole old or the whole new content, no leftovers except
+//! dsync's own temporaries may exist, and the next run must repair everything. `DSYNC_CRASH=long`
+//! (`cargo xtask crash --long`) tries every N of every kind instead of a few.
 
 use std::{collections::BTreeMap, env, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf};
 
@@ -19,30 +19,30 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// A disk with a destination, and what it was and is to be.
+/// A disk with a destination, and the destination's old and new state.
 struct Bench {
     format: Format,
-    /// Before the directory that it is mounted in: fields are dropped in this order.
+    /// Before the directory in which it is mounted: fields are dropped in this order.
     disk: Disk,
     scratch: Scratch,
     old: BTreeMap<Vec<u8>, Facts>,
     new: BTreeMap<Vec<u8>, Facts>,
     options: &'static [&'static str],
     promise: Promise,
-    /// The source is on another host.
+    /// Whether the source is on another host.
     pulls: bool,
 }
 
-/// What a name holds after a cut.
+/// The guarantee for a name after a cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Promise {
     /// The whole old or the whole new content.
     OldOrNew,
-    /// As before; and what was replaced or removed is whole in the backup or where it was.
+    /// As before, and a replaced or removed entry is whole, in the backup or in its old place.
     Kept,
-    /// Of a file that is rewritten in place, anything; the next run finds it.
+    /// Anything in a file that is rewritten in place; the next run repairs it.
     Found,
-    /// Of a file that is added to, what was there; the next run without `--append` finds the rest.
+    /// The old part of a file that is appended to; the next run without `--append` finds the rest.
     Longer,
 }
 
@@ -57,7 +57,7 @@ impl Promise {
     }
 }
 
-/// Files of three directories; `state` is part of their content and time.
+/// Makes files of three directories; `state` is part of their content and time.
 fn files(state: u64) -> impl Iterator<Item = Node> {
     let mtime = (1_300_000_000 + i64::try_from(state).unwrap(), 0);
     let dirs = (0..3).map(move |dir| Node { mtime, ..Node::dir(format!("d{dir}")) });
@@ -94,7 +94,7 @@ fn new_tree() -> Tree {
     ]))
 }
 
-/// Files that only grow: `parts` of two parts each are there.
+/// Makes files that only grow: the first `parts` of two parts each.
 fn logs(parts: u64) -> Tree {
     let mtime = (1_300_000_000 + i64::try_from(parts).unwrap(), 0);
     let small = (0..6).map(|index| Node::file(format!("d/f{index}"), index, parts * (1500 + index)));
@@ -109,7 +109,7 @@ fn logs(parts: u64) -> Tree {
 }
 
 impl Bench {
-    /// `None` with the test recorded as skipped.
+    /// Makes a bench; returns `None` with the test recorded as skipped.
     fn new(format: Format, old: &Tree, options: &'static [&'static str]) -> Option<Self> {
         Self::between(format, old, &new_tree(), options)
     }
@@ -123,7 +123,7 @@ impl Bench {
         Some(Self { format, scratch, disk, old, new, options, promise: Promise::of(options), pulls: false })
     }
 
-    /// With a file of which a part waits in `.parts`, as a run leaves it that is interrupted.
+    /// Makes a bench with a part of a file in `.parts`, as an interrupted run leaves it.
     fn with_part(format: Format, options: &'static [&'static str]) -> Option<Self> {
         let big = || Node::file("big", 3, 20 << 20);
         let new = Tree::of(new_tree().nodes.into_iter().chain([big()]));
@@ -153,7 +153,7 @@ impl Bench {
         self.disk.path().join("dst")
     }
 
-    /// Puts the destination back to the old state, on the disk.
+    /// Resets the destination to the old state, on the disk.
     fn reset(&self) {
         for dir in ["dst", "backup", "beside"] {
             let _ = fs::remove_dir_all(self.disk.path().join(dir));
@@ -172,7 +172,7 @@ impl Bench {
         let _ = Run::of("sync").arg("-f").arg(self.disk.path()).run().expect_code(0);
     }
 
-    /// The program, without what it is to do.
+    /// Makes a run of the program without options and operands.
     fn program(&self) -> Run {
         if self.pulls { Sshd::shared().run(Via::Ssh) } else { Run::dsync() }
     }
@@ -187,7 +187,7 @@ impl Bench {
         run.arg(source).arg(self.dst())
     }
 
-    /// The run after a power cut.
+    /// Makes the run after a power cut.
     fn put_right(&self) {
         if self.promise == Promise::Longer {
             let _ = self.operands(self.program().args(["-a", "--delete"])).run().expect_quiet_success();
@@ -196,7 +196,7 @@ impl Bench {
         let _ = self.finish(self.program()).expect_quiet_success();
     }
 
-    /// Kills a run at its `count`-th `call` and cuts the power; false when there are no so many.
+    /// Kills a run at its `count`-th `call` and cuts the power; returns `false` if there are fewer.
     fn cut_at(&self, call: &str, count: usize) -> bool {
         self.reset();
         let run = strace::inject_into(self.program(), call, &format!("signal=KILL:when={count}"));
@@ -214,7 +214,7 @@ impl Bench {
         killed
     }
 
-    /// True for what a file may hold that is written in place.
+    /// Returns whether a file written in place may hold this.
     fn may_be_mixed(&self, path: &[u8], facts: &Facts) -> bool {
         let (Some(old), Some(new)) = (self.old.get(path), self.new.get(path)) else { return false };
         match self.promise {
@@ -252,7 +252,7 @@ impl Bench {
                 assert!(whole, "the old {} is in neither place, {when}", compare::show(path));
             }
         }
-        // A destination that was not there may not be there.
+        // A destination that did not exist before may be missing.
         let old = if self.old.len() > 1 { &self.old } else { &BTreeMap::new() };
         for path in old.keys().filter(|path| self.new.contains_key(*path)) {
             assert!(now.contains_key(path), "{} is gone, {when}", compare::show(path));
@@ -260,7 +260,7 @@ impl Bench {
     }
 }
 
-/// Calls that change what is on the disk, or promise that it is there.
+/// Calls that change the disk, or make changes durable.
 const CALLS: [&str; 15] = [
     "pwrite64",
     "copy_file_range",
@@ -287,7 +287,8 @@ fn sweep(format: Format, old: &Tree, options: &'static [&'static str], salt: usi
 }
 
 fn sweep_on(bench: &Bench, salt: usize) {
-    // The program's own loader calls none of these, so each kind is met in the run or not at all.
+    // The program's own loader makes none of these calls, so each kind is met in the run or not at
+    // all.
     if env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long") {
         for call in CALLS {
             let last = (1..).find(|&count| !bench.cut_at(call, count)).unwrap_or(0);
@@ -361,7 +362,7 @@ fn update_with_backups_is_cut_and_every_old_file_is_somewhere() {
 fn update_by_way_of_another_directory_is_cut() {
     needs_dsync!();
     sweep(Format::Ext4, &old_tree(), &["-a", "--delete", "--temp-dir=../temporaries"], 0);
-    // On another filesystem: what arrives is copied to the disk.
+    // On another filesystem: arriving files are copied to the disk.
     sweep(Format::Xfs, &old_tree(), &["-a", "--delete", "--temp-dir=/tmp"], 1);
 }
 
@@ -450,7 +451,7 @@ fn exit_zero_survives_a_power_cut_on_xfs_and_with_every_way_to_delete() {
 
 #[test]
 fn rsync_that_syncs_each_file_loses_names_on_the_same_bench() {
-    // The control: were nothing ever lost here, the other tests would prove nothing.
+    // The control: if nothing were ever lost here, the other tests would prove nothing.
     for format in [Format::Ext4, Format::Xfs] {
         let Some(bench) = Bench::new(format, &old_tree(), &["-a", "--delete", "--fsync"]) else { return };
         bench.reset();

@@ -1,8 +1,9 @@
-//! Somebody else flips directories into links and back while whole runs are made: nothing outside is read,
-//! written or removed. Each race goes on until it was one; `DSYNC_CRASH=long` races for longer.
+//! Somebody else flips directories into links and back during whole runs: nothing outside is read,
+//! written or removed. Each race continues until it really was one; `DSYNC_CRASH=long` races for
+//! longer.
 //!
-//! The system calls of a run show why: below the operands each takes one name and follows no link, or is
-//! told to resolve beneath its directory without links.
+//! The system calls of a run show why. Below the operands each takes one name and follows no link,
+//! or must resolve beneath its directory without links.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use dsync_tests::{
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Directories that are flipped.
+/// The directories to flip.
 const FLIPPED: [&str; 2] = ["d0", "d1"];
 
 fn plant(root: &Path, seed: u64) {
@@ -36,8 +37,8 @@ fn plant(root: &Path, seed: u64) {
     Tree::of(dirs.into_iter().chain(files)).plant(root);
 }
 
-/// Flips each of the directories under `root` with a link to `outside` while `run` goes on, which is told how often that
-/// was done so far.
+/// Flips each of the directories under `root` with a link to `outside` during `run`, which gets the
+/// count so far.
 fn while_flipping(root: &Path, outside: &Path, run: impl FnOnce(&AtomicU64)) {
     let (stop, flips) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
@@ -61,7 +62,7 @@ fn while_flipping(root: &Path, outside: &Path, run: impl FnOnce(&AtomicU64)) {
     });
 }
 
-/// Sets its flag when it is dropped.
+/// A guard that sets its flag when dropped.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -70,13 +71,13 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Runs and flips of a race.
+/// Returns the numbers of runs and flips of a race.
 fn rounds() -> (u64, u64) {
     let long = env::var_os("DSYNC_CRASH").is_some_and(|how| how == "long");
     if long { (200, 40_000) } else { (30, 4000) }
 }
 
-/// Runs again and again; each ends in an orderly way.
+/// Repeats runs; each must end in an orderly way.
 fn race(scratch: &Scratch, flips: &AtomicU64, between: impl FnMut(u64)) {
     race_with(scratch, flips, &["--delete".to_owned()], between);
 }
@@ -108,21 +109,22 @@ fn flipped_directories_of_the_destination_let_nothing_out() {
     plant(&scratch.dst(), 50);
     while_flipping(&scratch.dst(), &scratch.at("outside"), |flips| {
         race(&scratch, flips, |run| {
-            // Every file is sent anew, to be written and renamed again.
+            // Every file is sent again, to be written and renamed again.
             for path in ["d0/a", "d0/sub/secret", "d0/sub/deep/a", "d1/secret"] {
                 tree::set_mtime(&scratch.src().join(path), (1_300_000_000 + i64::try_from(run).unwrap(), 0));
             }
         });
     });
     assert_unchanged(&before, &scratch.at("outside"));
-    // When it is quiet again the next run puts all right.
+    // After the attack the next run repairs everything.
     let run = || Run::dsync().args(["-a", "--delete"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
     let _ = run().expect_quiet_success();
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert_unchanged(&before, &scratch.at("outside"));
 }
 
-/// What the attacker wants: names of what is outside where the operator can reach them.
+/// Asserts that the attacker failed to place names of outside entries where the operator can reach
+/// them.
 fn assert_unlinked(outside: &Path) {
     for (path, _) in survey(outside) {
         let at = outside.join(std::ffi::OsStr::from_bytes(&path));
@@ -138,7 +140,8 @@ fn flipped_directories_beside_the_destination_let_nothing_out_or_in() {
         let scratch = Scratch::new();
         plant(&scratch.src(), 1);
         plant(&scratch.at("beside"), 1);
-        // Of the source's sizes and times, so that they would be taken for its files, but with other content.
+        // With the source's sizes and times, so that they would be mistaken for its files, but with
+        // other content.
         plant(&scratch.at("outside"), 1);
         for path in ["d0/a", "d0/secret", "a", "secret", "sub/a", "sub/secret", "sub/deep/a"] {
             let at = scratch.at("outside").join(path);
@@ -247,8 +250,8 @@ fn below_the_operands_every_call_takes_one_name_and_follows_no_link() {
     assert!(below > 100, "only {below} calls were seen");
 }
 
-/// Whether one path of a call is a legal step below the operands `src` and `dst` in `scratch`; false for a
-/// path elsewhere.
+/// Checks that one path of a call is a legal step below the operands `src` and `dst` in `scratch`;
+/// returns `false` for a path elsewhere.
 fn judge(call: &str, step: &Step, scratch: &Path) -> Result<bool, &'static str> {
     let path = Path::new(&step.path);
     let operands = [scratch.to_owned(), scratch.join("src"), scratch.join("dst")];
@@ -295,13 +298,14 @@ fn judge_knows_what_is_forbidden() {
     }
 }
 
-/// A path of a call and the descriptor that it starts at.
+/// A path in a call and the descriptor where it starts.
 struct Step {
     from: String,
     path: String,
 }
 
-/// The paths of a call as strace writes it; the text of a link that is made or read is none.
+/// Returns the paths in a call as strace writes it, without the text of a link that is made or
+/// read.
 fn steps(call: &str) -> Vec<Step> {
     let Some((name, arguments)) = call.split_once('(') else { return Vec::new() };
     let mut from = String::from("AT_FDCWD");
@@ -336,7 +340,7 @@ fn steps(call: &str) -> Vec<Step> {
     found
 }
 
-/// True for a call that would follow a link in the place of the name.
+/// Returns whether a call would follow a link in the place of the name.
 fn follows_links(call: &str) -> bool {
     let name = call.split('(').next().unwrap_or(call);
     match name {

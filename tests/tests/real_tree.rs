@@ -10,13 +10,13 @@ use dsync_tests::{
     run::MemoryWatch, scratch::slash, survey,
 };
 
-/// Fewer entries than these make no real tree.
+/// Fewest entries of a real tree.
 const ENTRIES: usize = 50_000;
 
-/// Neither end may hold more in memory.
+/// Most memory that either end may hold.
 const MEMORY: u64 = 100 << 20;
 
-/// Number of entries under a directory, up to what is enough.
+/// Returns the number of entries under a directory, up to a sufficient number.
 fn entries(root: &Path) -> usize {
     let (mut found, mut pending) = (0, vec![root.to_owned()]);
     while let Some(dir) = pending.pop() {
@@ -33,7 +33,8 @@ fn entries(root: &Path) -> usize {
     found
 }
 
-/// The machine's own documents if there are enough, else the toolchain's, else generated files.
+/// Returns the machine's own documents if there are enough, else the toolchain's, else generated
+/// files.
 fn real_tree(scratch: &Scratch) -> PathBuf {
     let sysroot = std::process::Command::new("rustc").args(["--print", "sysroot"]).output();
     let sysroot =

@@ -47,7 +47,7 @@ fn carrier_is_the_one_asked_for_and_is_named() {
             let run = sshd.run(via).arg("-av").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()));
             let outcome = run.run().expect_code(0);
             let is_named = outcome.all_text().contains(&format!("over {word}"));
-            // To a busy machine a near host may seem far.
+            // On a busy machine a near host may look far.
             assert!(is_named || via == Via::Auto, "no '{word}' in\n{}", outcome.account());
             is_named.then_some(())
         });
@@ -137,7 +137,7 @@ fn empty_remote_path_is_the_home_directory() {
 
 #[test]
 fn odd_bytes_in_remote_paths_reach_no_shell() {
-    // rsync expands patterns in remote paths; dsync takes them as they are.
+    // rsync expands patterns in remote paths; dsync uses them literally.
     needs_dsync!();
     for via in Via::EACH {
         let (scratch, sshd) = (Scratch::new(), Sshd::shared());
@@ -207,7 +207,8 @@ fn remote_program_is_found_on_the_path() {
 #[test]
 fn jump_host_ends_in_the_ssh_pipe() {
     needs_dsync!();
-    // Inside a namespace the far host's address cannot be reached but by ssh, as behind a real jump host.
+    // Inside a namespace the far host's address can be reached only by ssh, as behind a real jump
+    // host.
     let namespace = dsync_tests::needs_namespace!();
     let (scratch, sshd) = (Scratch::new(), Sshd::start("127.0.0.1", Some(&namespace)));
     namespace.drop_udp();
@@ -248,13 +249,13 @@ fn address_is_the_one_that_ssh_reached_whatever_the_server_says() {
     needs_dsync!();
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     Tree::sample().plant(&scratch.src());
-    // Nobody answers there: who believes it does not arrive.
+    // Nobody answers there, so a client that believes it does not arrive.
     let liar = scratch.at("liar");
     let lie = "SSH_CONNECTION='203.0.113.1 1 203.0.113.2 22'";
     let text = format!("#!/bin/sh\nexport {lie}\nexec {} \"$@\"\n", program::program().display());
     fs::write(&liar, text).unwrap();
     dsync_tests::tree::set_mode(&liar, 0o755);
-    // A shared connection is another process' one; its configuration says where that goes.
+    // A shared connection belongs to another process; its configuration says where that goes.
     let shared = format!(
         "{} -o ControlMaster=auto -o ControlPersist=5 -o ControlPath={}",
         sshd.shell().to_str().unwrap(),
@@ -318,7 +319,7 @@ fn what_lets_a_client_in_is_nowhere_to_be_read() {
     }
 }
 
-/// These files of every process.
+/// Returns these files of every process.
 fn processes(names: &[&str]) -> Vec<Vec<u8>> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes
@@ -326,7 +327,7 @@ fn processes(names: &[&str]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// True where the secret, or the first half of it, is written out in a way that programs have.
+/// Returns whether a text shows the secret, or its first half, in a form that programs use.
 fn shows(text: &[u8], secret: &[u8]) -> bool {
     let half = &secret[..16];
     let hex: String = half.iter().map(|byte| format!("{byte:02x}")).collect();

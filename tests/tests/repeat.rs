@@ -1,4 +1,4 @@
-//! What a second run does, and what comparing means.
+//! The effect of a second run, and the rules of comparison.
 
 use std::{fs, path::Path};
 
@@ -93,7 +93,7 @@ fn dry_run_of_a_missing_destination_makes_nothing() {
     assert!(!scratch.dst().exists());
 }
 
-/// Same size, same time, other content.
+/// Plants files of the same size and time with other content.
 fn plant_lookalikes(scratch: &Scratch) {
     Tree::of([Node::file("f", 1, 5000), Node::file("same", 3, 3000)]).plant(&scratch.src());
     Tree::of([Node::file("f", 2, 5000), Node::file("same", 3, 3000)]).plant(&scratch.dst());
@@ -158,7 +158,7 @@ fn comparison_options_mean_what_they_mean_to_rsync() {
                 .expect_code(0)
         });
         assert_eq!(lines(&results[0]), lines(&results[1]), "{options:?}: another plan than rsync's");
-        // What is not preserved gets the time of the run, which cannot be the same in both.
+        // Times that are not preserved become those of the run, which cannot be the same in both.
         let times = !(options.contains(&"-r") || options.contains(&"--no-t"));
         let scope = Scope { times, dir_times: times && !options.contains(&"-O"), ..Scope::full() };
         let scope = Scope { times: scope.times && !options.contains(&"-rlt"), ..scope };

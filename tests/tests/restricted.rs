@@ -1,5 +1,5 @@
-//! Keys for one purpose: `dsync --server --restrict PATH,ACCESS` as the forced command of a key. Whatever the client asks
-//! for, it stays in PATH and does there what ACCESS allows.
+//! Keys for one purpose: `dsync --server --restrict PATH,ACCESS` as the forced command of a key.
+//! Whatever the client requests, it stays in PATH and does there only what ACCESS allows.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use dsync_tests::{
 /// The words for each access.
 const EACH: [&str; 4] = ["rw", "ro", "wo", "append"];
 
-/// A remote shell that runs the forced command, whatever it is told to.
+/// Writes a remote shell that runs the forced command, whatever it is told to run.
 fn forced(scratch: &Scratch, restriction: &str) -> PathBuf {
     let path = scratch.at("forced");
     let (dsync, floor) = (program().display(), scratch.at("floor"));
@@ -29,13 +29,14 @@ fn forced(scratch: &Scratch, restriction: &str) -> PathBuf {
     path
 }
 
-/// A run through a key of this access.
+/// Makes a run through a key of this access.
 fn through(scratch: &Scratch, access: &str) -> Run {
     let shell = forced(scratch, &format!(",{access}"));
     Run::dsync().args(["--transport=ssh", "-e"]).arg(shell)
 }
 
-/// `src` with `new`, `same` and `changed`; `floor/tree` with `same`, `changed` and `extra`; and a file outside.
+/// Plants `src` with `new`, `same` and `changed`; `floor/tree` with `same`, `changed` and `extra`;
+/// and a file outside.
 fn plant(scratch: &Scratch) {
     fs::create_dir_all(scratch.at("floor/tree/sub")).unwrap();
     fs::create_dir(scratch.src().join("sub")).unwrap();
@@ -75,7 +76,7 @@ fn pull(scratch: &Scratch, access: &str, options: &[&str], from: &str) -> Outcom
         .run()
 }
 
-/// Says that a run was refused for what it asked, by a line that names the rule and the cure.
+/// Asserts that a run was refused for its request, by a line that names the rule and the remedy.
 fn assert_refused(outcome: Outcome, demand: &str, access: &str) {
     let outcome = outcome.expect_code(42);
     let text = outcome.stderr_text();
@@ -87,7 +88,7 @@ fn assert_refused(outcome: Outcome, demand: &str, access: &str) {
 #[test]
 fn each_access_allows_the_pushes_that_it_says_and_no_others() {
     needs_dsync!();
-    // What is asked for, and which of EACH allow it.
+    // The requests, and which of EACH allow them.
     let pushes: &[(&[&str], &str, [bool; 4])] = &[
         (&[], "copying to there", [true, false, true, true]),
         (&["-n"], "copying to there", [true, false, true, true]),
@@ -116,11 +117,11 @@ fn each_access_allows_the_pushes_that_it_says_and_no_others() {
             let before = survey(&scratch.at("floor"));
             let outcome = push(&scratch, access, options, "tree");
             if *allowed {
-                // What differs stays under `append`, which is a problem of one entry.
+                // Different entries stay under `append`, which is a failure of one entry.
                 let _ = outcome.expect_code(if access == "append" { 23 } else { 0 });
                 continue;
             }
-            // The first thing that is not allowed is named.
+            // The message names the first request that is not allowed.
             let demand = if access == "ro" { "copying to there" } else { demand };
             assert_refused(outcome, demand, access);
             assert_unchanged(&before, &scratch.at("floor"));
@@ -131,12 +132,12 @@ fn each_access_allows_the_pushes_that_it_says_and_no_others() {
 #[test]
 fn each_access_allows_the_pulls_that_it_says_and_no_others() {
     needs_dsync!();
-    // What is asked for, and which of EACH allow it.
+    // The requests, and which of EACH allow them.
     let pulls: &[(&[&str], &str, [bool; 4])] = &[
         (&[], "copying from there", [true, true, false, true]),
         (&["-n"], "copying from there", [true, true, false, true]),
         (&["--remove-source-files"], "--remove-source-files", [true, false, false, false]),
-        // What the client does to its own tree is its own affair.
+        // The client may do what it likes to its own tree.
         (&["--delete"], "", [true, true, false, true]),
         (&["--inplace", "--insecure-links"], "", [true, true, false, true]),
     ];
@@ -159,7 +160,7 @@ fn each_access_allows_the_pulls_that_it_says_and_no_others() {
     }
 }
 
-/// Surveys what is in a tree besides directories, whose times additions change.
+/// Surveys the entries of a tree other than directories, whose times change with additions.
 fn contents(root: &Path) -> BTreeMap<Vec<u8>, Facts> {
     let mut found = survey(root);
     // The survey itself reads them.
@@ -174,7 +175,8 @@ fn append_adds_what_is_new_and_changes_nothing_that_is_there() {
     let scratch = Scratch::new();
     plant(&scratch);
     let tree = scratch.at("floor/tree");
-    // Each way to change what is there: content, attributes alone, type, a link, further names, a directory's mode.
+    // Each way to change an existing entry: content, attributes alone, type, a link, further names,
+    // a directory's mode.
     for (name, there, here) in
         [("retimed", "same", "same"), ("retyped", "file", ""), ("shadowed", "", "file")]
     {
@@ -208,13 +210,13 @@ fn append_adds_what_is_new_and_changes_nothing_that_is_there() {
     }
     assert_eq!(before, after, "something that was there has changed");
     assert_eq!(fs::metadata(tree.join("sub")).unwrap().permissions().mode() & 0o7777, 0o750);
-    // A second run has nothing to add, and what is equal is no problem.
+    // A second run has nothing to add, and equal entries are no failure.
     for name in ["changed", "retimed", "retyped/in_it", "link", "shadowed", "same_too"] {
         let _ = fs::remove_file(scratch.src().join(name));
     }
     let _ = fs::remove_dir(scratch.src().join("retyped"));
     let _ = push(&scratch, "append", &["-H"], "tree").expect_quiet_success();
-    // With --ignore-existing nobody asks for a change.
+    // With --ignore-existing nobody requests a change.
     fs::write(scratch.src().join("changed"), "changed again").unwrap();
     let _ = push(&scratch, "append", &["--ignore-existing"], "tree").expect_quiet_success();
     let restored = pull(&scratch, "append", &[], "tree/").expect_quiet_success();
@@ -250,7 +252,7 @@ fn paths_start_at_the_directory_and_end_in_it() {
     symlink(scratch.at("outside"), scratch.at("floor/tree/far")).unwrap();
     let absolute = scratch.at("outside").display().to_string();
     for path in ["../outside", "tree/../../outside", "out", "out/", "root/etc", "tree/far/", "..", "/.."] {
-        // A link that is named is copied as a link, and only what is behind it is out of reach.
+        // A link given by name is copied as a link; only its target is out of reach.
         if path != "out" {
             let refused = pull(&scratch, "rw", &[], path).expect_code(42);
             assert!(refused.stderr_text().contains("leads out"), "{path}: {}", refused.account());
@@ -268,7 +270,7 @@ fn paths_start_at_the_directory_and_end_in_it() {
         let option = format!("--partial-dir=/{path}/x");
         let _ = push(&scratch, "rw", &[&option], "tree/").expect_code(42);
     }
-    // `/` is the directory itself: an absolute path of the system is not there.
+    // `/` is the directory itself: an absolute path of the system does not exist there.
     let _ = pull(&scratch, "rw", &[], &absolute).expect_code(3);
     assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
     for path in ["/tree/", "tree/", "in/", "in/sub/../", "/in/"] {
@@ -341,7 +343,7 @@ fn the_command_of_a_key_holds_whatever_the_client_tells_sshd_to_run() {
         assert_refused(refused, "--delete", "append");
         let _ = run(&[sshd.operand(scratch.at("outside/")), scratch.at("got").into()]).expect_code(3);
     }
-    // Another command is not run.
+    // No other command is run.
     let touch = scratch.at("floor/touched");
     let _ = Run::of("ssh")
         .arg("-F")

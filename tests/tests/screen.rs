@@ -1,4 +1,5 @@
-//! What reaches a screen or a log: no character of a name or a peer's text that cannot be seen or that moves anything.
+//! Output to a screen or a log: no character from a name or a peer's text that is invisible or
+//! moves anything.
 
 use std::{
     ffi::OsStr,
@@ -58,7 +59,7 @@ fn no_name_of_any_end_reaches_the_screen_or_the_log_raw() {
     assert!(first.stdout_text().matches("\\#").count() > 2 * HIDDEN.len(), "{}", first.account());
     assert_clean(&first);
     fs::remove_dir_all(scratch.dst()).unwrap();
-    // A directory in a file's place is told, by the remote end too.
+    // A directory in a file's place is reported, by the remote end too.
     for hidden in HIDDEN {
         let number = HIDDEN.iter().position(|other| other == hidden).unwrap();
         fs::create_dir_all(scratch.dst().join(format!("{number}{hidden}forged")).join("full")).unwrap();

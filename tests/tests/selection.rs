@@ -1,5 +1,5 @@
-//! What takes part in a run: sizes, links that lead out, links to directories, missing operands; each as the
-//! real rsync decides it.
+//! The selection of a run's entries: sizes, links that lead out, links to directories, missing
+//! operands; each as the real rsync decides it.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use dsync_tests::{
     rsync, scratch::slash, tree,
 };
 
-/// Runs dsync to `dst` and rsync to `rsync`, which were made the same; asserts the same result.
+/// Runs dsync to `dst` and rsync to `rsync`, which start equal; asserts the same result.
 fn as_rsync(scratch: &Scratch, options: &[&str], sources: &[&str]) -> Outcome {
     let sources: Vec<_> =
         sources.iter().map(|source| format!("{}/{source}", scratch.path().display())).collect();
     let ours = Run::dsync().args(options).args(&sources).arg(scratch.dst()).run();
     let arguments = options.iter().map(|&option| option.to_owned()).chain(sources);
-    // Otherwise rsync takes times of the same second as equal.
+    // Otherwise rsync treats times in the same second as equal.
     let exact = [String::from("--modify-window=-1")];
     let theirs = rsync(exact.into_iter().chain(arguments).chain([scratch.at("rsync").display().to_string()]));
     let scope = Scope { dir_times: false, root: false, ..Scope::full() };
@@ -118,7 +118,7 @@ fn missing_operands_are_ignored_on_demand() {
     assert!(scratch.dst().join("src/f").exists());
 }
 
-/// A destination whose `inner` leads to a directory in it and whose `outer` leads elsewhere.
+/// Makes a destination whose `inner` leads to a directory in it and whose `outer` leads elsewhere.
 fn linked(scratch: &Scratch) {
     let dirs = ["inner", "outer", "outer/sub", "plain"].map(Node::dir);
     let files = ["inner/f", "outer/sub/f", "plain/f"].map(|path| Node::file(path, 1, 300));
@@ -167,7 +167,7 @@ fn links_to_directories_are_kept_over_the_wire() {
         let run = sshd.run(Via::Auto).arg("-aK").args(leave).arg(slash(&scratch.src()));
         run.arg(sshd.operand(scratch.dst())).run()
     };
-    // The leave is the destination's to give.
+    // Only the destination can grant this permission.
     for leave in [&[][..], &["--insecure-links"]] {
         let outcome = run(leave).expect_code(23);
         let text = outcome.stderr_text();
@@ -181,7 +181,8 @@ fn links_to_directories_are_kept_over_the_wire() {
 
 #[test]
 fn kept_link_leads_nobody_out_of_the_destination() {
-    // The source makes the link in one run and lists a directory of its name in the next, as with rsync.
+    // The source makes the link in one run and lists a directory of its name in the next, as with
+    // rsync.
     let scratch = Scratch::new();
     let outside = scratch.at("outside");
     fs::create_dir(&outside).unwrap();
@@ -233,14 +234,14 @@ fn kept_link_that_the_run_itself_made_is_not_followed() {
     symlink("a", scratch.dst().join("d")).unwrap();
     let run = Run::dsync().args(["-aK", "--exclude=/private/"]).arg(slash(&scratch.src()));
     let outcome = run.arg(scratch.dst()).run().expect_code(23);
-    // What it says depends on whether the directory was read before the link was made.
+    // The message depends on whether the directory was read before the link was made.
     assert!(outcome.stderr_text().contains("cannot create directory 'd/x': "), "{}", outcome.account());
     assert!(fs::read_dir(scratch.dst().join("private")).unwrap().next().is_none());
 }
 
 #[test]
 fn links_of_other_users_are_not_written_through() {
-    // The refusal; rsync follows them.
+    // dsync refuses them; rsync follows them.
     needs_dsync!();
     needs_root!();
     let scratch = Scratch::new();
@@ -251,7 +252,7 @@ fn links_of_other_users_are_not_written_through() {
     let _ = run(&["-aK"]).expect_quiet_success();
     assert!(!scratch.at("target/sub/f").exists());
     assert!(scratch.at("dst/outer/sub/f").exists() && !scratch.dst().join("outer").is_symlink());
-    // Without -K nobody's links are followed.
+    // Without -K no links are followed.
     let _ = run(&["-a"]).expect_quiet_success();
     assert_same(&scratch.src().join("inner"), &scratch.dst().join("inner"), Scope::full());
     assert!(!scratch.at("dst/real/f").exists() || !scratch.dst().join("inner").is_symlink());

@@ -1,4 +1,4 @@
-//! rsync's rule of the trailing slash, form by form: dsync must make what rsync makes.
+//! rsync's rule of the trailing slash, form by form: dsync's result must equal rsync's.
 
 use std::{fs, path::Path};
 
@@ -40,7 +40,7 @@ const DESTINATIONS: &[&str] = &[
     "../link-there",
 ];
 
-/// The starting point of each case: sources in `in`, destinations beside it.
+/// Makes the starting point of each case: sources in `in`, destinations beside it.
 fn scene(root: &Path) {
     fs::create_dir_all(root).unwrap();
     Tree::of([
@@ -67,7 +67,7 @@ fn scene(root: &Path) {
     }
 }
 
-/// What a form means may not depend on the place: same cases, here and over ssh.
+/// Checks that a form means the same everywhere: the same cases, here and over ssh.
 fn check(
     place: &str,
     sources: &[&str],
@@ -107,7 +107,8 @@ fn every_form_means_what_it_means_to_rsync() {
     let mut wrong = Vec::new();
     for sources in SOURCES {
         for destination in DESTINATIONS {
-            // "." into a directory that it contains is no case here: all destinations are beside it.
+            // "." into a directory that it contains is not tested here: all destinations are beside
+            // it.
             let run = |_: &Path, run: Run| run.args(*sources).arg(destination);
             wrong.extend(check("local", sources, destination, &run));
         }

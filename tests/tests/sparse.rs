@@ -1,4 +1,5 @@
-//! Holes: kept where the source has them, made of zeros with `-S`, and what `rsync -S` makes is the measure.
+//! Holes: kept if the source has them, made of zeros with `-S`; the result of `rsync -S` is the
+//! reference.
 
 use std::{
     collections::BTreeMap,
@@ -20,15 +21,16 @@ use dsync_tests::{
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// What is not held against a file: the unit in which its data is compared, and bytes of space.
+/// Tolerances in the comparison of files: the unit in which data is compared, and bytes of space.
 struct Slack {
     unit: u64,
     bytes: u64,
 }
 
-/// The unit in which zeros are looked for, and what a filesystem needs to find a file's blocks.
+/// The unit in which zeros are detected, and a filesystem's overhead for a file's blocks.
 const BLOCKS: Slack = Slack { unit: 4 * KIB, bytes: 8 * KIB };
-/// XFS reserves 128 KiB around each write to what is shared, for some minutes, and shows that as data and as space.
+/// XFS reserves 128 KiB around each write to a shared extent, for some minutes, and reports that as
+/// data and as space.
 const SHARED: Slack = Slack { unit: 128 * KIB, bytes: u64::MAX };
 
 /// A part of a file.
@@ -69,7 +71,7 @@ const FILES: &[(&str, &[Part])] = &[
 fn write(path: &Path, parts: &[Part]) {
     let file = File::create(path).unwrap();
     let mut at = 0;
-    // First the length: where a file grows, XFS reserves space ahead.
+    // Set the length first: XFS reserves space ahead of a file that grows.
     file.set_len(parts.iter().map(Part::len).sum()).unwrap();
     for (seed, part) in parts.iter().enumerate() {
         let len = usize::try_from(part.len()).unwrap();
@@ -90,12 +92,13 @@ fn plant(at: &Path) {
     }
 }
 
-/// Where the files of a directory have data, in units of so many bytes, and how much space they take.
+/// Returns the ranges with data of a directory's files, in units of `unit` bytes, and the space
+/// that they occupy.
 fn space(at: &Path, unit: u64) -> BTreeMap<String, (Vec<(u64, u64)>, u64)> {
     let names = FILES.iter().map(|(name, _)| (*name).to_owned());
     let look = |name: &String| {
         let path = at.join(name);
-        // What is not on the disk yet may be reserved or not.
+        // Data that is not on the disk yet may be reserved or not.
         File::open(&path).unwrap().sync_all().unwrap();
         let mut map: Vec<(u64, u64)> = Vec::new();
         for (start, end) in data_map(&path) {
@@ -110,8 +113,8 @@ fn space(at: &Path, unit: u64) -> BTreeMap<String, (Vec<(u64, u64)>, u64)> {
     names.map(|name| (name.clone(), look(&name))).collect()
 }
 
-/// Asserts that the files of two directories have data in the same places and take the same space, but for the blocks
-/// that the filesystem itself needs to find them.
+/// Asserts that the files of two directories have data in the same places and occupy the same
+/// space, except for the blocks that the filesystem itself needs.
 fn assert_same_space(wanted: &Path, got: &Path, slack: &Slack, what: &str) {
     let (wanted, got) = (space(wanted, slack.unit), space(got, slack.unit));
     for (name, (map, bytes)) in &wanted {
@@ -124,8 +127,8 @@ fn assert_same_space(wanted: &Path, got: &Path, slack: &Slack, what: &str) {
     }
 }
 
-/// Asserts that files made with `-S` take no more space than rsync's, which leaves a block here and there and
-/// what XFS reserves for files that grow, and that what they take is data.
+/// Asserts that files made with `-S` occupy no more space than rsync's, which misses a block here
+/// and there, plus XFS's reservation for growing files, and that their space is data.
 fn assert_sparse_as(theirs: &Path, got: &Path, slack: &Slack, what: &str) {
     let (theirs, got) = (space(theirs, slack.unit), space(got, slack.unit));
     for (name, parts) in FILES {
@@ -141,7 +144,8 @@ fn assert_sparse_as(theirs: &Path, got: &Path, slack: &Slack, what: &str) {
     }
 }
 
-/// A place on each filesystem that has a way of its own to keep holes, with what holds it.
+/// Returns a place on each filesystem that keeps holes in its own way, with the guard that holds
+/// it.
 fn places(scratch: &Scratch) -> Vec<(&'static str, PathBuf, Box<dyn std::any::Any>)> {
     let mut places: Vec<(_, _, Box<dyn std::any::Any>)> = Vec::new();
     let dir = |name: &str| {
@@ -167,7 +171,7 @@ fn places(scratch: &Scratch) -> Vec<(&'static str, PathBuf, Box<dyn std::any::An
 /// Copies from one directory to another with these options.
 type Way = Box<dyn Fn(&[&str], &Path, &Path)>;
 
-/// Local, push and pull.
+/// Returns the three directions: local, push and pull.
 fn ways() -> [(&'static str, Way); 3] {
     fn quiet(run: Run) {
         let _ = run.run().expect_quiet_success();
@@ -231,7 +235,7 @@ fn fill(at: &Path, from: &Path) {
     for (name, _) in FILES {
         let len = usize::try_from(fs::metadata(from.join(name)).unwrap().len()).unwrap();
         let mut bytes = noise(99, len);
-        // Something of the old file is worth keeping, at its place and elsewhere.
+        // Keep some of the old file, in its place and elsewhere.
         let new = fs::read(from.join(name)).unwrap();
         for (index, piece) in new.chunks(64 << 10).enumerate().filter(|(index, _)| index % 3 > 0) {
             let place = if index % 3 == 1 { index } else { index - 2 } * (64 << 10);
@@ -282,7 +286,7 @@ fn holes_replace_old_data() {
 #[test]
 fn zeros_of_an_old_file_stay_as_they_are() {
     needs_dsync!();
-    // What is zero already is neither written, which would take space, nor given back.
+    // Zeros are neither written, which would occupy space, nor deallocated.
     let scratch = Scratch::new();
     let source = scratch.src();
     write(&source.join("file"), &[Data(MIB), Zeros(4 * MIB)]);

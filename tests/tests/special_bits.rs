@@ -1,4 +1,5 @@
-//! The setuid, setgid and sticky bits and capabilities of a file: they stay only with the owner that they were given by.
+//! The setuid, setgid and sticky bits and capabilities of a file: they stay only with the owner who
+//! granted them.
 
 use std::{
     fs,
@@ -77,11 +78,11 @@ fn bits_of_a_file_stay_only_with_its_owner_and_group() {
     for options in ["-a", "-rpog"] {
         over_each_carrier(&scratch, &[options], |_| {
             each(&|mode| mode);
-            // What is made in a directory is another matter.
+            // Entries made in a directory are another matter.
             assert_eq!(bits(&scratch.dst().join("dir")).0, 0o3777);
         });
     }
-    // What an earlier run kept goes, and the next finds nothing to do.
+    // Bits kept by an earlier run are removed, and the next run finds nothing to do.
     let run = |options: &[&str]| {
         Run::dsync().args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(0)
     };
@@ -114,7 +115,7 @@ fn what_the_old_content_was_trusted_with_the_new_one_is_not() {
         };
         let _ = run(&[]).expect_code(0);
         assert_eq!(bits(&old).0, 0o755, "{options:?}");
-        // An old file of the same owner's is trusted as before.
+        // An old file of the same owner is trusted as before.
         plant(&new, "content that is newer and even longer", ALICE, 0o755);
         fs::remove_file(&old).unwrap();
         plant(&old, "content", ALICE, 0o4755);
@@ -175,7 +176,8 @@ fn a_file_that_is_rewritten_in_place_has_neither_bit_while_it_is_neither_old_nor
     needs_dsync!();
     let scratch = Scratch::new();
     fs::create_dir(scratch.dst()).unwrap();
-    // The disk is full before the new content is there, so that what was in between can be seen.
+    // The disk fills up before the new content is complete, so that the intermediate state is
+    // visible.
     let Some(_disk) = Mount::tmpfs(&scratch.dst(), "size=1m") else { return };
     let content = tree::noise(1, 4 << 20);
     fs::write(scratch.src().join("f"), &content).unwrap();

@@ -1,4 +1,4 @@
-//! Where content is written until it has its name, and what is left there when a run ends early.
+//! The place of new content until it has its name, and the leftovers of a run that ends early.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use rustix::process::Signal;
 const FILE_LEN: u64 = 64 << 20;
 const SEGMENT: u64 = 4 << 20;
 
-/// A file of 16 segments in a directory.
+/// Plants a file of 16 segments in a directory.
 fn plant_large(scratch: &Scratch) {
     Tree::of([Node::dir("sub"), Node::file("sub/large", 7, FILE_LEN)]).plant(&scratch.src());
 }
@@ -30,7 +30,7 @@ fn transfer(scratch: &Scratch, push: bool, options: &[&str]) -> Run {
     transfer_serving(scratch, push, program(), options)
 }
 
-/// The same with another program at the remote end.
+/// Makes the same run with another program at the remote end.
 fn transfer_serving(scratch: &Scratch, push: bool, remote: &Path, options: &[&str]) -> Run {
     let sshd = Sshd::shared();
     let run = sshd.run_serving(Via::Ssh, remote).args(["-a", "--stats"]).args(options);
@@ -40,7 +40,7 @@ fn transfer_serving(scratch: &Scratch, push: bool, remote: &Path, options: &[&st
     }
 }
 
-/// Interrupts a slow transfer when a third of the file is finished in `parts`.
+/// Interrupts a slow transfer after a third of the file is finished in `parts`.
 fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
     let sshd = Sshd::shared();
     let outcome = until_met(|| {
@@ -48,7 +48,7 @@ fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
         let remote = sshd.remote();
         let run = transfer_serving(scratch, push, &remote.script, &[&["--bwlimit=32m"], options].concat());
         let running = run.start();
-        // Held where it writes.
+        // Stopped while it writes.
         let writer = if push { remote.wait_for_id() } else { running.id() };
         let caught = catch(writer, || (6..12).contains(&finished_segments(parts)));
         running.signal(Signal::INT);
@@ -58,11 +58,11 @@ fn interrupted(scratch: &Scratch, push: bool, options: &[&str], parts: &Path) {
         (caught && outcome.code() != Some(0)).then_some(outcome)
     });
     let _ = outcome.expect_code(20);
-    // The far end has its say a moment later.
+    // The far end reacts a moment later.
     wait_for(|| hidden(parts) == 2);
 }
 
-/// Completes the transfer, for which little need be sent.
+/// Completes the transfer, for which little must be sent.
 fn taken_up(scratch: &Scratch, push: bool, options: &[&str]) {
     let outcome = transfer(scratch, push, options).run().expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
@@ -81,7 +81,7 @@ fn unfinished_files_wait_in_a_directory_beside_their_targets() {
         interrupted(&scratch, push, options, &parts);
         assert_eq!(fs::metadata(&parts).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(hidden(&scratch.dst().join("sub")), 0, "something is beside the target");
-        // Not removed with what the source does not have, and gone with what was in it.
+        // `--delete` does not remove it; it vanishes with its last entry.
         taken_up(&scratch, push, &["--partial-dir=.parts", "--delete"]);
         assert!(!parts.exists());
     }
@@ -100,7 +100,7 @@ fn unfinished_files_wait_in_a_directory_of_their_own() {
     assert_eq!(fs::read_dir(&parts).unwrap().count(), 0, "something is left");
 }
 
-/// A memory filesystem, or `None` with the test recorded as skipped.
+/// Mounts a memory filesystem; returns `None` with the test recorded as skipped.
 fn other_filesystem(scratch: &Scratch) -> Option<(Mount, PathBuf)> {
     let at = scratch.at("other");
     fs::create_dir(&at).unwrap();
@@ -148,7 +148,7 @@ fn empty_directory_of_unfinished_files_is_removed_by_the_next_run() {
     Tree::of([Node::dir("sub"), Node::file("sub/f", 7, 70)]).plant(&scratch.src());
     let parts = scratch.dst().join("sub/.parts");
     fs::create_dir_all(&parts).unwrap();
-    // As a run makes it; one that others may enter is somebody else's and stays.
+    // As a run makes it. A directory that others may enter belongs to somebody else and stays.
     dsync_tests::tree::set_mode(&parts, 0o700);
     let run =
         || Run::dsync().args(["-a", "--partial-dir=.parts"]).arg(slash(&scratch.src())).arg(scratch.dst());
@@ -175,7 +175,8 @@ fn temporaries_are_in_their_directory_and_unfinished_files_stay_there() {
     }
 }
 
-/// A source of one file and a directory for temporaries, with what another has there.
+/// Plants a source of one file; returns a directory for temporaries that already holds another
+/// user's.
 fn plant_shared(scratch: &Scratch) -> PathBuf {
     Tree::of([Node::file("f", 7, 3 << 20)]).plant(&scratch.src());
     let shared = scratch.at("shared");
@@ -210,8 +211,8 @@ fn runs_that_share_a_directory_leave_each_other_alone() {
         let slow = Sshd::shared().run(Via::Ssh).args(["-a", "--no-partial", "--bwlimit=16m", &option]);
         let from = Sshd::shared().operand(slash(&scratch.at("large/src")));
         let slow = slow.arg(from).arg(scratch.at("large/dst")).start();
-        // Held while the other run comes and goes; before its temporary has a length it may not be locked, and would be
-        // made again.
+        // Stopped while the other run comes and goes. Before its temporary has a length it may not
+        // be locked, and would be made again.
         let length = |path: PathBuf| fs::metadata(path).map_or(0, |found| found.len());
         let caught = catch(slow.id(), || kept(&shared, ".dsync-away-").map(length) > Some(0));
         if caught {

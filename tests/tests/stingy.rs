@@ -1,5 +1,6 @@
-//! Reads that give less than was asked for and writes that take less than they were given: the content is right
-//! all the same. Reads that fail in the middle of a file: the file is left out, or made without what was there.
+//! Reads that return less than requested and writes that take less than passed: the content is
+//! right anyway. Reads that fail in the middle of a file: the file is left out, or made without
+//! that part.
 
 use std::{
     fs,
@@ -12,7 +13,7 @@ use dsync_tests::{
     tree::{noise, set_mtime},
 };
 
-/// Where the middle of the large file begins that cannot be read.
+/// Offset in the large file from which it cannot be read.
 const READABLE: u64 = 2_000_000;
 
 fn plant(root: &Path) {
@@ -31,7 +32,7 @@ fn plant(root: &Path) {
     set_mtime(&root.join("dir/small"), (1_300_000_000, 0));
 }
 
-/// Mounts on a directory that may not be there yet.
+/// Mounts on a directory that may not exist yet.
 fn mount_readable_to(readable: u64, behind: &Path, at: &Path) -> Option<Stingy> {
     let _ = fs::create_dir(at);
     Stingy::mount_readable_to(readable, behind, at)
@@ -41,7 +42,8 @@ fn mount(behind: &Path, at: &Path) -> Option<Stingy> {
     mount_readable_to(u64::MAX, behind, at)
 }
 
-/// Makes older versions of files out of copies of them: the end is missing, of the large one a few bytes differ.
+/// Makes older versions of files from copies of them: the end is missing, and a few bytes of the
+/// large one differ.
 fn age(root: &Path) {
     for (name, len, damaged) in
         [("dir/small", 60_000, &[][..]), ("large", 8_900_001, &[0, 3_000_000, 8_500_000])]
@@ -56,7 +58,7 @@ fn age(root: &Path) {
     }
 }
 
-/// Plants older versions of the files where they are behind a mount.
+/// Plants older versions of the files behind a mount.
 fn plant_old(at: &Path) -> PathBuf {
     let behind = at.with_extension("behind");
     plant(&behind);
@@ -94,7 +96,7 @@ fn destination_that_writes_short_holds_what_was_sent() {
             assert_same(&scratch.src(), &behind, Scope::full());
             let written = destination.short_writes();
             assert!(written > 0, "no write was short\n{}", outcome.account());
-            // Equal content is seen to be equal.
+            // Equal content is recognised.
             let outcome = run().arg("--checksum").run().expect_quiet_success();
             assert!(destination.short_reads() > 0, "no read was short\n{}", outcome.account());
             assert_eq!(destination.short_writes(), written, "{}", outcome.account());
@@ -112,7 +114,7 @@ fn old_copies_that_read_and_write_short_are_made_new() {
             let Some(destination) = mount(&behind, at) else { return };
             let outcome = run().arg("--no-whole-file").run().expect_quiet_success();
             assert_same(&scratch.src(), &behind, Scope::full());
-            // dsync does not read an old copy on the same machine that it replaces.
+            // A local run does not read the old copy that it replaces.
             let reads = options.len() > 1 || !at.ends_with("local");
             assert!(!reads || destination.short_reads() > 0, "no read was short\n{}", outcome.account());
             assert!(destination.short_writes() > 0, "no write was short\n{}", outcome.account());

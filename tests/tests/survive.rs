@@ -1,4 +1,4 @@
-//! Connections that break: the run goes on over another one.
+//! Broken connections: the run continues over another one.
 
 use std::{fs, path::Path};
 
@@ -10,7 +10,7 @@ use dsync_tests::{
 };
 use rustix::process::Signal;
 
-/// Something that breaks a run's connection once.
+/// An event that breaks a run's connection once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blow {
     /// The remote end is killed.
@@ -19,7 +19,7 @@ enum Blow {
     Shell,
 }
 
-/// Many files, more than the pipes and windows between the ends hold.
+/// Makes many files, more than the pipes and windows between the ends hold.
 fn many_files() -> Tree {
     Tree::of((0..400).map(|number| Node::file(format!("f{number:03}"), number, 200_000)))
 }
@@ -45,7 +45,7 @@ fn killed_processes_do_not_end_a_run() {
                 run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
             };
             let running = run.start();
-            // Held where some files have arrived and others have not.
+            // Stopped when some files have arrived and others have not.
             let writer = if push { remote.wait_for_id() } else { running.id() };
             let caught = catch(writer, || {
                 fs::read_dir(scratch.dst()).is_ok_and(|entries| (21..380).contains(&entries.count()))
@@ -72,14 +72,14 @@ fn killed_processes_do_not_end_a_run() {
     }
 }
 
-/// A file of 16 segments, and a run that carries it in about two seconds.
+/// Plants a file of 16 segments, which a run carries in about two seconds.
 fn one_large_file(scratch: &Scratch) {
     Tree::of([Node::file("large", 7, FILE_LEN)]).plant(&scratch.src());
 }
 
 const FILE_LEN: u64 = 64 << 20;
 
-/// Pushes the large file and kills the remote end when a third of it is there.
+/// Pushes the large file and kills the remote end after a third of it has arrived.
 fn interrupted(scratch: &Scratch, via: Via, options: &[&str]) -> Outcome {
     let sshd = Sshd::shared();
     until_met(|| {
@@ -98,7 +98,7 @@ fn interrupted(scratch: &Scratch, via: Via, options: &[&str]) -> Outcome {
     })
 }
 
-/// Pushes without haste or interruption; how many bytes of the file crossed.
+/// Pushes without interruption; returns how many bytes of the file crossed.
 fn pushed_again(scratch: &Scratch) -> u64 {
     let run = Sshd::shared().run(Via::Ssh).args(["-a", "--stats"]);
     let run = run.arg(slash(&scratch.src())).arg(Sshd::shared().operand(scratch.dst()));
@@ -115,7 +115,7 @@ fn an_unfinished_file_is_taken_up_where_it_stood() {
         let scratch = Scratch::new();
         one_large_file(&scratch);
         let outcome = interrupted(&scratch, via, &[]).expect_code(0);
-        // Six segments of 4 MiB were there.
+        // Six segments of 4 MiB had arrived.
         let literal = outcome.stat("Literal data");
         assert!(literal <= FILE_LEN - 6 * (4 << 20), "{literal} bytes came again\n{}", outcome.account());
         assert_same(&scratch.src(), &scratch.dst(), Scope::full());
@@ -133,7 +133,7 @@ fn a_run_that_gave_up_keeps_its_part_for_the_next() {
     assert!(outcome.stderr_text().contains("run the same command again"), "{}", outcome.account());
     let names =
         fs::read_dir(scratch.dst()).expect("the destination").flatten().map(|entry| entry.file_name());
-    // What was killed cannot take its lock's file away: the next run does.
+    // A killed process cannot remove its lock file: the next run does.
     let left = names.filter(|name| !name.to_string_lossy().starts_with(".dsync-lock-")).count();
     assert_eq!(left, 2, "the part and its notes");
     assert!(pushed_again(&scratch) <= FILE_LEN - 6 * (4 << 20));
@@ -150,12 +150,12 @@ fn a_source_file_that_changed_since_is_sent_anew() {
     let mut content = fs::read(&file).expect("the file");
     content[5] ^= 1;
     fs::write(&file, content).expect("the file");
-    // Only the change time tells.
+    // Only the change time shows it.
     fs::File::options().write(true).open(&file).and_then(|file| file.set_modified(mtime)).expect("its time");
     assert_eq!(pushed_again(&scratch), FILE_LEN);
 }
 
-/// What happens to a file's bytes.
+/// A change to a file's bytes.
 type Damage = fn(&mut Vec<u8>);
 
 #[test]
@@ -200,7 +200,7 @@ fn without_partial_an_interrupted_run_leaves_nothing() {
     }
 }
 
-/// True while the temporary of the large file is, and so long that segments of it are finished.
+/// Returns whether the temporary of the large file exists and is long enough for finished segments.
 fn is_half_way(dst: &Path) -> bool {
     let entries = fs::read_dir(dst).into_iter().flatten().flatten();
     let temporaries = entries.filter(|entry| entry.file_name() != "large");

@@ -1,5 +1,5 @@
-//! Disks that fail: the exit code, a message that names the file and the cause, no temporary left, the old
-//! content whole, and a next run that puts all right.
+//! Failing disks: the exit code, a message that names the file and the cause, no temporary left,
+//! the old content whole, and a next run that repairs everything.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -36,7 +36,7 @@ fn finish(run: Run, scratch: &Scratch, options: &[&str]) -> Outcome {
     run.arg("-a").args(options).arg(slash(&scratch.src())).arg(scratch.dst()).run()
 }
 
-/// Everything at the destination is old or new, and no temporary is left.
+/// Asserts that everything at the destination is old or new, and no temporary is left.
 fn assert_whole(scratch: &Scratch, old: &BTreeMap<Vec<u8>, Facts>, account: &str) {
     let new = survey(&scratch.src());
     for (path, facts) in survey(&scratch.dst()) {
@@ -68,7 +68,7 @@ fn failing_calls_end_with_the_code_of_their_kind_and_harm_nothing() {
         ("renameat", "error=EACCES", &[], 23, &["cannot commit 'b'", "Permission denied"]),
         ("renameat", "error=EBUSY", &[], 23, &["cannot commit 'b'", "busy"]),
         ("renameat", "error=EXDEV", &[], 23, &["cannot commit 'dir/a'"]),
-        // A sync that failed is final, even though the next one would succeed.
+        // A failed sync is final, even though the next one would succeed.
         ("syncfs", "error=EIO:when=1", &[], 11, &["cannot commit '", "Input/output error"]),
         ("fsync", "error=EIO:when=1", each_file, 11, &["cannot commit '", "Input/output error"]),
         ("fdatasync", "error=EIO:when=1", each_file, 11, &["Input/output error"]),
@@ -87,7 +87,7 @@ fn failing_calls_end_with_the_code_of_their_kind_and_harm_nothing() {
         for part in parts {
             assert!(outcome.stderr_text().contains(part), "no '{part}'\n{account}");
         }
-        // What cannot be removed stays, leftovers included, until it can.
+        // Entries that cannot be removed, leftovers included, stay until they can.
         if calls != "unlinkat" {
             assert_whole(&scratch, &old, &account);
         }
@@ -105,7 +105,7 @@ fn unreadable_content_ends_with_23_and_makes_no_file() {
     let old = survey(&scratch.dst());
     let run = Run::of("strace").args(["-f", "-qq", "-o", "/dev/null"]);
     let run = ["b", "new/c"].iter().fold(run, |run, file| run.arg("-P").arg(scratch.src().join(file)));
-    // All the ways to read: also those that let the kernel copy.
+    // All ways to read, including those that let the kernel copy.
     let reads = "read,pread64,readv,preadv,copy_file_range,sendfile,splice,ioctl";
     let run = run.args(["-e".to_owned(), format!("inject={reads}:error=EIO")]).arg(program());
     let outcome = finish(run, &scratch, &[]).expect_code(23);
@@ -188,7 +188,7 @@ fn disk_with_whole_seconds_is_up_to_date_after_one_run() {
     let run = |options: &[&str]| Run::dsync().args(options).arg(slash(&scratch.src())).arg(&to).run();
     let _ = run(&["-a", "--delete"]).expect_quiet_success();
     assert_eq!(run(&["-ai", "--delete"]).expect_quiet_success().stdout_text(), "");
-    // Another second is seen, and another size whatever the second is.
+    // A different second is noticed, and a different size whatever the second is.
     tree::set_mtime(&scratch.src().join("b"), (1_300_000_007, 0));
     fs::write(scratch.src().join("dir/a"), "short").unwrap();
     let text = run(&["-ai"]).expect_quiet_success().stdout_text();
@@ -239,7 +239,7 @@ fn times_in_steps_of_two_seconds_are_equal_within_a_window_of_one() {
     };
     let exact = run(&["-ain"]);
     assert_eq!(exact.stdout_text().lines().count(), 3, "{}", exact.account());
-    // This filesystem could hold the times, and its own time of the change shows it: no hint.
+    // This filesystem could hold the times, and its own change time shows that: no hint.
     assert_eq!(exact.stderr_text(), "", "{}", exact.account());
     let windowed = run(&["-ain", "--modify-window=1"]);
     assert_eq!((windowed.stdout_text(), windowed.stderr_text()), (String::new(), String::new()));

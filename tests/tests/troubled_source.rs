@@ -21,7 +21,7 @@ use dsync_tests::{
 /// A user that exists nowhere and owns nothing.
 const NOBODY: u32 = 64_123;
 
-/// The program where every user may run it.
+/// Copies the program to a place where every user may run it.
 fn public_program(scratch: &Scratch) -> PathBuf {
     let path = scratch.at("program").join(program().file_name().unwrap());
     fs::create_dir(scratch.at("program")).unwrap();
@@ -30,14 +30,14 @@ fn public_program(scratch: &Scratch) -> PathBuf {
     path
 }
 
-/// Gives a whole tree to [`NOBODY`].
+/// Changes the owner of a whole tree to [`NOBODY`].
 fn give_away(root: &Path) {
     for path in dsync_tests::survey(root).keys() {
         std::os::unix::fs::lchown(tree::at(root, path), Some(NOBODY), Some(NOBODY)).unwrap();
     }
 }
 
-/// Rewrites bytes of a file for as long as `run` takes.
+/// Rewrites bytes of a file while `run` runs.
 fn while_changing<T>(path: &Path, run: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -69,7 +69,7 @@ fn file_that_keeps_changing_ends_with_24_and_the_old_copy_stays_whole() {
             None => Run::dsync().arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()),
             Some(via) => sshd.run(via).arg("-a").arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
         };
-        // A run that came between two changes has a whole copy.
+        // A run between two changes makes a whole copy.
         let (old, outcome) = until_met(|| {
             old_copy.plant(&scratch.dst());
             let old = compare::sum(&scratch.dst().join("busy"));
@@ -84,7 +84,7 @@ fn file_that_keeps_changing_ends_with_24_and_the_old_copy_stays_whole() {
     }
 }
 
-/// Pushes a tree whose last files vanish once the first ones arrived.
+/// Pushes a tree whose last files vanish after the first ones arrived.
 fn push_while_vanishing(via: Via) -> Outcome {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     let files = (0..3000_u64).map(|index| Node::file(format!("f{index:05}"), index, 20_000));
@@ -104,7 +104,7 @@ fn push_while_vanishing(via: Via) -> Outcome {
         let text = outcome.stderr_text();
         assert!(text.contains("zz/z") && text.contains("vanished"), "{}", outcome.account());
     }
-    // What is left must be there, whatever was seen of the rest.
+    // The remaining files must be there, whatever happened to the rest.
     for index in 0..3000 {
         assert!(
             scratch.dst().join(format!("f{index:05}")).exists(),
@@ -154,7 +154,8 @@ fn unreadable_entries_end_with_23_and_delete_nothing() {
                 run.as_user(NOBODY, NOBODY).run()
             }
             Some(via) => {
-                // The source end runs without privileges; the destination is root's, at the other end.
+                // The source end runs without privileges; the destination is root's, at the other
+                // end.
                 let sshd = Sshd::shared();
                 let plain = scratch.at("as-nobody");
                 let text = format!(
@@ -215,7 +216,7 @@ fn user_without_privileges_copies_what_rsync_copies() {
     }
     assert!(!scratch.dst().join("device").exists());
     if !is_stand_in() {
-        // Whose owner is another by now is trusted with nothing (docs/from-rsync.md).
+        // A file whose owner has changed loses special bits (docs/from-rsync.md).
         for of_others in ["setuid", "own group"] {
             tree::set_mode(&scratch.at("rsync").join(of_others), 0o755);
         }
@@ -230,7 +231,7 @@ fn file_in_a_destination_that_cannot_be_written_ends_with_23() {
     let program = public_program(&scratch);
     Tree::of([Node::dir("d"), Node::file("d/f", 1, 10), Node::file("g", 2, 20)]).plant(&scratch.src());
     Tree::of([Node { mode: 0o555, ..Node::dir("d") }]).plant(&scratch.dst());
-    // The destination's root is the user's, "d" is root's.
+    // The destination's root belongs to the user, "d" to root.
     chown(scratch.dst(), Some(NOBODY), Some(NOBODY)).unwrap();
     let run =
         Run::of(&program).arg("-a").arg(slash(&scratch.src())).arg(scratch.dst()).as_user(NOBODY, NOBODY);
@@ -305,7 +306,7 @@ fn reader_of_the_destination_keeps_no_run_out() {
     for (dir, mode) in [(scratch.at(""), 0o755), (scratch.dst(), 0o755)] {
         tree::set_mode(&dir, mode);
     }
-    // Whoever may read a directory may lock it, and whatever in it he may open.
+    // Anybody who may read a directory may lock it, and any file in it that he may open.
     let mut attacker = std::process::Command::new("setpriv")
         .args(["--reuid=64401", "--regid=64401", "--clear-groups", "sh", "-c"])
         .arg("exec 9< \"$0\"; flock 9; echo held; while :; do for f in \"$0\"/.* \"$0\"/*; do flock -n \"$f\" true; done; done")
@@ -352,7 +353,8 @@ fn runs_of_several_users_keep_out_each_other_and_leave_no_lock() {
     }
     first.signal(rustix::process::Signal::KILL);
     let _ = first.wait();
-    // A killed run's is nobody's: a user's takes it over, where that may write.
+    // A killed run's lock belongs to nobody: a user's run takes it over, if that user may write
+    // there.
     let before = fs::metadata(scratch.dst()).unwrap().modified().unwrap();
     assert!(compare::temporaries(&scratch.dst()).iter().any(|name| name.contains("lock")));
     let _ = copy().as_user(64_401, 64_401).arg("-n").run();
@@ -384,7 +386,7 @@ fn second_run_on_one_destination_ends_with_41() {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
 }
 
-/// Makes `depth` directories inside each other; a path of all their names would be too long for the system.
+/// Makes `depth` nested directories; a path of all their names would be too long for the system.
 fn chain(top: &Path, depth: usize) {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
     fs::create_dir(top).unwrap();
@@ -417,7 +419,7 @@ fn a_chain_of_directories_costs_only_what_is_too_deep_in_it() {
         }
         assert!(destination.join("chain/d/d/d/d").is_dir());
     }
-    // Too deep for what removes the scratch directory.
+    // Too deep for the code that removes the scratch directory.
     for tree in [source, destination] {
         assert!(std::process::Command::new("rm").arg("-rf").arg(tree).status().unwrap().success());
     }

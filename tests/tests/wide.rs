@@ -1,10 +1,11 @@
-//! Directories of more names than are kept at hand: they are listed, sent and compared in parts.
+//! Directories with more names than are kept in memory: they are listed, sent and compared in
+//! parts.
 
 use std::{fs, path::Path};
 
 use dsync_tests::{Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, scratch::slash};
 
-/// More than the names that are sorted in memory without more ado, at either end.
+/// More names than are simply sorted in memory, at either end.
 const NAMES: usize = 9000;
 
 fn make_wide(dir: &Path, skip: usize) {
@@ -35,7 +36,7 @@ fn a_very_wide_directory_is_copied_compared_and_pruned() {
 
 #[test]
 fn a_listing_longer_than_the_sources_credit_is_deleted_from_before_it_is_copied() {
-    /// More than a source lists ahead.
+    /// More entries than a source lists ahead.
     const ENTRIES: usize = 33_500;
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     fs::create_dir_all(scratch.src().join("wide")).unwrap();
@@ -51,7 +52,7 @@ fn a_listing_longer_than_the_sources_credit_is_deleted_from_before_it_is_copied(
 
 #[test]
 fn as_many_operands_as_a_command_line_takes_are_copied() {
-    /// More than travel in one message.
+    /// More files than fit in one message.
     const FILES: usize = 5000;
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     fs::create_dir_all(scratch.src()).unwrap();

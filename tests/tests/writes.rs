@@ -1,5 +1,6 @@
-//! How new content takes the place of old: in place, with backups, from alternate directories, by shared extents.
-//! What rsync does with the same options is the measure, unless a test says otherwise.
+//! The ways in which new content replaces the old: in place, with backups, from alternate
+//! directories, by shared extents. rsync's result with the same options is the reference, unless a
+//! test says otherwise.
 
 use std::{
     fs,
@@ -17,7 +18,8 @@ use dsync_tests::{
 
 const MIB: u64 = 1 << 20;
 
-/// Runs dsync and rsync with the same options on equal trees, and compares what they list and what they leave.
+/// Runs dsync and rsync with the same options on equal trees, and compares their output and their
+/// results.
 fn as_rsync(plant: impl Fn(&Path), options: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     let mut listed = Vec::new();
@@ -28,7 +30,7 @@ fn as_rsync(plant: impl Fn(&Path), options: &[&str]) -> Scratch {
         let run = if program.is_empty() { Run::dsync() } else { Run::of(program) };
         let outcome = run.arg("-aii").args(options).args(["src/", "dst/"]).cwd(&at).run().expect_code(0);
         let mut lines: Vec<String> = outcome.stdout_text().lines().map(str::to_owned).collect();
-        // Removals come at another time.
+        // Removals happen at another time.
         lines.sort();
         listed.push(lines);
     }
@@ -37,12 +39,12 @@ fn as_rsync(plant: impl Fn(&Path), options: &[&str]) -> Scratch {
     scratch
 }
 
-/// Directories that a program has just written into have a time of their own.
+/// Returns a scope without directory times: directories just written to have a time of their own.
 fn without_dir_times() -> Scope {
     Scope { dir_times: false, root: false, ..Scope::full() }
 }
 
-/// A tree in which every kind of replacement happens.
+/// Plants a tree in which every kind of replacement happens.
 fn plant_replacements(at: &Path) {
     let old = |path: &str, len| Node { mtime: (1_200_000_000, 0), ..Node::file(path, 9, len) };
     Tree::of([
@@ -89,7 +91,7 @@ fn backups_are_those_of_rsync() {
     }
 }
 
-/// Directories of unfinished files at both ends.
+/// Plants directories of unfinished files at both ends.
 fn plant_parts(at: &Path) {
     let inside = |dir: &str| [Node::dir(dir), Node::file(format!("{dir}/f"), 7, 70)];
     Tree::of([Node::file("new", 1, 500), Node::dir("sub")].into_iter().chain(inside("parts")))
@@ -154,7 +156,7 @@ fn files_that_get_their_names_at_the_end_are_those_of_rsync() {
 
 #[test]
 fn removed_entries_are_kept_beside_the_others() {
-    // rsync lists as well what it then does not remove, so only what is left is compared.
+    // rsync also lists entries that it then does not remove, so compare only the results.
     let scratch = Scratch::new();
     for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
         let at = scratch.at(at);
@@ -168,7 +170,7 @@ fn removed_entries_are_kept_beside_the_others() {
     assert_same(&scratch.at("theirs"), &scratch.at("ours"), without_dir_times());
 }
 
-/// Files in every relation to those of two alternate directories.
+/// Plants files in every relation to those of two alternate directories.
 fn plant_alternates(at: &Path) {
     let names = ["same", "other mode", "other time", "other content", "second"];
     let files = || names.iter().zip(1..).map(|(name, seed)| Node::file(*name, seed, 3000));
@@ -269,7 +271,7 @@ fn linked_tree_is_pushed_and_pulled() {
     }
 }
 
-/// Updates `dst/f` in place over `via` after `change`, and gives the run.
+/// Updates `dst/f` in place over `via` after `change`, and returns the run.
 fn updated_in_place(push: Option<bool>, change: impl Fn(&Path)) -> (Scratch, Outcome) {
     let (scratch, sshd) = (Scratch::new(), Sshd::shared());
     let old = || Node::new("f", Kind::File(Content::random(77, 8 * MIB)));
@@ -359,7 +361,7 @@ fn preallocated_file_is_the_same_file() {
     assert!(fs::metadata(scratch.dst().join("sparse")).unwrap().blocks() * 512 >= 3 * MIB);
 }
 
-/// A filesystem that shares extents, or `None` with the test recorded as skipped.
+/// Mounts a filesystem that shares extents; returns `None` with the test recorded as skipped.
 fn sharing_filesystem(scratch: &Scratch) -> Option<Mount> {
     let (image, at) = (scratch.at("xfs.img"), scratch.at("xfs"));
     fs::create_dir(&at).unwrap();
