@@ -1,8 +1,8 @@
 //! Lanes over one pair of pipes: the carrier that works wherever ssh does.
 //!
-//! Turns the standard streams of the remote shell, after the bootstrap, into a
-//! [`Link`](dsync_wire::link::Link). [`frame`] is the byte format, [`lanes`] the state machine.
-//! This module has the two tasks that move bytes between them and the pipes.
+//! Turns the standard streams of the remote shell, after the bootstrap, into a [`Link`]. [`frame`]
+//! is the byte format, [`lanes`] the state machine. This module has the two tasks that move bytes
+//! between them and the pipes.
 //!
 //! Why not the yamux crate: it shows a reset lane to its reader as a clean end, and it cannot say
 //! why a connection was closed nor that one direction of a lane is no longer read. It also copies

@@ -3,7 +3,7 @@
 //!
 //! On a short path it is the fastest carrier by far. TCP needs a fraction of QUIC's processor time,
 //! and the engine's own threads encrypt, send, receive and decrypt, so nothing passes through a
-//! queue. It is also the way through if UDP is blocked. [`stream`] is one connection, [`lane`]
+//! queue. It is also the way through if UDP is blocked. [`stream`] is one connection, [`mod@lane`]
 //! adapts it to a session, [`registry`] keeps the connections of a link together, [`signal`]
 //! carries messages between the ends besides the lanes, and [`handshake`] connects and admits.
 //!
