@@ -1,8 +1,8 @@
-//! The progress bar: files, bytes, rate and time to go over the whole run.
+//! The progress bar: files, bytes, rate and remaining time over the whole run.
 //!
-//! While the source is still being listed the totals grow, so there is neither a percentage nor an
-//! estimate; once they are final both only go forward. The line is made by a pure function of the numbers;
-//! indicatif draws it on standard error and steps aside while another line is printed.
+//! While the source is still being listed the totals grow, so the bar shows neither a percentage
+//! nor an estimate. Once they are final, both only increase. A pure function of the numbers makes
+//! the line; indicatif draws it on standard error and steps aside while another line is printed.
 
 use std::{
     collections::VecDeque,
@@ -24,17 +24,17 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Shows a bar; the first [`update`](Self::update) gives it something to say.
+    /// Shows an empty bar; the first [`update`](Self::update) fills it.
     pub(crate) fn new() -> Self {
         let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
-        // A template that cannot be read would leave indicatif's own one; it is a constant.
+        // A template that cannot be parsed would leave indicatif's own one; it is a constant.
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             drawn.set_style(style);
         }
         Self { drawn, speed: Mutex::default(), started: Instant::now() }
     }
 
-    /// Shows how far the run is.
+    /// Shows the run's progress.
     pub(crate) fn update(&self, progress: &Progress) {
         let now = self.started.elapsed();
         let rate = {
@@ -51,7 +51,7 @@ impl Bar {
         self.drawn.suspend(print)
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.drawn.finish_and_clear();
     }
@@ -61,10 +61,10 @@ impl Bar {
     }
 }
 
-/// Redraws in a second at most: smooth for the eye, cheap over ssh.
+/// Most redraws per second: smooth for the eye, cheap over ssh.
 const DRAWS_PER_SECOND: u8 = 8;
 
-/// Bytes a second over the last [`WINDOW`].
+/// Bytes per second over the last [`WINDOW`].
 #[derive(Debug, Default)]
 struct Speed {
     samples: VecDeque<(Duration, u64)>,
@@ -83,7 +83,7 @@ impl Speed {
         }
     }
 
-    /// `None` until there is a span to measure.
+    /// Returns the rate; `None` until there is a span to measure.
     fn per_second(&self) -> Option<u64> {
         let (&(from, before), &(to, after)) = (self.samples.front()?, self.samples.back()?);
         let span = to.checked_sub(from).filter(|span| span.as_millis() >= 100)?;
@@ -91,7 +91,7 @@ impl Speed {
     }
 }
 
-/// The bar's text.
+/// Returns the bar's text.
 fn line(progress: &Progress, rate: Option<u64>) -> String {
     let files =
         format!("{} of {} files", with_commas(progress.files_done), with_commas(progress.files_needed));
@@ -112,7 +112,7 @@ fn line(progress: &Progress, rate: Option<u64>) -> String {
     format!("[{}] {share:3}%  {files}  {bytes}{speed}{eta}", drawing(share))
 }
 
-/// Percentage, rounded down, so that 100 means done.
+/// Returns the percentage, rounded down, so that 100 means done.
 fn share_done(progress: &Progress) -> u64 {
     let (done, needed) = match progress.bytes_needed {
         0 => (progress.files_done, progress.files_needed),

@@ -1,16 +1,19 @@
-//! What the end that faces a peer gives up once it knows what it works on: the files outside, new privileges, system calls that it
-//! has no use for, core dumps.
+//! The cage of the end that faces a peer. Once the end knows the files that it works on, it gives
+//! up all others, new privileges, system calls that it does not use, and core dumps.
 //!
-//! Three layers, each by itself: Landlock holds the run to its [`Footprint`] and what a C library reads; a seccomp list
-//! leaves the calls that a run makes, so that nothing can be executed, traced, mounted or loaded; limits and `dumpable` keep
-//! memory from the disk and from other processes of the user. The law: a layer that the kernel does not have costs a note and never the run.
+//! There are three independent layers. Landlock limits the run to its [`Footprint`] and to the
+//! files that a C library reads. A seccomp list permits only the calls that a run makes, so nothing
+//! can be executed, traced, mounted or loaded. Limits and `dumpable` keep memory from the disk and
+//! from other processes of the user. The law: a layer that the kernel lacks costs a note and never
+//! the run.
 //!
-//! A cage of a thread ([`Inmates::Thread`]) holds that thread and those that it starts. Before Linux 7.0 Landlock holds only
-//! those of a process, too: the threads that carry bytes were started before. They touch no files, and the seccomp list
-//! holds for them as well.
+//! A cage of a thread ([`Inmates::Thread`]) holds that thread and those that it starts. Before
+//! Linux 7.0 even Landlock for a process holds only those, and the threads that carry bytes were
+//! started before. They touch no files, and the seccomp list holds for them as well.
 //!
-//! It does not keep the run from what its own rights allow below the footprint, nor (Landlock has no such rights) from changing
-//! attributes or reading the attributes of what it can name elsewhere.
+//! The cage does not keep the run from anything that its own rights permit below the footprint. Nor
+//! does it keep it from changing or reading the attributes of files that it can name elsewhere,
+//! because Landlock has no such rights.
 
 use std::{
     collections::BTreeMap,
@@ -32,14 +35,14 @@ use seccompiler::{
 
 mod calls;
 
-/// The cage of this process, and what it lacks.
+/// The cage of this process, and the layers that it lacks.
 #[derive(Debug, Default)]
 pub(crate) struct Cage {
     notes: Mutex<Vec<String>>,
 }
 
 impl Cage {
-    /// Returns what the kernel lacks, one sentence each; nothing where all layers hold.
+    /// Returns the layers that the kernel lacks, one sentence each; none if all layers hold.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -47,7 +50,7 @@ impl Cage {
     fn note(&self, note: String) {
         tracing::info!("{note}");
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A new session after a broken connection has nothing new to say.
+        // A new session after a broken connection has nothing new to report.
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -81,7 +84,7 @@ impl dsync_engine::Cage for Cage {
     }
 }
 
-/// Keeps what is in memory from core files and from other processes of the same user.
+/// Keeps memory from core files and from other processes of the same user.
 fn withhold_memory() -> std::io::Result<()> {
     for resource in [Resource::Core, Resource::Msgqueue] {
         setrlimit(resource, Rlimit { current: Some(0), maximum: Some(0) })?;
@@ -89,12 +92,13 @@ fn withhold_memory() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// Holds file access to the footprint and to what the C library reads; returns what the kernel lacks.
+/// Limits file access to the footprint and to the C library's files; returns a note if the kernel
+/// lacks something.
 fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<String>, RulesetError> {
     let mut rules =
         Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.scope(Scope::AbstractUnixSocket)?;
     if inmates == Inmates::Process {
-        // The server's ports are open by now. A client opens more connections, from other threads.
+        // The server's ports are already open. A client opens more connections, from other threads.
         rules = rules.handle_access(AccessNet::BindTcp)?.scope(Scope::Signal)?;
     }
     let mut rules = rules.create()?;
@@ -102,7 +106,7 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
         rules = rules.add_rule(PathBeneath::new(dir, rights(touch)))?;
     }
     for (path, rights) in surroundings() {
-        // What is not there needs no rule.
+        // A missing file needs no rule.
         let Ok(fd) = PathFd::new(&path) else { continue };
         rules = rules.add_rule(PathBeneath::new(fd, rights))?;
     }
@@ -123,7 +127,7 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
     })
 }
 
-/// Returns what a run may do below a directory of its footprint.
+/// Returns the rights of a run below a directory of its footprint.
 fn rights(touch: Touch) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match touch {
@@ -133,22 +137,24 @@ fn rights(touch: Touch) -> BitFlags<AccessFs> {
     }
 }
 
-/// Returns what is read or written besides: by the C library for names of users, by the standard library for the number of
-/// processors, by dsync for what it is itself and for lists that outgrow memory.
+/// Returns the other files that are read or written: by the C library for names of users, by the
+/// standard library for the number of processors, by dsync for its own program and for lists that
+/// outgrow memory.
 fn surroundings() -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let spool = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
     let spools = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
     let mut found: Vec<_> = READ.iter().map(|path| (PathBuf::from(path), read)).collect();
     found.push((PathBuf::from("/dev/null"), read | AccessFs::WriteFile));
-    // As [`dsync_engine::Resources::spool_dir`] says.
+    // The same as [`dsync_engine::Resources::spool_dir`].
     let spools =
         spools.map_or_else(|| vec!["/var/tmp".into(), "/tmp".into()], |dir| vec![PathBuf::from(dir)]);
     found.extend(spools.into_iter().map(|dir| (dir, spool)));
     found
 }
 
-/// Leaves the calls that a run makes. Others fail as on a kernel that does not have them: libraries are made for that.
+/// Permits only the calls that a run makes. Others fail as on a kernel without them, which
+/// libraries are prepared for.
 fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
     let program = program()?;
     match inmates {
@@ -160,8 +166,8 @@ fn confine_calls(inmates: Inmates) -> Result<(), seccompiler::Error> {
 fn program() -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         calls::ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
-    // Threads, never processes. What clone3 is asked for is in memory, where no filter can look: without it
-    // the C library takes clone.
+    // Permit threads, never processes. clone3's request is in memory, where no filter can look;
+    // without clone3 the C library uses clone.
     let thread = u64::from(CLONE_THREAD);
     let starts_thread =
         SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(thread), thread)?;
@@ -172,18 +178,19 @@ fn program() -> Result<BpfProgram, seccompiler::Error> {
     Ok(filter.try_into()?)
 }
 
-/// True where a library stands before the C library's functions.
+/// Returns whether a library stands before the C library's functions.
 fn is_interposed() -> bool {
     std::env::var_os("LD_PRELOAD").is_some_and(|libraries| !libraries.is_empty())
 }
 
-/// The rights on files that are taken: all up to Linux 6.10.
+/// The version of Landlock whose rights on files are handled: all up to Linux 6.10.
 const FILES_ABI: ABI = ABI::V5;
 
-/// `CLONE_THREAD` as the kernel has it in the call's first argument.
+/// `CLONE_THREAD` in the type of the call's first argument.
 const CLONE_THREAD: u32 = libc::CLONE_THREAD.unsigned_abs();
 
-/// What is only read. Of `/etc` only what name look-ups need: it has other users' secrets, too.
+/// Files that are only read. Of `/etc` only those for name look-ups, because it holds other users'
+/// secrets, too.
 const READ: &[&str] = &[
     "/etc/passwd",
     "/etc/group",
@@ -256,7 +263,7 @@ mod tests {
             assert_eq!(code(fs::write(scratch.path().join("new"), "")), Some(libc::EACCES));
             assert_eq!(code(fs::read("/etc/shadow")), Some(libc::EACCES));
             assert!(code(Command::new("/bin/true").spawn()).is_some());
-            // What a run needs: threads, and the names of users.
+            // A run needs these: threads, and the names of users.
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
             assert!(!fs::read("/etc/passwd").unwrap().is_empty());
         });

@@ -1,4 +1,4 @@
-//! The end of a run in words: one paragraph of what was done, one line of what was not.
+//! The end of a run in words: one paragraph about what was done, one line about what was not.
 
 use std::time::Duration;
 
@@ -10,31 +10,31 @@ use crate::{
     numbers::{Bytes, counted, rate, with_commas},
 };
 
-/// What the paragraph is made of.
+/// The contents of the paragraph.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Closing<'a> {
     /// The destination's account.
     pub(crate) report: &'a Report,
-    /// Bytes of this end.
+    /// Traffic of this end.
     pub(crate) traffic: Traffic,
-    /// The carrier and why it is not the preferred one; `None` for a local run.
+    /// The carrier, and why it is not the preferred one; `None` for a local run.
     pub(crate) connection: Option<(Carrier, Option<&'a str>)>,
-    /// Connections that broke, and what was finished over them.
+    /// Number of broken connections; `files_done_before` counts the files finished over them.
     pub(crate) reconnects: u32,
     /// See `reconnects`.
     pub(crate) files_done_before: u64,
     /// Wall time.
     pub(crate) elapsed: Duration,
-    /// True when nothing was changed.
+    /// Whether nothing was changed.
     pub(crate) dry_run: bool,
-    /// What was promised of the disk.
+    /// The durability that was promised.
     pub(crate) durability: Durability,
-    /// What the run ends with.
+    /// The exit code of the run.
     pub(crate) exit_code: u8,
 }
 
 impl Closing<'_> {
-    /// The paragraph: a few sentences in one line.
+    /// Returns the paragraph: a few sentences in one line.
     pub(crate) fn paragraph(&self) -> String {
         let sentences =
             [Some(self.transferred()), self.others(), self.before(), Some(self.carried()), self.kept()];
@@ -42,7 +42,7 @@ impl Closing<'_> {
         escape_text(&text).into_owned()
     }
 
-    /// What could not be done, with the exit code; `None` when everything was.
+    /// Returns what could not be done, with the exit code; `None` if everything was done.
     pub(crate) fn problems(&self, max_delete: Option<DeleteLimit>) -> Option<String> {
         let report = self.report;
         if self.exit_code == exit_code::OK {
@@ -86,7 +86,7 @@ impl Closing<'_> {
         Some(format!("{} (exit code {})", parts.join(", "), self.exit_code))
     }
 
-    /// What should be done about what this run did for nothing.
+    /// Returns advice about work that this run did in vain.
     pub(crate) fn advice(&self) -> Option<String> {
         let files = counted(self.report.rounded_times, "file is", "files are");
         (self.report.rounded_times > 0).then(|| {

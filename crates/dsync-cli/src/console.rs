@@ -1,8 +1,9 @@
-//! The two streams: results on standard output, talk on standard error, and the bar that neither may tear.
+//! The two streams: results on standard output, messages on standard error, and the bar that
+//! neither may tear.
 //!
-//! Writing can fail at any time (`dsync ... | head -1`, a full disk behind a redirection). A run is worth
-//! more than its listing, so it goes on; what was lost is remembered and becomes exit code 13 at the end.
-//! Nothing here uses `println!`, which would panic.
+//! Writing can fail at any time (`dsync ... | head -1`, a full disk behind a redirection). A run is
+//! worth more than its listing, so it continues; the failure is remembered and becomes exit code 13
+//! at the end. Nothing here uses `println!`, which would panic.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -13,17 +14,17 @@ use dsync_engine::{Cause, Event, Observer, Operation, Progress, Reconnect};
 
 use crate::{bar::Bar, listing::Listing, messages};
 
-/// Where a run is reported.
+/// The console that reports a run.
 pub(crate) struct Console {
     listing: Listing,
     quiet: bool,
     results: Mutex<Results>,
-    /// True when results are seen at once: flush each line, and move the bar away for it.
+    /// Whether results are seen at once: flush each line, and move the bar away for it.
     interactive: bool,
     bar: Option<Bar>,
 }
 
-/// Standard output and its fate.
+/// Standard output and its first error.
 struct Results {
     out: BufWriter<Box<dyn Write + Send>>,
     failed: Option<io::Error>,
@@ -60,15 +61,15 @@ impl Console {
         });
     }
 
-    /// Prints a line of talk: a warning or an error.
+    /// Prints a message: a warning or an error.
     pub(crate) fn talk(&self, line: &str) {
         self.aside(true, || say(line));
     }
 
-    /// Takes the bar away and writes out what is buffered.
+    /// Removes the bar and flushes the output.
     ///
     /// # Errors
-    /// The first error that standard output gave during the run.
+    /// The first error of standard output during the run.
     pub(crate) fn close(&self) -> Result<(), io::Error> {
         if let Some(bar) = &self.bar {
             bar.clear();
@@ -102,7 +103,7 @@ impl Observer for Console {
                     self.result(&line);
                 }
             }
-            // rsync tells of links that it thinks unsafe only when it lists what it does.
+            // rsync reports links that it considers unsafe only when it lists its actions.
             Event::Failed(problem)
                 if problem.cause == Cause::Skipped
                     && problem.operation == Operation::CreateLink
@@ -138,15 +139,15 @@ impl Results {
     }
 }
 
-/// Prints a line on standard error; when even that fails there is nobody left to tell.
+/// Prints a line on standard error; if even that fails, there is nobody left to tell.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Prints a text on standard output that is the only result of this call.
+/// Prints a text that is the only result of this call on standard output.
 ///
 /// # Errors
-/// What standard output gave.
+/// The error of standard output.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text)?;

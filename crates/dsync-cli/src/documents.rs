@@ -1,4 +1,4 @@
-//! The manual page, shell completions and `docs/cli.md`, all made from the one clap command.
+//! Generates the manual page, shell completions and `docs/cli.md` from the one clap command.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::flags;
 
-/// The manual page in roff.
+/// Renders the manual page in roff.
 ///
 /// # Errors
 /// None in practice: it is rendered into memory.
@@ -22,7 +22,7 @@ pub(crate) fn manual() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// A script that completes options in a shell.
+/// Generates a script that completes options in a shell.
 pub(crate) fn completion(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     let mut command = visible(&flags::command());
@@ -30,7 +30,7 @@ pub(crate) fn completion(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The command without its hidden options: the many `--no-OPTION` would drown the others.
+/// Returns the command without its hidden options: the many `--no-OPTION` would drown the others.
 fn visible(command: &Command) -> Command {
     let shown: Vec<_> = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned().collect();
     Command::new("dsync").disable_help_flag(true).disable_version_flag(true).args(shown)
@@ -146,7 +146,7 @@ mod tests {
         )
     }
 
-    /// Writes what each access of `--restrict` allows, from the decisions themselves.
+    /// Writes a table of what each access of `--restrict` permits, from the decisions themselves.
     fn keys() -> String {
         let header = Access::EACH.map(|access| format!(" {} |", access.word())).concat();
         let row = |demand: Demand| {

@@ -1,10 +1,11 @@
-//! Names from the disk and from a peer, made safe for a terminal, a mail and a script that reads lines.
+//! Escapes names from the disk and from a peer for a terminal, a mail and a script that reads
+//! lines.
 //!
-//! The one law (reliability design, invariant S10): what is printed or logged holds no character that
-//! [`is_unprintable`] knows, whatever the bytes were. Each byte of
-//! what may not be printed, and of what is not UTF-8, becomes `\#ooo` with three octal digits, which is
-//! rsync's notation and which wrappers already decode; a backslash that would start such a sequence by
-//! accident is written `\#134`. So the way back is exact.
+//! The one law (reliability design, invariant S10): printed or logged text holds no character that
+//! [`is_unprintable`] rejects, whatever the bytes were. Each byte of such a character, and each
+//! that is not UTF-8, becomes `\#ooo` with three octal digits. This is rsync's notation, which
+//! wrappers already decode. A backslash that would start such a sequence by accident is written
+//! `\#134`, so decoding is exact.
 
 use std::{
     borrow::Cow,
@@ -35,7 +36,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Escapes a message that may hold names. Text of our own is never changed by it.
+/// Escapes a message that may hold names. Never changes dsync's own text.
 pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
     if clean_prefix(text.as_bytes()).len() == text.len() {
         Cow::Borrowed(text)
@@ -44,13 +45,14 @@ pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A stream of lines, of which each call writes whole ones, e.g. an entry of a log.
+/// A stream of lines; each call writes whole ones, e.g. an entry of a log.
 #[derive(Debug)]
 pub(crate) struct EscapedLines<W>(pub(crate) W);
 
 impl<W: Write> Write for EscapedLines<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // What is within an entry is a part of it, line ends too: nobody can write an entry of his own.
+        // Everything within an entry is part of it, line ends too: nobody can write an entry of his
+        // own.
         let entry = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let end = if entry.len() < bytes.len() { "\n" } else { "" };
         self.0.write_all(format!("{}{end}", Escaped(entry)).as_bytes())?;
@@ -62,7 +64,7 @@ impl<W: Write> Write for EscapedLines<W> {
     }
 }
 
-/// The longest start of `bytes` that is printed as it is.
+/// Returns the longest prefix of `bytes` that is printed unchanged.
 fn clean_prefix(bytes: &[u8]) -> &str {
     let valid = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -75,7 +77,7 @@ fn clean_prefix(bytes: &[u8]) -> &str {
     &valid[..end]
 }
 
-/// How many bytes at the start, where something must be escaped, belong to it.
+/// Returns the length of the prefix that must be escaped.
 fn dirty_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.chars().next().map_or(0, char::len_utf8),
@@ -87,7 +89,7 @@ fn dirty_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// True for `\#` and three digits, which a reader would take for an escape.
+/// Returns whether this is `\#` and three digits, which a reader would mistake for an escape.
 fn looks_escaped(bytes: &[u8]) -> bool {
     matches!(bytes, [b'\\', b'#', a, b, c, ..] if [a, b, c].iter().all(|digit| digit.is_ascii_digit()))
 }
@@ -103,7 +105,7 @@ mod tests {
         Escaped(bytes).to_string()
     }
 
-    /// What a wrapper does with a line.
+    /// Decodes a line as a wrapper does.
     fn unescape(text: &str) -> Vec<u8> {
         let mut bytes = text.as_bytes();
         let mut out = Vec::new();

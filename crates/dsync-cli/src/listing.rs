@@ -1,9 +1,9 @@
 //! One line on standard output for one entry: rsync's `-i` format and its `-v` list, byte for byte.
 //!
-//! Wrappers parse these lines, so their shape follows rsync 3.5.0 also where another would be nicer: eleven
-//! characters `YXcstpoguax` and a space, `*deleting` padded to the same width, directories with a trailing
-//! `/`, links with their target, and the root of the transfer as `./`. Names are escaped by
-//! [`crate::escape`]; the one difference from rsync is that a tab is escaped as well.
+//! Wrappers parse these lines, so their shape follows rsync 3.5.0 even where another would be
+//! nicer: eleven characters `YXcstpoguax` and a space, `*deleting` padded to the same width,
+//! directories with a trailing `/`, links with their target, and the root of the transfer as `./`.
+//! [`crate::escape`] escapes names; the one difference from rsync is that a tab is escaped as well.
 
 use std::borrow::Cow;
 
@@ -11,19 +11,19 @@ use dsync_engine::{Action, Changes, FileType, Planned};
 
 use crate::escape::Escaped;
 
-/// What is listed, and how.
+/// The entries and the format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listing {
-    /// `-v` times.
+    /// Number of `-v`.
     pub(crate) verbose: u8,
-    /// `-i` times.
+    /// Number of `-i`.
     pub(crate) itemize: u8,
-    /// True when files go to a remote host: `<`, else `>`.
+    /// Whether files go to a remote host: `<`, else `>`.
     pub(crate) sends: bool,
 }
 
 impl Listing {
-    /// The line of an entry, without its end; `None` when it is not listed.
+    /// Returns the line of an entry, without its end; `None` if it is not listed.
     pub(crate) fn line(&self, planned: &Planned) -> Option<String> {
         if self.itemize > 0 { self.itemized(planned) } else { self.verbose_line(planned) }
     }
@@ -45,7 +45,8 @@ impl Listing {
             Action::Delete => return (self.verbose > 0).then(|| format!("deleting {}", name(planned))),
             _ if is_kept(planned) && (is_directory || self.verbose < 2) => return None,
             _ if is_kept(planned) => return Some(format!("{} is uptodate", name(planned))),
-            // rsync does not list a file whose attributes alone are set, but does list a directory.
+            // rsync does not list a file of which only attributes are set, but does list a
+            // directory.
             Action::Retag if !is_directory => 2,
             _ => 1,
         };
@@ -64,7 +65,7 @@ impl Listing {
     }
 }
 
-/// True for an entry that rsync takes as up to date, be it elsewhere.
+/// Returns whether rsync treats the entry as up to date, be it elsewhere.
 fn is_kept(planned: &Planned) -> bool {
     match planned.action {
         Action::Keep | Action::Link => true,
@@ -84,7 +85,7 @@ fn type_letter(kind: FileType) -> char {
     }
 }
 
-/// The nine characters `cstpoguax`.
+/// Returns the nine characters `cstpoguax`.
 fn attributes(planned: &Planned) -> Cow<'static, str> {
     let changes = planned.changes;
     match planned.action {

@@ -1,8 +1,8 @@
 //! The dsync command: flags, progress, messages and exit codes around [`dsync_engine`].
 //!
-//! Parsing ([`mod@flags`]) is pure, resolving ([`mod@resolve`]) looks at files and the environment, and a run
-//! is reported by [`console`] while it goes on and by [`closing`] and [`stats`] at its end. There is no logic
-//! here that another program would want.
+//! Parsing ([`mod@flags`]) is pure, and resolving ([`mod@resolve`]) examines files and the
+//! environment. [`console`] reports a run while it goes on, [`closing`] and [`stats`] at its end.
+//! No logic here would be useful to another program.
 
 mod advice;
 mod bar;
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     ExitCode::from(dispatch(words))
 }
 
-/// Does what the words say and returns the exit code.
+/// Performs the action of the words and returns the exit code.
 fn dispatch(words: Vec<OsString>) -> u8 {
     if words == ["-h"] {
         return show(flags::command().render_help().to_string().as_bytes());
@@ -79,7 +79,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     }
 }
 
-/// Starts the remote end, if its words say what it may.
+/// Starts the remote end if its words permit it.
 fn begin_server((bounds, words): (Vec<OsString>, Vec<OsString>)) -> u8 {
     let begun = server::restriction(&words).and_then(|restriction| Ok((restriction, flags::parse(bounds)?)));
     match begun {
@@ -102,12 +102,12 @@ fn show(text: &[u8]) -> u8 {
 fn refuse(error: &UsageError) -> u8 {
     let text = error.to_string();
     let text = escape_text(&text);
-    // The usage line is not an error in words.
+    // The usage line is not an error message.
     say(&if matches!(error, UsageError::NoOperands) { text.into_owned() } else { format!("error: {text}") });
     error.exit_code()
 }
 
-/// Starts the log when `DSYNC_LOG` asks for one; returns true when it does.
+/// Starts the log if `DSYNC_LOG` requests one; returns whether it does.
 fn start_log() -> bool {
     let Some(wanted) = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty()) else {
         return false;
@@ -129,7 +129,7 @@ fn start_log() -> bool {
     true
 }
 
-/// Carries a run out and reports it.
+/// Performs a run and reports it.
 fn run(flags: &Flags) -> u8 {
     let logs = start_log();
     let Order { job, rules, report } = match resolve::order(flags, &|name| std::env::var_os(name)) {
@@ -153,7 +153,7 @@ fn run(flags: &Flags) -> u8 {
     finish(&outcome, &console, &rules, &report, has_bar)
 }
 
-/// Says how the run ended and returns the exit code.
+/// Reports the end of the run and returns the exit code.
 fn finish(
     outcome: &Result<Summary, SyncError>,
     console: &Console,
@@ -176,7 +176,7 @@ fn finish(
     match closed {
         Ok(()) => code,
         Err(error) => {
-            // Nobody reads on: `| head -1` is no news. Anything else is.
+            // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
             if error.kind() != io::ErrorKind::BrokenPipe {
                 say(&format!("error: cannot write to standard output: {}", messages::system_words(&error)));
             }

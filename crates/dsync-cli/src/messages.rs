@@ -1,7 +1,7 @@
-//! Problems in words: what was being done, where, why, and what to do next.
+//! Problems in words: the operation, the path, the reason, and the next step.
 //!
-//! Everything here returns plain text, one line, already escaped. An error's causes are said once each,
-//! system errors in the system's own words without their number.
+//! Everything here returns plain text, one line, already escaped. Each cause of an error appears
+//! once, system errors in the system's own words without their number.
 
 use std::{error::Error, io};
 
@@ -13,12 +13,12 @@ use crate::{
     rules::Rules,
 };
 
-/// A problem with one entry; the run goes on.
+/// Describes a problem with one entry; the run continues.
 pub(crate) fn problem(problem: &Problem) -> String {
     let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
     let (what, name) = (operation_words(problem.operation), Escaped(path));
     match problem.cause {
-        // rsync's words: wrappers look for them.
+        // rsync's words, which wrappers look for.
         Cause::Os(FILE_EXISTS) if problem.operation == Operation::Commit => {
             format!(
                 "'{name}': it is there already and differs, and nothing there may be replaced; it stays as it is"
@@ -35,7 +35,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
-        // Only a directory meets it, in a link's place.
+        // Only a directory causes it, in a link's place.
         Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {
             format!(
                 "cannot {what} '{name}': a link has its name that leads out of the destination or is new; -K follows \
@@ -49,7 +49,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
 /// Linux' number for a link that may not be followed.
 const ELOOP: i32 = 40;
 
-/// An error that ended the run, with its causes and, where there is one, an advice.
+/// Describes an error that ended the run, with its causes and advice, if there is any.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
         return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
@@ -66,7 +66,7 @@ pub(crate) fn unescaped_failure(error: &SyncError) -> String {
     }
 }
 
-/// An error and its causes, each said once.
+/// Returns an error and its causes, each once.
 fn with_causes(error: &SyncError) -> String {
     let mut text = advice::in_options(error).unwrap_or_else(|| error.to_string());
     let mut cause = error.source();
@@ -83,7 +83,7 @@ fn with_causes(error: &SyncError) -> String {
     text
 }
 
-/// A connection that broke and is made anew.
+/// Describes a broken connection that is made again.
 pub(crate) fn reconnecting(reconnect: &Reconnect<'_>) -> String {
     let Reconnect { cause, number, limit, wait, .. } = *reconnect;
     let lost = match cause {
@@ -95,7 +95,7 @@ pub(crate) fn reconnecting(reconnect: &Reconnect<'_>) -> String {
     escape_text(&format!("{lost}: {why}; reconnecting ({number} of {limit}) in {seconds} s")).into_owned()
 }
 
-/// What an exit code means, for the last line of a run.
+/// Returns the meaning of an exit code, for the last line of a run.
 pub(crate) fn meaning(code: u8) -> &'static str {
     match code {
         exit_code::OK => "done",
@@ -122,10 +122,10 @@ pub(crate) fn meaning(code: u8) -> &'static str {
     }
 }
 
-/// Exit code of a run that went well but could not print its results (rsync's number).
+/// Exit code of a run that succeeded but could not print its results (rsync's number).
 pub(crate) const OUTPUT: u8 = 13;
 
-/// A system error in words.
+/// Returns a system error in words.
 pub(crate) fn system_words(error: &io::Error) -> String {
     let text = error.to_string();
     let words = without_number(&text);
@@ -154,7 +154,7 @@ fn cause_words(cause: Cause) -> String {
 /// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict PATH,append`).
 const FILE_EXISTS: i32 = 17;
 
-/// "Permission denied" from "Permission denied (os error 13)".
+/// Shortens "Permission denied (os error 13)" to "Permission denied".
 fn without_number(text: &str) -> &str {
     match text.rfind(" (os error ") {
         Some(at) if text.ends_with(')') => &text[..at],

@@ -1,8 +1,8 @@
-//! Numbers for people: rsync's four ways to write a count, and sizes, rates and spans for the summary.
+//! Numbers for people: rsync's four formats of a count, and sizes, rates and spans for the summary.
 
 use std::{fmt, time::Duration};
 
-/// How `-h` wants numbers.
+/// The format that `-h` selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `1234567` (`--no-h`).
@@ -65,11 +65,11 @@ impl fmt::Display for Clock {
     }
 }
 
-/// A number of bytes as rsync lets it be typed: `100`, `1.5m`, `10KB`, `512b`.
+/// A number of bytes in rsync's notation: `100`, `1.5m`, `10KB`, `512b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(crate) u64);
 
-/// A word that is no number of bytes.
+/// The error for a word that is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotASize {
     value: String,
@@ -88,10 +88,10 @@ impl fmt::Display for NotASize {
 impl std::error::Error for NotASize {}
 
 impl Size {
-    /// Reads a size whose unit is `unit` (a letter of the suffixes) when none is typed.
+    /// Parses a size. Its unit is `unit` (a letter of the suffixes) if none is typed.
     ///
-    /// K or KiB is 1024 bytes, KB 1000, and so on; the case does not count. rsync's `+1` and `-1` behind the unit
-    /// add and take one byte.
+    /// K or KiB is 1024 bytes, KB 1000, and so on; the case does not matter. rsync's `+1` and `-1`
+    /// behind the unit add and subtract one byte.
     pub(crate) fn parse(word: &str, unit: char) -> Result<Self, NotASize> {
         Self::read(word, unit).map(Self).ok_or_else(|| NotASize { value: word.to_owned() })
     }
@@ -111,7 +111,7 @@ impl Size {
             return None;
         }
         let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        // More digits than this tell nothing about a byte.
+        // More digits than this do not change a byte.
         let part = &part[..part.len().min(18)];
         let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
         let part: u128 = if part.is_empty() { 0 } else { part.parse().ok()? };
@@ -120,7 +120,7 @@ impl Size {
     }
 }
 
-/// Bytes of a unit in capital letters.
+/// Returns the bytes of a unit in capital letters.
 fn unit_bytes(suffix: &str) -> Option<u128> {
     if suffix == "B" {
         return Some(1);
@@ -135,18 +135,18 @@ fn unit_bytes(suffix: &str) -> Option<u128> {
     base.checked_pow(u32::try_from(power).ok()? + 1)
 }
 
-/// Bytes in each second of a span; a span of under a millisecond counts as one.
+/// Returns the bytes per second over a span; a span below a millisecond counts as one.
 pub(crate) fn rate(bytes: u64, span: Duration) -> u64 {
     let millis = span.as_millis().max(1);
     u64::try_from(u128::from(bytes) * 1000 / millis).unwrap_or(u64::MAX)
 }
 
-/// `1 file`, `2 files`, `1,234 files`.
+/// Formats a count with its noun: `1 file`, `2 files`, `1,234 files`.
 pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", with_commas(number), if number == 1 { one } else { many })
 }
 
-/// Groups of three digits.
+/// Formats a number in groups of three digits.
 pub(crate) fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -159,7 +159,7 @@ pub(crate) fn with_commas(number: u64) -> String {
     text
 }
 
-/// The number in the largest unit that leaves at least 1, or `None` below the first unit.
+/// Returns the number in the largest unit that leaves at least 1, or `None` below the first unit.
 fn scaled(number: u64, unit: u64) -> Option<(f64, char)> {
     if number < unit {
         return None;

@@ -1,5 +1,5 @@
-//! From the command line to a run: operands read, values made into the engine's options, files of
-//! patterns and the environment looked at.
+//! Resolves the command line into a run: parses operands, turns values into the engine's options,
+//! and reads pattern files and the environment.
 
 mod combinations;
 mod writing;
@@ -24,7 +24,7 @@ use crate::{
     usage::{Role, UsageError},
 };
 
-/// A run that is ready to start, and how it is to be reported.
+/// A run that is ready to start, and the settings of its report.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) job: Job,
@@ -32,7 +32,7 @@ pub(crate) struct Order {
     pub(crate) report: Reporting,
 }
 
-/// What is said of a run.
+/// The settings of a run's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reporting {
     pub(crate) listing: Listing,
@@ -46,14 +46,14 @@ pub(crate) struct Reporting {
 }
 
 impl Reporting {
-    /// Whether a bar is shown, given that standard error is a terminal or is not.
+    /// Returns whether to show a bar; `terminal` says whether standard error is a terminal.
     pub(crate) fn bar(&self, terminal: bool) -> bool {
         let lists = self.listing.verbose > 0 || self.listing.itemize > 0;
         terminal && !self.quiet && self.progress.unwrap_or(!lists)
     }
 }
 
-/// Makes a run of the command line. `environment` is asked for the variables that count.
+/// Makes a run of the command line. `environment` returns the variables that matter.
 ///
 /// # Errors
 /// [`UsageError`].
@@ -76,7 +76,7 @@ pub(crate) fn order(
     Ok(Order { job: job.resources(resources(flags, environment)), rules, report })
 }
 
-/// Reads the operands: the last is the destination.
+/// Parses the operands: the last is the destination.
 fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
     let (last, sources) = operands.split_last().ok_or(UsageError::NoOperands)?;
     if sources.is_empty() {
@@ -166,12 +166,12 @@ fn sync_options(
     Ok(options)
 }
 
-/// Options of the remote end's own.
+/// Options of the remote end.
 const FAKE: &str = "--fake-super";
 const REAL: &str = "--super";
 const INSECURE: &str = "--insecure-links";
 
-/// Refuses what `-M` cannot give the remote end.
+/// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     let known = [FAKE, REAL, INSECURE];
     match flags.remote.remote_option.iter().find(|word| !known.contains(&word.as_str())) {
@@ -184,12 +184,13 @@ fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     }
 }
 
-/// True for an option that `-M` gives the remote end.
+/// Returns whether `-M` passes this option to the remote end.
 fn remote_has(flags: &Flags, wanted: &str) -> bool {
     flags.remote.remote_option.iter().any(|word| word == wanted)
 }
 
-/// Which ends `--fake-super` is for: the local one, or with `-M` the remote one, as with rsync.
+/// Returns the ends that `--fake-super` applies to: the local one, or with `-M` the remote one, as
+/// with rsync.
 fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> FakeSuper {
     let (fake, real) = (remote_has(flags, FAKE), remote_has(flags, REAL));
     let (here, there) = (flags.attributes.fake_super, fake && !real);
@@ -200,8 +201,8 @@ fn fake_super(flags: &Flags, source: &Source, destination: &Destination) -> Fake
     }
 }
 
-/// Whether the destination follows links of others: as with rsync the option is the local end's, that of `-M` the
-/// remote end's.
+/// Returns whether the destination follows links of others. As with rsync the option applies to the
+/// local end, and that of `-M` to the remote end.
 fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> bool {
     let (here, there) = (flags.writing.insecure_links, remote_has(flags, INSECURE));
     match (source, destination) {
@@ -211,7 +212,7 @@ fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> 
     }
 }
 
-/// What is preserved of an entry.
+/// Sets the attributes to preserve.
 fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags) {
     options.recursive = attributes.recursive;
     options.links = attributes.links;
@@ -235,7 +236,7 @@ fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags
     options.id_rules = id_rules(attributes);
 }
 
-/// Which entries are copied.
+/// Sets the entries to copy.
 fn select(options: &mut SyncOptions, Flags { comparison, selection, .. }: &Flags) {
     options.checksum = comparison.checksum;
     options.ignore_times = comparison.ignore_times;
@@ -252,7 +253,7 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, .. }: &Flags
     options.one_file_system = selection.one_file_system > 0;
 }
 
-/// What is removed, and when.
+/// Sets the entries to remove, and when.
 fn delete(options: &mut SyncOptions, deletion: &Deletion) {
     options.delete = deletion.delete;
     options.delete_excluded = deletion.delete_excluded;
@@ -310,7 +311,7 @@ fn compression(flags: &Flags) -> Result<Compression, UsageError> {
     }
 }
 
-/// Returns what a run, or the remote end of one, may take of this machine.
+/// Returns the limits on this machine's resources for a run or a remote end.
 pub(crate) fn resources(flags: &Flags, environment: &dyn Fn(&str) -> Option<OsString>) -> Resources {
     let mut resources = Resources::default();
     resources.max_alloc = flags.remote.max_alloc.unwrap_or(resources.max_alloc);
@@ -361,7 +362,7 @@ fn connect_options(
     Ok(connect)
 }
 
-/// Splits a command as a shell does.
+/// Splits a command into words as a shell does.
 fn shell_words(origin: &'static str, command: &OsStr) -> Result<Vec<OsString>, UsageError> {
     let words = shlex::bytes::split(command.as_bytes()).filter(|words| !words.is_empty());
     let words = words.ok_or_else(|| UsageError::Shell { origin, command: command.to_owned() })?;

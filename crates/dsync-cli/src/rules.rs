@@ -1,9 +1,9 @@
-//! Filter rules in the order in which they were typed, and where each came from.
+//! Filter rules in the order in which they were typed, each with its origin.
 //!
-//! rsync's notation: a pattern that starts with `- ` or `+ ` says itself whether it excludes or includes,
-//! `!` alone drops what came before, and in a file empty lines and comments (`#`, `;`) are skipped. The
-//! patterns themselves are not judged here: the engine compiles them, and its complaint is traced back to
-//! the file and line by [`Rules::place_of`].
+//! rsync's notation: a pattern that starts with `- ` or `+ ` itself determines whether it excludes
+//! or includes, `!` alone drops the rules before it, and in a file empty lines and comments (`#`,
+//! `;`) are skipped. The patterns themselves are not checked here: the engine compiles them, and
+//! [`Rules::place_of`] traces its complaint back to the file and line.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -27,7 +27,7 @@ pub(crate) struct Rules {
     places: Vec<Place>,
 }
 
-/// Where a rule was written.
+/// The origin of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     CommandLine,
@@ -35,7 +35,8 @@ enum Place {
 }
 
 impl Rules {
-    /// Collects the rules of the command line, reading the files that it names, on the way to which `links` are followed.
+    /// Collects the rules of the command line, and reads the files that it names; follows `links`
+    /// on the way to them.
     ///
     /// # Errors
     /// [`UsageError::PatternFile`] and [`UsageError::PatternFileTooLong`].
@@ -52,14 +53,14 @@ impl Rules {
         Ok(rules)
     }
 
-    /// The rules for the engine.
+    /// Returns the rules for the engine.
     pub(crate) fn list(&self) -> &[FilterRule] {
         &self.list
     }
 
-    /// Where the first rule with this pattern, lossily decoded, was written: `FILE:LINE`, or the quoted
-    /// pattern for one of the command line. The text of a line in a file is never repeated: the file may
-    /// not have been meant as a pattern file.
+    /// Returns the origin of the first rule with this pattern, lossily decoded: `FILE:LINE`, or the
+    /// quoted pattern for one of the command line. The text of a line in a file is never repeated,
+    /// because the file may not have been meant as a pattern file.
     pub(crate) fn place_of(&self, pattern: &str) -> String {
         let same = |rule: &FilterRule| String::from_utf8_lossy(&rule.pattern) == pattern;
         match self.list.iter().position(same).and_then(|at| self.places.get(at)) {

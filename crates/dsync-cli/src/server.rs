@@ -1,7 +1,7 @@
 //! The remote end of a run: `dsync --server`, as the client's ssh or a forced command starts it.
 //!
-//! Its words are the administrator's or the constant of the client's own dsync: nothing else may be said here, and what a
-//! client asked sshd to run (`SSH_ORIGINAL_COMMAND`) is not looked at.
+//! Its words come from the administrator or are the constant of the client's own dsync; no others
+//! are allowed. The command that a client requested from sshd (`SSH_ORIGINAL_COMMAND`) is ignored.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,8 +15,9 @@ use crate::{
     cage::Cage, console::say, escape::escape_text, messages, rules::Rules, start_log, usage::UsageError,
 };
 
-/// Returns the words of a remote end, those that bound what it takes of this machine and the others; `None` where the words
-/// are a run's. What bounds it may stand before `--server`: the client's `--dsync-path` can say so.
+/// Returns the words of a remote end: those that bound its use of this machine, and the others.
+/// Returns `None` if the words are a run's. A bound may stand before `--server`, so that the
+/// client's `--dsync-path` can set it.
 pub(crate) fn words(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)> {
     let is_bound = |word: &OsString| BOUNDS.iter().any(|option| word.as_bytes().starts_with(option));
     let at = words.iter().position(|word| !is_bound(word)).filter(|at| words[*at] == "--server")?;
@@ -30,7 +31,7 @@ pub(crate) fn words(words: &[OsString]) -> Option<(Vec<OsString>, Vec<OsString>)
     )
 }
 
-/// Reads what else follows `--server`: nothing, or `--restrict PATH[,ACCESS]`.
+/// Parses the words after `--server`: none, or `--restrict PATH[,ACCESS]`.
 pub(crate) fn restriction(words: &[OsString]) -> Result<Option<GrantTerms>, UsageError> {
     let value = match words {
         [] => return Ok(None),
@@ -50,8 +51,8 @@ pub(crate) fn restriction(words: &[OsString]) -> Result<Option<GrantTerms>, Usag
 
 /// Serves one run on standard input and output; returns the exit code.
 ///
-/// What goes wrong is told to the peer, and only to the peer, once there is one: this standard error is shown to the same
-/// person.
+/// Errors are reported to the peer, and once there is one only to the peer: this standard error is
+/// shown to the same person.
 pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources) -> u8 {
     start_log();
     let grant = match restriction.map(|terms| (terms.path.clone(), Grant::open(terms))) {
@@ -95,5 +96,5 @@ const WORDING: Wording = Wording::new(messages::unescaped_failure);
 /// What bounds a remote end, with its value in the same word.
 const BOUNDS: [&[u8]; 2] = [b"--max-alloc=", b"--max-stall="];
 
-/// The one other option of the remote end.
+/// The only other option of the remote end.
 const OPTION: &str = "--restrict";

@@ -1,7 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at once.
 //!
-//! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` has to survive the end of
-//! its terminal, and a background job of a shell without job control its keyboard.
+//! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` must survive the
+//! end of its terminal, and a background job of a shell without job control its keyboard.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use signal_hook::{
 /// Starts to watch; the thread lives as long as the process.
 ///
 /// # Errors
-/// When the handlers cannot be installed or the thread not be started.
+/// If the handlers cannot be installed or the thread cannot be started.
 pub(crate) fn watch(cancel: CancelToken) -> io::Result<()> {
     let ignored = ignored_signals();
     let watched: Vec<i32> =
@@ -31,7 +31,8 @@ pub(crate) fn watch(cancel: CancelToken) -> io::Result<()> {
     Ok(())
 }
 
-/// The process's set of ignored signals, bit 0 for signal 1; empty where the system does not tell.
+/// Returns the process's set of ignored signals, bit 0 for signal 1; empty if the system does not
+/// report it.
 #[expect(clippy::disallowed_methods, reason = "the kernel's own file about this process")]
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| parse_ignored(&status))

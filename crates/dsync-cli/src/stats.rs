@@ -1,6 +1,6 @@
-//! `--stats`: rsync's block, label for label, and what dsync knows beyond it.
+//! `--stats`: rsync's block, label for label, and dsync's additions.
 //!
-//! Left out of rsync's block are the size and times of the file list, which dsync does not have: entries
+//! rsync's size and times of the file list are left out, because dsync has no such list: entries
 //! are compared while they are listed.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use dsync_engine::{Carrier, Report, Traffic, TypeCounts};
 
 use crate::numbers::{Number, Style};
 
-/// The block, each line with its end.
+/// Returns the block, each line with its end.
 pub(crate) fn block(
     report: &Report,
     traffic: Traffic,
@@ -41,12 +41,12 @@ pub(crate) fn block(
     lines.iter().fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// A number of entries: `-h` does not shorten it.
+/// Formats a number of entries, which `-h` does not shorten.
 fn count(value: u64, style: Style) -> Number {
     Number(value, if style == Style::Plain { Style::Plain } else { Style::Commas })
 }
 
-/// `5 (reg: 3, dir: 2)`.
+/// Formats counts as in `5 (reg: 3, dir: 2)`.
 fn counts(counts: &TypeCounts, style: Style) -> String {
     let kinds = [
         ("reg", counts.files),

@@ -1,8 +1,8 @@
-//! What can be wrong with a command line, in one line of words each.
+//! Errors of a command line, in one line of words each.
 //!
-//! Nothing here prints: `Display` is the message, still without escaping (operands and values come from
-//! scripts), and [`UsageError::exit_code`] the code. The texts are part of the interface; the transcripts
-//! under `tests/cmd` hold them.
+//! Nothing here prints: `Display` is the message, still without escaping (operands and values come
+//! from scripts), and [`UsageError::exit_code`] the code. The texts are part of the interface; the
+//! transcripts under `tests/cmd` fix them.
 
 use std::{error::Error as _, ffi::OsString, fmt, io, path::PathBuf};
 
@@ -11,7 +11,7 @@ use dsync_engine::{OperandError, SyncError, exit_code};
 
 use crate::flags::unsupported::Foreign;
 
-/// Why a command line cannot be carried out.
+/// The reason why a command line cannot be performed.
 #[derive(Debug)]
 pub(crate) enum UsageError {
     /// There are no operands at all.
@@ -20,9 +20,9 @@ pub(crate) enum UsageError {
     NoDestination,
     /// An option of rsync that dsync does not have.
     Unsupported(Foreign),
-    /// A value that rsync knows for an option and dsync does not.
+    /// A value that rsync accepts for an option and dsync does not.
     UnsupportedValue { option: String, value: String, known: String },
-    /// A use of an option that rsync knows and dsync does not.
+    /// A use of an option that rsync supports and dsync does not.
     UnsupportedUse { text: &'static str },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
@@ -32,31 +32,31 @@ pub(crate) enum UsageError {
     ValueMissing { option: String },
     /// A switch has a value.
     ValueUnwanted { option: String },
-    /// A value is not one of those that the option knows.
+    /// A value that the option does not accept.
     ValueUnknown { option: String, value: String, known: String },
-    /// A value cannot be read.
+    /// A value that cannot be parsed.
     ValueInvalid { option: String, reason: String },
     /// Two options that cannot be given together.
     Conflict { one: &'static str, other: &'static str },
-    /// An option that makes sense only with another.
+    /// An option that needs another one.
     Needs { option: &'static str, needed: &'static str },
-    /// An operand cannot be read.
+    /// An operand that cannot be parsed.
     Operand { role: Role, error: OperandError },
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
     SeveralHosts,
-    /// `-e` with a quote that is not closed, or nothing in it.
+    /// `-e` with an unclosed quote, or empty.
     Shell { origin: &'static str, command: OsString },
-    /// A file of patterns cannot be read.
+    /// A pattern file that cannot be read.
     PatternFile { path: PathBuf, source: io::Error },
-    /// A file of patterns is longer than dsync reads.
+    /// A pattern file that is longer than dsync reads.
     PatternFileTooLong { path: PathBuf, limit_bytes: u64 },
-    /// Something else that clap finds; its first line.
+    /// Another error from clap; its first line.
     Other { text: String },
 }
 
-/// What an operand is for.
+/// The purpose of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Source,
@@ -103,7 +103,7 @@ impl UsageError {
         }
     }
 
-    /// The exit code that dsync ends with.
+    /// Returns dsync's exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Unsupported(_) | Self::UnsupportedValue { .. } | Self::UnsupportedUse { .. } => {
@@ -177,7 +177,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
+/// Extracts `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
 fn option_name(shown: &str) -> String {
     let end = shown.find([' ', '=']).unwrap_or(shown.len());
     shown[..end].to_owned()

@@ -1,6 +1,6 @@
-//! What `--version` says.
+//! The output of `--version`.
 
-/// Version, carriers, what protects them, compression, checksum, licence.
+/// Returns version, carriers, cryptography, compression, checksum, licence.
 pub(crate) fn text() -> String {
     let (exchanges, ciphers) = dsync_engine::cryptography();
     format!(

@@ -1,4 +1,4 @@
-//! Whole local runs of the command: what goes to which stream, and the exit code.
+//! Whole local runs of the command: the output on each stream, and the exit code.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::{
@@ -29,7 +29,7 @@ fn told(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
-/// A directory with a small tree `src`.
+/// Makes a directory with a small tree `src`.
 fn planted() -> tempfile::TempDir {
     let at = tempfile::tempdir().unwrap();
     fs::create_dir_all(at.path().join("src/sub")).unwrap();

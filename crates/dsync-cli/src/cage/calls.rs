@@ -1,7 +1,7 @@
-//! The system calls that a run makes, by what they are for. A call that is not here fails with `ENOSYS`.
+//! The system calls of a run, by purpose. Any other call fails with `ENOSYS`.
 //!
-//! Kept by the end-to-end tests, whose remote ends all run in a cage, and by strace: `tests/tests/cage.rs` fails when a run
-//! is refused a call.
+//! The end-to-end tests, whose remote ends all run in a cage, and strace keep the list complete:
+//! `tests/tests/cage.rs` fails if a run is refused a call.
 
 /// Calls that every architecture has, and those of x86-64.
 pub(super) const ALLOWED: &[i64] = &{
@@ -122,7 +122,7 @@ const COMMON: &[i64] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_restart_syscall,
-    // Signals, to this process only where Landlock can say so.
+    // Signals; to this process only, if Landlock can enforce that.
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,

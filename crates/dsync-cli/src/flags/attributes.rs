@@ -1,4 +1,4 @@
-//! Which attributes are made equal.
+//! The attributes that are made equal.
 
 use clap::{ArgAction, Args};
 

@@ -1,4 +1,4 @@
-//! When a file counts as up to date.
+//! The comparison that decides whether a file is up to date.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! How data is compressed on its way.
+//! The compression of data in transit.
 
 use clap::{Args, ValueEnum};
 
@@ -33,7 +33,7 @@ pub(crate) struct Compressing {
         value_parser = zstd_level
     )]
     pub(crate) compress_level: Option<u8>,
-    /// True when `--no-compress` came after all that asks for compression.
+    /// Whether `--no-compress` came after every option that requests compression.
     #[arg(skip)]
     pub(crate) refused: bool,
 }

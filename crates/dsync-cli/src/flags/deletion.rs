@@ -1,4 +1,4 @@
-//! What is removed at the destination.
+//! The removal of entries at the destination.
 
 use std::{error::Error, fmt};
 
@@ -75,7 +75,7 @@ pub(crate) struct Deletion {
     pub(crate) force_root: bool,
 }
 
-/// A value of `--max-delete` that is no limit.
+/// The error for a value of `--max-delete` that is not a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NoLimit {
     value: String,

@@ -1,7 +1,8 @@
-//! `--usermap`, `--groupmap`, `--chown`: rsync's words for other owners.
+//! `--usermap`, `--groupmap`, `--chown`: rsync's notation for other owners.
 //!
-//! A comma separates rules of the form `FROM:TO`. `FROM` is a number, a range of them (`1000-1999`), a name in
-//! which `*`, `?` and `[` are wildcards, or nothing, for who has no name. `TO` is a number or a name.
+//! A comma separates rules of the form `FROM:TO`. `FROM` is a number, a range of them
+//! (`1000-1999`), a name in which `*`, `?` and `[` are wildcards, or empty for numbers without a
+//! name. `TO` is a number or a name.
 
 use dsync_engine::{IdMatch, IdRule, IdTarget};
 
@@ -10,12 +11,12 @@ use dsync_engine::{IdMatch, IdRule, IdTarget};
 pub(crate) struct IdRules(Vec<IdRule>);
 
 impl IdRules {
-    /// As they are for users.
+    /// Returns the rules for users.
     pub(crate) fn of_users(&self) -> impl Iterator<Item = IdRule> {
         self.0.iter().cloned()
     }
 
-    /// As they are for groups.
+    /// Returns the rules for groups.
     pub(crate) fn of_groups(&self) -> impl Iterator<Item = IdRule> {
         self.0.iter().map(|rule| IdRule { group: true, ..rule.clone() })
     }
@@ -29,7 +30,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// The rules that give everything to this owner.
+    /// Returns the rules that give everything to this owner.
     pub(crate) fn rules(&self) -> impl Iterator<Item = IdRule> {
         let all = |group, to: &Option<IdTarget>| {
             to.clone().map(|to| IdRule { group, from: IdMatch::Name(b"*".to_vec()), to })
@@ -38,10 +39,10 @@ impl Owner {
     }
 }
 
-/// Reads the value of a `--usermap` or `--groupmap`.
+/// Parses the value of a `--usermap` or `--groupmap`.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub(super) fn parse(text: &str) -> Result<IdRules, String> {
     let rules = text
         .split(',')
@@ -49,10 +50,10 @@ pub(super) fn parse(text: &str) -> Result<IdRules, String> {
     rules.collect::<Result<_, _>>().map(IdRules)
 }
 
-/// Reads the value of a `--chown`.
+/// Parses the value of a `--chown`.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub(super) fn parse_owner(text: &str) -> Result<Owner, String> {
     let (user, group) = text.split_once(':').unwrap_or((text, ""));
     let one = |word: &str| match word {

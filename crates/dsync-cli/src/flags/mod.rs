@@ -1,11 +1,11 @@
 //! The command line as clap knows it: one struct per group of options, rsync's letters and names.
 //!
-//! Everything here is pure: words in, [`Flags`] or a [`UsageError`] out. What an option means for a
-//! run, and everything that looks at files or the environment, is in [`crate::resolve`].
+//! Everything here is pure: words in, [`Flags`] or a [`UsageError`] out. [`crate::resolve`]
+//! determines the meaning of an option for a run, and examines files and the environment.
 //!
-//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and between
-//! `-a` and `--no-perms`, as in rsync; see [`negation`]. No option that rsync has is ever ignored: one
-//! that dsync lacks is an error of its own kind; see [`unsupported`].
+//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and
+//! between `-a` and `--no-perms`, as in rsync; see [`negation`]. No option of rsync is ever
+//! ignored: one that dsync lacks is an error of its own kind; see [`unsupported`].
 
 pub(crate) mod negation;
 pub(crate) mod unsupported;
@@ -61,7 +61,7 @@ pub(crate) struct Flags {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) program: Program,
-    // Not a doc comment: rustdoc would take the brackets for a link.
+    // Not a doc comment: rustdoc would read the brackets as a link.
     #[arg(
         value_name = "SRC... DST",
         num_args = 0..,
@@ -78,11 +78,12 @@ trailing '/' stands for what is in it, without one for itself.";
 
 /// A group of options with switches that can be negated.
 trait Group {
-    /// Each switch: its clap id and where its state is kept.
+    /// Returns each switch: its clap id and the field with its state.
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)>;
 }
 
-/// The clap command: the groups, the negations, nothing that clap would print by itself.
+/// Returns the clap command: the groups and the negations, without the parts that clap would print
+/// by itself.
 pub(crate) fn command() -> Command {
     let base = Command::new("dsync")
         .bin_name("dsync")
@@ -92,16 +93,16 @@ pub(crate) fn command() -> Command {
         .disable_version_flag(true)
         .args_override_self(true)
         .max_term_width(100);
-    // The groups' own comments are not the program's.
+    // The groups' own comments do not describe the program.
     negation::with_negations(Flags::augment_args(base))
         .about("Make one directory tree like another, here or on another host")
         .long_about(None)
 }
 
-/// Reads the words after the program's name.
+/// Parses the words after the program's name.
 ///
 /// # Errors
-/// [`UsageError`] for the first word that cannot be read.
+/// [`UsageError`] for the first word that cannot be parsed.
 pub(crate) fn parse<I>(words: I) -> Result<Flags, UsageError>
 where
     I: IntoIterator<Item = OsString>,
@@ -114,7 +115,7 @@ where
 }
 
 impl Flags {
-    /// Replaces each switch by its state after everything that was typed.
+    /// Replaces each switch by its state after all words.
     fn settle(&mut self, matches: &ArgMatches) {
         let groups: [&mut dyn Group; 8] = [
             &mut self.attributes,
@@ -142,7 +143,7 @@ impl Flags {
     }
 }
 
-/// Positions of the include and exclude options on the command line.
+/// Returns the positions of the include and exclude options on the command line.
 fn rules_in_order(matches: &ArgMatches) -> Vec<(usize, selection::RuleOption)> {
     let mut order: Vec<_> = selection::RuleOption::ALL
         .iter()
@@ -154,7 +155,7 @@ fn rules_in_order(matches: &ArgMatches) -> Vec<(usize, selection::RuleOption)> {
     order
 }
 
-/// A value that is not a whole number in its range.
+/// The error for a value that is not a whole number in its range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotInRange {
     value: String,
@@ -170,7 +171,7 @@ impl fmt::Display for NotInRange {
 
 impl Error for NotInRange {}
 
-/// Reads a whole number: digits only, so `+5`, `0x5`, `5K` and an empty value are refused.
+/// Parses a whole number: digits only, so `+5`, `0x5`, `5K` and an empty value are refused.
 fn whole_number(value: &str, lowest: u64, highest: u64) -> Result<u64, NotInRange> {
     let refuse = || NotInRange { value: value.to_owned(), lowest, highest };
     if !value.bytes().all(|byte| byte.is_ascii_digit()) {

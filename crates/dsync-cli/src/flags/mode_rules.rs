@@ -1,4 +1,4 @@
-//! `--chmod`: rsync's words for changed permissions.
+//! `--chmod`: rsync's notation for changed permissions.
 //!
 //! A comma separates rules; `D` and `F` in front limit one to directories or to everything else. A rule is
 //! octal (`D755`) or symbolic (`ug+rwX`, `o-w`, `u=rw,+t`): who (`u`, `g`, `o`, `a`; nobody named means
@@ -10,10 +10,10 @@ use dsync_engine::ModeRule;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModeRules(pub(crate) Vec<ModeRule>);
 
-/// Reads the value of a `--chmod`.
+/// Parses the value of a `--chmod`.
 ///
 /// # Errors
-/// What is wrong, for people.
+/// The fault, for people.
 pub(super) fn parse(text: &str) -> Result<ModeRules, String> {
     let mask = dsync_engine::file_creation_mask();
     let rules = text.split(',').map(|word| {
@@ -43,7 +43,7 @@ fn rule(word: &str, mask: u16) -> Option<Vec<ModeRule>> {
     Some(rules)
 }
 
-/// Bits to keep, to set, and to set on what is a directory or executable.
+/// Returns the bits to keep, to set, and to set on directories and executable files.
 fn symbolic(word: &str, mask: u16) -> Option<(u16, u16, u16)> {
     let at = word.find(['+', '-', '='])?;
     let (who, rest) = word.split_at(at);
@@ -98,7 +98,7 @@ mod tests {
         ModeRule::apply(&rules, mode, is_dir)
     }
 
-    /// Each as rsync 3.5.0 set it under umask 022.
+    /// Each one as rsync 3.5.0 set it under umask 022.
     #[test]
     fn rules_change_what_rsync_changes() {
         for (word, mode, is_dir, changed) in [

@@ -1,10 +1,10 @@
-//! `--no-OPTION` for every switch, and which of several occurrences counts.
+//! `--no-OPTION` for every switch, and the rule for several occurrences.
 //!
-//! rsync's rule: words take effect from left to right. `-a --no-g` copies no groups, `--no-g -a` does,
-//! and `-a --no-D --devices` copies devices but no fifos. Each switch gets a hidden opposite under its
-//! long and its short name (`--no-perms`, `--no-p`); the state of a switch is then a comparison of
-//! positions on the command line. Options that rsync has, dsync lacks and a script may turn off
-//! (`--no-inplace`) are taken as well: what they ask for is what dsync does.
+//! rsync's rule: words take effect from left to right. `-a --no-g` copies no groups, `--no-g -a`
+//! does, and `-a --no-D --devices` copies devices but no fifos. Each switch gets a hidden opposite
+//! under its long and its short name (`--no-perms`, `--no-p`). The state of a switch is then a
+//! comparison of positions on the command line. Options that rsync has, dsync lacks and a script
+//! may turn off (`--no-inplace`) are accepted as well: dsync already behaves as they request.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
@@ -22,12 +22,12 @@ pub(super) fn with_negations(command: Command) -> Command {
     }))
 }
 
-/// True when the switch is on after everything that was typed.
+/// Returns whether the switch is on after all words.
 pub(super) fn is_on(matches: &ArgMatches, id: &str) -> bool {
     last_on(matches, id) > last_off(matches, id)
 }
 
-/// True when the switch was turned off after everything that turns it on.
+/// Returns whether the switch was turned off after every word that turns it on.
 pub(super) fn is_off(matches: &ArgMatches, id: &str) -> bool {
     last_off(matches, id) > last_on(matches, id)
 }
@@ -52,7 +52,7 @@ fn last_off(matches: &ArgMatches, id: &str) -> Option<usize> {
     shorthand.chain([id]).filter_map(|id| last(matches, &format!("no_{id}"))).max()
 }
 
-/// Position of the last occurrence on the command line.
+/// Returns the position of the last occurrence on the command line.
 fn last(matches: &ArgMatches, id: &str) -> Option<usize> {
     if matches.value_source(id) != Some(ValueSource::CommandLine) {
         return None;
@@ -107,13 +107,13 @@ const IMPLIED: &[(&str, &[&str])] = &[
     ("compress_level", &["compress"]),
 ];
 
-/// Those whose negation turns the others off again.
+/// The options among them whose negation also turns the others off.
 const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"];
 
-/// Options with a value that rsync lets be taken back.
+/// Options with a value that rsync permits to revoke.
 const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit"];
 
-/// Switches that choose what the program is, not how a run goes.
+/// Switches that choose the program's mode, not the course of a run.
 const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "print_man"];
 
 #[cfg(test)]

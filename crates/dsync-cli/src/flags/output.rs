@@ -1,4 +1,4 @@
-//! What is said, and where.
+//! The program's output and its destination.
 
 use clap::{ArgAction, Args};
 
@@ -42,10 +42,10 @@ pub(crate) struct Output {
     /// rsync's name for --progress: progress or progress2
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
-    /// True when `--no-h` came after all `-h`.
+    /// Whether `--no-h` came after every `-h`.
     #[arg(skip)]
     pub(crate) plain_numbers: bool,
-    /// True when `--no-progress` came after all that asks for a bar.
+    /// Whether `--no-progress` came after every option that requests a bar.
     #[arg(skip)]
     pub(crate) no_progress: bool,
 }

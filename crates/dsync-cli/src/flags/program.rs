@@ -1,4 +1,4 @@
-//! What the program does instead of a run.
+//! Modes of the program other than a run.
 
 use std::ffi::OsString;
 

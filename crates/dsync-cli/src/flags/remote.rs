@@ -1,4 +1,4 @@
-//! How a remote end is started and reached.
+//! Starting and reaching a remote end.
 
 use std::{
     ffi::OsString,
@@ -112,7 +112,7 @@ pub(crate) enum Carrier {
     Ssh,
 }
 
-/// A timeout that cannot be used.
+/// The error for a timeout that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoTimeout {
     Zero,
@@ -143,7 +143,7 @@ fn retries(value: &str) -> Result<u32, NotInRange> {
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// A bound of memory that cannot be used.
+/// The error for a bound of memory that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotMemory {
     Size(NotASize),
@@ -169,13 +169,15 @@ fn most_memory(word: &str) -> Result<u64, NotMemory> {
     }
 }
 
-/// What the buffers of the lanes of any carrier and the listing under way fit in, in bytes.
+/// Smallest bound: room for the buffers of any carrier's lanes and for one listing in progress, in
+/// bytes.
 const LEAST_MEMORY: u64 = 16 << 20;
 
-/// Most tries in a row: with the longest pause between them, five weeks.
+/// Most attempts in a row: with the longest pause between them, five weeks.
 const MAX_RETRIES: u64 = 100_000;
 
-/// Longest timeout: a year. Longer is a typing error, and far from where clock arithmetic overflows.
+/// Longest timeout: a year. A longer one is a typing error, and a year is far below the overflow of
+/// clock arithmetic.
 const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 impl Group for Remote {
@@ -188,7 +190,7 @@ impl Group for Remote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ports(pub(crate) PortRange);
 
-/// A word that is no range of ports.
+/// The error for a word that is not a range of ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotPorts;
 
@@ -217,7 +219,7 @@ impl FromStr for Ports {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rate(pub(crate) Option<NonZeroU64>);
 
-/// A word that is no rate.
+/// The error for a word that is not a rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotARate {
     Size(NotASize),

@@ -1,4 +1,4 @@
-//! Which entries of the source take part.
+//! The entries of the source that take part.
 
 use std::ffi::OsString;
 
@@ -78,7 +78,7 @@ impl RuleOption {
 }
 
 impl Selection {
-    /// The rule options with their values, in the order in which they were typed.
+    /// Returns the rule options with their values, in the order in which they were typed.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString)> {
         let mut excludes = self.exclude.iter();
         let mut includes = self.include.iter();

@@ -1,28 +1,28 @@
 //! Every option of rsync 3.5.0 that dsync does not have.
 //!
-//! An unknown option is a typing error (exit code 1); one of these is a script that relies on rsync (exit
-//! code 4), and the message says what to write instead where there is something. The table and dsync's own
-//! options together are all of rsync's: a test holds them against the list.
+//! An unknown option is a typing error (exit code 1). One of these is a script that relies on rsync
+//! (exit code 4), and the message names an alternative if there is one. A test checks that the
+//! table and dsync's own options together are all of rsync's.
 
 use std::fmt;
 
 /// An option of rsync that dsync does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Foreign {
-    /// Long name without dashes; empty when there is none.
+    /// Long name without dashes; empty if there is none.
     pub(crate) long: &'static str,
     /// Letter.
     pub(crate) short: Option<char>,
     /// Other long names.
     pub(crate) aliases: &'static [&'static str],
-    /// What to do instead.
+    /// The alternative.
     pub(crate) advice: Option<&'static str>,
-    /// True when rsync knows the negation and dsync behaves as it asks for anyway.
+    /// Whether rsync has the negation and dsync already behaves as it requests.
     negatable: bool,
 }
 
 impl Foreign {
-    /// Finds the option that a word like `--crtimes`, `-N` or `--no-motd` names.
+    /// Finds the option named by a word like `--crtimes`, `-N` or `--no-motd`.
     pub(crate) fn find(word: &str) -> Option<Self> {
         let found = match word.strip_prefix("--") {
             Some(long) => TABLE.iter().find(|option| option.has_long(long)),
@@ -35,7 +35,7 @@ impl Foreign {
         found.copied()
     }
 
-    /// All of them, in alphabetical order of their long names.
+    /// Returns all of them, in alphabetical order of their long names.
     #[cfg(test)]
     pub(crate) fn all() -> &'static [Self] {
         TABLE
@@ -56,7 +56,8 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Names of the options whose negation asks for what dsync does anyway: long, letter.
+/// Returns the names (long, letter) of the options whose negation requests dsync's normal
+/// behaviour.
 pub(super) fn harmless_negations() -> impl Iterator<Item = (&'static str, Option<char>)> {
     TABLE.iter().filter(|option| option.negatable).map(|option| (option.long, option.short))
 }
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
     use crate::flags::command;
 
-    /// Names in the help of rsync 3.5.0, of its client.
+    /// Long names in the help of rsync 3.5.0, of its client.
     const RSYNC_LONG: &str = "8-bit-output acls address append append-verify archive atimes backup backup-dir \
         block-size blocking-io bwlimit checksum checksum-choice checksum-seed chmod chown compare-dest compress \
         compress-choice compress-level compress-threads confine-root contimeout copy-as copy-dest copy-devices \
@@ -189,7 +190,7 @@ mod tests {
         sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \
         update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc zl zt";
 
-    /// Letters in it.
+    /// Letters in the same help.
     const RSYNC_SHORT: &str = "vqcarRbudlLkKHpEAXogDtUNOJSnWxBeImyCfF0sPiM8h46V@Tz";
 
     fn long_names() -> Vec<String> {

@@ -1,4 +1,4 @@
-//! How the destination is written.
+//! The way in which the destination is written.
 
 use std::ffi::OsString;
 
@@ -130,7 +130,7 @@ pub(crate) struct Writing {
     /// --inplace.
     #[arg(long, value_name = "DIR", allow_hyphen_values = true)]
     pub(crate) partial_dir: Option<OsString>,
-    /// True when `--no-partial` came after all `--partial`.
+    /// Whether `--no-partial` came after every `--partial`.
     #[arg(skip)]
     pub(crate) no_partial: bool,
     /// When data is on the disk: batch, file or none
@@ -178,7 +178,7 @@ impl Group for Writing {
 }
 
 impl Writing {
-    /// What becomes of files that are there already.
+    /// Returns the treatment of existing files.
     pub(crate) fn append(&self) -> Append {
         match (self.append_verify, self.append) {
             (true, _) => Append::Verifying,
@@ -187,7 +187,7 @@ impl Writing {
         }
     }
 
-    /// The option that has old files written themselves, if one is given.
+    /// Returns the option that writes into the old files themselves, if one is given.
     pub(crate) fn in_place(&self) -> Option<&'static str> {
         let options =
             [(self.append_verify, "--append-verify"), (self.append, "--append"), (self.inplace, "--inplace")];

@@ -1,4 +1,5 @@
-//! Options that do not go together, do not work without another, or are not dsync's in this use.
+//! Refuses options that conflict, that lack another one they need, or that dsync does not support
+//! in this use.
 
 use crate::{
     flags::{Flags, Owner, When},
@@ -8,7 +9,7 @@ use crate::{
 /// Whether an option was given, and its name.
 type Given = (bool, &'static str);
 
-/// Refuses what makes no run.
+/// Refuses combinations that make no run.
 ///
 /// # Errors
 /// [`UsageError`] that names the options.
@@ -35,7 +36,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     check_info(&flags.output.info)
 }
 
-/// Options that each exclude others.
+/// Refuses options that exclude each other.
 fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     let Flags { attributes, deletion, writing, .. } = flags;
     let chowned = |part: fn(&Owner) -> bool| attributes.chown.as_ref().is_some_and(part);
@@ -59,7 +60,8 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     none_with(
         (in_place.is_some(), in_place.unwrap_or_default()),
         &[
-            // With --inplace all of the new file takes the place of the old one's bytes; --append has a beginning to keep.
+            // With --inplace the whole new file replaces the old bytes; --append has a beginning to
+            // keep.
             (flags.comparison.whole_file && in_place != Some("--inplace"), "--whole-file"),
             (!writing.link_dest.is_empty(), "--link-dest"),
             (writing.delay_updates, "--delay-updates"),
@@ -68,7 +70,7 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     )
 }
 
-/// At most one of these may be given.
+/// Refuses more than one of these options.
 fn one_of(options: &[Given]) -> Result<(), UsageError> {
     match options.split_first() {
         Some((first, others)) => none_with(*first, others).and_then(|()| one_of(others)),
@@ -76,7 +78,7 @@ fn one_of(options: &[Given]) -> Result<(), UsageError> {
     }
 }
 
-/// With the first none of the others may be given.
+/// Refuses the first option together with any of the others.
 fn none_with((given, one): Given, others: &[Given]) -> Result<(), UsageError> {
     match others.iter().find(|(other, _)| given && *other) {
         Some(&(_, other)) => Err(UsageError::Conflict { one, other }),
@@ -84,7 +86,7 @@ fn none_with((given, one): Given, others: &[Given]) -> Result<(), UsageError> {
     }
 }
 
-/// `--info` is known for progress only.
+/// Refuses `--info` for anything except progress.
 fn check_info(wanted: &[String]) -> Result<(), UsageError> {
     let Some(flag) = wanted.iter().find(|flag| !["progress", "progress2"].contains(&flag.as_str())) else {
         return Ok(());
@@ -99,7 +101,7 @@ fn check_info(wanted: &[String]) -> Result<(), UsageError> {
     })
 }
 
-/// Flags that rsync's `--info` knows.
+/// Flags of rsync's `--info`.
 const RSYNC_INFO_FLAGS: &[&str] = &[
     "backup", "copy", "del", "flist", "misc", "mount", "name", "nonreg", "owner", "progress", "remove",
     "skip", "stats", "symsafe", "all", "none", "help",

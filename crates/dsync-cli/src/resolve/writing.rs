@@ -1,4 +1,4 @@
-//! How the destination is written, as the command line and the environment say it.
+//! The write policy, from the command line and the environment.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
 
@@ -6,7 +6,7 @@ use dsync_engine::{AlternateUse, Alternates, Backup, KeepPartial, SyncOptions, W
 
 use crate::{flags::Writing, usage::UsageError};
 
-/// Sets how the destination is written.
+/// Sets the write policy.
 ///
 /// # Errors
 /// [`UsageError`].
@@ -28,12 +28,12 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Where unfinished files are kept.
+/// Returns the directory for unfinished files.
 fn partial_dir(
     writing: &Writing,
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Option<Vec<u8>>, UsageError> {
-    // As rsync's: what is in the environment says where, not whether.
+    // As in rsync, the environment determines the place, not whether to keep them.
     let wished = || {
         environment("RSYNC_PARTIAL_DIR")
             .filter(|_| writing.partial && writing.in_place().is_none() && !writing.delay_updates)
@@ -53,7 +53,7 @@ fn partial_dir(
     }
 }
 
-/// rsync's rules of what goes together.
+/// Applies rsync's rules for combinations of options.
 fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     let bytes = |word: &OsString| word.as_bytes().to_vec();
     let dir = writing.backup_dir.as_ref().map(bytes);
