@@ -1,7 +1,7 @@
 //! Files and edits of them, made from a fuzzer's bytes.
 
-/// A basis and an edited copy of it, as `data` says: the first half of it grows into the basis, the second
-/// half is a script of edits. At most about 2 MiB each.
+/// Makes a basis and an edited copy of it from `data`: the first half grows into the basis, the
+/// second half is a script of edits. At most about 2 MiB each.
 pub fn edited_files(data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let (content, script) = data.split_at(data.len() / 2);
     let mut basis = Vec::new();
@@ -40,7 +40,7 @@ pub fn edited_files(data: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (basis, new)
 }
 
-/// Random-looking bytes, the same for the same seed.
+/// Returns random-looking bytes, the same for the same seed.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |_| {

@@ -1,5 +1,5 @@
-//! Differential: on the same edit and at the same block length, fast_rsync's delta and ours both rebuild the
-//! new file, and ours has no more literal bytes than its delta has bytes.
+//! Differential: on the same edit and at the same block length, fast_rsync's delta and ours both
+//! rebuild the new file, and ours has no more literal bytes than its delta has bytes.
 #![no_main]
 
 mod delta_edits;

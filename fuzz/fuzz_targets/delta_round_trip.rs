@@ -1,5 +1,6 @@
-//! Whole deltas of edited files: signature, search, tokens and apply give the new file and its root; so do
-//! further rounds, and the copies carried out in place. Weak sums on demand find what they find from the start.
+//! Whole deltas of edited files: signature, search, tokens and apply rebuild the new file and its
+//! root. So do further rounds, and the copies carried out in place. Weak sums on demand find the
+//! same as weak sums from the start.
 #![no_main]
 
 mod delta_edits;

@@ -1,5 +1,5 @@
-//! Sums and requests from a peer: decoding ends within bounded memory, what decodes encodes to the same
-//! bytes, and an index of any sums searches any file.
+//! Sums and requests from a peer: decoding ends within bounded memory, decoded ones encode to the
+//! same bytes, and an index of any sums searches any file.
 #![no_main]
 
 use dsync_delta::{
@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     });
 });
 
-/// The same bytes as a request to refine.
+/// Decodes the same bytes as a request to refine.
 fn request(layout: Layout, format: SumsFormat, bytes: &[u8]) {
     let decode = |bytes: &[u8]| RefineRequest::decode(layout, format, BlockLen::MIN, bytes, MAX_BLOCKS);
     if let Ok(request) = within_memory(1 << 10, 16 * bytes.len(), || decode(bytes)) {

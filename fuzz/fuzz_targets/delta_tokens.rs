@@ -1,5 +1,5 @@
-//! Tokens from a peer: any payload decodes or fails without allocating, what decodes encodes to as many
-//! bytes or fewer, and the steps of an applier tile the segment and stay in the basis.
+//! Tokens from a peer: any payload decodes or fails without allocating, decoded tokens encode to as
+//! many bytes or fewer, and the steps of an applier tile the segment and stay in the basis.
 #![no_main]
 
 use std::convert::Infallible;

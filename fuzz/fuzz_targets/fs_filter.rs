@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Patterns that the twin reads: wildcards, no classes, escapes or special ends.
+/// Returns whether the twin can read a pattern: wildcards, no classes, escapes or special ends.
 fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| b"[\\".contains(byte))
         && !pattern.ends_with(b"/")

@@ -1,5 +1,5 @@
-//! Payloads of the control lane: the first byte is the message's number. What decodes encodes to the same
-//! message; memory is bounded; errors are printable as they are.
+//! Payloads of the control lane: the first byte is the message's number. A decoded payload encodes
+//! to the same message; memory is bounded; errors are printable as they are.
 #![no_main]
 
 use dsync_fuzz::within_memory;

@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(messages, self::messages(lane, usize::MAX));
 });
 
-/// Number of messages and the error that ended the lane, of a control lane.
+/// Returns the number of messages on a control lane and the error that ended it.
 fn control(lane: &[u8], step: usize) -> (usize, Option<String>) {
     let mut receiver = ControlReceiver::new(Box::new(Lane { bytes: Bytes::copy_from_slice(lane), step }));
     let (mut source, mut destination) = (SourceInbox::peer(), DestinationInbox::peer());
@@ -31,7 +31,7 @@ fn control(lane: &[u8], step: usize) -> (usize, Option<String>) {
     loop {
         match receiver.recv() {
             Ok(Some(message)) => {
-                // Each role would stop at the first refusal; going on only tries more states.
+                // Each role would stop at the first refusal; continuing only tries more states.
                 let _ = source.check(&message);
                 let _ = destination.check(&message);
                 count += 1;
@@ -41,7 +41,7 @@ fn control(lane: &[u8], step: usize) -> (usize, Option<String>) {
     }
 }
 
-/// The same of a data lane.
+/// Returns the same for a data lane.
 fn messages(lane: &[u8], step: usize) -> (usize, Option<String>) {
     let mut receiver = DataReceiver::new(Box::new(Lane { bytes: Bytes::copy_from_slice(lane), step }));
     let mut order = LaneInbox::new(16);

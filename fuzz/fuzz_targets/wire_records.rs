@@ -1,4 +1,4 @@
-//! The content of batches: what decodes encodes to the same bytes; memory is bounded.
+//! The content of batches: a decoded batch encodes to the same bytes; memory is bounded.
 #![no_main]
 
 use bytes::Bytes;

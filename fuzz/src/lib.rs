@@ -1,4 +1,4 @@
-//! What fuzz targets share: an allocator that counts, so that "bounded memory" is an oracle.
+//! Support for fuzz targets: an allocator that counts, so that "bounded memory" is an oracle.
 //!
 //! A target that uses this crate gets the allocator; the others keep the system's.
 
@@ -7,8 +7,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Runs `work` and fails when the heap grows meanwhile by more than `fixed` bytes plus four times
-/// `input_len` (invariant S7). What `work` returns counts as well.
+/// Runs `work` and fails if the heap grows meanwhile by more than `fixed` bytes plus four times
+/// `input_len` (invariant S7). The result of `work` counts as well.
 pub fn within_memory<T>(fixed: usize, input_len: usize, work: impl FnOnce() -> T) -> T {
     let before = LIVE.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
@@ -27,7 +27,8 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: every call is passed on to the system's allocator as it came; counting has no effect on it.
+// SAFETY: every call is passed on unchanged to the system's allocator; counting has no effect on
+// it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grow(layout.size());

@@ -93,7 +93,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
 /// The client sees the words of this end as they are.
 const WORDING: Wording = Wording::new(messages::unescaped_failure);
 
-/// What bounds a remote end, with its value in the same word.
+/// Options that bound a remote end, with their value in the same word.
 const BOUNDS: [&[u8]; 2] = [b"--max-alloc=", b"--max-stall="];
 
 /// The only other option of the remote end.

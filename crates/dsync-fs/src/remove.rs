@@ -164,7 +164,7 @@ struct Level {
     stays: bool,
     /// Its mode before it was unlocked.
     locked: Option<u16>,
-    /// How many times it was listed.
+    /// Number of times that it was listed.
     listed: usize,
 }
 

@@ -341,7 +341,7 @@ const HASH_LAG: u64 = 128 << 10;
 /// The value advances in units of this many bytes as long as it need not be exact.
 const HASH_UNIT: u64 = 64 << 10;
 
-/// Where no block is predicted.
+/// The prediction where no block is expected.
 const NO_BLOCK: BlockIndex = BlockIndex(u64::MAX);
 
 #[cfg(test)]
