@@ -11,7 +11,7 @@ use std::{
 
 use crate::step::root;
 
-/// Where codes are looked for.
+/// The places to search for codes.
 const SOURCES: &[&str] = &[
     "crates",
     "tests",

@@ -1,4 +1,4 @@
-//! Which crate may depend on which: ARCHITECTURE.md's table, as a check.
+//! The permitted dependencies between crates: ARCHITECTURE.md's table, as a check.
 //!
 //! Three rules. A workspace crate's direct dependencies are exactly among those in its row, so that
 //! a new one is a decision made here. Some crates may not even be reached through others: pure

@@ -23,6 +23,8 @@ mod sources;
 mod step;
 mod suite;
 mod tools;
+#[cfg(test)]
+mod words;
 
 use std::{env, process::ExitCode};
 
