@@ -1,4 +1,4 @@
-//! Checks the files, and the names in them, that ARCHITECTURE.md and docs/faults.md mention.
+//! Checks the files, and the names in them, that ARCHITECTURE.md, docs/faults.md and the pages of docs/design mention.
 
 use std::fs;
 
@@ -60,6 +60,20 @@ fn tests_that_hold_faults_exist() {
         "docs/faults.md has no table"
     );
     assert_eq!(wrong_names(&text), Vec::<String>::new());
+}
+
+#[test]
+fn design_pages_are_short_and_name_what_the_code_has() {
+    let pages = fs::read_dir(root().join("docs/design")).into_iter().flatten().flatten();
+    let pages: Vec<_> = pages.map(|page| page.path()).collect();
+    assert!(pages.len() > 5, "docs/design has no pages");
+    for path in pages {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(wrong_names(&text), Vec::<String>::new(), "{}", path.display());
+        // The page on congestion control has the figures of each heuristic, which a test holds to the simulation.
+        let most = if path.ends_with("congestion.md") { 200 } else { 80 };
+        assert!(text.lines().count() <= most, "{} has more than {most} lines", path.display());
+    }
 }
 
 #[test]
