@@ -15,6 +15,8 @@ mod invariants;
 mod lab;
 mod layers;
 #[cfg(test)]
+mod links;
+#[cfg(test)]
 mod names;
 mod option_words;
 mod rivals;
