@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release` runs the cases in turn and prints the best of nine rounds.
 //! `cargo run --release -- first CASE` prints the time of a process's first handshake. Measured
-//! figures: docs/performance.md.
+//! figures: docs/design/crypto.md.
 
 use std::{
     collections::BTreeMap,
