@@ -57,7 +57,8 @@ fn every_link_leads_somewhere() {
 
 #[test]
 fn dead_links_are_caught() {
-    let links = "[a](none.md) [b](docs/limits.md#none) [c](docs/limits.md#options) [d](#none) [e](https://none/)";
+    let links =
+        "[a](none.md) [b](docs/limits.md#none) [c](docs/limits.md#options) [d](#none) [e](https://none/)";
     assert_eq!(dead(&root().join("README.md"), links).len(), 3);
     assert!(has_anchor("## Keys for one purpose\n", "keys-for-one-purpose"));
     assert!(has_anchor("# `-S`, and \"so on\"\n", "-s-and-so-on"));

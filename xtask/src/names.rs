@@ -77,6 +77,18 @@ fn design_pages_are_short_and_name_what_the_code_has() {
 }
 
 #[test]
+fn tests_of_heuristics_exist() {
+    let page = fs::read_to_string(root().join("docs/design/congestion.md")).unwrap_or_default();
+    let tests = root().join("crates/dsync-transport/src/quic/congestion/sim/tests.rs");
+    let tests = fs::read_to_string(tests).unwrap_or_default();
+    // No other name in the page has so many words.
+    let named: Vec<_> = spans(&page).filter(|span| span.matches('_').count() > 3).collect();
+    assert!(named.len() > 20, "the page names {} tests", named.len());
+    let missing = named.into_iter().filter(|name| !tests.contains(&format!("fn {name}()")));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
 fn stale_names_are_caught() {
     assert_eq!(wrong_names("`tests/tests/race.rs` (`no_such_test`)").len(), 1);
     assert_eq!(wrong_names("`crates/none/src/none.rs`").len(), 1);
