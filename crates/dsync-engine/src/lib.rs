@@ -25,6 +25,7 @@ mod resources;
 mod runs;
 mod schedule;
 mod session;
+mod set_bytes;
 mod source;
 pub mod summary;
 

@@ -13,7 +13,7 @@ pub struct Resources {
     pub max_alloc: u64,
     /// Where lists go that outgrow a mebibyte, as files without a name; the directory of
     /// [temporaries](crate::WritePolicy::temp_dir), where the run has one, comes before it. Default `None`: `/var/tmp`, else
-    /// `/tmp`. Where no file can be made in any of them a list may have 32 MiB.
+    /// `/tmp`. Where no file can be made in any of them all lists may have 32 MiB together.
     pub spool_dir: Option<PathBuf>,
     /// How long a run may get on with nothing while the peer shows signs of life only; at least 1 s. For each 8 MiB of
     /// the longest file that this end knows a second comes on top, and a day where files are compared by content. Default
@@ -50,7 +50,7 @@ mod tests {
 
     use crate::{
         Resources,
-        limits::{MAX_FINE_BLOCKS, MAX_OPEN_PATH_BYTES, MAX_UNRELEASED_ENTRIES},
+        limits::{MAX_FINE_BLOCKS, MAX_OPEN_PATH_BYTES, MAX_UNRELEASED_ENTRIES, MAX_UNRELEASED_SET_BYTES},
     };
 
     /// Cells of the table after the comment `<!-- table: NAME -->` of the threat model.
@@ -73,6 +73,8 @@ mod tests {
             ("DEFAULT_MAX_ALLOC", DEFAULT_MAX_ALLOC),
             ("LANES_RESERVE", LANES_RESERVE),
             ("MAX_UNRELEASED_ENTRIES", MAX_UNRELEASED_ENTRIES as u64),
+            ("MAX_UNRELEASED_SET_BYTES", MAX_UNRELEASED_SET_BYTES),
+            ("MAX_SPOOLS_IN_MEMORY", dsync_fs::MAX_SPOOLS_IN_MEMORY),
             ("MAX_OPEN_PATH_BYTES", MAX_OPEN_PATH_BYTES),
             ("MAX_PATH_DEPTH", MAX_PATH_DEPTH as u64),
             ("MAX_ATTEMPTS", MAX_ATTEMPTS.into()),
@@ -90,7 +92,10 @@ mod tests {
         assert_eq!(shares, Share::ALL.map(|share| share.to_string()));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/hostile_peer");
         let files = fs::read_dir(root).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
-        let tests: String = files.collect();
+        let of_parts = ["dsync-fs/src/spool.rs", "dsync-engine/src/source/catalogue.rs"].map(|file| {
+            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap()
+        });
+        let tests: String = files.chain(of_parts).collect();
         for row in [rows("bounds"), rows("shares")].concat() {
             let name = row.last().unwrap().trim_matches('`');
             assert!(name == "all of them" || tests.contains(&format!("fn {name}()")), "no test {name}");

@@ -70,7 +70,7 @@ pub use crate::{
     remove::{RemoveError, Spare},
     shared_path::SharedPath,
     source_file::SourceFile,
-    spool::{RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
+    spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, is_temp_name, temp_name},
     walk::{
         DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,

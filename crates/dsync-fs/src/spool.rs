@@ -1,20 +1,20 @@
 //! Byte records that need not stay in memory.
 //!
-//! Records are written once front to back, then read any number of times. Up to 1 MiB stays in
-//! memory. Beyond that they go to a file without a name, in one of the directories of a
-//! [`SpoolHome`]. Only if none of them can be used is the file in the kernel's memory, limited to
-//! 32 MiB.
-//!
-//! Reading maps the file 1 MiB at a time. The file is ours alone, so nobody can truncate it under
-//! the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that
-//! returns other bytes than were written is noticed, not obeyed.
+//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it the records go to
+//! a file without a name, in one of the directories of a [`SpoolHome`]. Only where none of them can be used is the file
+//! in the kernel's memory, and then all spools of the home may have 32 MiB together. What is read back is mapped 1 MiB at a time: the file is
+//! ours alone, so nobody can cut it short under the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that returns other bytes than were written
+//! is noticed, not obeyed.
 
 use std::{
     borrow::Cow,
     fmt, io, mem,
     os::fd::{AsFd, OwnedFd},
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use memmap2::Mmap;
@@ -36,12 +36,14 @@ use crate::{
 #[derive(Clone, Default)]
 pub struct SpoolHome(Arc<Home>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Home {
     preferred: OnceLock<Arc<Dir>>,
     paths: Vec<PathBuf>,
     /// The paths that could be opened.
     opened: OnceLock<Vec<Dir>>,
+    /// Bytes of spools that are files in memory.
+    in_memory: AtomicU64,
 }
 
 impl SpoolHome {
@@ -56,18 +58,46 @@ impl SpoolHome {
         let _ = self.0.preferred.set(dir);
     }
 
-    /// Creates a file without a name; returns it with its limit in bytes.
-    fn file(&self) -> io::Result<(OwnedFd, u64)> {
+    /// Makes a file without a name, and the room that it may have where that is in memory.
+    fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
         let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
         let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
         // Open them only when they are needed.
         let dirs = dirs.chain(std::iter::once_with(|| self.0.opened.get_or_init(opened)).flatten());
         for dir in dirs {
             if let Ok(file) = unnamed_file(dir) {
-                return Ok((file, u64::MAX));
+                return Ok((file, None));
             }
         }
-        Ok((memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?, MAX_IN_MEMFD))
+        let file = memfd_create(c"dsync-spool", MemfdFlags::CLOEXEC)?;
+        Ok((file, Some(Room { home: Arc::clone(&self.0), bytes: 0 })))
+    }
+}
+
+/// What a spool takes of the memory that those of its home have; dropping it gives it back.
+#[derive(Debug)]
+struct Room {
+    home: Arc<Home>,
+    bytes: u64,
+}
+
+impl Room {
+    /// Takes more; false when there is not so much.
+    fn grow(&mut self, bytes: u64) -> bool {
+        let before = self.home.in_memory.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= MAX_SPOOLS_IN_MEMORY;
+        if fits {
+            self.bytes += bytes;
+        } else {
+            self.home.in_memory.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.home.in_memory.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -118,8 +148,8 @@ impl RecordAt {
 enum Place {
     /// None yet.
     Memory(SpoolHome),
-    /// A file, with its limit in bytes.
-    File(OwnedFd, u64),
+    /// With its room, where it is in memory.
+    File(OwnedFd, Option<Room>),
 }
 
 /// A spool whose records can be read.
@@ -132,7 +162,7 @@ pub struct SealedSpool {
 #[derive(Debug)]
 enum Bytes {
     Memory(Vec<u8>),
-    File { file: OwnedFd, len: u64 },
+    File { file: OwnedFd, len: u64, _room: Option<Room> },
 }
 
 /// The reason why records could not be kept or read back.
@@ -141,8 +171,8 @@ enum Bytes {
 pub enum SpoolError {
     /// No directory accepts the records, and there are too many for memory.
     #[error(
-        "no directory for temporary files can be used, and there are more than {} MiB",
-        MAX_IN_MEMFD >> 20
+        "no directory for temporary files can be used, and there are more than {} MiB: set TMPDIR or --temp-dir",
+        MAX_SPOOLS_IN_MEMORY >> 20
     )]
     NoPlace,
     /// The file could not be written or read.
@@ -227,18 +257,19 @@ impl Spool {
         }
         let bytes = match self.place {
             Place::Memory(_) => Bytes::Memory(self.buffer),
-            Place::File(file, _) => Bytes::File { file, len: self.written },
+            Place::File(file, room) => Bytes::File { file, len: self.written, _room: room },
         };
         Ok(SealedSpool { bytes, count: self.count })
     }
 
     fn write_out(&mut self) -> Result<(), SpoolError> {
         if let Place::Memory(home) = &self.place {
-            let (file, most) = home.file()?;
-            self.place = Place::File(file, most);
+            let (file, room) = home.file()?;
+            self.place = Place::File(file, room);
         }
-        let Place::File(file, most) = &self.place else { return Ok(()) };
-        if self.written + self.buffer.len() as u64 > *most {
+        let Place::File(file, room) = &mut self.place else { return Ok(()) };
+        let file = &*file;
+        if room.as_mut().is_some_and(|room| !room.grow(self.buffer.len() as u64)) {
             return Err(SpoolError::NoPlace);
         }
         let mut rest = self.buffer.as_slice();
@@ -297,7 +328,7 @@ impl SealedSpool {
                 let mut rest = offset.and_then(|offset| bytes.get(offset..)).unwrap_or_default();
                 take_record(&mut rest, at.index).map(Cow::Borrowed).ok_or_else(damaged)
             }
-            Bytes::File { file, len } => {
+            Bytes::File { file, len, .. } => {
                 let record = read_record(file, *len, at.offset)?.ok_or_else(damaged)?;
                 let content = take_record(&mut record.as_slice(), at.index).map(<[u8]>::to_vec);
                 content.map(Cow::Owned).ok_or_else(damaged)
@@ -326,7 +357,7 @@ impl<'a> Reader<'a> {
                 self.at = (bytes.len() - rest.len()) as u64;
                 Ok(Cow::Borrowed(record))
             }
-            Bytes::File { file, len } => {
+            Bytes::File { file, len, .. } => {
                 let header = self.window(file, *len, HEADER_LEN as u64)?.first_chunk();
                 let record_len =
                     header.map(|len| u32::from_le_bytes(*len)).ok_or(SpoolError::Damaged { index })?;
@@ -403,8 +434,8 @@ fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Limit of a spool without a directory, in bytes.
-const MAX_IN_MEMFD: u64 = 32 << 20;
+/// Bytes of all spools of a home for which there is no directory.
+pub const MAX_SPOOLS_IN_MEMORY: u64 = 32 << 20;
 
 /// Length of the mapped part of a spool, in bytes.
 const WINDOW: u64 = 1 << 20;
@@ -483,6 +514,23 @@ mod tests {
         let kept = (0..64).take_while(|_| spool.push(&record).is_ok()).count();
         assert!((30..34).contains(&kept), "{kept}");
         assert!(matches!(spool.push(&record), Err(SpoolError::NoPlace)));
+    }
+
+    #[test]
+    fn spools_without_a_directory_share_one_bound() {
+        let home = SpoolHome::new(vec!["/nonexistent".into()]);
+        let record = vec![7; 1 << 20];
+        let fill = |spool: &mut Spool| (0..64).take_while(|_| spool.push(&record).is_ok()).count();
+        let mut spools: Vec<_> = (0..4).map(|_| Spool::new(&home)).collect();
+        // Each has a mebibyte of its own besides.
+        let kept: usize = spools.iter_mut().map(fill).sum();
+        assert!((30..38).contains(&kept), "{kept}");
+        // What is sealed still counts, what is dropped does not.
+        let sealed = spools.remove(0).seal();
+        assert!(matches!(sealed, Err(SpoolError::NoPlace)));
+        drop(spools);
+        let kept = fill(&mut Spool::new(&home));
+        assert!((30..34).contains(&kept), "{kept}");
     }
 
     #[test]

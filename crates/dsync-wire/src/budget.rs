@@ -126,12 +126,17 @@ impl Budget {
         self.shares[share as usize].load(Ordering::Relaxed)
     }
 
+    /// Returns a guard that holds nothing yet.
+    pub fn nothing(self: &Arc<Self>, share: Share) -> Held {
+        Held { budget: Arc::clone(self), share, bytes: 0 }
+    }
+
     /// Takes bytes from the account.
     ///
     /// # Errors
     /// [`OverBudget`] if all shares together would exceed the bound; nothing is taken then.
     pub fn take(self: &Arc<Self>, share: Share, bytes: u64) -> Result<Held, OverBudget> {
-        let mut held = Held { budget: Arc::clone(self), share, bytes: 0 };
+        let mut held = self.nothing(share);
         held.grow(bytes)?;
         Ok(held)
     }

@@ -247,7 +247,7 @@ impl Late {
         }
         if let Some(number) = self.first_name {
             // Everything has arrived: no other name waits to be asked for.
-            let _ = site.succession.lost(number);
+            let _ = site.succession.lost(number)?;
         }
         site.problem(Operation::Commit, path, cause)
     }

@@ -167,7 +167,7 @@ impl Pending {
     /// The file will not have its name; another one may take over.
     pub(super) fn lost(&self, site: &Site<'_>) -> Result<(), SyncError> {
         site.account.transfer_failed(self.action, self.size);
-        let next = self.first_name().and_then(|number| site.succession.lost(number));
+        let next = self.first_name().map(|number| site.succession.lost(number)).transpose()?.flatten();
         next.map_or(Ok(()), |next| next.take_over(site))
     }
 

@@ -17,6 +17,7 @@ use crate::{
     misbehaved::{PeerMisbehaved, misbehaved},
     schedule::{Point, point},
     session::{self, DestinationMail},
+    set_bytes,
 };
 
 /// Receives until the source says goodbye.
@@ -64,7 +65,7 @@ pub(super) fn run(
             }
             ControlMessage::Listing(listing) => {
                 check_credit(site, planner, listing.entries.len())?;
-                let sets = weight::of_sets(&listing);
+                let sets = set_bytes::of_sets(&listing);
                 let sets = (sets > 0).then(|| site.session.budget.take(Share::AttributeSets, sets));
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }

@@ -285,7 +285,7 @@ impl<'a> Site<'a> {
             needs_ended: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
             touched: Mutex::default(),
-            succession: Succession::default(),
+            succession: Succession::new(&session.budget),
         }
     }
 

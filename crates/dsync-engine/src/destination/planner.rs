@@ -98,6 +98,8 @@ pub(super) struct Planner<'a> {
     missing: HashSet<Component>,
     /// Directories in which a first pass would have removed something; of a dry run only.
     swept: HashSet<RelPath>,
+    /// What they take.
+    swept_held: Held,
     /// With `--delete-before`, until the deletions were made.
     sweep: Option<Sweep>,
     /// Directories that belong to the run's backups, as far as the source has directories of their names.
@@ -204,6 +206,7 @@ pub(super) fn run<'a>(
         deletions: Deletions::new(protection, &site.spools),
         missing: HashSet::new(),
         swept: HashSet::new(),
+        swept_held: site.session.budget.nothing(Share::Paths),
         sweep: Sweep::wanted(&site.policy.options, &site.spools),
         own_paths: Vec::new(),
     };

@@ -6,29 +6,33 @@
 //! next name is asked for in its place, and what is linked to the first name is linked to that one.
 //!
 //! The law: what waits counts as awaited, so requests do not end while one may still follow, and there is a bound on
-//! how many wait. Memory: what a file under way takes for each name that waits; a path for each name that took over.
+//! how many wait. Memory: what a file under way takes for each name that waits; of each that was lost or took over some
+//! bytes and a path, out of the session's account, to the end of the run.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex},
 };
 
-use dsync_wire::message::EntryId;
+use dsync_wire::{
+    budget::{Budget, Held, OverBudget, Share},
+    message::EntryId,
+};
 
 use super::files::Pending;
 use crate::halt::lock;
 
 /// First names, by their numbers, that are under way or came to nothing.
-#[derive(Default)]
 pub(super) struct Succession {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     first_names: HashMap<u64, Line>,
     /// Names that were asked for in the place of others.
     successors: HashSet<EntryId>,
+    /// What stays to the end of the run.
+    held: Held,
 }
 
 /// The names that carry one content in turn. There is none for a first name that was there from the beginning, or arrived.
@@ -72,6 +76,13 @@ pub(super) enum Turn {
 }
 
 impl Succession {
+    /// Begins without names; what it keeps comes out of `budget`.
+    pub(super) fn new(budget: &Arc<Budget>) -> Self {
+        let held = budget.nothing(Share::HardLinks);
+        let state = State { first_names: HashMap::new(), successors: HashSet::new(), held };
+        Self { state: Mutex::new(state) }
+    }
+
     /// A first name is about to be asked for.
     pub(super) fn begin(&self, number: u64) {
         let under_way = Line { fate: Fate::UnderWay(Vec::new()), successor: None };
@@ -85,11 +96,11 @@ impl Succession {
     }
 
     /// Has a name wait for the first one.
-    pub(super) fn wait(&self, number: u64, heir: Heir) -> Turn {
+    pub(super) fn wait(&self, number: u64, heir: Heir) -> Result<Turn, OverBudget> {
         let mut state = lock(&self.state);
-        let State { first_names, successors } = &mut *state;
-        let Some(first) = first_names.get_mut(&number) else { return Turn::Needless(heir.file) };
-        match &mut first.fate {
+        let State { first_names, successors, held } = &mut *state;
+        let Some(first) = first_names.get_mut(&number) else { return Ok(Turn::Needless(heir.file)) };
+        Ok(match &mut first.fate {
             Fate::UnderWay(heirs) => {
                 heirs.push(heir);
                 Turn::Waits
@@ -97,9 +108,9 @@ impl Succession {
             Fate::Arrived => Turn::Needless(heir.file),
             Fate::Lost => {
                 first.fate = Fate::UnderWay(Vec::new());
-                Turn::Now(first.take_over(heir, successors))
+                Turn::Now(first.take_over(heir, successors, held)?)
             }
-        }
+        })
     }
 
     /// A first name has arrived: gives those that waited for it, which are to be let go.
@@ -117,9 +128,9 @@ impl Succession {
     }
 
     /// A first name has come to nothing: gives the next one, which is to be asked for.
-    pub(super) fn lost(&self, number: u64) -> Option<Arc<Pending>> {
+    pub(super) fn lost(&self, number: u64) -> Result<Option<Arc<Pending>>, OverBudget> {
         let mut state = lock(&self.state);
-        let State { first_names, successors } = &mut *state;
+        let State { first_names, successors, held } = &mut *state;
         let first = first_names.entry(number).or_insert(Line { fate: Fate::Lost, successor: None });
         let next = match &mut first.fate {
             Fate::UnderWay(heirs) if !heirs.is_empty() => {
@@ -129,9 +140,10 @@ impl Succession {
             _ => None,
         };
         if next.is_none() {
+            held.grow(LOST_BYTES)?;
             first.fate = Fate::Lost;
         }
-        next.map(|heir| first.take_over(heir, successors))
+        next.map(|heir| first.take_over(heir, successors, held)).transpose()
     }
 
     /// True when nothing can be linked to a first name.
@@ -152,14 +164,26 @@ impl Succession {
 }
 
 impl Line {
-    fn take_over(&mut self, heir: Heir, successors: &mut HashSet<EntryId>) -> Arc<Pending> {
+    fn take_over(
+        &mut self,
+        heir: Heir,
+        successors: &mut HashSet<EntryId>,
+        held: &mut Held,
+    ) -> Result<Arc<Pending>, OverBudget> {
         let Heir { file, same_inode } = heir;
         let path = file.directory.path.join(&file.name).as_bytes().to_vec();
-        self.successor = Some(Successor { path, same_inode });
+        held.grow(LOST_BYTES + path.len() as u64)?;
+        if let Some(before) = self.successor.replace(Successor { path, same_inode }) {
+            held.shrink(before.path.len() as u64);
+        }
         successors.insert(file.entry);
-        file
+        Ok(file)
     }
 }
+
+/// What a first name takes that is lost or has a successor, and a name that took over, beside the path: an entry of a map that
+/// has just doubled.
+const LOST_BYTES: u64 = 3 * (size_of::<(u64, Line)>() + size_of::<EntryId>() + 32) as u64;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -183,42 +207,71 @@ mod tests {
         Heir { file: Arc::new(file), same_inode }
     }
 
+    fn names() -> Succession {
+        Succession::new(&Arc::default())
+    }
+
     fn entries(files: impl IntoIterator<Item = Arc<Pending>>) -> Vec<u64> {
         files.into_iter().map(|file| file.entry.0).collect()
     }
 
     #[test]
     fn names_take_over_in_turn_those_of_the_old_inode_first() {
-        let names = Succession::default();
+        let names = names();
         names.begin(5);
         for (entry, same_inode) in [(1, false), (2, true), (3, false), (4, false)] {
-            assert!(matches!(names.wait(5, heir(entry, same_inode)), Turn::Waits));
+            assert!(matches!(names.wait(5, heir(entry, same_inode)).unwrap(), Turn::Waits));
         }
-        assert_eq!(entries(names.lost(5)), [2]);
+        assert_eq!(entries(names.lost(5).unwrap()), [2]);
         assert!(names.successor(5).unwrap().same_inode);
-        assert_eq!(entries(names.lost(5)), [1]);
+        assert_eq!(entries(names.lost(5).unwrap()), [1]);
         assert!(!names.successor(5).unwrap().same_inode);
         assert_eq!(entries(names.arrived(5)), [3, 4]);
         let took_over = (1..5).map(|entry| names.took_over(EntryId(entry)));
         assert!(took_over.eq([true, true, false, false]));
         assert_eq!(names.successor(5).unwrap().path, b"d/aaa");
         assert!(!names.is_open(5) && !names.is_lost(5));
-        assert!(matches!(names.wait(5, heir(6, false)), Turn::Needless(_)));
+        assert!(matches!(names.wait(5, heir(6, false)).unwrap(), Turn::Needless(_)));
     }
 
     #[test]
     fn a_name_that_comes_after_the_loss_is_asked_for_and_one_after_the_arrival_is_not() {
-        let names = Succession::default();
+        let names = names();
         names.begin(5);
-        assert!(names.lost(5).is_none() && names.is_lost(5) && names.is_open(5));
-        assert!(matches!(names.wait(5, heir(1, false)), Turn::Now(_)));
-        assert!(matches!(names.wait(5, heir(2, false)), Turn::Waits));
+        assert!(names.lost(5).unwrap().is_none() && names.is_lost(5) && names.is_open(5));
+        assert!(matches!(names.wait(5, heir(1, false)).unwrap(), Turn::Now(_)));
+        assert!(matches!(names.wait(5, heir(2, false)).unwrap(), Turn::Waits));
         assert_eq!(entries(names.arrived(5)), [2]);
         names.begin(7);
         assert!(names.arrived(7).is_empty() && !names.is_open(7));
-        assert!(matches!(names.wait(7, heir(3, false)), Turn::Needless(_)));
+        assert!(matches!(names.wait(7, heir(3, false)).unwrap(), Turn::Needless(_)));
         // It could not get its name: nothing is kept of those that did.
-        assert!(names.lost(7).is_none() && names.is_lost(7));
+        assert!(names.lost(7).unwrap().is_none() && names.is_lost(7));
         assert_eq!(lock(&names.state).first_names.len(), 2);
+    }
+
+    #[test]
+    fn names_that_are_lost_or_took_over_are_taken_from_the_budget() {
+        let budget = Budget::new(100_000);
+        let names = Succession::new(&budget);
+        let mut number = 0;
+        let refused = loop {
+            names.begin(number);
+            // The first ones of each pair have no other name, the second ones have.
+            if number % 2 == 1 {
+                names.wait(number, heir(number, false)).unwrap();
+            }
+            let held = budget.held_by(Share::HardLinks);
+            match names.lost(number) {
+                Ok(next) => assert_eq!(next.is_some(), number % 2 == 1),
+                Err(refused) => break refused,
+            }
+            assert!(budget.held_by(Share::HardLinks) > held);
+            number += 1;
+        };
+        assert_eq!(refused.share, Share::HardLinks);
+        assert!(number > 100, "{number}");
+        drop(names);
+        assert_eq!(budget.held_by(Share::HardLinks), 0);
     }
 }

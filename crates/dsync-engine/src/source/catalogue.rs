@@ -1,8 +1,9 @@
 //! What the source has listed and the destination may still ask for.
 //!
 //! Entries are numbered as they are listed; a request names a number, never a path. A listing message is
-//! kept until the destination releases it, and at most [`MAX_UNRELEASED_ENTRIES`] entries are kept, so the
-//! lister waits and memory stays flat however large the tree is (invariant S6, load gates). Where the
+//! kept until the destination releases it, and at most [`MAX_UNRELEASED_ENTRIES`] entries are kept, and entries whose
+//! attribute sets take [`MAX_UNRELEASED_SET_BYTES`] there, so the
+//! lister waits and memory stays flat at both ends however large the tree is (invariant S6, load gates). Where the
 //! destination comes back to the listing, all entries stay, some 100 bytes each.
 
 use std::{
@@ -19,7 +20,7 @@ use dsync_wire::{limits::MAX_ATTEMPTS, message::EntryId};
 use crate::{
     SyncError,
     halt::{Halt, lock, wait},
-    limits::MAX_UNRELEASED_ENTRIES,
+    limits::{MAX_UNRELEASED_ENTRIES, MAX_UNRELEASED_SET_BYTES},
 };
 
 /// The listed entries that the destination has not released.
@@ -35,13 +36,22 @@ pub(crate) struct Catalogue {
 struct State {
     /// Parts by the number of their first entry.
     parts: BTreeMap<u64, Arc<Part>>,
-    /// First entry of each unreleased part by the part's number, `None` for a part without entries; and how many
-    /// there are.
-    firsts: HashMap<u64, (Option<u64>, usize)>,
+    /// Unreleased parts by their numbers.
+    unreleased: HashMap<u64, Unreleased>,
     next_part: u64,
     entries: usize,
+    /// What their attribute sets take at the destination.
+    set_bytes: u64,
     /// The lister waits for room: telling nobody would cost a system call for each message.
     waiting: bool,
+}
+
+/// What counts of a part until it is released.
+struct Unreleased {
+    /// Its first entry; `None` for a part without entries.
+    first: Option<u64>,
+    entries: usize,
+    set_bytes: u64,
 }
 
 /// The entries of one listing message.
@@ -56,6 +66,8 @@ pub(super) struct Part {
     pub(super) witnesses: Vec<Option<Witness>>,
     /// How often each was asked for.
     pub(super) requests: Vec<AtomicU8>,
+    /// What their attribute sets take at the destination, in bytes.
+    pub(super) set_bytes: u64,
 }
 
 /// What an entry was when it was listed.
@@ -138,8 +150,12 @@ impl Catalogue {
         halt: &Halt,
         before_wait: impl FnOnce() -> Result<(), SyncError>,
     ) -> Result<bool, SyncError> {
-        let is_full =
-            |state: &State| state.entries > 0 && state.entries + part.entries.len() > MAX_UNRELEASED_ENTRIES;
+        // A part is let through by itself, however large.
+        let is_full = |state: &State| {
+            let is_over = |held: u64, more: u64, most: u64| held > 0 && more > 0 && held + more > most;
+            is_over(state.entries as u64, part.entries.len() as u64, MAX_UNRELEASED_ENTRIES as u64)
+                || is_over(state.set_bytes, part.set_bytes, MAX_UNRELEASED_SET_BYTES)
+        };
         if is_full(&lock(&self.state)) {
             before_wait()?;
         }
@@ -155,8 +171,10 @@ impl Catalogue {
         let number = state.next_part;
         state.next_part += 1;
         state.entries += part.entries.len();
+        state.set_bytes += part.set_bytes;
         let first = (!part.entries.is_empty()).then_some(part.first);
-        state.firsts.insert(number, (first, part.entries.len()));
+        let unreleased = Unreleased { first, entries: part.entries.len(), set_bytes: part.set_bytes };
+        state.unreleased.insert(number, unreleased);
         if let Some(first) = first {
             state.parts.insert(first, Arc::new(part));
         }
@@ -166,13 +184,16 @@ impl Catalogue {
     /// Forgets a listing message; false when there is none of this number.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut state = lock(&self.state);
-        let Some((first, entries)) = state.firsts.remove(&number) else { return false };
+        let Some(Unreleased { first, entries, set_bytes }) = state.unreleased.remove(&number) else {
+            return false;
+        };
         state.entries -= entries;
+        state.set_bytes -= set_bytes;
         if let Some(first) = first.filter(|_| !self.keeps_all.load(Ordering::Relaxed)) {
             state.parts.remove(&first);
         }
         // For some room, not for each part: the lister fills it at once and waits again.
-        if state.waiting && state.entries <= AMPLE_ROOM {
+        if state.waiting && state.entries <= AMPLE_ROOM && state.set_bytes <= AMPLE_SET_ROOM {
             self.room.notify_all();
         }
         true
@@ -189,3 +210,56 @@ impl Catalogue {
 
 /// Unreleased entries at which a lister that waits is told: a part of a listing is much shorter than what is free then.
 const AMPLE_ROOM: usize = MAX_UNRELEASED_ENTRIES - MAX_UNRELEASED_ENTRIES / 8;
+/// The same for these.
+const AMPLE_SET_ROOM: u64 = MAX_UNRELEASED_SET_BYTES - MAX_UNRELEASED_SET_BYTES / 8;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::{frame::ControlSender, link::Link};
+
+    use super::*;
+    use crate::session::ControlOut;
+
+    /// A halt that nobody pulls.
+    fn halt() -> Halt {
+        let (here, there) = dsync_transport::memory::pair();
+        // The peer's end lives as long as the test.
+        std::mem::forget(there);
+        let here: Arc<dyn Link> = Arc::new(here);
+        let control = Arc::new(ControlOut::new(ControlSender::new(here.open_lane().unwrap().tx)));
+        Halt::new(here, control)
+    }
+
+    fn part(first: u64, set_bytes: u64) -> Part {
+        let operand = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/");
+        let mut walk = dsync_fs::Walk::open(&[&operand], dsync_fs::WalkOptions::default()).unwrap();
+        let dir = walk.next().unwrap().dir;
+        let entries = vec![(Component::new(b"name").unwrap(), 0)];
+        Part { dir, first, entries, witnesses: vec![None], requests: vec![AtomicU8::new(0)], set_bytes }
+    }
+
+    #[test]
+    fn a_listing_waits_while_its_attribute_sets_would_be_too_many_there() {
+        let (catalogue, halt) = (Catalogue::default(), halt());
+        let large = MAX_UNRELEASED_SET_BYTES - 10;
+        let at_once = || Err(SyncError::Cancelled);
+        assert!(catalogue.add(part(1, large), &halt, at_once).unwrap());
+        assert!(catalogue.add(part(2, 10), &halt, at_once).unwrap());
+        // Without sets of its own a part has nothing to wait for.
+        assert!(catalogue.add(part(3, 0), &halt, at_once).unwrap());
+        assert!(matches!(catalogue.add(part(4, 1), &halt, at_once), Err(SyncError::Cancelled)));
+        std::thread::scope(|scope| {
+            let (told, asked) = std::sync::mpsc::channel();
+            let (catalogue, halt) = (&catalogue, &halt);
+            let waiting = scope.spawn(move || {
+                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), halt, || Ok(told.send(()).unwrap()))
+            });
+            asked.recv().unwrap();
+            // All others with sets have to go before one that is larger than the bound.
+            assert!(catalogue.release(0) && !waiting.is_finished());
+            assert!(catalogue.release(1));
+            assert!(waiting.join().unwrap().unwrap());
+        });
+    }
+}

@@ -34,6 +34,7 @@ use super::{
 use crate::{
     SyncError,
     plan::{device_number, timestamp},
+    set_bytes,
 };
 
 /// The lister's state.
@@ -220,17 +221,14 @@ impl Lister<'_> {
         let Draft { entries, kept, witnesses, .. } = draft;
         let first = self.next_entry - entries.len() as u64;
         let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
-        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests };
+        let listing = Listing { dir: number, last, complete: dir.complete, entries };
+        let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
+        let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests, set_bytes };
         let control = &self.shared.session.control;
         if !self.shared.catalogue.add(part, &self.shared.session.halt, || control.flush())? {
             return Ok(());
         }
-        control.queue(&ControlMessage::Listing(Listing {
-            dir: number,
-            last,
-            complete: dir.complete,
-            entries,
-        }))?;
+        control.queue(&ControlMessage::Listing(listing))?;
         control.flush_now_and_then()
     }
 

@@ -88,7 +88,7 @@ impl Planner<'_> {
         part.hold();
         self.take_one(&self.site.awaited)?;
         let same_inode = existing.is_some_and(|existing| first.is_of(existing));
-        match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode }) {
+        match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode })? {
             Turn::Waits => Ok(()),
             Turn::Now(file) => file.take_over(self.site),
             Turn::Needless(file) => file.let_go(self.site),

@@ -376,7 +376,7 @@ impl Planner<'_> {
         if complete && merge.local_complete {
             self.guard_empty_source(&merge, &directory)?;
             if !merge.extraneous.is_empty() {
-                self.note_swept(&directory.path);
+                self.note_swept(&directory.path)?;
             }
             self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
             self.remove_parts(&merge, &directory);

@@ -27,7 +27,8 @@ use super::{
 };
 use crate::{
     SyncError,
-    destination::{delete::Deletions, records, weight},
+    destination::{delete::Deletions, records},
+    set_bytes,
 };
 
 /// What the first pass keeps for the second.
@@ -108,10 +109,12 @@ impl Planner<'_> {
     }
 
     /// Notes a directory in which the first pass will remove something.
-    pub(super) fn note_swept(&mut self, path: &RelPath) {
+    pub(super) fn note_swept(&mut self, path: &RelPath) -> Result<(), SyncError> {
         if self.sweep.is_some() && self.site.policy.options.dry_run {
+            self.swept_held.grow((path.as_bytes().len() + SWEPT_BYTES) as u64)?;
             self.swept.insert(path.clone());
         }
+        Ok(())
     }
 
     /// Returns what a directory would be after the first pass: removing an entry changes its time.
@@ -138,6 +141,7 @@ impl Planner<'_> {
         let kept = |report: &Report| report.deletions_withheld + report.deletions_over_limit > 0;
         if kept(&self.site.account.report()) {
             self.swept.clear();
+            self.swept_held.shrink(u64::MAX);
         }
         // Every listing was released; from now on none is.
         self.next_part = None;
@@ -151,7 +155,7 @@ impl Planner<'_> {
             let payload = record.get(FRAME_HEADER..).unwrap_or_default();
             match decode_control(MessageKind::LISTING, payload, 0, &mut unpacker) {
                 Ok(ControlMessage::Listing(listing)) => {
-                    let sets = weight::of_sets(&listing);
+                    let sets = set_bytes::of_sets(&listing);
                     let sets = self.site.session.budget.take(Share::AttributeSets, sets)?;
                     self.listing(&listing, Some(Arc::new(sets)))?;
                 }
@@ -165,3 +169,6 @@ impl Planner<'_> {
 fn spool_error(error: SpoolError) -> SyncError {
     records::failed(Operation::Delete, "the listing of the source", error)
 }
+
+/// What a swept directory takes beside its path: an entry of a set that has just doubled, and an allocation.
+const SWEPT_BYTES: usize = 3 * size_of::<RelPath>() + 32;
