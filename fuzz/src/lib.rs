@@ -2,6 +2,8 @@
 //!
 //! A target that uses this crate gets the allocator; the others keep the system's.
 
+pub mod session;
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     sync::atomic::{AtomicUsize, Ordering},

@@ -1,4 +1,4 @@
-//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`].
+//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`], [`serve_over`].
 
 use std::{
     ffi::OsString,
@@ -485,6 +485,27 @@ pub fn serve(
     let (spools, stall) = (resources.spool_home(), resources.max_stall);
     let means = Means { budget, spools, start, cage, stall, operands: None, wording };
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
+}
+
+/// Serves one session over a link that exists: what [`serve`] does after the bootstrap, for a program with a carrier of its
+/// own. The session ends when the peer is silent for `silence`.
+///
+/// The peer has no say in `resources`. With a `grant` it may do in its directory what that allows, else whatever this process
+/// may. No cage is entered: the process is the caller's.
+///
+/// # Errors
+/// [`SyncError`]; the peer has been told, where it could be.
+pub fn serve_over(
+    link: Arc<dyn Link>,
+    silence: Duration,
+    resources: &Resources,
+    grant: Option<Grant>,
+    cancel: &CancelToken,
+) -> Result<(), SyncError> {
+    let (budget, spools) = (Budget::new(resources.max_alloc), resources.spool_home());
+    let start = Start(grant.map(Arc::new));
+    let means = Means { budget, spools, start, cage: None, stall: resources.max_stall, operands: None };
+    serve_link(link, silence, cancel, ListedFiles::default(), means)
 }
 
 /// What the end that serves has of its own, and the client no say in.

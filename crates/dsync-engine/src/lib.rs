@@ -48,8 +48,8 @@ pub use dsync_wire::{
 
 pub use crate::{
     cancel::CancelToken,
-    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
-    error::{PathRole, SyncError, Wording},
+    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve, serve_over},
+    error::SyncError,
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     misbehaved::PeerMisbehaved,

@@ -1,0 +1,111 @@
+//! The input as a sequence of choices.
+
+use dsync_wire::options::{
+    AlternateUse, Alternates, Append, Backup, DeleteTiming, Durability, EventLevel, SyncOptions,
+};
+
+use super::Damage;
+
+/// What is left of the input; zeros follow it.
+pub(super) struct Script<'a> {
+    rest: &'a [u8],
+    steps: usize,
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn new(data: &'a [u8]) -> Self {
+        Self { rest: data, steps: 0 }
+    }
+
+    /// True while there is something to do.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.steps += 1;
+        !self.rest.is_empty() && self.steps <= MOST_STEPS
+    }
+
+    pub(super) fn byte(&mut self) -> u8 {
+        match self.rest.split_first() {
+            Some((&byte, rest)) => {
+                self.rest = rest;
+                byte
+            }
+            None => 0,
+        }
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        usize::from(self.byte()) % end
+    }
+
+    /// True once in `times`.
+    pub(super) fn rarely(&mut self, times: usize) -> bool {
+        self.below(times) == times - 1
+    }
+
+    /// One of these.
+    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// Up to so many bytes.
+    pub(super) fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let count = self.below(most + 1).min(self.rest.len());
+        let (taken, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        taken.to_vec()
+    }
+
+    /// Now and then, where the next message is changed, and how.
+    pub(super) fn damage(&mut self) -> Damage {
+        self.rarely(10).then(|| (self.below(256), self.byte()))
+    }
+}
+
+/// Steps of one script: what comes later finds nothing that more scripts would not.
+const MOST_STEPS: usize = 200;
+
+/// Options of a run; none leads out of the tree.
+pub(super) fn options(script: &mut Script<'_>) -> SyncOptions {
+    let mut options = SyncOptions {
+        durability: Durability::None,
+        events: script.pick(&[EventLevel::Problems, EventLevel::All]),
+        devices: false,
+        hard_links: script.byte() & 1 == 1,
+        ..SyncOptions::archive()
+    };
+    for _ in 0..2 {
+        let settings: &[fn(&mut SyncOptions)] = &[
+            |_| {},
+            |options| (options.acls, options.xattrs) = (true, true),
+            |options| options.delete = true,
+            |options| (options.delete, options.delete_timing) = (true, DeleteTiming::Before),
+            |options| (options.delete, options.delete_timing) = (true, DeleteTiming::During),
+            |options| options.writing.inplace = true,
+            |options| (options.writing.inplace, options.writing.append) = (true, Append::Verifying),
+            |options| options.writing.delay_updates = true,
+            |options| options.writing.partial_dir = Some(b".part".to_vec()),
+            |options| options.writing.sparse = true,
+            |options| {
+                options.writing.backup = Some(Backup { dir: Some(b"old".to_vec()), suffix: Vec::new() })
+            },
+            |options| options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() }),
+            |options| {
+                let dirs = vec![b"sub".to_vec()];
+                options.writing.alternates = Some(Alternates { way: AlternateUse::Link, dirs });
+            },
+            |options| options.checksum = true,
+            |options| options.keep_dirlinks = true,
+            |options| options.ignore_times = true,
+            |options| options.dry_run = true,
+            |options| options.delete_missing_args = true,
+            |options| (options.remove_source_files, options.durability) = (true, Durability::Batch),
+            |options| options.fake_super.destination = true,
+        ];
+        script.pick(settings)(&mut options);
+    }
+    if options.remove_source_files {
+        (options.delete, options.delete_missing_args) = (false, false);
+    }
+    options
+}
