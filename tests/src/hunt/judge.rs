@@ -48,9 +48,9 @@ pub(super) enum Class {
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub findings: Vec<Finding>,
-    /// Numbers of the entries in the table of known differences that explain some.
-    pub excused: Vec<usize>,
-    /// The reason why dsync refused the case, if it did.
+    /// Differences that the table of known ones explains, by the entry's sentence.
+    pub excused: Vec<&'static str>,
+    /// Why dsync refused the case, where it did.
     pub refused: Option<String>,
     /// Commands and outputs.
     pub account: String,
@@ -123,9 +123,9 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     judge_for(case, world, None)
 }
 
-/// Ends of a case that say nothing about dsync: rsync hangs, or XFS cannot read an attribute that
-/// it accepted.
-const BESIDE: &[&str] = &["\"/usr/bin/rsync\"", "Structure needs cleaning"];
+/// What ends a case that says nothing of dsync: rsync hangs, XFS cannot read an attribute that it took, or ext4 has no room
+/// for one that the case is to have.
+const BESIDE: &[&str] = &["/rsync\"", "Structure needs cleaning", ": No space left on device"];
 
 /// Judges a case with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
@@ -222,14 +222,14 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
 
 fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -> Verdict {
     let findings = std::mem::take(&mut verdict.findings);
-    let excused: Vec<Option<usize>> =
+    let excused: Vec<Option<&str>> =
         findings.iter().map(|finding| known::excuse(&Seen { case, finding, rsync, dsync })).collect();
-    for (finding, number) in findings.iter().zip(&excused) {
-        // A directory's time reflects changes inside it, which may be intended.
+    for (finding, entry) in findings.iter().zip(&excused) {
+        // The time of a directory tells of what was done in it, which may be meant.
         let mut within = findings.iter().zip(&excused).filter(|(other, _)| other.is_within(finding));
-        let follows = || within.find_map(|(_, number)| *number).filter(|_| finding.is_of_time());
-        match number.or_else(follows) {
-            Some(number) => verdict.excused.push(number),
+        let follows = || within.find_map(|(_, entry)| *entry).filter(|_| finding.is_of_time());
+        match entry.or_else(follows) {
+            Some(entry) => verdict.excused.push(entry),
             None => verdict.findings.push(finding.clone()),
         }
     }

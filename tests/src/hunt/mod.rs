@@ -14,6 +14,7 @@ mod live;
 mod model;
 mod options;
 mod reduce;
+mod rsync;
 mod script;
 mod world;
 
@@ -69,7 +70,7 @@ struct Tally {
     cases: BTreeMap<String, usize>,
     carriers: BTreeMap<Carrier, usize>,
     refused: BTreeMap<String, usize>,
-    excused: BTreeMap<usize, usize>,
+    excused: BTreeMap<&'static str, usize>,
     pairs: BTreeSet<(String, String)>,
     /// Number of findings of each kind.
     kinds: BTreeMap<(Class, String), usize>,
@@ -87,7 +88,9 @@ pub fn hunt(plan: &Plan) -> bool {
     let base = tempfile::Builder::new().prefix("dsync-hunt-").tempdir().expect("a place to work in");
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("a place for every user");
     let filesystems = filesystems::prepare(base.path(), &plan.on);
-    println!("hunt: seed {}, on {}", plan.seed, names(&filesystems));
+    let (major, minor, patch) = rsync::version();
+    let filesystems_named = names(&filesystems);
+    println!("hunt: seed {}, on {filesystems_named}, rsync {major}.{minor}.{patch}", plan.seed);
     if let Some(seed) = plan.case {
         return one(plan, seed, &filesystems[0], &filesystems);
     }
@@ -170,8 +173,8 @@ impl Tally {
         if let Some(reason) = &verdict.refused {
             *self.refused.entry(reason.clone()).or_default() += 1;
         }
-        for number in &verdict.excused {
-            *self.excused.entry(*number).or_default() += 1;
+        for entry in &verdict.excused {
+            *self.excused.entry(*entry).or_default() += 1;
         }
     }
 }
@@ -253,8 +256,8 @@ fn report(tally: &Tally) {
     for (reason, count) in &tally.refused {
         println!("hunt: refused {count} times: {reason}");
     }
-    for (number, count) in &tally.excused {
-        println!("hunt: meant, {count} times: {}", known::KNOWN[*number].says);
+    for (says, count) in &tally.excused {
+        println!("hunt: meant, {count} times: {says}");
     }
     for ((class, what), count) in &tally.kinds {
         println!("hunt: found {count} times: {class:?}, {what}");

@@ -93,6 +93,7 @@ const APART: &[(&[&str], &[&str])] = &[
     (&["--delete-after"], &["--delete-delay"]),
     (&["--chown"], &["--usermap", "--groupmap"]),
     (&["--size-only"], &["-I"]),
+    (&["-u"], &["--modify-window"]),
 ];
 
 /// Options that delete.

@@ -103,7 +103,8 @@ fn quote_word(word: &str) -> String {
         let word = word.replace('@', "$W").replace('%', "$O");
         return if word.contains('$') { format!("\"{word}\"") } else { word };
     }
-    format!("'{}'", word.replace('\'', "'\\''"))
+    let quoted = format!("'{}'", word.replace('\'', "'\\''"));
+    quoted.replace('@', "'\"$W\"'").replace('%', "'\"$O\"'")
 }
 
 /// Returns bytes as one shell word.

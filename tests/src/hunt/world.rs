@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     case::{Carrier, Case, NOBODY},
-    model, options,
+    model, options, rsync,
 };
 use crate::{
     compare::{Facts, survey},
@@ -68,7 +68,8 @@ impl World {
 
     /// Runs rsync.
     pub(super) fn rsync(&self, case: &Case, more: &[&str]) -> Outcome {
-        self.run(case, Path::new("/usr/bin/rsync"), "--rsync-path=/usr/bin/rsync", more).wait()
+        let program = rsync::program();
+        self.run(case, program, &format!("--rsync-path={}", program.display()), more).wait()
     }
 
     /// Runs dsync.

@@ -1,0 +1,110 @@
+//! Known differences: backups.
+
+use super::Known;
+use crate::{
+    hunt::{judge::Class, options},
+    tree::Kind,
+};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "Directories in the backup directory get the attributes that the old ones had before the run.",
+        explains: |seen| {
+            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            seen.about(&["mode", "owner", "mtime", "extended attributes"])
+                && is_directory
+                && seen.is_within(&["--backup-dir"])
+        },
+    },
+    Known {
+        says: "A backup keeps all its attributes, on another filesystem and without `-a` too.",
+        explains: |seen| {
+            seen.about(&["owner", "mode", "mtime", "extended attributes"])
+                && seen.is_within(&["--backup-dir"])
+        },
+    },
+    Known {
+        says: "Whatever gives way has a backup.",
+        explains: |seen| {
+            let skipped = "make_bak: skipping non-regular file";
+            // rsync takes what has the suffix for a backup itself.
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_of_backup =
+                seen.finding.line.starts_with("extra: ") && seen.path().ends_with(&suffix.repeat(2));
+            let is_skipped = seen.is(Class::Tree) && seen.rsync.all_text().contains(skipped);
+            is_skipped || seen.case.has(&["-b"]) && is_of_backup
+        },
+    },
+    Known {
+        says: "Making the backup directory changes no time of the destination's root.",
+        explains: |seen| seen.about(&["mtime"]) && seen.path() == "w/d" && seen.case.has(&["--backup-dir"]),
+    },
+    Known {
+        says: "A backup takes the place of an older one of whatever type.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            seen.is_within(&["--backup-dir"]) && says.contains("File exists")
+        },
+    },
+    Known {
+        says: "A file that gives way to its like in an alternate directory has a backup.",
+        explains: |seen| {
+            let above = |place: &str| place.starts_with(&format!("{}/", seen.path()));
+            let values = seen.case.options.iter().filter_map(|option| option.strip_prefix("--backup-dir="));
+            let is_above = values.map(options::place).any(|place| above(&place));
+            let is_backup =
+                seen.is_within(&["--backup-dir"]) || seen.path().ends_with(['~', 'd']) || is_above;
+            seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"])
+                && seen.case.has(&["-b", "--backup-dir"])
+                && (seen.finding.line.starts_with("extra: ") && is_backup
+                    || seen.about(&["mtime"]) && is_above)
+        },
+    },
+    Known {
+        says: "A backup that cannot be made costs the file that was to be replaced.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = ["keep_backup failed", "Failed to stat "].iter().any(|words| says.contains(words));
+            seen.is(Class::Exit) && seen.dsync.code() == Some(23) && seen.rsync.code() == Some(11) && fails
+        },
+    },
+    Known {
+        says: "A directory that cannot give way keeps what is in it.",
+        explains: |seen| {
+            let path = seen.path().to_owned();
+            let stuck = seen.rsync.all_text().contains("could not make way for new");
+            let is_presence = seen.is_presence() || seen.about(&["mtime"]);
+            seen.case.has(&["-b"])
+                && stuck
+                && is_presence
+                && path.starts_with("w/d/")
+                && seen.dsync.code() == Some(23)
+        },
+    },
+    Known {
+        says: "A file that is rewritten in place has its backup in every `--backup-dir`.",
+        explains: |seen| {
+            let is_in_place = seen.case.has(&["--inplace", "--append", "--append-verify"]);
+            let fails = seen.rsync.stderr_text().contains("failed: Invalid argument (22)");
+            seen.is(Class::Exit) && is_in_place && seen.case.has(&["--backup-dir"]) && fails
+        },
+    },
+    Known {
+        says: "Where the source has the name of a backup that is made, the second run copies it.",
+        explains: |seen| {
+            seen.is(Class::Exit)
+                && seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.dsync.stderr_text().contains("File exists")
+        },
+    },
+    Known {
+        says: "With `-b -H`, further names are linked to the new file whatever `--temp-dir` says.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("[generator] link \"") && says.contains("failed: File exists (17)");
+            seen.case.has_letter('H') && seen.case.has(&["-b", "--backup-dir"]) && fails
+        },
+    },
+];

@@ -1,0 +1,124 @@
+//! Known differences: deleting.
+
+use super::{Known, seen::PLACES};
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node},
+};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "An empty source empties no destination, unless `--allow-empty-source` says so.",
+        explains: |seen| seen.dsync.code() == Some(42) && seen.dsync.stderr_text().contains("is empty but"),
+    },
+    Known {
+        says: "With more deletions than `--max-delete` allows, none is made.",
+        explains: |seen| {
+            seen.case.has(&["--max-delete"]) && seen.dsync.code() == Some(25) && seen.is(Class::Tree)
+        },
+    },
+    Known {
+        says: "`--delete` never removes the directories that options of the run name.",
+        explains: |seen| {
+            let lost_its_own = seen.rsync.stderr_text().contains("mkstemp");
+            let is_about_it = seen.is(Class::Tree);
+            // What rsync has to copy, as it has removed the alternate directory's.
+            let removes = seen
+                .rsync
+                .stdout_text()
+                .lines()
+                .any(|line| line.starts_with("*deleting") && line.ends_with("alt/"));
+            let is_of_copy = seen.finding.line.starts_with("missing: ")
+                || seen.finding.line.starts_with("not one file: ")
+                || seen.about(&["mode", "mtime", "owner", "extended attributes"]);
+            let has_alternate = seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"]);
+            let is_copied = has_alternate && removes && is_of_copy;
+            let counts_its_own =
+                seen.is(Class::Exit) && seen.rsync.code() == Some(25) && seen.has_place_inside();
+            let is_above =
+                seen.about(&["mode", "mtime", "owner", "extended attributes"]) && seen.has_place_below();
+            seen.case.deletes()
+                && (lost_its_own
+                    || counts_its_own
+                    || is_above
+                    || is_copied
+                    || is_about_it && seen.is_within(PLACES))
+        },
+    },
+    Known {
+        says: "What is to be removed keeps its mode.",
+        explains: |seen| {
+            let is_unlocked = seen.modes().is_some_and(|(ours, theirs)| theirs == ours | 0o200);
+            is_unlocked && seen.case.is_nobody
+        },
+    },
+    Known {
+        says: "A directory of the user's own that he may not read gives way all the same.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let looks = ["[generator] opendir", "[generator] readlink_stat"];
+            let fails = looks.iter().any(|words| says.contains(words))
+                && says.contains("failed: Permission denied (13)");
+            let is_gone = seen.finding.line.starts_with("missing: ");
+            seen.case.is_nobody && fails && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_gone)
+        },
+    },
+    Known {
+        says: "When something of the source could not be read, nothing is deleted.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.is(Class::Tree)
+                && seen.case.deletes()
+                && says.contains("withheld, because not all of the source could be read")
+        },
+    },
+    Known {
+        says: "A source file is not removed when its copy lacks an attribute.",
+        explains: |seen| {
+            let is_source = seen.path().starts_with("w/s");
+            seen.case.has(&["--remove-source-files"])
+                && seen.dsync.code() == Some(23)
+                && seen.is(Class::Tree)
+                && is_source
+        },
+    },
+    Known {
+        says: "A long attribute of what `--remove-source-files` removes arrives.",
+        explains: |seen| seen.rsync.stderr_text().contains("failed to re-read xattr"),
+    },
+    Known {
+        says: "A source file that is only in the `--compare-dest` directory is not removed.",
+        explains: |seen| {
+            let is_source = seen.path().starts_with("w/s");
+            seen.case.has(&["--compare-dest"]) && seen.case.has(&["--remove-source-files"]) && is_source
+        },
+    },
+    Known {
+        says: "A link or special file that `--link-dest` has leaves the source as well.",
+        explains: |seen| {
+            let is_special = |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_));
+            seen.case.has(&["--remove-source-files"])
+                && seen.case.has(&["--link-dest"])
+                && seen.finding.line.starts_with("missing: ")
+                && seen.path().starts_with("w/s")
+                && seen.namesakes().any(is_special)
+        },
+    },
+    Known {
+        says: "`--delete-excluded` removes no backups.",
+        explains: |seen| {
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let within = format!("{}/", seen.path());
+            let holds_one = seen.case.world.iter().any(|node| {
+                let path = node.path.escape_ascii().to_string();
+                path.starts_with(&within) && path.ends_with(suffix)
+            });
+            seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.case.has(&["--delete-excluded"])
+                && seen.finding.line.starts_with("extra: ")
+                && (seen.path().ends_with(suffix) || holds_one)
+        },
+    },
+];

@@ -1,0 +1,59 @@
+//! Known differences: under `--fake-super`.
+
+use super::Known;
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node},
+};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "Under `--fake-super`, what really is a device, a fifo or a socket is replaced by a file that stands for it.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let is_special =
+                |node: &Node| !matches!(node.kind, Kind::Dir | Kind::Spliced(_) | Kind::Symlink(_));
+            let has_special = seen.case.world.iter().any(is_special);
+            let is_its_backup = seen.is_within(&["--backup-dir"]) || seen.has_place_in(seen.path());
+            seen.case.has(&["--fake-super"])
+                && (seen.namesakes().any(is_special) && seen.is(Class::Tree)
+                    || has_special && is_its_backup && seen.is(Class::Tree)
+                    || says.contains("user.rsync.") && says.contains("not permitted"))
+        },
+    },
+    Known {
+        says: "Under `--fake-super`, a file of the user's own whose note cannot be read is replaced.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails =
+                says.contains("failed to read xattr user.rsync.%stat") && says.contains("Permission denied");
+            seen.case.has(&["--fake-super"]) && seen.case.is_nobody && fails
+        },
+    },
+    Known {
+        says: "`-J` leaves the time of a link that `--fake-super` keeps in a file too.",
+        explains: |seen| {
+            let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
+            seen.case.has(&["--fake-super"]) && seen.case.has_letter('J') && seen.about(&["mtime"]) && is_link
+        },
+    },
+    Known {
+        says: "Under `--fake-super`, an entry that says all by itself has no note and keeps its mode.",
+        explains: |seen| {
+            let of_the_note = |text: &str| text.contains("user.rsync.%stat");
+            let lacks_note =
+                seen.values().is_some_and(|(ours, theirs)| !of_the_note(ours) && of_the_note(theirs));
+            let is_more = |(ours, theirs): (u16, u16)| {
+                [0o600, 0o700].iter().any(|least| theirs == ours & 0o777 | least)
+            };
+            let gives_more = seen.modes().is_some_and(is_more);
+            let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
+            let masks_link = is_link && !seen.case.has_letter('p') && seen.about(&["mode"]);
+            let keeps_all = "pog".chars().all(|letter| seen.case.has_letter(letter));
+            let owner_is_anybody = !keeps_all
+                && seen.values().is_some_and(|(ours, theirs)| of_the_note(ours) && of_the_note(theirs));
+            seen.case.has(&["--fake-super"]) && (lacks_note || gives_more || masks_link || owner_is_anybody)
+        },
+    },
+];

@@ -1,0 +1,50 @@
+//! Known differences: links.
+
+use super::Known;
+use crate::hunt::judge::Class;
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "Under `-K`, a link that stays in the destination is followed however it is written.",
+        explains: |seen| {
+            seen.case.has_letter('K')
+                && seen.dsync.code() == Some(0)
+                && seen.rsync.stderr_text().contains("Too many levels of symbolic links")
+        },
+    },
+    Known {
+        says: "With `-K`, a link that leads out of the destination is told whether there is anything to write there or not.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.case.has(&["-K"]) && says.contains("a link has its name that leads out of the destination")
+        },
+    },
+    Known {
+        says: "With `-K`, a link of another user's gives way to the directory.",
+        explains: |seen| seen.case.has(&["-K"]) && seen.is(Class::Tree) && seen.is_at_a_foreign_link(),
+    },
+    Known {
+        says: "With `-H`, a file that may not be linked is replaced by an own one.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails =
+                says.contains("[generator] link \"") && says.contains("failed: Operation not permitted (1)");
+            seen.case.has_letter('H') && seen.case.is_nobody && fails
+        },
+    },
+    Known {
+        says: "With `-H`, the first name in the order of directories is the one that others are linked to.",
+        explains: |seen| {
+            let is_unkept = seen.about(&["extended attributes"]) && !seen.case.has_letter('X');
+            seen.case.has_letter('H') && is_unkept && seen.is_linked()
+        },
+    },
+    Known {
+        says: "Another user's link that a run has put in the place of the destination is refused by the next one.",
+        explains: |seen| {
+            let says = "the second run ends with 42: 'error: refusing destination '";
+            seen.is(Class::Second) && seen.finding.line.starts_with(says)
+        },
+    },
+];

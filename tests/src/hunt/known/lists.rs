@@ -1,0 +1,65 @@
+//! Known differences: lists.
+
+use super::Known;
+use crate::{
+    hunt::{case::NOBODY, judge::Class},
+    tree::{Kind, Node},
+};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "A dry run tells of what is in the way of a directory's entries.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let fails =
+                says.contains("cannot read destination directory") && says.contains("Not a directory");
+            seen.is(Class::Exit) && seen.case.has(&["-n"]) && seen.case.has(&["--ignore-existing"]) && fails
+        },
+    },
+    Known {
+        says: "A dry run does not foresee the directories that backups make in the destination.",
+        explains: |seen| {
+            seen.is(Class::DryRun) && seen.case.has(&["--backup-dir"]) && seen.has_place_inside()
+        },
+    },
+    Known {
+        says: "Where nothing is copied, no destination is missed.",
+        explains: |seen| {
+            let misses = seen.rsync.stderr_text().contains("change_dir#3");
+            seen.is(Class::Exit) && seen.rsync.code() == Some(3) && seen.dsync.code() == Some(0) && misses
+        },
+    },
+    Known {
+        says: "A dry run does not open directories that the user would have to give himself the permission for.",
+        explains: |seen| {
+            let is_locked = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o700 != 0o700;
+            seen.is(Class::DryRun) && seen.case.is_nobody && seen.case.world.iter().any(is_locked)
+        },
+    },
+    Known {
+        says: "Without `-H`, a dry run lists a change of attributes for each name of a file.",
+        explains: |seen| {
+            let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_));
+            seen.is(Class::DryRun)
+                && !seen.case.has_letter('H')
+                && seen.path().starts_with('.')
+                && seen.case.world.iter().any(is_link)
+        },
+    },
+    Known {
+        says: "A dry run does not know whether a directory that it may not read is empty.",
+        explains: |seen| {
+            let is_locked = |node: &Node| {
+                let is_empty = !seen.case.world.iter().any(|other| {
+                    other.path.strip_prefix(&node.path[..]).is_some_and(|rest| rest.starts_with(b"/"))
+                });
+                matches!(node.kind, Kind::Dir) && node.owner != Some((NOBODY, NOBODY)) && is_empty
+            };
+            seen.is(Class::DryRun)
+                && seen.finding.line == "the dry run ends with 23, the run with 0"
+                && seen.case.is_nobody
+                && seen.case.world.iter().any(is_locked)
+        },
+    },
+];

@@ -1,0 +1,68 @@
+//! Differences from rsync that are meant, each with its reason; `docs/from-rsync.md` has each for people.
+//!
+//! An entry excuses as little as it can: one kind of finding, under the options that it is about. What is merely worse
+//! than rsync is no entry but a finding. The entries of a section of the page are in the module of its name.
+
+mod attributes;
+mod backups;
+mod deleting;
+mod fake_super;
+mod links;
+mod lists;
+mod places;
+mod reading;
+mod seen;
+mod writing;
+
+pub(super) use seen::Seen;
+
+/// A difference that is meant.
+pub(super) struct Known {
+    /// Its sentence in `docs/from-rsync.md`.
+    pub says: &'static str,
+    /// Returns whether it explains a finding.
+    explains: fn(&Seen<'_>) -> bool,
+}
+
+/// The table: the headings of the page, each with its entries.
+const SECTIONS: &[(&str, &[Known])] = &[
+    ("Deleting", deleting::ENTRIES),
+    ("Reading", reading::ENTRIES),
+    ("Links", links::ENTRIES),
+    ("Attributes", attributes::ENTRIES),
+    ("Under --fake-super", fake_super::ENTRIES),
+    ("Backups", backups::ENTRIES),
+    ("Writing", writing::ENTRIES),
+    ("Directories that options name", places::ENTRIES),
+    ("Lists", lists::ENTRIES),
+    ("What the hunt leaves out", &[]),
+];
+
+/// Returns the sentence of the entry that explains a finding: the first one that does.
+pub(super) fn excuse(seen: &Seen<'_>) -> Option<&'static str> {
+    let mut entries = SECTIONS.iter().flat_map(|(_, entries)| *entries);
+    entries.find(|known| (known.explains)(seen)).map(|known| known.says)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_and_table_have_the_same_entries_in_the_same_order() {
+        let page = include_str!("../../../../docs/from-rsync.md");
+        let told: Vec<(&str, Vec<String>)> = page.split("\n## ").skip(1).map(section).collect();
+        let meant = SECTIONS.iter().map(|(heading, entries)| {
+            (*heading, entries.iter().map(|known| known.says.to_owned()).collect::<Vec<_>>())
+        });
+        assert_eq!(told, meant.collect::<Vec<_>>());
+    }
+
+    /// The heading of a section of the page, and the sentences in bold of its list.
+    fn section(text: &str) -> (&str, Vec<String>) {
+        let (heading, list) = text.split_once('\n').expect("a heading's line");
+        let items = list.split("\n- **").skip(1);
+        let sentences = items.map(|item| item.split("**").next().unwrap_or_default());
+        (heading, sentences.map(|words| words.split_whitespace().collect::<Vec<_>>().join(" ")).collect())
+    }
+}

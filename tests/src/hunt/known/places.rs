@@ -1,0 +1,120 @@
+//! Known differences: directories that options name.
+
+use super::{Known, seen::PLACES};
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node},
+};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "What rsync left in a `--partial-dir` is neither taken up nor removed.",
+        explains: |seen| {
+            let is_part = |node: &Node| {
+                let path = node.path.escape_ascii().to_string();
+                ["/sub/", "/.part/", "/part/"].iter().any(|dir| path.contains(dir))
+            };
+            let takes_mode =
+                seen.about(&["mode"]) && !seen.case.has_letter('p') && seen.namesakes().any(is_part);
+            let is_in_it =
+                seen.is_within(&["--partial-dir"]) && (seen.is_presence() || seen.about(&["mtime", "mode"]));
+            seen.case.has(&["--partial-dir"]) && (is_in_it || takes_mode)
+        },
+    },
+    Known {
+        says: "A file that has the name of `--partial-dir` is a file like others.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let is_in_the_way = says.contains("rename") && says.contains("not empty");
+            let is_removed = seen.finding.line.starts_with("extra: ")
+                && ["/sub", "/.part"].iter().any(|name| seen.path().ends_with(name));
+            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed)
+        },
+    },
+    Known {
+        says: "An absolute `--partial-dir` is made at once, and `--temp-dir` is used under `--inplace` too.",
+        explains: |seen| {
+            let is_parent = seen.path() == "%/" || seen.path() == "w";
+            // Where that is in the destination, the run finds the root's time changed by itself.
+            let is_root = seen.is(Class::DryRun) && seen.finding.line.ends_with(" ./'");
+            let is_made =
+                (is_parent && seen.about(&["mtime"]) || is_root) && seen.case.has(&["--partial-dir"]);
+            is_made || seen.about(&["mtime"]) && seen.is_within(&["--temp-dir"])
+        },
+    },
+    Known {
+        says: "A relative `--partial-dir` is a single name.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.is(Class::Exit)
+                && seen.dsync.code() == Some(4)
+                && says.contains("--partial-dir with a relative path")
+        },
+    },
+    Known {
+        says: "A directory that an option names and that cannot be used ends the run.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            seen.is(Class::Exit) && seen.dsync.code() == Some(1) && says.contains("cannot use '")
+        },
+    },
+    Known {
+        says: "A link in the destination leads no option's directory anywhere.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_refused = says.contains("is within the destination, where a source may have made it");
+            let is_later = seen.is(Class::Second)
+                && seen.finding.line.contains("is within the destination, where a source may have made it");
+            seen.is(Class::Exit) && seen.dsync.code() == Some(42) && is_refused || is_later
+        },
+    },
+    Known {
+        says: "Another user's link on the way to a directory that an option names is refused.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_link = says.contains("the link '") && says.contains("belongs to user");
+            seen.is(Class::Exit)
+                && seen.dsync.code() == Some(42)
+                && is_link
+                && PLACES.iter().any(|option| says.contains(&format!("refusing {option} '")))
+        },
+    },
+    Known {
+        says: "Without `-p`, no mode comes from an alternate directory.",
+        explains: |seen| {
+            seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
+                && !seen.case.has_letter('p')
+                && seen.about(&["mode"])
+        },
+    },
+    Known {
+        says: "What comes from an alternate directory has all its attributes.",
+        explains: |seen| {
+            let of_capability = |text: &str| text.contains("security.capability");
+            let is_more = |(ours, theirs): (&str, &str)| {
+                theirs == "{}" || of_capability(ours) && !of_capability(theirs)
+            };
+            seen.about(&["extended attributes"])
+                && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
+                && seen.values().is_some_and(is_more)
+        },
+    },
+    Known {
+        says: "With `-U`, a link that differs in its access time is not the one of `--link-dest`.",
+        explains: |seen| {
+            let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
+            seen.case.has_letter('U') && seen.case.has(&["--link-dest"]) && seen.is(Class::Tree) && is_link
+        },
+    },
+    Known {
+        says: "A file that `--link-dest` or its like has in part arrives.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let is_discarded = |words: &str| says.contains(&format!("failed verification -- update {words}"));
+            seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && is_discarded("discarded")
+                && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
+        },
+    },
+];

@@ -1,0 +1,73 @@
+//! Known differences: reading.
+
+use super::Known;
+use crate::hunt::{judge::Class, world::HOST};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "Without privileges only attributes of the user's name space are read.",
+        explains: |seen| {
+            let is_roots = |(ours, theirs): (&str, &str)| {
+                !ours.contains("user.rsync.security") && theirs.contains("user.rsync.security")
+            };
+            seen.case.is_nobody && seen.case.has(&["--fake-super"]) && seen.values().is_some_and(is_roots)
+        },
+    },
+    Known {
+        says: "An operand that is missing does not change where the others go.",
+        explains: |seen| {
+            let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");
+            is_new
+                && seen.case.operands.len() > 2
+                && seen.is(Class::Tree)
+                && seen.rsync.stderr_text().contains("link_stat")
+        },
+    },
+    Known {
+        says: "A directory that may be listed but not entered is listed.",
+        explains: |seen| {
+            // What rsync leaves undone then it leaves undone all over the tree: it deletes nothing, for one.
+            seen.has_directory_without_x() && seen.rsync.stderr_text().contains("opendir")
+        },
+    },
+    Known {
+        says: "An entry whose ACL or attributes cannot be read gets all the rest.",
+        explains: |seen| {
+            let fails =
+                seen.rsync_says_of_it("lgetxattr(") && seen.rsync.stderr_text().contains("Permission denied");
+            seen.case.is_nobody && seen.is(Class::Tree) && fails
+        },
+    },
+    Known {
+        says: "With `-c`, a source file that cannot be read is told also where the copy cannot be read either.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_either =
+                seen.is(Class::Exit) || seen.about(&["mode", "owner", "mtime", "extended attributes"]);
+            is_either && seen.case.is_nobody && seen.case.has(&["-c"]) && says.contains("cannot read '")
+        },
+    },
+    Known {
+        says: "An attribute that the system lists but does not show to the user is no attribute.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            seen.case.is_nobody && says.contains("lgetxattr") && says.contains("No data available")
+        },
+    },
+    Known {
+        says: "How often a file is read that no one copies the access time of is nobody's business.",
+        explains: |seen| {
+            let is_copy = seen.path().starts_with("w/d") && !seen.case.has(&["-b", "--backup-dir"]);
+            seen.about(&["atime"]) && !is_copy
+        },
+    },
+    Known {
+        says: "A `*`, `?`, `[` or line break in the name of a remote operand stands for itself.",
+        explains: |seen| {
+            let is_wild =
+                |operand: &String| operand.starts_with(HOST) && operand.contains(['*', '?', '[', '\\', '\n']);
+            seen.case.operands.iter().any(is_wild)
+        },
+    },
+];

@@ -1,0 +1,168 @@
+//! What an entry of the table may look at, and the questions that entries ask.
+
+use crate::{
+    hunt::{
+        case::Case,
+        judge::{Class, Finding},
+        options,
+    },
+    run::Outcome,
+    tree::{Kind, Node},
+};
+
+/// What an entry of the table may look at.
+pub(in crate::hunt) struct Seen<'a> {
+    pub case: &'a Case,
+    pub finding: &'a Finding,
+    pub rsync: &'a Outcome,
+    pub dsync: &'a Outcome,
+}
+
+impl Seen<'_> {
+    pub(super) fn is(&self, class: Class) -> bool {
+        self.finding.class == class
+    }
+
+    /// Returns whether the line is about one of these facts of an entry.
+    pub(super) fn about(&self, facts: &[&str]) -> bool {
+        self.is(Class::Tree) && facts.iter().any(|fact| self.finding.line.contains(&format!("': {fact} is ")))
+    }
+
+    /// Returns whether the line tells of an entry that only one of the programs has.
+    pub(super) fn is_presence(&self) -> bool {
+        self.is(Class::Tree)
+            && ["extra: ", "missing: "].iter().any(|word| self.finding.line.starts_with(word))
+    }
+
+    /// The path that the line is about, as it is printed.
+    pub(super) fn path(&self) -> &str {
+        self.finding.path()
+    }
+
+    /// Returns whether the path is in the directory that one of these options names, or that directory itself.
+    pub(super) fn is_within(&self, names: &[&str]) -> bool {
+        let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
+        let mut places =
+            given.filter_map(|option| option.split_once('=')).map(|(_, value)| options::place(value));
+        let paths = self.finding.paths();
+        let is_in = |path: &str, place: &str| {
+            path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        places.any(|place| paths.iter().any(|path| is_in(path, &place)))
+    }
+
+    /// Returns whether a directory that an option names is in this one.
+    pub(super) fn has_place_in(&self, directory: &str) -> bool {
+        let given = self.case.options.iter().filter(|option| PLACES.contains(&options::name(option)));
+        let mut values = given.filter_map(|option| option.split_once('='));
+        values.any(|(_, value)| {
+            let place = options::place(value);
+            place.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+        })
+    }
+
+    /// Returns whether a directory that an option names is in the destination.
+    pub(super) fn has_place_inside(&self) -> bool {
+        self.has_place_in("w/d")
+    }
+
+    /// Returns whether a directory that an option names is in the one that the line is about, which the destination has.
+    pub(super) fn has_place_below(&self) -> bool {
+        self.path().starts_with("w/d/") && self.has_place_in(self.path())
+    }
+
+    /// Entries of all trees that have the path's last name.
+    pub(super) fn namesakes(&self) -> impl Iterator<Item = &Node> {
+        let name = self.path().rsplit('/').next().unwrap_or_default().to_owned();
+        let is_namesake = move |node: &&Node| {
+            let last = node.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+            last.escape_ascii().to_string() == name
+        };
+        self.case.world.iter().chain(&self.case.other).filter(is_namesake)
+    }
+
+    /// The value of a fact that dsync makes and the one that rsync makes, as they are printed.
+    pub(super) fn values(&self) -> Option<(&str, &str)> {
+        self.finding.line.rsplit_once("': ")?.1.split_once(" is ")?.1.split_once(", should be ")
+    }
+
+    /// The same of modes.
+    pub(super) fn modes(&self) -> Option<(u16, u16)> {
+        let (ours, theirs) = self.values().filter(|_| self.about(&["mode"]))?;
+        Some((ours.parse().ok()?, theirs.parse().ok()?))
+    }
+
+    /// The whole seconds of the same of times.
+    pub(super) fn seconds(&self) -> Option<(i64, i64)> {
+        let of = |time: &str| time.trim_start_matches('(').split(',').next()?.parse().ok();
+        let (ours, theirs) = self.values().filter(|_| self.about(&["mtime"]))?;
+        Some((of(ours)?, of(theirs)?))
+    }
+
+    /// Returns whether rsync says these words, and in the same line the path's last name.
+    pub(super) fn rsync_says_of_it(&self, words: &str) -> bool {
+        let name = as_rsync_prints(self.path().rsplit('/').next().unwrap_or_default());
+        self.rsync.stderr_text().lines().any(|line| line.contains(words) && line.contains(&name))
+    }
+
+    /// Returns whether the path, or a directory above it, is a link of another user's.
+    pub(super) fn is_at_a_foreign_link(&self) -> bool {
+        let path = self.path();
+        self.case.world.iter().any(|node| {
+            let at = node.path.escape_ascii().to_string();
+            let is_foreign =
+                matches!(node.kind, Kind::Symlink(_)) && node.owner.is_some_and(|(uid, _)| uid != 0);
+            is_foreign && path.strip_prefix(&at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    /// Returns whether a namesake has further names, or is one.
+    pub(super) fn is_linked(&self) -> bool {
+        let is_first = |node: &Node| {
+            self.case
+                .world
+                .iter()
+                .any(|other| matches!(&other.kind, Kind::HardLink(first) if *first == node.path))
+        };
+        self.namesakes().any(|node| matches!(node.kind, Kind::HardLink(_)) || is_first(node))
+    }
+
+    /// Returns whether the namesakes are of several types.
+    pub(super) fn is_of_several_types(&self) -> bool {
+        let mut kinds = self.namesakes().map(|node| std::mem::discriminant(&node.kind));
+        let first = kinds.next();
+        kinds.any(|kind| Some(kind) != first)
+    }
+
+    /// Returns whether the destination or the source has a directory that can be listed but not entered.
+    pub(super) fn has_directory_without_x(&self) -> bool {
+        let is_listed_only = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o500 == 0o400;
+        self.case.is_nobody && self.case.world.iter().any(is_listed_only)
+    }
+}
+
+/// A name as rsync prints it, made from the form that findings have it in.
+fn as_rsync_prints(name: &str) -> String {
+    let mut printed = String::new();
+    let mut letters = name.chars();
+    while let Some(letter) = letters.next() {
+        let escaped = if letter == '\\' { letters.next() } else { None };
+        match escaped {
+            None => printed.push(letter),
+            Some('t') => printed.push('\t'),
+            Some('n') => printed.push_str("\\#012"),
+            Some('r') => printed.push_str("\\#015"),
+            Some('x') => {
+                let digits: String = letters.by_ref().take(2).collect();
+                let byte = u8::from_str_radix(&digits, 16).unwrap_or_default();
+                printed.push_str(&format!("\\#{byte:03o}"));
+            }
+            Some(letter) => printed.push(letter),
+        }
+    }
+    printed
+}
+
+/// Options that name a directory which belongs to the run.
+pub(super) const PLACES: &[&str] =
+    &["--backup-dir", "--partial-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"];

@@ -1,0 +1,76 @@
+//! Known differences: writing.
+
+use super::Known;
+use crate::{hunt::judge::Class, tree::Kind};
+
+/// The entries.
+pub(super) const ENTRIES: &[Known] = &[
+    Known {
+        says: "What gives way stays until its successor is there.",
+        explains: |seen| {
+            let is_unread = seen.rsync_says_of_it("send_files failed to open");
+            // rsync has a backup of what it removed.
+            let has_backup = seen.case.has(&["-b", "--backup-dir"])
+                && seen.finding.line.starts_with("missing: ")
+                && seen.rsync.stderr_text().contains("send_files failed to open");
+            let stays = seen.finding.line.starts_with("extra: ") && is_unread;
+            (stays || has_backup) && seen.dsync.code() == Some(23)
+        },
+    },
+    Known {
+        says: "What protects a file that is rewritten in place shows in its directory's time.",
+        explains: |seen| {
+            let is_in_place = seen.case.has(&["--inplace", "--append", "--append-verify"]);
+            let is_kept = seen.case.has_letter('t') && !seen.case.has_letter('O') && seen.path() != "w/d";
+            is_in_place && !is_kept && seen.seconds().is_some_and(|(ours, _)| ours == i64::MAX)
+        },
+    },
+    Known {
+        says: "With `--append`, what an alternate directory has is no reason to leave a file out.",
+        explains: |seen| {
+            seen.case.has(&["--append", "--append-verify"])
+                && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
+                && (seen.finding.line.starts_with("extra: ") || seen.about(&["content", "size"]))
+        },
+    },
+    Known {
+        says: "`-S --append` adds to a file.",
+        explains: |seen| {
+            let fails =
+                seen.rsync.stderr_text().contains("write failed on") || seen.about(&["content", "size"]);
+            seen.case.has_letter('S') && seen.case.has(&["--append", "--append-verify"]) && fails
+        },
+    },
+    Known {
+        says: "With `--append` and without `-H`, two names of one file at the destination get the source's content.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let is_verifying = seen.case.has(&["--append-verify"]) && says.contains("failed verification");
+            let is_second =
+                seen.case.has(&["--append"]) && seen.about(&["content", "size", "mtime"]) && seen.is_linked();
+            let has_links = seen.case.world.iter().any(|node| matches!(node.kind, Kind::HardLink(_)));
+            !seen.case.has_letter('H') && (is_verifying && has_links || is_second)
+        },
+    },
+    Known {
+        says: "A user writes into his new directories whatever permissions they are to have.",
+        explains: |seen| {
+            let fails = |words: &str| words.contains("mkstemp") && words.contains("Permission denied");
+            let is_refused = seen.rsync.stderr_text().lines().any(fails);
+            let is_file = seen.is(Class::Tree) && seen.rsync_says_of_it("mkstemp");
+            seen.case.is_nobody
+                && seen.case.has_letter('X')
+                && is_refused
+                && (is_file || seen.is(Class::Exit))
+        },
+    },
+    Known {
+        says: "With `--existing`, an empty source makes its destination too.",
+        explains: |seen| {
+            let is_there = |path: &[u8]| seen.case.world.iter().any(|node| node.path.starts_with(path));
+            let is_of_root =
+                seen.finding.line == "extra: 'w/d'" || seen.about(&["mtime"]) && seen.path() == "w";
+            seen.case.has(&["--existing"]) && !is_there(b"w/d") && !is_there(b"w/s/") && is_of_root
+        },
+    },
+];
