@@ -504,7 +504,7 @@ pub fn serve_over(
 ) -> Result<(), SyncError> {
     let (budget, spools) = (Budget::new(resources.max_alloc), resources.spool_home());
     let start = Start(grant.map(Arc::new));
-    let means = Means { budget, spools, start, cage: None, stall: resources.max_stall, operands: None };
+    let means = Means { budget, spools, start, stall: resources.max_stall, ..Means::default() };
     serve_link(link, silence, cancel, ListedFiles::default(), means)
 }
 
