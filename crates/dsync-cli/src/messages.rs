@@ -31,7 +31,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("ignoring unsafe symlink \"{name}\"")
         }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
-        Cause::ContentMismatch => format!("'{name}': content check failed twice; old file kept"),
+        Cause::ContentMismatch => format!("'{name}': content check failed three times; old file kept"),
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
@@ -183,7 +183,7 @@ mod tests {
         );
         assert_eq!(
             of(Operation::Commit, b"x", Cause::ContentMismatch),
-            "'x': content check failed twice; old file kept"
+            "'x': content check failed three times; old file kept"
         );
     }
 

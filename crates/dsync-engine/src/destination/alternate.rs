@@ -9,11 +9,11 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::Action,
-    message::Entry,
+    message::{Entry, Operation},
     options::{AlternateUse, Alternates as Options},
 };
 
-use super::{Site, commit::Outbox, files::Pending, planner::Here};
+use super::{Site, commit::Outbox, files::Pending, planner::Here, settle::Outcome};
 use crate::{
     SyncError,
     error::PathRole,
@@ -165,7 +165,7 @@ pub(super) fn copy(
     let staged = match copied {
         Ok(staged) => staged,
         Err(error) => {
-            return file.broke(site, dsync_wire::message::Operation::WriteFile, error).map(|()| true);
+            return site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| true);
         }
     };
     if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {

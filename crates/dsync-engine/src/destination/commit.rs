@@ -17,7 +17,7 @@ use dsync_wire::{
     message::{Cause, Landed, Operation, Timestamp},
 };
 
-use super::{Site, files::Pending, landed::Unsent};
+use super::{Site, files::Pending, landed::Unsent, settle::Outcome};
 use crate::{
     SyncError,
     plan::fs_timestamp,
@@ -88,7 +88,7 @@ fn prepare(
 ) -> Result<Option<Commit>, SyncError> {
     let staged = match staged {
         Ok(staged) => staged,
-        Err(error) => return file.broke(site, Operation::WriteFile, error).map(|()| None),
+        Err(error) => return site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| None),
     };
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
@@ -96,14 +96,14 @@ fn prepare(
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
-            file.arrived(site)?;
+            site.settle(file, Outcome::Arrived)?;
             if let Some(delayed) = site.delayed.get() {
                 delayed.note_file(site, file, prepared)?;
-                return file.finished(site).map(|()| None);
+                return site.settle(file, Outcome::Closed).map(|()| None);
             }
             Ok(Some(Commit::File(prepared, Arc::clone(file))))
         }
-        Err(error) => file.broke(site, Operation::SetAttributes, error).map(|()| None),
+        Err(error) => site.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
 }
 
@@ -182,7 +182,7 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsen
     }
     site.tell_landed(group, &landed)?;
     for file in settled {
-        file.finished(site)?;
+        site.settle(&file, Outcome::Closed)?;
     }
     unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
@@ -195,7 +195,7 @@ fn failed(site: &Site<'_>, file: &Arc<Pending>, error: CommitError) -> Result<()
         let cause = commit_cause(site, &path, error)?;
         site.problem(Operation::Commit, &path, cause)?;
     }
-    file.lost(site)
+    site.settle(file, Outcome::Nameless)
 }
 
 /// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.

@@ -99,8 +99,8 @@ impl Delayed {
             action: file.action,
             kind: FileType::File,
             size: file.size,
-            displaces: file.displaces(),
-            first_name: file.first_name(),
+            displaces: file.displaced.is_some(),
+            first_name: file.first_name,
             basis,
         };
         self.note(site, &file.directory, &late)

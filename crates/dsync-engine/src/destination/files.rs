@@ -1,7 +1,4 @@
 //! The files that were asked for and have not arrived.
-//!
-//! A file is asked for at most [`MAX_ATTEMPTS`] times: again without a basis when what came is not what the source
-//! sent, again when it changed while the source read it.
 
 use std::{
     collections::HashMap,
@@ -12,12 +9,10 @@ use std::{
     },
 };
 
-use dsync_delta::{Layout, Signature};
-use dsync_fs::{Component, Dir, Kind, PreparedFile, SourceFile, StagedFile, Stamp, Wanted};
+use dsync_fs::{Component, Dir, Kind, PreparedFile, RelPath, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
-    limits::MAX_ATTEMPTS,
-    message::{Cause, ControlMessage, EntryId, NeedTail, Operation, Segment, Timestamp},
+    message::{Cause, EntryId, NeedTail, Segment, Timestamp},
 };
 
 use super::{
@@ -27,7 +22,8 @@ use super::{
     delete::{self, Doomed, Protection},
     directory::Directory,
     kept::Part,
-    stage::{self, Stage, Verdict},
+    phase::{Again, Phase, Request, Signed},
+    stage::Stage,
 };
 use crate::{
     SyncError,
@@ -47,22 +43,29 @@ pub(super) struct Pending {
     /// Size as listed.
     pub(super) size: u64,
     pub(super) circumstances: Circumstances,
-    /// The directory that has the file's name until then, and what of it must not be removed.
-    displaced: OnceLock<Displaced>,
+    /// The directory that has the file's name until then.
+    pub(super) displaced: Option<Displaced>,
     /// A delta to an old file may pay.
     pub(super) has_basis: bool,
-    /// Its number as the first of several names.
-    first_name: OnceLock<u64>,
+    /// Its number, where other names will be linked to it.
+    pub(super) first_name: Option<u64>,
     /// Set when the old file's content was kept, before it was written into.
-    has_backup: AtomicBool,
-    transfer: Mutex<Transfer>,
+    pub(super) has_backup: AtomicBool,
+    pub(super) phase: Mutex<Phase>,
 }
 
-/// A directory that a file takes the name of.
-struct Displaced {
+/// A directory that a file takes the name of, and that is removed then.
+pub(super) struct Displaced {
+    /// What of it must not be removed.
     protection: Protection,
     /// The name that the directory gets.
     now: OnceLock<Component>,
+}
+
+impl Displaced {
+    pub(super) fn new(protection: Protection) -> Self {
+        Self { protection, now: OnceLock::new() }
+    }
 }
 
 /// What stands where a file goes, and what it may be made from.
@@ -84,71 +87,7 @@ pub(super) struct Tail {
     pub(super) stamp: Stamp,
 }
 
-/// The state of a file's transfer.
-#[derive(Default)]
-struct Transfer {
-    attempt: u8,
-    basis: Option<Arc<Basis>>,
-    /// A copy of the basis that shares its extents, to be made the new file by writing what differs.
-    clone: Option<StagedFile>,
-    stage: Option<Arc<Stage>>,
-    /// The basis' weak sums, until they are asked for; `None` when they were sent.
-    weak_sums: Option<Signature>,
-    /// The layout that the tokens count in when sums of shorter blocks were asked for.
-    fine: Option<Layout>,
-    /// When the source had read it, if that came before the first segment.
-    early: Option<Timestamp>,
-    /// What an earlier run left of it.
-    part: Option<Part>,
-    /// What was asked for, when that was the end of the file only.
-    tail: Option<NeedTail>,
-}
-
-/// The old file that a delta refers to.
-pub(super) struct Basis {
-    pub(super) file: SourceFile,
-    pub(super) layout: Layout,
-    /// Bytes of signature that the source may hold for it.
-    pub(super) signature_bytes: u64,
-}
-
-/// A file that has come to its end, one way or the other.
-pub(super) enum Verified {
-    /// Its content is right.
-    Good(Arc<Stage>),
-    /// It was asked for again, or has failed; nothing is left to do.
-    Settled,
-}
-
 impl Pending {
-    pub(super) fn new(
-        entry: EntryId,
-        directory: Arc<Directory>,
-        part: Arc<PartTicket>,
-        name: Component,
-        action: Action,
-        wanted: Wanted,
-        size: u64,
-    ) -> Self {
-        let (circumstances, transfer) = (Circumstances::default(), Mutex::default());
-        let (displaced, first_name, has_basis) = (OnceLock::new(), OnceLock::new(), false);
-        Self {
-            entry,
-            directory,
-            part,
-            name,
-            action,
-            wanted,
-            size,
-            circumstances,
-            displaced,
-            has_basis,
-            first_name,
-            has_backup: AtomicBool::new(false),
-            transfer,
-        }
-    }
-
     /// Returns whether the old file's content was kept.
     pub(super) fn has_backup(&self) -> bool {
         self.has_backup.load(Ordering::Acquire)
@@ -159,55 +98,14 @@ impl Pending {
         self.has_backup.store(true, Ordering::Release);
     }
 
-    /// Notes that other names will be linked to this one.
-    pub(super) fn set_first_name(&self, number: u64) {
-        let _ = self.first_name.set(number);
-    }
-
-    /// The file will not have its name; another one may take over.
-    pub(super) fn lost(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        site.account.transfer_failed(self.action, self.size);
-        let next = self.first_name().map(|number| site.succession.lost(number)).transpose()?.flatten();
-        next.map_or(Ok(()), |next| next.take_over(site))
-    }
-
-    /// Asks for the file in the place of one that had the same content.
-    pub(super) fn take_over(self: &Arc<Self>, site: &Site<'_>) -> Result<(), SyncError> {
-        site.account.transfer_added(self.size);
-        match &site.local {
-            Some(local) => local.again(self),
-            None => {
-                site.files.insert(self);
-                site.session.control.send(&ControlMessage::Need { entry: self.entry, attempt: 0 })
-            }
-        }
-    }
-
-    /// The file need not be asked for.
-    pub(super) fn let_go(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        site.awaited.release();
-        self.directory.release(site)?;
-        self.part.release(&site.session.control)
-    }
-
-    /// Lets the file take the name of a directory, which is removed then.
-    pub(super) fn displace(&self, protection: Protection) {
-        let _ = self.displaced.set(Displaced { protection, now: OnceLock::new() });
-    }
-
-    /// True when it may.
-    pub(super) fn displaces(&self) -> bool {
-        self.displaced.get().is_some()
-    }
-
-    /// Its number, where other names will be linked to it.
-    pub(super) fn first_name(&self) -> Option<u64> {
-        self.first_name.get().copied()
+    /// Returns the path from the destination's root.
+    pub(super) fn path(&self) -> RelPath {
+        self.directory.path.join(&self.name)
     }
 
     /// Tells a finished file whether it may take a directory's name.
     pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
-        if let Some(displaced) = self.displaced.get()
+        if let Some(displaced) = &self.displaced
             && let Some(now) = prepared.displace()
         {
             let _ = displaced.now.set(now);
@@ -217,22 +115,16 @@ impl Pending {
     /// Keeps what has the file's name until then; the inner error says why it must stay.
     pub(super) fn secure(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Ok(())) };
-        let protection = self.displaced.get().map(|displaced| &displaced.protection);
+        let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
         site.secure(dir, &self.directory.path, &self.name, protection)
     }
 
     /// The file has its name: removes the directory that had it.
     pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let (Some(displaced), Some(dir)) = (self.displaced.get(), &self.directory.dir) else { return Ok(()) };
+        let (Some(displaced), Some(dir)) = (&self.displaced, &self.directory.dir) else { return Ok(()) };
         let Some(now) = displaced.now.get() else { return Ok(()) };
         let doomed = Doomed { parent: &self.directory.path, name: &self.name, now, kind: Kind::Dir };
         delete::remove(site, dir, doomed, &displaced.protection)
-    }
-
-    /// Adds what stands where the file goes.
-    pub(super) fn onto(mut self, circumstances: Circumstances) -> Self {
-        self.circumstances = circumstances;
-        self
     }
 
     /// The directory that has the old file, and whether that is the destination's own.
@@ -243,256 +135,143 @@ impl Pending {
         }
     }
 
-    /// Notes the basis that the source is about to be told of, its clone if it has one, and the weak sums that
-    /// the source is not told.
-    pub(super) fn set_basis(&self, basis: Basis, clone: Option<StagedFile>, weak_sums: Option<Signature>) {
-        let mut transfer = lock(&self.transfer);
-        transfer.basis = Some(Arc::new(basis));
-        transfer.clone = clone;
-        transfer.weak_sums = weak_sums;
-    }
-
-    /// The old file that the delta is made from.
-    pub(super) fn basis(&self) -> Option<Arc<Basis>> {
-        lock(&self.transfer).basis.clone()
-    }
-
-    /// The basis' weak sums, for a source that asks; `None` when it has them, or is past the need for them.
-    pub(super) fn weak_sums(&self) -> Option<Signature> {
-        let mut transfer = lock(&self.transfer);
-        if transfer.fine.is_some() || transfer.stage.is_some() { None } else { transfer.weak_sums.take() }
-    }
-
-    /// Notes that the tokens will count in shorter blocks; false when they do so already or have begun.
-    pub(super) fn refine(&self, fine: Layout) -> bool {
-        let mut transfer = lock(&self.transfer);
-        let first = transfer.fine.is_none() && transfer.stage.is_none();
-        transfer.fine = Some(fine);
-        // They come first or never.
-        transfer.weak_sums = None;
-        first
-    }
-
-    /// The state of the old file that the delta was made from.
-    pub(super) fn basis_stamp(&self) -> Option<Stamp> {
-        let transfer = lock(&self.transfer);
-        if let (Some(_), Some(tail)) = (&transfer.tail, &self.circumstances.tail) {
-            return Some(tail.stamp);
+    /// Notes the basis that the source is about to be told of; gives it back when something of the file was there first.
+    pub(super) fn set_basis(&self, signed: Signed) -> Result<(), Signed> {
+        match &mut *lock(&self.phase) {
+            Phase::Asked { request, .. } => {
+                *request = Request::Delta(signed);
+                Ok(())
+            }
+            Phase::Staged { .. } | Phase::Over => Err(signed),
         }
-        transfer.basis.as_ref().filter(|_| self.circumstances.twin.is_none()).map(|basis| basis.file.stamp())
     }
 
-    /// Notes that the end of the file is asked for.
+    /// Looks at the basis of an attempt, of which the source asks for further sums; `None` when the attempt is over.
+    ///
+    /// # Errors
+    /// [`PeerMisbehaved`] when the attempt has no basis, has begun to arrive, or `take` has nothing left.
+    pub(super) fn further_sums<T>(
+        &self,
+        attempt: u8,
+        take: impl FnOnce(&mut Signed) -> Option<T>,
+    ) -> Result<Option<T>, SyncError> {
+        let entry = self.entry;
+        let too_late = || misbehaved(PeerMisbehaved::RefinedTooLate { entry });
+        let mut phase = lock(&self.phase);
+        if phase.attempt() != Some(attempt) {
+            return Ok(None);
+        }
+
+        match &mut *phase {
+            Phase::Asked { request: Request::Delta(signed), .. } => {
+                take(signed).map(Some).ok_or_else(too_late)
+            }
+            Phase::Staged { request: Request::Delta(_), .. } => Err(too_late()),
+            _ => Err(misbehaved(PeerMisbehaved::NothingToRefine { entry })),
+        }
+    }
+
+    /// Returns the state of the old file that the content was made from.
+    pub(super) fn basis_stamp(&self) -> Option<Stamp> {
+        let phase = lock(&self.phase);
+        match (phase.tail(), &self.circumstances) {
+            (Some(_), Circumstances { tail: Some(tail), .. }) => Some(tail.stamp),
+            (_, Circumstances { twin: Some(_), .. }) => None,
+            _ => phase.basis_stamp(),
+        }
+    }
+
+    /// Notes that the end of the file is asked for; returns the request.
     pub(super) fn want_tail(&self, from: u64, content: Option<[u8; 32]>) -> NeedTail {
-        let mut transfer = lock(&self.transfer);
-        let need = NeedTail { entry: self.entry, attempt: transfer.attempt, from, content };
-        *transfer.tail.insert(need)
+        let mut phase = lock(&self.phase);
+        let need = NeedTail { entry: self.entry, attempt: phase.attempt().unwrap_or(0), from, content };
+        if let Phase::Asked { request, .. } = &mut *phase {
+            *request = Request::Tail(need);
+        }
+        need
     }
 
     /// Notes what an earlier run left of the file, of which the source is about to be told.
-    pub(super) fn set_part(&self, part: Part) {
-        lock(&self.transfer).part = Some(part);
+    pub(super) fn set_part(&self, found: Part) {
+        if let Phase::Asked { part, .. } = &mut *lock(&self.phase) {
+            *part = Some(found);
+        }
     }
 
     /// Leaves what there is of the file where the next run finds it.
     fn keep(&self) {
-        let (part, stage) = {
-            let mut transfer = lock(&self.transfer);
-            (transfer.part.take(), transfer.stage.take())
+        let part = match self.end() {
+            Phase::Asked { part, .. } => part,
+            Phase::Staged { stage, .. } => stage.take_part(),
+            Phase::Over => None,
         };
-        if let Some(part) = part.or_else(|| stage.and_then(|stage| stage.take_part()))
-            && let Err(error) = part.keep()
-        {
+        if let Some(Err(error)) = part.map(Part::keep) {
             tracing::debug!(%error, "an unfinished file could not be kept");
         }
     }
 
-    /// The current attempt.
-    pub(super) fn attempt(&self) -> u8 {
-        lock(&self.transfer).attempt
+    /// Returns the requests before the current one; `None` once the file is over.
+    pub(super) fn attempt(&self) -> Option<u8> {
+        lock(&self.phase).attempt()
     }
 
-    /// The stage that a segment belongs to, made for the first one; `None` when it is void because the
-    /// file was asked for again since.
+    /// Ends the file; returns the phase that it was in.
+    pub(super) fn end(&self) -> Phase {
+        std::mem::replace(&mut *lock(&self.phase), Phase::Over)
+    }
+
+    /// Goes on to the next request, or to the end; returns what comes of it, and the phase before.
+    pub(super) fn again(&self, cause: Cause) -> (Again, Phase) {
+        lock(&self.phase).again(self.entry, cause)
+    }
+
+    /// Returns the stage that a segment belongs to, made for the first one; `None` when the segment is void because the
+    /// file was asked for again since, or is over.
     pub(super) fn stage(&self, site: &Site<'_>, header: &Segment) -> Result<Option<Arc<Stage>>, SyncError> {
-        let mut transfer = lock(&self.transfer);
-        if header.attempt < transfer.attempt {
+        let mut phase = lock(&self.phase);
+        let Some(attempt) = phase.attempt().filter(|&attempt| header.attempt >= attempt) else {
             return Ok(None);
-        }
-        if header.attempt > transfer.attempt {
+        };
+        if header.attempt > attempt {
             return Err(misbehaved(PeerMisbehaved::UnaskedAttempt { entry: self.entry }));
         }
-        if let Some(stage) = &transfer.stage {
-            stage.check_header(header)?;
-            return Ok(Some(Arc::clone(stage)));
-        }
-        let sources = stage::Sources {
-            basis: transfer.basis.clone(),
-            fine: transfer.fine,
-            clone: transfer.clone.take(),
-            tail_from: transfer.tail.map(|tail| tail.from),
-            part: transfer.part.take(),
+
+        let (mut request, part, early) = match std::mem::replace(&mut *phase, Phase::Over) {
+            Phase::Over => return Ok(None),
+            Phase::Asked { request, part, early, .. } => (request, part, early),
+            Phase::Staged { request, stage, .. } => {
+                *phase = Phase::Staged { attempt, request, stage: Arc::clone(&stage) };
+                stage.check_header(header)?;
+                return Ok(Some(stage));
+            }
         };
-        let stage = Arc::new(Stage::create(site, self, header, sources)?);
-        if let Some(mtime) = transfer.early.take() {
+
+        let stage = Arc::new(Stage::create(site, self, header, request.sources(part))?);
+        if let Some(mtime) = early {
             stage.set_complete(mtime);
         }
-        transfer.stage = Some(Arc::clone(&stage));
+        *phase = Phase::Staged { attempt, request, stage: Arc::clone(&stage) };
         Ok(Some(stage))
     }
 
-    /// Takes what the source said of a file that went in segments.
-    pub(super) fn file_end(
-        self: &Arc<Self>,
-        site: &Site<'_>,
-        attempt: u8,
-        outcome: Result<Timestamp, Cause>,
-    ) -> Result<Verified, SyncError> {
-        let mut transfer = lock(&self.transfer);
-        if attempt != transfer.attempt {
-            return Ok(Verified::Settled);
+    /// Notes that the source has read the whole file without a change; returns its stage. `None` where nothing has
+    /// arrived yet, as the end may overtake the file's only segment, and where the attempt is over.
+    pub(super) fn complete(&self, attempt: u8, mtime: Timestamp) -> Option<Arc<Stage>> {
+        let mut phase = lock(&self.phase);
+        if phase.attempt() != Some(attempt) {
+            return None;
         }
-        match (outcome, transfer.stage.clone()) {
-            (Ok(mtime), Some(stage)) => {
-                drop(transfer);
+        match &mut *phase {
+            Phase::Asked { early, .. } => {
+                *early = Some(mtime);
+                None
+            }
+            Phase::Staged { stage, .. } => {
                 stage.set_complete(mtime);
-                self.verify(site, &stage)
+                Some(Arc::clone(stage))
             }
-            // The end may overtake the file's only segment.
-            (Ok(mtime), None) => {
-                transfer.early = Some(mtime);
-                Ok(Verified::Settled)
-            }
-            (Err(cause), _) => {
-                drop(transfer);
-                self.give_up_or_retry(site, cause)?;
-                Ok(Verified::Settled)
-            }
+            Phase::Over => None,
         }
-    }
-
-    /// Checks a staged file once all its segments and its outcome are here.
-    pub(super) fn verify(
-        self: &Arc<Self>,
-        site: &Site<'_>,
-        stage: &Arc<Stage>,
-    ) -> Result<Verified, SyncError> {
-        match stage.verdict() {
-            Verdict::Incomplete => return Ok(Verified::Settled),
-            Verdict::Good => return Ok(Verified::Good(Arc::clone(stage))),
-            Verdict::Mismatch => self.give_up_or_retry(site, Cause::ContentMismatch)?,
-            Verdict::Broken(operation, cause) => self.fail(site, operation, cause)?,
-        }
-        Ok(Verified::Settled)
-    }
-
-    /// Asks for the file again, whole, if its failure may be one of this attempt only; else records it.
-    pub(super) fn give_up_or_retry(self: &Arc<Self>, site: &Site<'_>, cause: Cause) -> Result<(), SyncError> {
-        let (again, request, basis) = {
-            let mut transfer = lock(&self.transfer);
-            transfer.stage = None;
-            transfer.early = None;
-            transfer.part = None;
-            transfer.fine = None;
-            transfer.weak_sums = None;
-            transfer.clone = None;
-            let retryable = matches!(cause, Cause::Changed | Cause::ContentMismatch);
-            let again = retryable && transfer.attempt + 1 < MAX_ATTEMPTS;
-            if again {
-                transfer.attempt += 1;
-            }
-            let (entry, attempt) = (self.entry, transfer.attempt);
-            // A beginning that is another one is of no use; one that changed may be as it was.
-            transfer.tail = transfer.tail.filter(|_| cause == Cause::Changed);
-            let request = match &mut transfer.tail {
-                Some(tail) => {
-                    tail.attempt = attempt;
-                    ControlMessage::NeedTail(*tail)
-                }
-                None => ControlMessage::Need { entry, attempt },
-            };
-            (again, request, transfer.basis.take())
-        };
-        if let Some(basis) = basis {
-            site.signatures.give(basis.signature_bytes);
-        }
-        if again {
-            return match &site.local {
-                Some(local) => local.again(self),
-                None => site.session.control.send(&request),
-            };
-        }
-        let operation = match cause {
-            Cause::ContentMismatch => Operation::WriteFile,
-            _ => Operation::ReadFile,
-        };
-        self.give_up(site, operation, cause)
-    }
-
-    /// Records what the system said at the destination; what every other file would meet ends the run.
-    pub(super) fn broke(
-        self: &Arc<Self>,
-        site: &Site<'_>,
-        operation: Operation,
-        error: io::Error,
-    ) -> Result<(), SyncError> {
-        let cause = site.cause_or_fatal(operation, &self.directory.path.join(&self.name), error)?;
-        self.fail(site, operation, cause)
-    }
-
-    /// Records a failure at the destination.
-    pub(super) fn fail(
-        self: &Arc<Self>,
-        site: &Site<'_>,
-        operation: Operation,
-        cause: Cause,
-    ) -> Result<(), SyncError> {
-        {
-            let mut transfer = lock(&self.transfer);
-            transfer.stage = None;
-            // What still arrives for it is void.
-            transfer.attempt = u8::MAX;
-        }
-        self.give_up(site, operation, cause)
-    }
-
-    /// Records why the file will not have its name, and ends it.
-    fn give_up(&self, site: &Site<'_>, operation: Operation, cause: Cause) -> Result<(), SyncError> {
-        site.problem(operation, &self.directory.path.join(&self.name), cause)?;
-        self.lost(site)?;
-        self.done(site)
-    }
-
-    /// The file's content is here: no other name need carry it.
-    pub(super) fn arrived(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        self.owed_no_more(site);
-        let waited = self.first_name().map(|number| site.succession.arrived(number));
-        waited.into_iter().flatten().try_for_each(|other| other.let_go(site))
-    }
-
-    /// The source owes nothing more for this file.
-    fn owed_no_more(&self, site: &Site<'_>) {
-        if let Some(basis) = lock(&self.transfer).basis.take() {
-            site.signatures.give(basis.signature_bytes);
-        }
-        lock(&self.transfer).stage = None;
-        if site.local.is_none() {
-            site.files.remove(self.entry);
-        }
-        site.awaited.release();
-    }
-
-    /// Ends a file that arrived or failed: releases its listing and its directory.
-    fn done(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        self.owed_no_more(site);
-        self.finished(site)
-    }
-
-    /// The file is in place, or never will be.
-    pub(super) fn finished(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        site.account.file_done();
-        self.directory.release(site)?;
-        self.part.release(&site.session.control)
     }
 }
 
@@ -520,7 +299,8 @@ impl Files {
         }
     }
 
-    fn remove(&self, entry: EntryId) {
+    /// Forgets a file that has arrived or failed.
+    pub(super) fn remove(&self, entry: EntryId) {
         lock(&self.by_entry).remove(&entry);
     }
 }

@@ -72,7 +72,7 @@ impl Part {
     pub(super) fn rest(&self, file: &Pending) -> Rest {
         Rest {
             entry: file.entry,
-            attempt: file.attempt(),
+            attempt: file.attempt().unwrap_or(0),
             state: self.head.state,
             length_log2: self.head.segments.length_log2(),
             runs: self.done.missing_below(self.head.segments.count()),

@@ -32,6 +32,7 @@ use super::{
     commit::Outbox,
     files::{Pending, Tail},
     in_place,
+    settle::Outcome,
 };
 use crate::{
     SyncError,
@@ -159,8 +160,8 @@ impl Worker<'_> {
         }
         let source = match self.local.files.open(file.entry) {
             Ok(source) if timestamp(source.stamp().mtime).is_valid() => source,
-            Ok(_) => return file.give_up_or_retry(self.site, Cause::Unrepresentable),
-            Err(cause) => return file.give_up_or_retry(self.site, cause),
+            Ok(_) => return self.site.settle(file, Outcome::Unsound(Cause::Unrepresentable)),
+            Err(cause) => return self.site.settle(file, Outcome::Unsound(cause)),
         };
         if let Some(tail) = file.circumstances.tail
             && let Some(done) = self.tail(file, &source, tail)?
@@ -170,7 +171,7 @@ impl Worker<'_> {
         let len = source.len();
         let staged = match in_place::create(self.site, file, len) {
             Ok(staged) => staged,
-            Err(error) => return file.broke(self.site, Operation::WriteFile, error),
+            Err(error) => return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         };
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
         // Shared extents would keep the source's zeros.
@@ -179,7 +180,7 @@ impl Worker<'_> {
             if file.circumstances.in_place
                 && let Err(error) = staged.set_len(len)
             {
-                return file.broke(self.site, Operation::WriteFile, error);
+                return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error));
             }
             return self.submit(file, &source, staged);
         }
@@ -188,7 +189,7 @@ impl Worker<'_> {
         if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
         {
-            return file.broke(self.site, Operation::WriteFile, error);
+            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error));
         }
         let punch = patch || sparse && preallocate;
         let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch };
@@ -210,16 +211,18 @@ impl Worker<'_> {
     ) -> Result<Option<()>, SyncError> {
         let len = source.len();
         if len <= from {
-            return file.give_up_or_retry(self.site, Cause::Changed).map(Some);
+            return self.site.settle(file, Outcome::Unsound(Cause::Changed)).map(Some);
         }
         let old = match in_place::open(file).and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
         {
             Ok(old) => old,
-            Err(error) => return file.broke(self.site, Operation::WriteFile, error).map(Some),
+            Err(error) => {
+                return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
+            }
         };
         // A further attempt finds it as long as it was, but not as old.
         let changed = match file.attempt() {
-            0 => !old.stamp().is_ok_and(|now| now == stamp),
+            Some(0) => !old.stamp().is_ok_and(|now| now == stamp),
             _ => !old.stamp().is_ok_and(|now| now.size == from),
         };
         let verifies = self.site.policy.options.writing.append == Append::Verifying;
@@ -227,7 +230,7 @@ impl Worker<'_> {
             return Ok(None);
         }
         if let Err(error) = self.site.keep_content(file).and_then(|()| old.distrust()) {
-            return file.broke(self.site, Operation::WriteFile, error).map(Some);
+            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
         let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
             Ok(None) => return self.submit(file, source, old).map(Some),
@@ -237,7 +240,7 @@ impl Worker<'_> {
         // What was added is no state of the source's, or not all of one: a later run would believe it, and what is longer
         // than the source would stay so.
         if let Err(error) = old.set_len(from) {
-            return file.broke(self.site, Operation::WriteFile, error).map(Some);
+            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
         self.failed(file, failure).map(Some)
     }
@@ -390,14 +393,14 @@ impl Worker<'_> {
     ) -> Result<(), SyncError> {
         match changed_since(source) {
             None => self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
-            Some(cause) => file.give_up_or_retry(self.site, cause),
+            Some(cause) => self.site.settle(file, Outcome::Unsound(cause)),
         }
     }
 
     fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {
         match failure {
-            Failure::Source(cause) => file.give_up_or_retry(self.site, cause),
-            Failure::Written(error) => file.broke(self.site, Operation::WriteFile, error),
+            Failure::Source(cause) => self.site.settle(file, Outcome::Unsound(cause)),
+            Failure::Written(error) => self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         }
     }
 }

@@ -21,9 +21,10 @@ use dsync_wire::{
 use super::{
     Site, asked,
     commit::Outbox,
-    files::{Pending, Verified},
+    files::Pending,
     in_place,
-    stage::{Incoming, Taken},
+    settle::Outcome,
+    stage::{Incoming, Stage, Taken, Verdict},
 };
 use crate::{
     SyncError, content,
@@ -114,18 +115,21 @@ impl Lane<'_> {
     /// Stages one small file of a batch, or asks for it again when the batch is not `intact`.
     fn record(&mut self, record: &Record, intact: bool) -> Result<(), SyncError> {
         let Some(file) = self.find(record.entry)? else { return Ok(()) };
-        if record.attempt != file.attempt() {
+        if file.attempt() != Some(record.attempt) {
             return Ok(());
         }
         self.site.account.received(record.content.len() as u64, 0, 0);
+        let selected = self.site.policy.selects_size(record.content.len() as u64);
         let mtime = match record.outcome {
-            Ok(_) if intact && !self.site.policy.selects_size(record.content.len() as u64) => {
-                return file.give_up_or_retry(self.site, Cause::Changed);
-            }
-            Ok(mtime) if intact => mtime,
-            Err(cause) if intact => return file.give_up_or_retry(self.site, cause),
-            _ => return file.give_up_or_retry(self.site, Cause::ContentMismatch),
+            _ if !intact => Err(Cause::ContentMismatch),
+            Ok(_) if !selected => Err(Cause::Changed),
+            outcome => outcome,
         };
+        let mtime = match mtime {
+            Ok(mtime) => mtime,
+            Err(cause) => return self.site.settle(&file, Outcome::Unsound(cause)),
+        };
+
         let staged = self.whole(&file, &record.content);
         self.outbox.submit(&file, staged, mtime)
     }
@@ -166,24 +170,35 @@ impl Lane<'_> {
     fn end(&mut self, value: Option<[u8; 32]>) -> Result<(), SyncError> {
         let Some((file, incoming)) = self.segment.take() else { return Ok(()) };
         let stage = incoming.end(value)?;
-        let verified = file.verify(self.site, &stage)?;
-        self.commit_if_good(&file, verified)
+        self.judge(&file, &stage)
     }
 
     fn file_end(&mut self, end: &FileEnd) -> Result<(), SyncError> {
         let Some(file) = self.find(end.entry)? else { return Ok(()) };
-        let verified = file.file_end(self.site, end.attempt, end.outcome)?;
-        self.commit_if_good(&file, verified)
+        match end.outcome {
+            Err(_) if file.attempt() != Some(end.attempt) => Ok(()),
+            Err(cause) => self.site.settle(&file, Outcome::Unsound(cause)),
+            Ok(mtime) => match file.complete(end.attempt, mtime) {
+                Some(stage) => self.judge(&file, &stage),
+                None => Ok(()),
+            },
+        }
     }
 
-    fn commit_if_good(&mut self, file: &Arc<Pending>, verified: Verified) -> Result<(), SyncError> {
-        let Verified::Good(stage) = verified else { return Ok(()) };
-        match stage.take(self.site, file) {
-            Ok(Taken::File(staged, mtime)) => self.outbox.submit(file, Ok(staged), mtime),
-            Ok(Taken::Nothing) => Ok(()),
-            Ok(Taken::Stale) => file.give_up_or_retry(self.site, Cause::ContentMismatch),
-            Err(error) => file.broke(self.site, Operation::WriteFile, error),
-        }
+    /// Hands a staged file on once all its segments and its outcome are here.
+    fn judge(&mut self, file: &Arc<Pending>, stage: &Stage) -> Result<(), SyncError> {
+        let outcome = match stage.verdict() {
+            Verdict::Incomplete => return Ok(()),
+            Verdict::Mismatch => Outcome::Unsound(Cause::ContentMismatch),
+            Verdict::Broken(operation, cause) => Outcome::Failed(operation, cause),
+            Verdict::Good => match stage.take(self.site, file) {
+                Ok(Taken::File(staged, mtime)) => return self.outbox.submit(file, Ok(staged), mtime),
+                Ok(Taken::Nothing) => return Ok(()),
+                Ok(Taken::Stale) => Outcome::Unsound(Cause::ContentMismatch),
+                Err(error) => Outcome::Broke(Operation::WriteFile, error),
+            },
+        };
+        self.site.settle(file, outcome)
     }
 
     /// The file of an entry number; `None` when what comes for it is void. A number that was never

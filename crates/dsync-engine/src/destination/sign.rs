@@ -17,14 +17,17 @@ use dsync_wire::{
 use super::{
     Site, alternate,
     commit::Outbox,
-    files::{Basis, Pending, Tail},
+    files::{Pending, Tail},
     kept::Part,
+    phase::{Rounds, Signed},
+    settle::Outcome,
+    stage::Basis,
 };
 use crate::{
     SyncError,
     content::{self, Positional},
     limits::{MAX_FINE_BLOCKS, MAX_SIGNATURE_BLOCKS},
-    misbehaved::{PeerMisbehaved, misbehaved},
+    misbehaved::misbehaved,
     schedule::{Point, point},
 };
 
@@ -87,7 +90,8 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
     if file.has_basis && !equal_twin && sign(site, file)? {
         return Ok(());
     }
-    site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt: file.attempt() })
+    let Some(attempt) = file.attempt() else { return Ok(()) };
+    site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt })
 }
 
 /// The hash of an old file that is added to; `None` when it is not what it was, or cannot be read.
@@ -100,26 +104,24 @@ fn beginning(site: &Site<'_>, file: &Pending, tail: Tail) -> Option<[u8; 32]> {
 
 /// Answers with further sums; an old file that cannot be read any more is sent whole.
 fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
-    let Some(file) = site.files.get(refine.entry).filter(|file| file.attempt() == refine.attempt) else {
-        return Ok(());
-    };
-    let Some(basis) = file.basis() else {
-        return Err(misbehaved(PeerMisbehaved::NothingToRefine { entry: refine.entry }));
-    };
+    let Some(file) = site.files.get(refine.entry) else { return Ok(()) };
+    let basis = file.further_sums(refine.attempt, |signed| Some(Arc::clone(&signed.basis)))?;
+    let Some(basis) = basis else { return Ok(()) };
     let request =
         RefineRequest::decode(basis.layout, refine.format, refine.block_len, &refine.runs, MAX_FINE_BLOCKS)
             .map_err(misbehaved)?;
-    let too_late = || misbehaved(PeerMisbehaved::RefinedTooLate { entry: refine.entry });
+
     if request.format() == SumsFormat::WeakOnly {
-        let weak = file.weak_sums().ok_or_else(too_late)?;
-        return send(site, &file, refine.attempt, &weak);
+        let weak = file.further_sums(refine.attempt, |signed| signed.rounds.weak())?;
+        return weak.map_or(Ok(()), |weak| send(site, &file, refine.attempt, &weak));
     }
-    if !file.refine(request.layout()) {
-        return Err(too_late());
+    let layout = request.layout();
+    if file.further_sums(refine.attempt, |signed| signed.rounds.refine(layout))?.is_none() {
+        return Ok(());
     }
     match refine_parallel(&site.key, &request, &Positional::whole(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
-        Err(_) => file.give_up_or_retry(site, Cause::ContentMismatch),
+        Err(_) => site.settle(&file, Outcome::Unsound(Cause::ContentMismatch)),
     }
 }
 
@@ -148,17 +150,23 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     let mut head = [0; HEAD_BYTES];
     let head_len = basis.read_at(0, &mut head).unwrap_or(0);
     // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file again.
-    let (first, weak) = match first_format(layout, &head[..head_len]) {
+    let (first, rounds) = match first_format(layout, &head[..head_len]) {
         SumsFormat::StrongOnly => {
             let (strong, weak) = signature.split();
-            (strong, Some(weak))
+            (strong, Rounds::Strong(weak))
         }
-        _ => (signature, None),
+        _ => (signature, Rounds::First),
     };
     let clone = clone(site, file, &basis);
-    file.set_basis(Basis { file: basis, layout, signature_bytes: bytes }, clone, weak);
-    send(site, file, file.attempt(), &first)?;
-    Ok(true)
+    let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes });
+    match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
+        (Some(attempt), Ok(())) => send(site, file, attempt, &first).map(|()| true),
+        // A source that sends what it was not asked for.
+        _ => {
+            site.signatures.give(bytes);
+            Ok(true)
+        }
+    }
 }
 
 /// A private copy of a basis that shares its extents, where its filesystem can: then what the new file has

@@ -14,7 +14,7 @@ use std::{
 };
 
 use dsync_delta::{Applier, Layout, SegmentHasher, Step, StepError};
-use dsync_fs::StagedFile;
+use dsync_fs::{SourceFile, StagedFile};
 use dsync_wire::{
     budget::{Held, Share},
     message::{Cause, EntryId, Operation, Segment, Timestamp},
@@ -22,7 +22,7 @@ use dsync_wire::{
 
 use super::{
     Site,
-    files::{Basis, Pending},
+    files::Pending,
     holes::Holes,
     in_place::{self, Rewriting},
     journal::{Head, Journal},
@@ -66,6 +66,14 @@ pub(super) struct Stage {
     complete: Mutex<Option<Timestamp>>,
     /// Set by the one lane that judges the file.
     judged: AtomicBool,
+}
+
+/// The old file that a delta refers to.
+pub(super) struct Basis {
+    pub(super) file: SourceFile,
+    pub(super) layout: Layout,
+    /// Bytes of signature that the source may hold for it.
+    pub(super) signature_bytes: u64,
 }
 
 /// What a stage is made from besides what arrives.

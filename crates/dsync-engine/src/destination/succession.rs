@@ -188,11 +188,13 @@ const LOST_BYTES: u64 = 3 * (size_of::<(u64, Line)>() + size_of::<EntryId>() + 3
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use dsync_fs::{Component, SharedPath, Wanted};
     use dsync_wire::event::Action;
 
     use super::*;
-    use crate::destination::{credit::PartTicket, directory::Directory};
+    use crate::destination::{credit::PartTicket, directory::Directory, files::Circumstances};
 
     fn heir(entry: u64, same_inode: bool) -> Heir {
         let directory = Arc::new(Directory::new(
@@ -201,9 +203,21 @@ mod tests {
             None,
             false,
         ));
-        let (part, name) = (Arc::new(PartTicket::new(None)), Component::new(&[b'a'; 3]).unwrap());
-        let (entry, wanted) = (EntryId(entry), Wanted::default());
-        let file = Pending::new(entry, directory, part, name, Action::Create, wanted, 0);
+        let file = Pending {
+            entry: EntryId(entry),
+            directory,
+            part: Arc::new(PartTicket::new(None)),
+            name: Component::new(&[b'a'; 3]).unwrap(),
+            action: Action::Create,
+            wanted: Wanted::default(),
+            size: 0,
+            circumstances: Circumstances::default(),
+            displaced: None,
+            has_basis: false,
+            first_name: None,
+            has_backup: AtomicBool::new(false),
+            phase: Mutex::default(),
+        };
         Heir { file: Arc::new(file), same_inode }
     }
 

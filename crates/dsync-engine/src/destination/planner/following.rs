@@ -16,7 +16,9 @@ use crate::{
     SyncError,
     destination::{
         credit::PartTicket,
+        files::Pending,
         links::{FirstName, Further},
+        settle::Outcome,
         succession::{Heir, Turn},
     },
     plan::{Decision, file_type},
@@ -79,19 +81,17 @@ impl Planner<'_> {
         if !self.site.succession.is_open(number) {
             return Ok(());
         }
-        let mut file = self.pending(id, part, place, decision, size, Old { existing, alternate: None });
-        if file.action != Action::Create {
-            file.action = Action::Update;
-        }
-        file.set_first_name(number);
+        let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
+        let file = self.pending(id, part, place, decision, size, Old { existing, alternate: None });
+        let file = Pending { action, first_name: Some(number), ..file };
         place.directory.hold();
         part.hold();
         self.take_one(&self.site.awaited)?;
         let same_inode = existing.is_some_and(|existing| first.is_of(existing));
         match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode })? {
             Turn::Waits => Ok(()),
-            Turn::Now(file) => file.take_over(self.site),
-            Turn::Needless(file) => file.let_go(self.site),
+            Turn::Now(file) => self.site.take_over(&file),
+            Turn::Needless(file) => self.site.settle(&file, Outcome::Needless),
         }
     }
 }

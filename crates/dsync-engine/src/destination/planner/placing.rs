@@ -4,7 +4,10 @@ mod claims;
 mod special;
 mod way;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath, SharedPath, Wanted};
 use dsync_wire::{
@@ -24,7 +27,7 @@ use crate::{
         delayed::Late,
         delete::{self, Doomed},
         directory::Directory,
-        files::{Circumstances, Pending, Tail},
+        files::{Circumstances, Displaced, Pending, Tail},
     },
     plan::{Decision, file_type},
 };
@@ -290,18 +293,26 @@ impl Planner<'_> {
         let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
         let twin =
             alternate.map(|found| Twin { equal: found.decision.action != Action::Update, dir: found.dir });
-        let (directory, part, name) = (Arc::clone(place.directory), Arc::clone(part), place.name.clone());
-        let wanted = decision.wanted.clone();
-        let mut file = Pending::new(id, directory, part, name, decision.action, wanted, size)
-            .onto(Circumstances { in_place: options.writing.inplace && old_file.is_some(), tail, twin });
-        file.has_basis = has_basis;
-        if let Some(number) = place.first_name {
-            file.set_first_name(number);
+        let displaces = place.displaced == Some(Kind::Dir);
+        Pending {
+            entry: id,
+            directory: Arc::clone(place.directory),
+            part: Arc::clone(part),
+            name: place.name.clone(),
+            action: decision.action,
+            wanted: decision.wanted.clone(),
+            size,
+            circumstances: Circumstances {
+                in_place: options.writing.inplace && old_file.is_some(),
+                tail,
+                twin,
+            },
+            displaced: displaces.then(|| Displaced::new(self.protection.clone())),
+            has_basis,
+            first_name: place.first_name,
+            has_backup: AtomicBool::new(false),
+            phase: Mutex::default(),
         }
-        if place.displaced == Some(Kind::Dir) {
-            file.displace(self.protection.clone());
-        }
-        file
     }
 
     /// Gives a file of an alternate directory another name here; `None` when there can be none.

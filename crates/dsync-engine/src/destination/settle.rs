@@ -1,0 +1,149 @@
+//! The ends of a requested file: every way out of being asked for passes here.
+
+use std::{io, sync::Arc};
+
+use dsync_wire::message::{Cause, ControlMessage, Operation};
+
+use super::{
+    Site,
+    files::Pending,
+    phase::{Again, Phase},
+};
+use crate::SyncError;
+
+/// What has become of a file.
+pub(super) enum Outcome {
+    /// Its content is here, is right and is on its way to its name: no other name need carry it.
+    Arrived,
+    /// After [`Arrived`](Self::Arrived) it could not get its name, which was recorded: another name may take over.
+    Nameless,
+    /// After [`Arrived`](Self::Arrived) the run is done with it: it has its name, waits for it or never gets it.
+    Closed,
+    /// Its content is not what the source has, or the source cannot read it: it is asked for again where that may help.
+    Unsound(Cause),
+    /// The destination could not write it.
+    Failed(Operation, Cause),
+    /// What the system said when the destination wrote it; what every other file would meet as well ends the run.
+    Broke(Operation, io::Error),
+    /// Another name of the same inode has the content, which was awaited.
+    Needless,
+}
+
+impl Site<'_> {
+    /// Settles what follows from a file's outcome: requests, problems, counts, and what it holds.
+    pub(super) fn settle(&self, file: &Arc<Pending>, outcome: Outcome) -> Result<(), SyncError> {
+        match outcome {
+            Outcome::Arrived => self.arrived(file),
+            Outcome::Nameless => self.lost(file),
+            Outcome::Closed => self.closed(file),
+            Outcome::Unsound(cause) => self.unsound(file, cause),
+            Outcome::Failed(operation, cause) => match file.end() {
+                Phase::Over => Ok(()),
+                before => self.failed(file, &before, operation, cause),
+            },
+            Outcome::Broke(operation, error) => {
+                let cause = self.cause_or_fatal(operation, &file.path(), error)?;
+                self.settle(file, Outcome::Failed(operation, cause))
+            }
+            Outcome::Needless => {
+                self.awaited.release();
+                self.release(file)
+            }
+        }
+    }
+
+    /// Asks for a file in the place of one that had the same content.
+    pub(super) fn take_over(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        self.account.transfer_added(file.size);
+        if self.local.is_none() {
+            self.files.insert(file);
+        }
+        self.ask(file, &ControlMessage::Need { entry: file.entry, attempt: 0 })
+    }
+
+    fn ask(&self, file: &Arc<Pending>, request: &ControlMessage) -> Result<(), SyncError> {
+        match &self.local {
+            Some(local) => local.again(file),
+            None => self.session.control.send(request),
+        }
+    }
+
+    fn arrived(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
+        let before = file.end();
+        if matches!(before, Phase::Over) {
+            return Ok(());
+        }
+        self.end_request(file, &before);
+
+        let waited = file.first_name.map(|number| self.succession.arrived(number));
+        waited.into_iter().flatten().try_for_each(|other| self.settle(&other, Outcome::Needless))
+    }
+
+    /// Asks for a file again if its failure may be one of this attempt only, else records it.
+    fn unsound(&self, file: &Arc<Pending>, cause: Cause) -> Result<(), SyncError> {
+        let (again, before) = file.again(cause);
+        match again {
+            Again::Over => Ok(()),
+            Again::Ask(request) => {
+                self.return_signature(&before);
+                self.ask(file, &request)
+            }
+            Again::Never => {
+                let operation = match cause {
+                    Cause::ContentMismatch => Operation::WriteFile,
+                    _ => Operation::ReadFile,
+                };
+                self.failed(file, &before, operation, cause)
+            }
+        }
+    }
+
+    /// Records why the file will not have its name, and ends it.
+    fn failed(
+        &self,
+        file: &Arc<Pending>,
+        before: &Phase,
+        operation: Operation,
+        cause: Cause,
+    ) -> Result<(), SyncError> {
+        self.problem(operation, &file.path(), cause)?;
+        self.lost(file)?;
+
+        self.end_request(file, before);
+        self.closed(file)
+    }
+
+    /// The file will not have its name: another name of the same inode may take over.
+    fn lost(&self, file: &Pending) -> Result<(), SyncError> {
+        self.account.transfer_failed(file.action, file.size);
+        let next = file.first_name.map(|number| self.succession.lost(number)).transpose()?.flatten();
+        next.map_or(Ok(()), |next| self.take_over(&next))
+    }
+
+    /// Ends what the source owes for the file.
+    fn end_request(&self, file: &Pending, before: &Phase) {
+        self.return_signature(before);
+        if self.local.is_none() {
+            self.files.remove(file.entry);
+        }
+        self.awaited.release();
+    }
+
+    /// Returns what the source held of the basis' sums.
+    fn return_signature(&self, before: &Phase) {
+        if let Some(basis) = before.basis() {
+            self.signatures.give(basis.signature_bytes);
+        }
+    }
+
+    fn closed(&self, file: &Pending) -> Result<(), SyncError> {
+        self.account.file_done();
+        self.release(file)
+    }
+
+    /// Releases the file's directory and its listing.
+    fn release(&self, file: &Pending) -> Result<(), SyncError> {
+        file.directory.release(self)?;
+        file.part.release(&self.session.control)
+    }
+}
