@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Files of the largest circle that is allowed: today's, to be lowered to three.
-const MAX_FILES: usize = 26;
+const MAX_FILES: usize = 17;
 /// Words of the longest path that is followed.
 const MAX_WORDS: usize = 10;
 

@@ -6,19 +6,19 @@
 
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
-use dsync_fs::{Component, CopyError, Dir, Kind, Metadata, RelPath};
+use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::Action,
-    message::{Entry, Operation},
+    message::Entry,
     options::{AlternateUse, Alternates as Options},
 };
 
-use super::{Site, commit::Outbox, files::Pending, planner::Here, settle::Outcome};
+use super::{Site, planner::Here};
 use crate::{
     SyncError,
     error::PathRole,
     footprint::from_missing,
-    plan::{Decision, Mapped, file_type, file_type_of, timestamp},
+    plan::{Decision, Mapped, file_type, file_type_of},
 };
 
 /// The alternate directories of a run.
@@ -39,15 +39,6 @@ pub(super) struct Alternate {
     pub(super) decision: Decision,
     /// True when the destination itself has the same content.
     pub(super) adds_nothing: bool,
-}
-
-/// What a file is made from besides what the source sends.
-#[derive(Clone)]
-pub(super) struct Twin {
-    /// Has a file of the same name.
-    pub(super) dir: Arc<Dir>,
-    /// True when its content is the source's; else it is a basis.
-    pub(super) equal: bool,
 }
 
 impl Alternates {
@@ -145,33 +136,4 @@ impl Level {
         }
         best
     }
-}
-
-/// Copies a file of equal content from an alternate directory. False when that failed or it changed meanwhile:
-/// then it has to come from the source.
-pub(super) fn copy(
-    site: &Site<'_>,
-    outbox: &mut Outbox<'_>,
-    file: &Arc<Pending>,
-    twin: &Twin,
-) -> Result<bool, SyncError> {
-    let Some(dir) = &file.directory.dir else { return Ok(true) };
-    let Ok(source) = twin.dir.open_source(&file.name) else { return Ok(false) };
-    let staged = site.homes.stage(dir, file.name.clone());
-    let sparse = site.policy.options.writing.sparse;
-    let copied = staged.and_then(|staged| {
-        staged.copy_all(&source, &site.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)
-    });
-    let staged = match copied {
-        Ok(staged) => staged,
-        Err(error) => {
-            return site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| true);
-        }
-    };
-    if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {
-        return Ok(false);
-    }
-    let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
-    site.account.received(0, source.len(), 0);
-    outbox.submit(file, Ok(staged), mtime).map(|()| true)
 }

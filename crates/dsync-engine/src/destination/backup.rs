@@ -1,6 +1,6 @@
 //! Where what the run replaces or removes is kept (`-b`).
 //!
-//! The law: nothing old moves before its backup stands. What has a name gives it away only after [`Site::secure`] said
+//! The law: nothing old moves before its backup stands. What has a name gives it away only after [`secure`](super::secure::secure) said
 //! so; a directory is emptied into its backup under its own name, so that what cannot be kept stays where it was.
 //!
 //! Without a directory of its own a backup stays in its directory under another name; then names that end like
@@ -18,13 +18,7 @@ use std::{
 use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted};
 use dsync_wire::options::{Backup, WritePolicy};
 
-use super::{
-    Site,
-    delete::{self, Protection},
-    directory::Directory,
-    files::Pending,
-};
-use crate::{SyncError, halt::lock};
+use crate::halt::lock;
 
 /// Keeps what is replaced.
 pub(super) struct Backups {
@@ -165,83 +159,5 @@ impl Kept {
     pub(super) fn covers(&self, path: &RelPath, kind: Kind) -> bool {
         let named = |suffix: &Vec<u8>| kind != Kind::Dir && path.as_bytes().ends_with(suffix);
         self.0.as_ref().is_some_and(named)
-    }
-}
-
-impl Site<'_> {
-    /// Where an entry that is about to be replaced or removed is kept; `None` when it need not be.
-    pub(super) fn backup_of(
-        &self,
-        dir: &Arc<Dir>,
-        path: &RelPath,
-        name: &Component,
-    ) -> io::Result<Option<BackupPlace>> {
-        let Some(backups) = self.backups.get() else { return Ok(None) };
-        let place = backups.place(dir, path, name)?;
-        self.touched(place.dir());
-        Ok(Some(place.until(self.session.halt.stop_flag())))
-    }
-
-    /// As [`backup_of`](Self::backup_of), with a directory that is only borrowed.
-    pub(super) fn backup_beside(
-        &self,
-        dir: &Dir,
-        path: &RelPath,
-        name: &Component,
-    ) -> io::Result<Option<BackupPlace>> {
-        if self.backups.get().is_none() {
-            return Ok(None);
-        }
-        self.backup_of(&Arc::new(dir.duplicate()?), path, name)
-    }
-
-    /// Keeps what has a name that is about to be given to another entry; the inner error says why it must not be.
-    /// Without backups everything may give way.
-    ///
-    /// With a `protection` a directory may give way as well: all that is in it is moved to its backup, and the emptied
-    /// directory keeps its name.
-    pub(super) fn secure(
-        &self,
-        dir: &Arc<Dir>,
-        parent: &RelPath,
-        name: &Component,
-        protection: Option<&Protection>,
-    ) -> Result<io::Result<()>, SyncError> {
-        if self.backups.get().is_none() {
-            return Ok(Ok(()));
-        }
-        let old = match dir.stat(name) {
-            Ok(old) => old,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
-            Err(error) => return Ok(Err(error)),
-        };
-        if old.kind != Kind::Dir {
-            let place = self.backup_of(dir, parent, name);
-            return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));
-        }
-        match protection {
-            Some(protection) => delete::empty(self, dir, parent, name, protection),
-            // It was not there when the run decided; the rename fails.
-            None => Ok(Ok(())),
-        }
-    }
-
-    /// As [`secure`](Self::secure), for an entry that never takes a directory's name.
-    pub(super) fn keep(&self, directory: &Directory, name: &Component) -> Result<io::Result<()>, SyncError> {
-        let Some(dir) = &directory.dir else { return Ok(Ok(())) };
-        self.secure(dir, &directory.path, name, None)
-    }
-
-    /// Keeps a copy of an old file that is about to be written into: once, before this run first does.
-    pub(super) fn keep_content(&self, file: &Pending) -> io::Result<()> {
-        let Some(dir) = &file.directory.dir else { return Ok(()) };
-        if file.has_backup() {
-            return Ok(());
-        }
-        if let Some(place) = self.backup_of(dir, &file.directory.path, &file.name)? {
-            place.copy(dir, &file.name)?;
-        }
-        file.set_backup();
-        Ok(())
     }
 }

@@ -11,13 +11,13 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use dsync_fs::{CommitError, CommitGroup, PreparedFile, RelPath, StagedFile};
+use dsync_fs::{CommitError, CommitGroup, PreparedFile, StagedFile};
 use dsync_wire::{
     link::LinkError,
-    message::{Cause, Landed, Operation, Timestamp},
+    message::{Landed, Operation, Timestamp},
 };
 
-use super::{Site, files::Pending, landed::Unsent, settle::Outcome};
+use super::{delayed, files::Pending, landed::Unsent, settle::Outcome, transfers::Transfers};
 use crate::{
     SyncError,
     plan::fs_timestamp,
@@ -37,15 +37,15 @@ pub(super) enum Commit {
 /// The committer ends when the last outbox is dropped, never before: so no file can be handed in too late.
 /// Whoever has one [flushes](Self::flush) it before it waits for more work: until then its files have no name.
 pub(super) struct Outbox<'a> {
-    site: &'a Site<'a>,
+    transfers: &'a Transfers<'a>,
     committer: Sender<Vec<Commit>>,
     commits: Vec<Commit>,
 }
 
 impl<'a> Outbox<'a> {
     /// Opens a way to the committer.
-    pub(super) fn new(site: &'a Site<'a>, committer: Sender<Vec<Commit>>) -> Self {
-        Self { site, committer, commits: Vec::new() }
+    pub(super) fn new(transfers: &'a Transfers<'a>, committer: Sender<Vec<Commit>>) -> Self {
+        Self { transfers, committer, commits: Vec::new() }
     }
 
     /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the time of the
@@ -56,7 +56,7 @@ impl<'a> Outbox<'a> {
         staged: io::Result<StagedFile>,
         mtime: Timestamp,
     ) -> Result<(), SyncError> {
-        let Some(commit) = prepare(self.site, file, staged, mtime)? else { return Ok(()) };
+        let Some(commit) = prepare(self.transfers, file, staged, mtime)? else { return Ok(()) };
         self.commits.push(commit);
         if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
     }
@@ -81,38 +81,42 @@ impl<'a> Outbox<'a> {
 
 /// Sets the attributes of a written temporary; `None` when that failed, which is recorded.
 fn prepare(
-    site: &Site<'_>,
+    transfers: &Transfers<'_>,
     file: &Arc<Pending>,
     staged: io::Result<StagedFile>,
     mtime: Timestamp,
 ) -> Result<Option<Commit>, SyncError> {
+    let site = transfers.site;
     let staged = match staged {
         Ok(staged) => staged,
-        Err(error) => return site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| None),
+        Err(error) => {
+            return transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| None);
+        }
     };
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
-    match staged.prepare(&wanted, file.basis_stamp(), site.durability) {
+    match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
         Ok(mut prepared) => {
             file.instruct(&mut prepared);
             site.withheld(prepared.withheld());
-            site.settle(file, Outcome::Arrived)?;
+            transfers.settle(file, Outcome::Arrived)?;
             if let Some(delayed) = site.delayed.get() {
-                delayed.note_file(site, file, prepared)?;
-                return site.settle(file, Outcome::Closed).map(|()| None);
+                delayed::note_file(site, delayed, file, prepared)?;
+                return transfers.settle(file, Outcome::Closed).map(|()| None);
             }
             Ok(Some(Commit::File(prepared, Arc::clone(file))))
         }
-        Err(error) => site.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
+        Err(error) => transfers.settle(file, Outcome::Broke(Operation::SetAttributes, error)).map(|()| None),
     }
 }
 
 /// Commits until every [`Outbox`] is gone; returns the group for the final sync.
 pub(super) fn run(
-    site: &Site<'_>,
+    transfers: &Transfers<'_>,
     commits: &Receiver<Vec<Commit>>,
 ) -> Result<CommitGroup<Arc<Pending>>, SyncError> {
-    let mut group = CommitGroup::new(site.durability);
+    let site = transfers.site;
+    let mut group = CommitGroup::new(site.durability());
     let mut opened = Instant::now();
     let mut bytes = 0_u64;
     let mut idle = MIN_IDLE;
@@ -141,7 +145,7 @@ pub(super) fn run(
                 break;
             }
             let started = Instant::now();
-            flush(site, &mut group, &std::mem::take(&mut unsent))?;
+            flush(transfers, &mut group, &std::mem::take(&mut unsent))?;
             bytes = 0;
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
@@ -154,7 +158,12 @@ pub(super) fn run(
 }
 
 /// Commits the group and settles its files, and what only had to be on the disk.
-fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsent]) -> Result<(), SyncError> {
+fn flush(
+    transfers: &Transfers<'_>,
+    group: &mut CommitGroup<Arc<Pending>>,
+    unsent: &[Unsent],
+) -> Result<(), SyncError> {
+    let site = transfers.site;
     let mut landed: Vec<Landed> = unsent.iter().map(|unsent| unsent.landed).collect();
     let mut settled = Vec::new();
     let mut fatal = None;
@@ -172,57 +181,31 @@ fn flush(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>, unsent: &[Unsen
     for (file, result) in outcomes {
         match result {
             Ok(()) => {
-                file.directory.touch();
+                file.slot.directory.touch();
                 file.remove_displaced(site)?;
                 landed.push(Landed { entry: file.entry, stood: None });
             }
-            Err(error) => failed(site, &file, error)?,
+            Err(error) => failed(transfers, &file, error)?,
         }
         settled.push(file);
     }
-    site.tell_landed(group, &landed)?;
+    transfers.tell_landed(group, &landed)?;
     for file in settled {
-        site.settle(&file, Outcome::Closed)?;
+        transfers.settle(&file, Outcome::Closed)?;
     }
     unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
 }
 
 /// Records a file that did not get its name.
-fn failed(site: &Site<'_>, file: &Arc<Pending>, error: CommitError) -> Result<(), SyncError> {
+fn failed(transfers: &Transfers<'_>, file: &Arc<Pending>, error: CommitError) -> Result<(), SyncError> {
+    let site = transfers.site;
     if !site.stopped() {
-        let path = file.directory.path.join(&file.name);
-        let cause = commit_cause(site, &path, error)?;
+        let path = file.slot.path();
+        let cause = site.commit_cause(&path, error)?;
         site.problem(Operation::Commit, &path, cause)?;
     }
-    site.settle(file, Outcome::Nameless)
-}
-
-/// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.
-pub(super) fn commit_cause(site: &Site<'_>, path: &RelPath, error: CommitError) -> Result<Cause, SyncError> {
-    Ok(match error {
-        CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
-        CommitError::BasisChanged => Cause::Changed,
-        CommitError::Sync { source } => {
-            // Final for the whole group, and the next group's sync would prove nothing.
-            let source = io::Error::new(source.kind(), source);
-            return Err(SyncError::Filesystem {
-                operation: Operation::Commit,
-                path: site.display_path(path),
-                source,
-            });
-        }
-        CommitError::Rename { source }
-        | CommitError::Stat { source }
-        | CommitError::Backup { source }
-        | CommitError::Attributes { source } => {
-            let error = source
-                .raw_os_error()
-                .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
-            site.cause_or_fatal(Operation::Commit, path, error)?
-        }
-        _ => Cause::Unrepresentable,
-    })
+    transfers.settle(file, Outcome::Nameless)
 }
 
 /// Files that go to the committer together: its waking costs each of them little.

@@ -11,6 +11,7 @@ use dsync_wire::{budget::Held, message::ControlMessage};
 use crate::{
     SyncError,
     halt::{Halt, lock, wait},
+    limits::MAX_OPEN_PATH_BYTES,
     session::ControlOut,
 };
 
@@ -105,6 +106,33 @@ impl Credit {
         Some(state)
     }
 }
+
+/// Bounds on the directories that are held open because something is under way in them.
+pub(super) struct OpenDirectories {
+    /// Descriptors.
+    pub(super) count: Credit,
+    /// Bytes of their paths.
+    pub(super) paths: Credit,
+}
+
+impl OpenDirectories {
+    /// Opens at most so many, as far as the descriptors last.
+    pub(super) fn new(descriptors: u64) -> Self {
+        Self {
+            count: Credit::new(descriptors.clamp(8, MAX_OPEN_DIRECTORIES)),
+            paths: Credit::new(MAX_OPEN_PATH_BYTES),
+        }
+    }
+
+    /// Gives back what a directory took whose path has so many bytes.
+    pub(super) fn close(&self, path_bytes: u64) {
+        self.count.release();
+        self.paths.give(path_bytes);
+    }
+}
+
+/// Directories held open, unless the descriptor limit is lower.
+const MAX_OPEN_DIRECTORIES: u64 = 1024;
 
 /// One listing message whose files are under way; when the last is done the source may forget it.
 pub(super) struct PartTicket {

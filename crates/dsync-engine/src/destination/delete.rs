@@ -26,7 +26,7 @@ use super::{
     Site,
     backup::Kept,
     directory::{Deferred, Directory, settle},
-    records::{self, push_name, take, take_name},
+    records::{self, KINDS, push_name, take, take_name},
 };
 use crate::{SyncError, halt::lock, plan::file_type_of};
 
@@ -512,10 +512,6 @@ impl Record {
         Some(Self { directory, entries })
     }
 }
-
-/// Types in the order of their wire values.
-pub(super) const KINDS: [Kind; 7] =
-    [Kind::File, Kind::Dir, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

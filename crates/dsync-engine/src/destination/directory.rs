@@ -13,14 +13,12 @@ use std::{
 };
 
 use dsync_fs::{Dir, Extended, ExtendedScope, RelPath, SharedPath, Timestamp, Wanted};
-use dsync_wire::{
-    budget::Held,
-    message::{Cause, Operation},
-};
+use dsync_wire::{budget::Held, message::Operation};
 
 use super::{
     Site,
     records::{push_counted, take, take_counted},
+    site::cause,
 };
 use crate::SyncError;
 
@@ -134,13 +132,16 @@ impl Directory {
         if self.pending.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(());
         }
-        site.open_directories.release();
-        site.open_paths.give(self.path_bytes());
-        if self.has_parts.load(Ordering::Acquire) && site.homes.tidy(self) {
+        site.open.close(self.path_bytes());
+        let has_parts = self.has_parts.load(Ordering::Acquire);
+        if has_parts && self.dir.as_ref().is_some_and(|dir| site.homes.tidy(dir)) {
             self.touch();
         }
         if self.delayed.load(Ordering::Acquire) {
-            return site.delayed.get().map_or(Ok(()), |delayed| delayed.note_directory(self));
+            let Some(delayed) = site.delayed.get() else { return Ok(()) };
+            let mut record = Vec::new();
+            Deferred::new(self).encode(&mut record);
+            return delayed.push_directory(&record);
         }
         if self.deferred.load(Ordering::Acquire) || !self.dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -246,15 +247,5 @@ pub(super) fn settle(
             Ok(())
         }
         Err(error) => site.problem(Operation::SetAttributes, path, cause(&error)),
-    }
-}
-
-/// The cause that a filesystem error stands for.
-pub(super) fn cause(error: &io::Error) -> Cause {
-    match error.raw_os_error() {
-        Some(number) => Cause::Os(number),
-        // Said by this program of a directory in which something had to stay.
-        None if error.kind() == io::ErrorKind::DirectoryNotEmpty => Cause::DirectoryInTheWay,
-        None => Cause::Unrepresentable,
     }
 }

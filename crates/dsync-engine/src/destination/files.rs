@@ -3,13 +3,10 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock},
 };
 
-use dsync_fs::{Component, Dir, Kind, PreparedFile, RelPath, Stamp, Wanted};
+use dsync_fs::{Component, Kind, PreparedFile, Stamp, Wanted};
 use dsync_wire::{
     event::Action,
     message::{Cause, EntryId, NeedTail, Segment, Timestamp},
@@ -17,12 +14,12 @@ use dsync_wire::{
 
 use super::{
     Site,
-    alternate::Twin,
     credit::PartTicket,
     delete::{self, Doomed, Protection},
-    directory::Directory,
     kept::Part,
     phase::{Again, Phase, Request, Signed},
+    secure,
+    slot::Slot,
     stage::Stage,
 };
 use crate::{
@@ -34,23 +31,18 @@ use crate::{
 /// One requested file.
 pub(super) struct Pending {
     pub(super) entry: EntryId,
-    pub(super) directory: Arc<Directory>,
+    pub(super) slot: Slot,
     pub(super) part: Arc<PartTicket>,
-    /// Name at the destination.
-    pub(super) name: Component,
     pub(super) action: Action,
     pub(super) wanted: Wanted,
     /// Size as listed.
     pub(super) size: u64,
-    pub(super) circumstances: Circumstances,
     /// The directory that has the file's name until then.
     pub(super) displaced: Option<Displaced>,
     /// A delta to an old file may pay.
     pub(super) has_basis: bool,
     /// Its number, where other names will be linked to it.
     pub(super) first_name: Option<u64>,
-    /// Set when the old file's content was kept, before it was written into.
-    pub(super) has_backup: AtomicBool,
     pub(super) phase: Mutex<Phase>,
 }
 
@@ -68,41 +60,7 @@ impl Displaced {
     }
 }
 
-/// What stands where a file goes, and what it may be made from.
-#[derive(Default)]
-pub(super) struct Circumstances {
-    /// The old file itself is written.
-    pub(super) in_place: bool,
-    /// It is added to.
-    pub(super) tail: Option<Tail>,
-    /// A file of an alternate directory.
-    pub(super) twin: Option<Twin>,
-}
-
-/// What there is of a file that is added to.
-#[derive(Clone, Copy)]
-pub(super) struct Tail {
-    pub(super) from: u64,
-    /// What the old file was when this was decided.
-    pub(super) stamp: Stamp,
-}
-
 impl Pending {
-    /// Returns whether the old file's content was kept.
-    pub(super) fn has_backup(&self) -> bool {
-        self.has_backup.load(Ordering::Acquire)
-    }
-
-    /// Notes that the old file's content was kept.
-    pub(super) fn set_backup(&self) {
-        self.has_backup.store(true, Ordering::Release);
-    }
-
-    /// Returns the path from the destination's root.
-    pub(super) fn path(&self) -> RelPath {
-        self.directory.path.join(&self.name)
-    }
-
     /// Tells a finished file whether it may take a directory's name.
     pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
         if let Some(displaced) = &self.displaced
@@ -114,25 +72,18 @@ impl Pending {
 
     /// Keeps what has the file's name until then; the inner error says why it must stay.
     pub(super) fn secure(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
-        let Some(dir) = &self.directory.dir else { return Ok(Ok(())) };
+        let Some(dir) = &self.slot.directory.dir else { return Ok(Ok(())) };
         let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
-        site.secure(dir, &self.directory.path, &self.name, protection)
+        secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)
     }
 
     /// The file has its name: removes the directory that had it.
     pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let (Some(displaced), Some(dir)) = (&self.displaced, &self.directory.dir) else { return Ok(()) };
+        let (Some(displaced), Some(dir)) = (&self.displaced, &self.slot.directory.dir) else { return Ok(()) };
         let Some(now) = displaced.now.get() else { return Ok(()) };
-        let doomed = Doomed { parent: &self.directory.path, name: &self.name, now, kind: Kind::Dir };
+        let doomed =
+            Doomed { parent: &self.slot.directory.path, name: &self.slot.name, now, kind: Kind::Dir };
         delete::remove(site, dir, doomed, &displaced.protection)
-    }
-
-    /// The directory that has the old file, and whether that is the destination's own.
-    pub(super) fn basis_dir(&self) -> Option<(&Arc<Dir>, bool)> {
-        match &self.circumstances.twin {
-            Some(twin) => Some((&twin.dir, false)),
-            None => self.directory.dir.as_ref().map(|dir| (dir, true)),
-        }
     }
 
     /// Notes the basis that the source is about to be told of; gives it back when something of the file was there first.
@@ -174,9 +125,9 @@ impl Pending {
     /// Returns the state of the old file that the content was made from.
     pub(super) fn basis_stamp(&self) -> Option<Stamp> {
         let phase = lock(&self.phase);
-        match (phase.tail(), &self.circumstances) {
-            (Some(_), Circumstances { tail: Some(tail), .. }) => Some(tail.stamp),
-            (_, Circumstances { twin: Some(_), .. }) => None,
+        match (phase.tail(), &self.slot) {
+            (Some(_), Slot { tail: Some(tail), .. }) => Some(tail.stamp),
+            (_, Slot { twin: Some(_), .. }) => None,
             _ => phase.basis_stamp(),
         }
     }
@@ -246,7 +197,7 @@ impl Pending {
             }
         };
 
-        let stage = Arc::new(Stage::create(site, self, header, request.sources(part))?);
+        let stage = Arc::new(Stage::create(site, &self.slot, header, request.sources(part))?);
         if let Some(mtime) = early {
             stage.set_complete(mtime);
         }

@@ -12,11 +12,10 @@ use std::{
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{Component, Dir, KeptNames, Kind, StagedFile, apart};
+use dsync_fs::{Component, Dir, KeptNames, Kind, OwnPlaces, SpoolHome, StagedFile, apart};
 use dsync_wire::options::WritePolicy;
 
-use super::{Site, directory::Directory};
-use crate::{SyncError, error::PathRole};
+use crate::SyncError;
 
 /// The directories of a run's temporaries and unfinished files.
 pub(super) struct Homes {
@@ -26,6 +25,27 @@ pub(super) struct Homes {
     parts: PartHome,
     /// Set when the run ends.
     stopped: Arc<AtomicBool>,
+}
+
+/// What the homes of a run are opened in.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// Directories that belong to the run.
+    pub(super) own: &'a OwnPlaces,
+    /// Where lists go that outgrow memory.
+    pub(super) spools: &'a SpoolHome,
+    pub(super) dry_run: bool,
+    /// Nothing is kept of what a local run has not finished.
+    pub(super) local: bool,
+}
+
+/// A directory of unfinished files.
+pub(super) struct Parts {
+    pub(super) dir: Arc<Dir>,
+    /// It is beside the targets.
+    pub(super) within: bool,
+    /// It was not there before.
+    pub(super) made: bool,
 }
 
 /// Permissions of a directory of unfinished files beside their targets.
@@ -55,8 +75,8 @@ impl Homes {
 
     /// Opens the operator's own directories and removes what killed runs left there; in a dry run only looks whether
     /// there is one for temporaries.
-    pub(super) fn open(&self, root: &Dir, site: &Site<'_>) -> Result<(), SyncError> {
-        let dry_run = site.policy.options.dry_run;
+    pub(super) fn open(&self, root: &Dir, around: &Around<'_>) -> Result<(), SyncError> {
+        let Around { own, spools, dry_run, local } = *around;
         if let Some(path) = &self.temp_dir {
             let dir = root
                 .open_operand_here(path)
@@ -64,10 +84,10 @@ impl Homes {
             if !dry_run {
                 apart::reap_all(&dir);
             }
-            let _ = site.own.add(&dir);
+            let _ = own.add(&dir);
             let dir = Arc::new(dir);
             if !dry_run {
-                site.spools.prefer(Arc::clone(&dir));
+                spools.prefer(Arc::clone(&dir));
             }
             let _ = self.temporaries.set(dir);
         }
@@ -75,17 +95,17 @@ impl Homes {
             && let Ok(dir) = root.open_operand_here(path)
         {
             // Whoever uses it, this run or the next.
-            let _ = site.own.add(&dir);
+            let _ = own.add(&dir);
         }
         if let PartHome::Apart(path, opened) = &self.parts
             && !dry_run
-            && site.local.is_none()
+            && !local
         {
             let dir = root
                 .create_operand_here(path, false)
                 .map(|dir| dir.with_fake_super(false))
-                .map_err(|source| unusable(PathRole::Partials, path, source))?;
-            let _ = site.own.add(&dir);
+                .map_err(|source| unusable("--partial-dir", path, source))?;
+            let _ = own.add(&dir);
             let _ = opened.set(Arc::new(dir));
         }
         Ok(())
@@ -111,27 +131,24 @@ impl Homes {
         kind == Kind::Dir && matches!(&self.parts, PartHome::Within(within) if within == name)
     }
 
-    /// The directory that unfinished files of this one are kept in, made if it is missing and `make`.
-    pub(super) fn of_parts(&self, site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>> {
-        let dir = beside.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+    /// Opens the directory that unfinished files are kept in whose targets are in `beside`, made if it is missing and `make`.
+    pub(super) fn of_parts(&self, beside: &Arc<Dir>, make: bool) -> io::Result<Parts> {
+        let elsewhere = |dir| Parts { dir, within: false, made: false };
         match &self.parts {
-            PartHome::WithTemporaries => Ok(Arc::clone(self.temporaries.get().unwrap_or(dir))),
-            PartHome::Apart(_, opened) => opened.get().cloned().ok_or_else(|| io::ErrorKind::NotFound.into()),
-            PartHome::Within(name) => {
-                let opened = match dir.open_child(name) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
-                        beside.touch();
-                        site.touched(dir);
-                        match dir.make_dir(name, PARTS_MODE) {
-                            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                            _ => dir.open_child(name)?,
-                        }
-                    }
-                    opened => opened?,
-                };
-                beside.note_parts();
-                Ok(Arc::new(opened))
+            PartHome::WithTemporaries => Ok(elsewhere(Arc::clone(self.temporaries.get().unwrap_or(beside)))),
+            PartHome::Apart(_, opened) => {
+                opened.get().cloned().map(elsewhere).ok_or_else(|| io::ErrorKind::NotFound.into())
             }
+            PartHome::Within(name) => match beside.open_child(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+                    match beside.make_dir(name, PARTS_MODE) {
+                        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                        _ => {}
+                    }
+                    Ok(Parts { dir: Arc::new(beside.open_child(name)?), within: true, made: true })
+                }
+                opened => Ok(Parts { dir: Arc::new(opened?), within: true, made: false }),
+            },
         }
     }
 
@@ -155,9 +172,9 @@ impl Homes {
     }
 
     /// Removes the directory of unfinished files beside this one if it is empty. True when it did.
-    pub(super) fn tidy(&self, beside: &Directory) -> bool {
-        let (PartHome::Within(name), Some(dir)) = (&self.parts, &beside.dir) else { return false };
-        dir.remove_empty_dir(name).is_ok()
+    pub(super) fn tidy(&self, beside: &Dir) -> bool {
+        let PartHome::Within(name) = &self.parts else { return false };
+        beside.remove_empty_dir(name).is_ok()
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
 use dsync_delta::{BasisCopy, InPlaceOrder, InPlaceStep};
 use dsync_fs::{Durability, StagedFile};
 
-use super::{Site, files::Pending};
+use super::{Site, slot::Slot};
 use crate::content::READ_BYTES;
 
 /// What becomes of the old file's bytes.
@@ -236,34 +236,47 @@ impl Mover<'_> {
 }
 
 /// Opens the old file of a run that writes in place; `None` when the file is replaced as usual. Before it is written
-/// into, its content is to be [kept](Site::keep_content).
-pub(super) fn open(file: &Pending) -> io::Result<Option<StagedFile>> {
-    let Some(dir) = file.directory.dir.as_ref().filter(|_| file.circumstances.in_place) else {
+/// into, its content is to be [kept](keep_content).
+pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
+    let Some(dir) = slot.directory.dir.as_ref().filter(|_| slot.in_place) else {
         return Ok(None);
     };
-    StagedFile::open_in_place(dir, file.name.clone()).map(Some)
+    StagedFile::open_in_place(dir, slot.name.clone()).map(Some)
 }
 
 /// Creates the file that content is written to: the old one, or a new one beside it, with its space reserved if
 /// that is wished. In place the content's length is `len` at the end whatever it was.
-pub(super) fn create(site: &Site<'_>, file: &Pending, len: u64) -> io::Result<StagedFile> {
-    if let Some(old) = open(file)? {
-        site.keep_content(file)?;
+pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<StagedFile> {
+    if let Some(old) = open(slot)? {
+        keep_content(site, slot)?;
         old.distrust()?;
         return Ok(old);
     }
-    let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
-    create_beside(site, dir, file, len)
+    let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
+    create_beside(site, dir, slot, len)
+}
+
+/// Keeps a copy of an old file that is about to be written into: once, before this run first does.
+pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
+    let Some(dir) = &slot.directory.dir else { return Ok(()) };
+    if slot.has_backup.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    if let Some(place) = site.backup_of(dir, &slot.directory.path, &slot.name)? {
+        place.copy(dir, &slot.name)?;
+    }
+    slot.has_backup.store(true, Ordering::Release);
+    Ok(())
 }
 
 /// Creates a new file beside the old one.
 pub(super) fn create_beside(
     site: &Site<'_>,
     dir: &Arc<dsync_fs::Dir>,
-    file: &Pending,
+    slot: &Slot,
     len: u64,
 ) -> io::Result<StagedFile> {
-    let staged = site.homes.stage(dir, file.name.clone())?;
+    let staged = site.homes.stage(dir, slot.name.clone())?;
     if site.policy.options.writing.preallocate {
         staged.reserve(len)?;
     }

@@ -9,6 +9,7 @@ use super::{
     Site,
     planner::{Listed, Waiting},
     sign::Refinement,
+    transfers::Transfers,
     weight,
 };
 use crate::{
@@ -22,15 +23,16 @@ use crate::{
 
 /// Receives until the source says goodbye.
 pub(super) fn run(
-    site: &Site<'_>,
+    transfers: &Transfers<'_>,
     mail: DestinationMail,
     planner: &Sender<Waiting>,
     refinements: &Sender<Refinement>,
 ) -> Result<(), SyncError> {
+    let site = transfers.site;
     let DestinationMail { mut receiver, mut order, .. } = mail;
     loop {
         let message = site.session.hear(&mut receiver)?;
-        if site.reporting.load(Ordering::Acquire) {
+        if transfers.ending.reporting.load(Ordering::Acquire) {
             order.report_sent();
         }
         order.check(&message)?;
@@ -39,7 +41,7 @@ pub(super) fn run(
             ControlMessage::Bye => return Ok(()),
             ControlMessage::Refine(refine) => {
                 // Of a file that is not under way any more nothing is to be signed.
-                if site.files.get(refine.entry).is_none() {
+                if transfers.files.get(refine.entry).is_none() {
                     continue;
                 }
                 let bytes = (size_of::<Refinement>() + 64 + refine.runs.len()) as u64;
@@ -51,7 +53,7 @@ pub(super) fn run(
                 continue;
             }
             ControlMessage::Removed { entries } if site.removes_source() => {
-                site.unremoved.give(entries);
+                transfers.unremoved.give(entries);
                 continue;
             }
             ControlMessage::Tops(tops) => Listed::Tops(tops),

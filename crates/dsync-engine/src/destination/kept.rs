@@ -5,21 +5,21 @@
 //! Content that nobody has touched since its journal was sealed is believed after a look at a few segments;
 //! otherwise every segment is hashed again. What does not hold is sent again.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use dsync_delta::{SegmentHasher, Segments};
-use dsync_fs::{Component, KeptNames, StagedFile};
+use dsync_fs::{Component, Dir, KeptNames, StagedFile};
 use dsync_wire::{
     limits::MAX_REST_RUNS,
-    message::{Rest, Segment},
+    message::{EntryId, Rest, Segment},
     options::KeepPartial,
 };
 
 use super::{
     Site,
     directory::Directory,
-    files::Pending,
     journal::{Entries, Head, Journal},
+    slot::Slot,
 };
 use crate::{SyncError, content::READ_BYTES, misbehaved::misbehaved, runs::Runs};
 
@@ -34,13 +34,13 @@ pub(super) struct Part {
 
 impl Part {
     /// Begins a file; `None` when it will not be kept, or cannot be.
-    pub(super) fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> Option<Self> {
+    pub(super) fn begin(site: &Site<'_>, slot: &Slot, head: &Head) -> Option<Self> {
         let worth = may_keep(site) && is_worth_keeping(head.segments);
-        let dir = file.directory.dir.as_ref().filter(|_| worth)?;
+        let dir = slot.directory.dir.as_ref().filter(|_| worth)?;
         let create = || {
-            let names = site.homes.part_names(dir, &file.name)?;
-            let home = site.homes.of_parts(site, &file.directory, true)?;
-            let (staged, notes) = StagedFile::create_kept(&home, dir, file.name.clone(), &names)?;
+            let names = site.homes.part_names(dir, &slot.name)?;
+            let home = home(site, &slot.directory, true)?;
+            let (staged, notes) = StagedFile::create_kept(&home, dir, slot.name.clone(), &names)?;
             Ok::<_, io::Error>((staged, Journal::begin(notes, head, &site.key)?))
         };
         let created = create();
@@ -55,11 +55,11 @@ impl Part {
 
     /// Takes up what an earlier run left of a file; `None` when there is nothing, or nothing of use, which is
     /// then removed.
-    pub(super) fn find(site: &Site<'_>, file: &Pending) -> Option<Self> {
+    pub(super) fn find(site: &Site<'_>, slot: &Slot) -> Option<Self> {
         if !may_keep(site) {
             return None;
         }
-        match open(site, file) {
+        match open(site, slot) {
             Ok(part) => part,
             Err(error) => {
                 tracing::debug!(%error, "what was kept of a file cannot be used");
@@ -69,10 +69,10 @@ impl Part {
     }
 
     /// What is left to ask for.
-    pub(super) fn rest(&self, file: &Pending) -> Rest {
+    pub(super) fn rest(&self, entry: EntryId, attempt: u8) -> Rest {
         Rest {
-            entry: file.entry,
-            attempt: file.attempt().unwrap_or(0),
+            entry,
+            attempt,
             state: self.head.state,
             length_log2: self.head.segments.length_log2(),
             runs: self.done.missing_below(self.head.segments.count()),
@@ -111,8 +111,22 @@ pub(super) fn existing(
         return None;
     }
     let names = site.homes.part_names(directory.dir.as_ref()?, target).ok()?;
-    let home = site.homes.of_parts(site, directory, false).ok()?;
+    let home = home(site, directory, false).ok()?;
     home.stat(&names.notes).is_ok().then_some(names)
+}
+
+/// Opens the directory that unfinished files of this one are kept in, made if it is missing and `make`.
+fn home(site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>> {
+    let dir = beside.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+    let parts = site.homes.of_parts(dir, make)?;
+    if parts.made {
+        beside.touch();
+        site.touched(dir);
+    }
+    if parts.within {
+        beside.note_parts();
+    }
+    Ok(parts.dir)
 }
 
 /// True when the run may leave, and take up, unfinished files: not where the old file itself is written, nor where
@@ -127,11 +141,11 @@ fn is_worth_keeping(segments: Segments) -> bool {
     segments.count() > 1
 }
 
-fn open(site: &Site<'_>, file: &Pending) -> io::Result<Option<Part>> {
-    let dir = file.directory.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
-    let names = site.homes.part_names(dir, &file.name)?;
-    let home = site.homes.of_parts(site, &file.directory, false)?;
-    let (file, notes) = StagedFile::open_kept(&home, dir, file.name.clone(), &names)?;
+fn open(site: &Site<'_>, slot: &Slot) -> io::Result<Option<Part>> {
+    let dir = slot.directory.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
+    let names = site.homes.part_names(dir, &slot.name)?;
+    let home = home(site, &slot.directory, false)?;
+    let (file, notes) = StagedFile::open_kept(&home, dir, slot.name.clone(), &names)?;
     let Some(entries) = Entries::read(&notes)? else { return Ok(None) };
     let mut done = verified(&file, &entries)?;
     let segments = entries.head.segments;

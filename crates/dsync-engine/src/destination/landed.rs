@@ -12,7 +12,7 @@ use dsync_wire::{
     message::{ControlMessage, EntryId, Landed, Operation},
 };
 
-use super::{Site, credit::PartTicket, files::Pending};
+use super::{Site, credit::PartTicket, files::Pending, transfers::Transfers};
 use crate::{SyncError, content, halt::lock};
 
 /// An entry that needed no content, until the disk has it.
@@ -30,39 +30,33 @@ impl Unsent {
     }
 }
 
-impl Site<'_> {
-    /// True when the source removes what it copied.
-    pub(super) fn removes_source(&self) -> bool {
-        let options = &self.policy.options;
-        options.remove_source_files && !options.dry_run
-    }
-
+impl Transfers<'_> {
     /// Tells the source of entries once their names are on the disk as well.
     pub(super) fn tell_landed(
         &self,
         group: &mut CommitGroup<Arc<Pending>>,
         landed: &[Landed],
     ) -> Result<(), SyncError> {
-        if landed.is_empty() || !self.removes_source() {
+        if landed.is_empty() || !self.site.removes_source() {
             return Ok(());
         }
-        self.sync_names(group)?;
+        sync_names(self.site, group)?;
         for landed in landed.chunks(MAX_LANDED) {
-            self.unremoved.take(landed.len() as u64, &self.session.halt);
-            self.session.control.queue(&ControlMessage::Landed(landed.to_vec()))?;
+            self.unremoved.take(landed.len() as u64, &self.site.session.halt);
+            self.site.session.control.queue(&ControlMessage::Landed(landed.to_vec()))?;
         }
-        self.session.control.flush()
+        self.site.session.control.flush()
     }
+}
 
-    /// Makes everything durable that was committed or touched.
-    pub(super) fn sync_names(&self, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), SyncError> {
-        for dir in lock(&self.touched).values() {
-            group.note(dir);
-        }
-        group.finish().map_err(|error| SyncError::Filesystem {
-            operation: Operation::Commit,
-            path: self.root.get().cloned().unwrap_or_default(),
-            source: std::io::Error::new(error.source.kind(), error.source),
-        })
+/// Makes everything durable that was committed or touched.
+pub(super) fn sync_names(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>) -> Result<(), SyncError> {
+    for dir in lock(&site.tree.touched).values() {
+        group.note(dir);
     }
+    group.finish().map_err(|error| SyncError::Filesystem {
+        operation: Operation::Commit,
+        path: site.tree.root.get().cloned().unwrap_or_default(),
+        source: std::io::Error::new(error.source.kind(), error.source),
+    })
 }

@@ -15,7 +15,7 @@ use std::{borrow::Cow, io, sync::Arc};
 
 use dsync_fs::{
     BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    SealedSpool, Spool, SpoolError, SpoolHome, Wanted, cannot_link,
+    SealedSpool, Sharing, Spool, SpoolError, SpoolHome, Wanted, cannot_link,
 };
 use dsync_wire::{
     budget::{Budget, Held, Share},
@@ -28,6 +28,8 @@ use super::{
     delete::{self, Doomed, Protection},
     directory::{Deferred, Directory, LastOpened, settle},
     records::{self, push_name, take, take_name},
+    secure,
+    succession::Succession,
 };
 use crate::{
     SyncError,
@@ -93,6 +95,8 @@ struct Record {
 /// The links of a run being made.
 struct Maker<'a> {
     site: &'a Site<'a>,
+    succession: &'a Succession,
+    sharing: &'a Sharing,
     root: &'a Dir,
     protection: &'a Protection,
     first_names: SealedSpool,
@@ -176,13 +180,13 @@ impl Links {
     }
 
     /// The name that further ones of the group are linked to; `None` when there is none yet.
-    pub(super) fn first_name(&self, site: &Site<'_>, group: usize) -> Option<FirstName> {
+    pub(super) fn first_name(&self, succession: &Succession, group: usize) -> Option<FirstName> {
         let group = self.groups.get(group)?;
-        if !group.placed || site.succession.is_lost(group.path.index()) {
+        if !group.placed || succession.is_lost(group.path.index()) {
             return None;
         }
         // Another name that took over is of another inode, unless it is written in place.
-        let moved = site.succession.successor(group.path.index()).is_some_and(|name| !name.same_inode);
+        let moved = succession.successor(group.path.index()).is_some_and(|name| !name.same_inode);
         let device = usize::from(group.device).checked_sub(1).filter(|_| !moved);
         let device = device.and_then(|number| self.devices.get(number));
         Some(FirstName { path: group.path, inode: device.map(|&device| (device, group.ino)) })
@@ -222,8 +226,8 @@ impl Links {
     }
 
     /// The path of a first name, or of the one that took over.
-    pub(super) fn path(&self, site: &Site<'_>, first: &FirstName) -> Result<Vec<u8>, SyncError> {
-        match site.succession.successor(first.number()) {
+    pub(super) fn path(&self, succession: &Succession, first: &FirstName) -> Result<Vec<u8>, SyncError> {
+        match succession.successor(first.number()) {
             Some(successor) => Ok(successor.path),
             None => self.first_names.get(&first.path).map_err(spool_error),
         }
@@ -254,7 +258,7 @@ impl Links {
     /// Gives the entries that the source may remove then.
     pub(super) fn carry_out(
         self,
-        site: &Site<'_>,
+        (site, succession, sharing): (&Site<'_>, &Succession, &Sharing),
         root: Option<&Arc<Dir>>,
     ) -> Result<Vec<Landed>, SyncError> {
         let Some(root) = root else { return Ok(Vec::new()) };
@@ -263,6 +267,8 @@ impl Links {
         let first_names = first_names.seal().map_err(spool_error)?;
         let mut maker = Maker {
             site,
+            succession,
+            sharing,
             root,
             protection: &protection,
             first_names,
@@ -314,15 +320,15 @@ impl Maker<'_> {
         let site = self.site;
         let path = parent.join(&further.name);
         // It came as a file, or failed as one.
-        if site.succession.took_over(further.entry) {
+        if self.succession.took_over(further.entry) {
             return Ok(());
         }
-        if site.succession.is_lost(first.index()) {
+        if self.succession.is_lost(first.index()) {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
         }
         let protection = further.displaces.then_some(self.protection);
-        let secured = site.secure(dir, parent, &further.name, protection)?;
+        let secured = secure::secure(site, dir, parent, &further.name, protection)?;
         let made = secured.and_then(|()| self.make(dir, further, first));
         if made.is_ok() && site.removes_source() {
             self.landed.push(Landed { entry: further.entry, stood: None });
@@ -343,7 +349,7 @@ impl Maker<'_> {
 
     /// Makes one link, or a copy; gives the name of the directory that had its name.
     fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
-        let successor = self.site.succession.successor(first.index());
+        let successor = self.succession.successor(first.index());
         let path = match &successor {
             Some(successor) => Cow::Borrowed(successor.path.as_slice()),
             None => self.first_names.get(first).map_err(io::Error::other)?,
@@ -405,7 +411,7 @@ impl Maker<'_> {
         let source = from.open_source(first)?;
         let staged = self.site.homes.stage(dir, further.name.clone())?;
         let options = &self.site.policy.options;
-        let copied = staged.copy_all(&source, &self.site.sharing, options.writing.sparse);
+        let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
         copied.map_err(CopyError::into_inner)?;
         let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
         let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
@@ -418,7 +424,7 @@ impl Maker<'_> {
             extended,
         };
         // Its name comes after the last group's: it is synced by itself.
-        let durability = match self.site.durability {
+        let durability = match self.site.durability() {
             Durability::None => Durability::None,
             _ => Durability::File,
         };
@@ -473,7 +479,7 @@ impl Record {
             let entry = EntryId(u64::from_ne_bytes(take(&mut rest)?));
             let [flags, kind] = take(&mut rest)?;
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
-            let kind = file_type_of(delete::KINDS.get(usize::from(kind)).copied()?);
+            let kind = file_type_of(records::KINDS.get(usize::from(kind)).copied()?);
             let further = Further { entry, name, action, kind, displaces: flags & 2 != 0 };
             links.push((further, RecordAt::from_bytes(take(&mut rest)?)));
         }

@@ -28,11 +28,7 @@ use dsync_wire::{
 };
 
 use super::{
-    Site, alternate,
-    commit::Outbox,
-    files::{Pending, Tail},
-    in_place,
-    settle::Outcome,
+    Site, commit::Outbox, files::Pending, in_place, settle::Outcome, slot::Tail, transfers::Transfers, twin,
 };
 use crate::{
     SyncError,
@@ -46,15 +42,10 @@ use crate::{
 /// What the workers share.
 pub(super) struct Local {
     files: ListedFiles,
-    jobs: (Sender<Job>, Receiver<Job>),
-}
-
-/// What a worker does before it takes the next file.
-enum Job {
-    /// Copy segments of this file as long as there are any.
-    Help(Arc<Large>),
-    /// Copy this file again: it changed while it was read.
-    Again(Arc<Pending>),
+    /// Large files, of which every worker copies segments as long as there are any.
+    large: (Sender<Arc<Large>>, Receiver<Arc<Large>>),
+    /// Files to be copied again: they changed while they were read.
+    again: Receiver<Arc<Pending>>,
 }
 
 /// One copy under way.
@@ -89,6 +80,7 @@ enum Failure {
 
 /// One worker's state.
 struct Worker<'a> {
+    transfers: &'a Transfers<'a>,
     site: &'a Site<'a>,
     local: &'a Local,
     buffers: (Vec<u8>, Vec<u8>),
@@ -102,17 +94,21 @@ pub(super) fn workers() -> Range<usize> {
 
 /// Copies files until no more come.
 pub(super) fn run<'a>(
-    site: &'a Site<'a>,
+    transfers: &'a Transfers<'a>,
     local: &'a Local,
     outbox: Outbox<'a>,
     files: &Receiver<Vec<Arc<Pending>>>,
 ) -> Result<(), SyncError> {
-    let mut worker = Worker { site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox };
+    let site = transfers.site;
+    let mut worker = Worker { transfers, site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox };
     while !site.session.halt.stopped() {
         select! {
-            recv(local.jobs.1) -> job => match job {
-                Ok(Job::Help(large)) => worker.segments(&large)?,
-                Ok(Job::Again(file)) => worker.copy(&file)?,
+            recv(local.large.1) -> large => match large {
+                Ok(large) => worker.segments(&large)?,
+                Err(_) => return Ok(()),
+            },
+            recv(local.again) -> file => match file {
+                Ok(file) => worker.copy(&file)?,
                 Err(_) => return Ok(()),
             },
             // The planner ends when every file has arrived: no job is left then.
@@ -128,19 +124,16 @@ pub(super) fn run<'a>(
 }
 
 impl Local {
-    pub(super) fn new(files: ListedFiles) -> Self {
-        Self { files, jobs: unbounded() }
+    pub(super) fn new(files: ListedFiles, again: Receiver<Arc<Pending>>) -> Self {
+        Self { files, large: unbounded(), again }
     }
 
-    /// Has a file copied once more.
-    pub(super) fn again(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
-        self.send(Job::Again(Arc::clone(file)))
-    }
-
-    fn send(&self, job: Job) -> Result<(), SyncError> {
+    /// Asks a further worker to help with a large file.
+    fn help(&self, large: &Arc<Large>) -> Result<(), SyncError> {
         point(Point::Send);
         // Cannot fail: this end of the channel lives as long as the other.
-        self.jobs.0.send(job).map_err(|_| SyncError::Aborted { message: "no copier is left".to_owned() })
+        let sent = self.large.0.send(Arc::clone(large));
+        sent.map_err(|_| SyncError::Aborted { message: "no copier is left".to_owned() })
     }
 }
 
@@ -153,43 +146,43 @@ impl Worker<'_> {
 
     /// Copies one file, or begins a large one.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
-        if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
-            && alternate::copy(self.site, &mut self.outbox, file, twin)?
+        if let Some(twin) = file.slot.twin.as_ref().filter(|twin| twin.equal)
+            && twin::copy(self.transfers, &mut self.outbox, file, twin)?
         {
             return Ok(());
         }
         let source = match self.local.files.open(file.entry) {
             Ok(source) if timestamp(source.stamp().mtime).is_valid() => source,
-            Ok(_) => return self.site.settle(file, Outcome::Unsound(Cause::Unrepresentable)),
-            Err(cause) => return self.site.settle(file, Outcome::Unsound(cause)),
+            Ok(_) => return self.transfers.settle(file, Outcome::Unsound(Cause::Unrepresentable)),
+            Err(cause) => return self.transfers.settle(file, Outcome::Unsound(cause)),
         };
-        if let Some(tail) = file.circumstances.tail
+        if let Some(tail) = file.slot.tail
             && let Some(done) = self.tail(file, &source, tail)?
         {
             return Ok(done);
         }
         let len = source.len();
-        let staged = match in_place::create(self.site, file, len) {
+        let staged = match in_place::create(self.site, &file.slot, len) {
             Ok(staged) => staged,
-            Err(error) => return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)),
+            Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         };
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
         // Shared extents would keep the source's zeros.
-        if len > 0 && !sparse && self.site.sharing.clone_whole(&staged, &source) {
+        if len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source) {
             self.site.account.received(len, 0, 0);
-            if file.circumstances.in_place
+            if file.slot.in_place
                 && let Err(error) = staged.set_len(len)
             {
-                return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error));
+                return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error));
             }
             return self.submit(file, &source, staged);
         }
-        let patch = file.circumstances.in_place || self.clone_old(file, &staged);
+        let patch = file.slot.in_place || self.clone_old(file, &staged);
         // Before anything is written: what stays a hole, and what an old file had beyond.
         if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
         {
-            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error));
+            return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error));
         }
         let punch = patch || sparse && preallocate;
         let copy = Copy { file: Arc::clone(file), source, patch, sparse, punch };
@@ -211,13 +204,14 @@ impl Worker<'_> {
     ) -> Result<Option<()>, SyncError> {
         let len = source.len();
         if len <= from {
-            return self.site.settle(file, Outcome::Unsound(Cause::Changed)).map(Some);
+            return self.transfers.settle(file, Outcome::Unsound(Cause::Changed)).map(Some);
         }
-        let old = match in_place::open(file).and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        let old = match in_place::open(&file.slot)
+            .and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
         {
             Ok(old) => old,
             Err(error) => {
-                return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
+                return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
             }
         };
         // A further attempt finds it as long as it was, but not as old.
@@ -229,8 +223,8 @@ impl Worker<'_> {
         if changed || verifies && !self.begins_alike(source, &old, from) {
             return Ok(None);
         }
-        if let Err(error) = self.site.keep_content(file).and_then(|()| old.distrust()) {
-            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
+        if let Err(error) = in_place::keep_content(self.site, &file.slot).and_then(|()| old.distrust()) {
+            return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
         let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
             Ok(None) => return self.submit(file, source, old).map(Some),
@@ -240,7 +234,7 @@ impl Worker<'_> {
         // What was added is no state of the source's, or not all of one: a later run would believe it, and what is longer
         // than the source would stay so.
         if let Err(error) = old.set_len(from) {
-            return self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
+            return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
         self.failed(file, failure).map(Some)
     }
@@ -289,7 +283,7 @@ impl Worker<'_> {
         if source.read_full_at(end, &mut last).map_err(failed)? == 0 {
             return Err(Failure::Source(Cause::Changed));
         }
-        in_place::end_tail(old, range.end, last[0], self.site.durability).map_err(Failure::Written)?;
+        in_place::end_tail(old, range.end, last[0], self.site.durability()).map_err(Failure::Written)?;
         literal += u64::from(last[0] != 0);
         let zero = (range.end - range.start).saturating_sub(literal);
         self.site.account.received(literal, 0, zero);
@@ -299,12 +293,12 @@ impl Worker<'_> {
     /// Makes the empty copy one of the old file, where that costs nothing. True when it did.
     fn clone_old(&self, file: &Pending, staged: &StagedFile) -> bool {
         let whole = self.site.policy.options.whole_file || file.action != Action::Update;
-        if whole || !staged.device().is_ok_and(|device| self.site.sharing.may_share(device, device)) {
+        if whole || !staged.device().is_ok_and(|device| self.transfers.sharing.may_share(device, device)) {
             return false;
         }
-        let Some((dir, _)) = file.basis_dir() else { return false };
-        let old = dir.open_source(&file.name);
-        old.is_ok_and(|old| !old.is_empty() && self.site.sharing.clone_whole(staged, &old))
+        let Some((dir, _)) = file.slot.basis_dir() else { return false };
+        let old = dir.open_source(&file.slot.name);
+        old.is_ok_and(|old| !old.is_empty() && self.transfers.sharing.clone_whole(staged, &old))
     }
 
     /// Begins a large file: every worker is asked to help.
@@ -317,7 +311,7 @@ impl Worker<'_> {
             failed: Mutex::default(),
         });
         for _ in workers().skip(1) {
-            self.local.send(Job::Help(Arc::clone(&large)))?;
+            self.local.help(&large)?;
         }
         self.segments(&large)
     }
@@ -393,14 +387,16 @@ impl Worker<'_> {
     ) -> Result<(), SyncError> {
         match changed_since(source) {
             None => self.outbox.submit(file, Ok(staged), timestamp(source.stamp().mtime)),
-            Some(cause) => self.site.settle(file, Outcome::Unsound(cause)),
+            Some(cause) => self.transfers.settle(file, Outcome::Unsound(cause)),
         }
     }
 
     fn failed(&self, file: &Arc<Pending>, failure: Failure) -> Result<(), SyncError> {
         match failure {
-            Failure::Source(cause) => self.site.settle(file, Outcome::Unsound(cause)),
-            Failure::Written(error) => self.site.settle(file, Outcome::Broke(Operation::WriteFile, error)),
+            Failure::Source(cause) => self.transfers.settle(file, Outcome::Unsound(cause)),
+            Failure::Written(error) => {
+                self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error))
+            }
         }
     }
 }

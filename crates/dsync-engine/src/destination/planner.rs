@@ -27,8 +27,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use dsync_fs::{
-    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, LeadsOut, ListAhead, Metadata, RelPath,
-    SharedPath, UntrustedLink, walk::default_readers,
+    Component, Dir, Extended, ExtendedScope, FilterSet, Kind, LeadsOut, ListAhead, Metadata, OwnPlaces,
+    RelPath, SharedPath, SpoolHome, UntrustedLink, walk::default_readers,
 };
 use dsync_wire::{
     budget::{Held, Share},
@@ -51,19 +51,21 @@ use super::{
     backup::{self, Backups},
     commit::Outbox,
     credit::{Credit, PartTicket},
-    delayed::Delayed,
     delete::{Deletions, Protection},
     directory::{Directory, SETGID},
     files::Pending,
+    homes::Around,
     landed::Unsent,
+    late::Delayed,
     links::Links,
     owners::Owners,
     target::Target,
+    transfers::Transfers,
     weight,
 };
 use crate::{
     SyncError,
-    error::PathRole,
+    grant::Start,
     misbehaved::{PeerMisbehaved, misbehaved},
     plan::{Decision, Standing},
     schedule::{Point, point},
@@ -72,6 +74,13 @@ use crate::{
 /// The planner's state.
 pub(super) struct Planner<'a> {
     site: &'a Site<'a>,
+    transfers: &'a Transfers<'a>,
+    /// Where the operand starts.
+    start: Start,
+    /// Directories that belong to the run.
+    own: Arc<OwnPlaces>,
+    /// Where lists go that outgrow memory.
+    spools: SpoolHome,
     operand: PathBuf,
     protection: Protection,
     handover: Handover,
@@ -177,17 +186,21 @@ pub(super) struct Leftover {
 
 /// Plans the whole tree; returns when every file that was asked for has arrived or failed.
 pub(super) fn run<'a>(
-    site: &'a Site<'a>,
-    operand: PathBuf,
+    transfers: &'a Transfers<'a>,
+    (operand, start, spools): (PathBuf, Start, SpoolHome),
     filter: &Arc<FilterSet>,
     asked: Asked,
     readers: Sender<Vec<Arc<Pending>>>,
     outbox: Outbox<'a>,
     listing: &Receiver<Waiting>,
 ) -> Result<Option<Leftover>, SyncError> {
-    let protection = Protection::new(filter, &site.policy.options, &site.own);
+    let site = transfers.site;
+    let own = Arc::<OwnPlaces>::default();
+    let protection = Protection::new(filter, &site.policy.options, &own);
     let mut planner = Planner {
         site,
+        transfers,
+        start,
         operand,
         protection: protection.clone(),
         handover: Handover::new(readers),
@@ -202,13 +215,14 @@ pub(super) fn run<'a>(
         children: Vec::new(),
         waiting: site.session.budget.take(Share::Paths, 0)?,
         current: None,
-        links: Links::new(protection.clone(), &site.session.budget, &site.spools)?,
-        deletions: Deletions::new(protection, &site.spools),
+        links: Links::new(protection.clone(), &site.session.budget, &spools)?,
+        deletions: Deletions::new(protection, &spools),
         missing: HashSet::new(),
         swept: HashSet::new(),
-        swept_held: site.session.budget.nothing(Share::Paths),
-        sweep: Sweep::wanted(&site.policy.options, &site.spools),
+        sweep: Sweep::wanted(&site.policy.options, &spools),
         own_paths: Vec::new(),
+        own,
+        spools,
     };
     for Waiting { message, _held } in listing {
         point(Point::Receive);
@@ -239,8 +253,8 @@ impl Planner<'_> {
     fn tops(&mut self, tops: Tops) -> Result<(), SyncError> {
         self.bounds.tops(&tops).map_err(|unasked| unasked.at(b""))?;
         let contents = self.bounds.is_contents();
-        let target = Target::open(&self.operand, &tops, contents, (self.site.session, &self.site.start))?;
-        self.site.set_root(&target);
+        let target = Target::open(&self.operand, &tops, contents, (self.site.session, &self.start))?;
+        let _ = self.site.tree.root.set(target.path.clone());
         self.open_others(&target)?;
         let state = target.presence();
         self.target = Some(target);
@@ -267,9 +281,8 @@ impl Planner<'_> {
     /// Begins to list the destination's own directories, from the root on.
     fn list_own(&mut self, root: Announced) -> Result<(), SyncError> {
         if let Some(own) = self.target.as_ref().and_then(|target| target.root.as_ref()) {
-            let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
-            self.ahead =
-                Some(ListAhead::new(Arc::clone(own), default_readers(), open, self.site.spools.clone()));
+            let open = usize::try_from(self.site.open.count.limit() / 4).unwrap_or(usize::MAX);
+            self.ahead = Some(ListAhead::new(Arc::clone(own), default_readers(), open, self.spools.clone()));
         }
         self.waiting.grow(weight::of_announced(&root))?;
         self.expect(vec![root]);
@@ -288,22 +301,28 @@ impl Planner<'_> {
         let policy = &self.site.policy.options.writing;
         let Some(root) = &target.root else {
             if let (Some(options), Some((base, below))) =
-                (&policy.alternates, target.missing(&self.site.policy.options, &self.site.start))
+                (&policy.alternates, target.missing(&self.site.policy.options, &self.start))
             {
                 self.alternates = Some(Alternates::open(options, &base, &below)?);
             }
             return Ok(());
         };
         // What cannot be looked at is no place of the run's.
-        let _ = self.site.own.add(root);
+        let _ = self.own.add(root);
         if let Some(options) = &policy.alternates {
             let alternates = self.alternates.insert(Alternates::open(options, root, Path::new(""))?);
-            alternates.roots().for_each(|dir| _ = self.site.own.add(dir));
+            alternates.roots().for_each(|dir| _ = self.own.add(dir));
         }
         if let Some(backup) = &policy.backup {
-            let _ = backup::add_tree(root, backup, &self.site.own);
+            let _ = backup::add_tree(root, backup, &self.own);
         }
-        self.site.homes.open(root, self.site)?;
+        let around = Around {
+            own: &self.own,
+            spools: &self.spools,
+            dry_run: self.site.policy.options.dry_run,
+            local: self.transfers.is_local(),
+        };
+        self.site.homes.open(root, &around)?;
         if policy.delay_updates && !self.site.policy.options.dry_run {
             let _ = self.site.delayed.set(Delayed::new(root));
         }
@@ -311,7 +330,7 @@ impl Planner<'_> {
             refuse_unusable(PathRole::Backups, root, dir)?;
         }
         if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
-            let _ = self.site.backups.set(Backups::new(root, backup, &self.site.own));
+            let _ = self.site.backups.set(Backups::new(root, backup, &self.own));
         }
         Ok(())
     }
@@ -409,7 +428,7 @@ impl Planner<'_> {
             self.judge(&mut merge, listing)?;
         }
         for entry in &listing.entries {
-            let id = self.site.next_entry();
+            let id = self.transfers.next_entry();
             self.site.account.count_listed(entry);
             check_order(&mut merge, entry, id)?;
             self.learn_names(entry, id)?;
@@ -472,7 +491,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let group = self.links.group_of(entry, id);
-        let first = group.and_then(|group| self.links.first_name(self.site, group));
+        let first = group.and_then(|group| self.links.first_name(&self.transfers.succession, group));
         if let (Some(first), Some(existing)) = (&first, &existing)
             && first.is_of(existing)
         {
@@ -708,10 +727,10 @@ impl Planner<'_> {
             self.settle_unlisted(&announced)?;
         }
         self.site.account.progress.totals_final.store(true, Ordering::Release);
-        if !self.site.awaited.drained(&self.site.session.halt) {
+        if !self.transfers.awaited.drained(&self.site.session.halt) {
             return Ok(None);
         }
-        self.site.needs_ended.store(true, Ordering::Release);
+        self.transfers.ending.needs_ended.store(true, Ordering::Release);
         self.site.session.control.send(&ControlMessage::NeedsEnd)?;
         let Some(target) = self.target else {
             return Err(misbehaved(PeerMisbehaved::NoOperands));

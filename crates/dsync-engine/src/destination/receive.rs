@@ -25,6 +25,7 @@ use super::{
     in_place,
     settle::Outcome,
     stage::{Incoming, Stage, Taken, Verdict},
+    transfers::{Ending, Transfers},
 };
 use crate::{
     SyncError, content,
@@ -38,6 +39,7 @@ const LANE_BUFFERS: u64 = 3 << 20;
 
 /// The state of one lane.
 struct Lane<'a> {
+    transfers: &'a Transfers<'a>,
     site: &'a Site<'a>,
     unpacker: Unpacker,
     /// The segment that is arriving: its file, and where its tokens go unless they are void.
@@ -46,14 +48,15 @@ struct Lane<'a> {
 }
 
 /// Receives over one lane until the source ends it.
-pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), SyncError> {
+pub(super) fn run<'a>(transfers: &'a Transfers<'a>, outbox: Outbox<'a>) -> Result<(), SyncError> {
+    let site = transfers.site;
     let _buffers = site.session.budget.take(Share::Lanes, LANE_BUFFERS)?;
     let lane = site.session.link.accept_lane()?;
     // The sending half carries nothing, but dropping it could reset the stream.
     let _held = lane.tx;
     let mut receiver = DataReceiver::new(lane.rx);
     let mut order = LaneInbox::new(site.session.data_lanes);
-    let mut lane = Lane { site, unpacker: Unpacker::new(), segment: None, outbox };
+    let mut lane = Lane { transfers, site: transfers.site, unpacker: Unpacker::new(), segment: None, outbox };
     while let Some(message) = receiver.recv()? {
         point(Point::Receive);
         order.check(&message)?;
@@ -63,16 +66,16 @@ pub(super) fn run<'a>(site: &'a Site<'a>, outbox: Outbox<'a>) -> Result<(), Sync
         lane.outbox.flush()?;
     }
     if order.is_over() {
-        return lane_over(site);
+        return lane_over(&transfers.ending);
     }
     Err(misbehaved(PeerMisbehaved::LaneCutShort))
 }
 
 /// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is needed;
 /// before that, what was asked for would be waited for without end.
-fn lane_over(site: &Site<'_>) -> Result<(), SyncError> {
-    let was_last = site.live_lanes.fetch_sub(1, Ordering::AcqRel) == 1;
-    if was_last && !site.needs_ended.load(Ordering::Acquire) {
+fn lane_over(ending: &Ending) -> Result<(), SyncError> {
+    let was_last = ending.live_lanes.fetch_sub(1, Ordering::AcqRel) == 1;
+    if was_last && !ending.needs_ended.load(Ordering::Acquire) {
         return Err(misbehaved(PeerMisbehaved::LanesEndedEarly));
     }
     Ok(())
@@ -84,7 +87,7 @@ impl Lane<'_> {
             DataMessage::Batch { value, files } => self.batch(&value, &files),
             DataMessage::Segment(header) => self.begin(&header),
             DataMessage::Holes(holes) => {
-                let path = |(file, _): &(Arc<Pending>, Incoming)| file.directory.path.join(&file.name);
+                let path = |(file, _): &(Arc<Pending>, Incoming)| file.slot.path();
                 let path = self.segment.as_ref().map(path).unwrap_or_default();
                 asked::holes(&self.site.policy.options).map_err(|unasked| unasked.at(path.as_bytes()))?;
                 if let Some((_, incoming)) = &mut self.segment {
@@ -127,7 +130,7 @@ impl Lane<'_> {
         };
         let mtime = match mtime {
             Ok(mtime) => mtime,
-            Err(cause) => return self.site.settle(&file, Outcome::Unsound(cause)),
+            Err(cause) => return self.transfers.settle(&file, Outcome::Unsound(cause)),
         };
 
         let staged = self.whole(&file, &record.content);
@@ -136,9 +139,9 @@ impl Lane<'_> {
 
     /// Writes a file whose whole content is here.
     fn whole(&self, file: &Pending, content: &[u8]) -> io::Result<StagedFile> {
-        let (len, in_place) = (content.len() as u64, file.circumstances.in_place);
+        let (len, in_place) = (content.len() as u64, file.slot.in_place);
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
-        let staged = in_place::create(self.site, file, len)?;
+        let staged = in_place::create(self.site, &file.slot, len)?;
         if in_place || sparse {
             staged.set_len(len)?;
         }
@@ -162,7 +165,7 @@ impl Lane<'_> {
         // Checked even when the tokens are void.
         let raw = self.unpack(packed)?;
         match &mut self.segment {
-            Some((file, incoming)) => incoming.push(self.site, file, &raw),
+            Some((file, incoming)) => incoming.push(self.site, &file.slot, &raw),
             None => Ok(()),
         }
     }
@@ -177,7 +180,7 @@ impl Lane<'_> {
         let Some(file) = self.find(end.entry)? else { return Ok(()) };
         match end.outcome {
             Err(_) if file.attempt() != Some(end.attempt) => Ok(()),
-            Err(cause) => self.site.settle(&file, Outcome::Unsound(cause)),
+            Err(cause) => self.transfers.settle(&file, Outcome::Unsound(cause)),
             Ok(mtime) => match file.complete(end.attempt, mtime) {
                 Some(stage) => self.judge(&file, &stage),
                 None => Ok(()),
@@ -191,22 +194,22 @@ impl Lane<'_> {
             Verdict::Incomplete => return Ok(()),
             Verdict::Mismatch => Outcome::Unsound(Cause::ContentMismatch),
             Verdict::Broken(operation, cause) => Outcome::Failed(operation, cause),
-            Verdict::Good => match stage.take(self.site, file) {
+            Verdict::Good => match stage.take(self.site, &file.slot, file.basis_stamp()) {
                 Ok(Taken::File(staged, mtime)) => return self.outbox.submit(file, Ok(staged), mtime),
                 Ok(Taken::Nothing) => return Ok(()),
                 Ok(Taken::Stale) => Outcome::Unsound(Cause::ContentMismatch),
                 Err(error) => Outcome::Broke(Operation::WriteFile, error),
             },
         };
-        self.site.settle(file, outcome)
+        self.transfers.settle(file, outcome)
     }
 
     /// The file of an entry number; `None` when what comes for it is void. A number that was never
     /// listed is the peer's fault.
     fn find(&self, entry: EntryId) -> Result<Option<Arc<Pending>>, SyncError> {
-        if !self.site.was_listed(entry) {
+        if !self.transfers.was_listed(entry) {
             return Err(misbehaved(PeerMisbehaved::OutOfRange { entry }));
         }
-        Ok(self.site.files.get(entry))
+        Ok(self.transfers.files.get(entry))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use dsync_fs::{Component, SpoolError};
+use dsync_fs::{Component, Kind, SpoolError};
 use dsync_wire::message::Operation;
 
 use crate::SyncError;
@@ -53,3 +53,7 @@ pub(super) fn failed(operation: Operation, list: &'static str, error: SpoolError
     };
     SyncError::Filesystem { operation, path: list.into(), source }
 }
+
+/// Types in the order of their wire values.
+pub(super) const KINDS: [Kind; 7] =
+    [Kind::File, Kind::Dir, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice];

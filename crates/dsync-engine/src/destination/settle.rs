@@ -5,11 +5,14 @@ use std::{io, sync::Arc};
 use dsync_wire::message::{Cause, ControlMessage, Operation};
 
 use super::{
-    Site,
     files::Pending,
     phase::{Again, Phase},
+    transfers::Transfers,
 };
-use crate::SyncError;
+use crate::{
+    SyncError,
+    schedule::{Point, point},
+};
 
 /// What has become of a file.
 pub(super) enum Outcome {
@@ -29,7 +32,7 @@ pub(super) enum Outcome {
     Needless,
 }
 
-impl Site<'_> {
+impl Transfers<'_> {
     /// Settles what follows from a file's outcome: requests, problems, counts, and what it holds.
     pub(super) fn settle(&self, file: &Arc<Pending>, outcome: Outcome) -> Result<(), SyncError> {
         match outcome {
@@ -42,7 +45,7 @@ impl Site<'_> {
                 before => self.failed(file, &before, operation, cause),
             },
             Outcome::Broke(operation, error) => {
-                let cause = self.cause_or_fatal(operation, &file.path(), error)?;
+                let cause = self.site.cause_or_fatal(operation, &file.slot.path(), error)?;
                 self.settle(file, Outcome::Failed(operation, cause))
             }
             Outcome::Needless => {
@@ -54,18 +57,20 @@ impl Site<'_> {
 
     /// Asks for a file in the place of one that had the same content.
     pub(super) fn take_over(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
-        self.account.transfer_added(file.size);
-        if self.local.is_none() {
+        self.site.account.transfer_added(file.size);
+        if !self.is_local() {
             self.files.insert(file);
         }
         self.ask(file, &ControlMessage::Need { entry: file.entry, attempt: 0 })
     }
 
     fn ask(&self, file: &Arc<Pending>, request: &ControlMessage) -> Result<(), SyncError> {
-        match &self.local {
-            Some(local) => local.again(file),
-            None => self.session.control.send(request),
-        }
+        let Some(copiers) = &self.copied_again else { return self.site.session.control.send(request) };
+        point(Point::Send);
+        // Cannot fail: the copiers' end of the channel lives as long as this one.
+        copiers
+            .send(Arc::clone(file))
+            .map_err(|_| SyncError::Aborted { message: "no copier is left".to_owned() })
     }
 
     fn arrived(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
@@ -106,7 +111,7 @@ impl Site<'_> {
         operation: Operation,
         cause: Cause,
     ) -> Result<(), SyncError> {
-        self.problem(operation, &file.path(), cause)?;
+        self.site.problem(operation, &file.slot.path(), cause)?;
         self.lost(file)?;
 
         self.end_request(file, before);
@@ -115,15 +120,15 @@ impl Site<'_> {
 
     /// The file will not have its name: another name of the same inode may take over.
     fn lost(&self, file: &Pending) -> Result<(), SyncError> {
-        self.account.transfer_failed(file.action, file.size);
-        let next = file.first_name.map(|number| self.succession.lost(number)).transpose()?.flatten();
+        self.site.account.transfer_failed(file.action, file.size);
+        let next = file.first_name.and_then(|number| self.succession.lost(number));
         next.map_or(Ok(()), |next| self.take_over(&next))
     }
 
     /// Ends what the source owes for the file.
     fn end_request(&self, file: &Pending, before: &Phase) {
         self.return_signature(before);
-        if self.local.is_none() {
+        if !self.is_local() {
             self.files.remove(file.entry);
         }
         self.awaited.release();
@@ -137,13 +142,13 @@ impl Site<'_> {
     }
 
     fn closed(&self, file: &Pending) -> Result<(), SyncError> {
-        self.account.file_done();
+        self.site.account.file_done();
         self.release(file)
     }
 
     /// Releases the file's directory and its listing.
     fn release(&self, file: &Pending) -> Result<(), SyncError> {
-        file.directory.release(self)?;
-        file.part.release(&self.session.control)
+        file.slot.directory.release(self.site)?;
+        file.part.release(&self.site.session.control)
     }
 }

@@ -15,13 +15,16 @@ use dsync_wire::{
 };
 
 use super::{
-    Site, alternate,
+    Site,
     commit::Outbox,
-    files::{Pending, Tail},
+    files::Pending,
     kept::Part,
     phase::{Rounds, Signed},
     settle::Outcome,
+    slot::Tail,
     stage::Basis,
+    transfers::Transfers,
+    twin,
 };
 use crate::{
     SyncError,
@@ -39,20 +42,21 @@ pub(super) struct Refinement {
 
 /// Signs old files until no more come.
 pub(super) fn run(
-    site: &Site<'_>,
+    transfers: &Transfers<'_>,
     mut outbox: Outbox<'_>,
     files: &Receiver<Vec<Arc<Pending>>>,
     refinements: &Receiver<Refinement>,
 ) -> Result<(), SyncError> {
+    let site = transfers.site;
     while !site.session.halt.stopped() {
         select! {
             // The planner ends when every file has arrived: nothing is left to refine then.
             recv(files) -> files => match files {
-                Ok(files) => first_rounds(site, &mut outbox, &files)?,
+                Ok(files) => first_rounds(transfers, &mut outbox, &files)?,
                 Err(_) => return Ok(()),
             },
             recv(refinements) -> refine => match refine {
-                Ok(waiting) => further_round(site, &waiting.refine)?,
+                Ok(waiting) => further_round(transfers, &waiting.refine)?,
                 Err(_) => return Ok(()),
             },
         }
@@ -63,31 +67,41 @@ pub(super) fn run(
 }
 
 /// Looks at old files that were handed over together, as long as the run goes on.
-fn first_rounds(site: &Site<'_>, outbox: &mut Outbox<'_>, files: &[Arc<Pending>]) -> Result<(), SyncError> {
+fn first_rounds(
+    transfers: &Transfers<'_>,
+    outbox: &mut Outbox<'_>,
+    files: &[Arc<Pending>],
+) -> Result<(), SyncError> {
+    let site = transfers.site;
     let mut going_on = files.iter().take_while(|_| !site.session.halt.stopped());
-    going_on.try_for_each(|file| first_round(site, outbox, file))
+    going_on.try_for_each(|file| first_round(transfers, outbox, file))
 }
 
-fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) -> Result<(), SyncError> {
-    if let Some(twin) = file.circumstances.twin.as_ref().filter(|twin| twin.equal)
-        && alternate::copy(site, outbox, file, twin)?
+fn first_round(
+    transfers: &Transfers<'_>,
+    outbox: &mut Outbox<'_>,
+    file: &Arc<Pending>,
+) -> Result<(), SyncError> {
+    let site = transfers.site;
+    if let Some(twin) = file.slot.twin.as_ref().filter(|twin| twin.equal)
+        && twin::copy(transfers, outbox, file, twin)?
     {
         return Ok(());
     }
-    if let Some(tail) = file.circumstances.tail
+    if let Some(tail) = file.slot.tail
         && let Some(content) = beginning(site, file, tail)
     {
         let need = file.want_tail(tail.from, Some(content));
         return site.session.control.send(&ControlMessage::NeedTail(need));
     }
-    if let Some(part) = Part::find(site, file) {
+    if let Some(part) = Part::find(site, &file.slot) {
         site.account.progress.bytes_done.fetch_add(part.done_bytes(), Ordering::Relaxed);
-        let rest = part.rest(file);
+        let rest = part.rest(file.entry, file.attempt().unwrap_or(0));
         file.set_part(part);
         site.session.control.send(&ControlMessage::Rest(rest))?;
     }
-    let equal_twin = file.circumstances.twin.as_ref().is_some_and(|twin| twin.equal);
-    if file.has_basis && !equal_twin && sign(site, file)? {
+    let equal_twin = file.slot.twin.as_ref().is_some_and(|twin| twin.equal);
+    if file.has_basis && !equal_twin && sign(transfers, file)? {
         return Ok(());
     }
     let Some(attempt) = file.attempt() else { return Ok(()) };
@@ -96,15 +110,16 @@ fn first_round(site: &Site<'_>, outbox: &mut Outbox<'_>, file: &Arc<Pending>) ->
 
 /// The hash of an old file that is added to; `None` when it is not what it was, or cannot be read.
 fn beginning(site: &Site<'_>, file: &Pending, tail: Tail) -> Option<[u8; 32]> {
-    let old = file.directory.dir.as_ref()?.open_source(&file.name).ok()?;
+    let old = file.slot.directory.dir.as_ref()?.open_source(&file.slot.name).ok()?;
     content::hash_beginning(&old, tail.from, site.session.halt.stop_flag())
         .ok()
         .filter(|_| old.stamp() == tail.stamp)
 }
 
 /// Answers with further sums; an old file that cannot be read any more is sent whole.
-fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
-    let Some(file) = site.files.get(refine.entry) else { return Ok(()) };
+fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncError> {
+    let site = transfers.site;
+    let Some(file) = transfers.files.get(refine.entry) else { return Ok(()) };
     let basis = file.further_sums(refine.attempt, |signed| Some(Arc::clone(&signed.basis)))?;
     let Some(basis) = basis else { return Ok(()) };
     let request =
@@ -121,15 +136,16 @@ fn further_round(site: &Site<'_>, refine: &Refine) -> Result<(), SyncError> {
     }
     match refine_parallel(&site.key, &request, &Positional::whole(&basis.file)) {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
-        Err(_) => site.settle(&file, Outcome::Unsound(Cause::ContentMismatch)),
+        Err(_) => transfers.settle(&file, Outcome::Unsound(Cause::ContentMismatch)),
     }
 }
 
 /// Signs one old file and asks for the delta; false when it has to be asked for whole.
-fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
-    let Some((dir, _)) = file.basis_dir() else { return Ok(false) };
+fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
+    let site = transfers.site;
+    let Some((dir, _)) = file.slot.basis_dir() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
-    let Ok(basis) = dir.open_source(&file.name) else { return Ok(false) };
+    let Ok(basis) = dir.open_source(&file.slot.name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len(), None);
     let layout = Layout::new(basis.len(), block_len);
     // What the source may come to hold, and this end holds until then.
@@ -137,14 +153,14 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
     if bytes == 0 || layout.block_count() > MAX_SIGNATURE_BLOCKS {
         return Ok(false);
     }
-    if !site.signatures.take(bytes, &site.session.halt) {
+    if !transfers.signatures.take(bytes, &site.session.halt) {
         return Ok(true);
     }
     basis.advise_sequential();
     site.session.note_length(basis.len());
     let both = SumsFormat::StrongAndWeak;
     let Ok(signature) = signature_parallel(&site.key, layout, both, &Positional::whole(&basis)) else {
-        site.signatures.give(bytes);
+        transfers.signatures.give(bytes);
         return Ok(false);
     };
     let mut head = [0; HEAD_BYTES];
@@ -157,13 +173,13 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
         }
         _ => (signature, Rounds::First),
     };
-    let clone = clone(site, file, &basis);
+    let clone = clone(transfers, file, &basis);
     let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes });
     match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
         (Some(attempt), Ok(())) => send(site, file, attempt, &first).map(|()| true),
         // A source that sends what it was not asked for.
         _ => {
-            site.signatures.give(bytes);
+            transfers.signatures.give(bytes);
             Ok(true)
         }
     }
@@ -171,14 +187,14 @@ fn sign(site: &Site<'_>, file: &Pending) -> Result<bool, SyncError> {
 
 /// A private copy of a basis that shares its extents, where its filesystem can: then what the new file has
 /// in common with the old one at the same place is never written.
-fn clone(site: &Site<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFile> {
+fn clone(transfers: &Transfers<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFile> {
+    let site = transfers.site;
     let device = basis.stamp().dev;
-    if file.circumstances.in_place || basis.len() < MIN_CLONE_BYTES || !site.sharing.may_share(device, device)
-    {
+    if file.slot.in_place || basis.len() < MIN_CLONE_BYTES || !transfers.sharing.may_share(device, device) {
         return None;
     }
-    let staged = site.homes.stage(file.directory.dir.as_ref()?, file.name.clone()).ok()?;
-    site.sharing.clone_whole(&staged, basis).then_some(staged)
+    let staged = site.homes.stage(file.slot.directory.dir.as_ref()?, file.slot.name.clone()).ok()?;
+    transfers.sharing.clone_whole(&staged, basis).then_some(staged)
 }
 
 /// Announces sums and sends them, each block's in one message.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use dsync_delta::{Applier, Layout, SegmentHasher, Step, StepError};
-use dsync_fs::{SourceFile, StagedFile};
+use dsync_fs::{SourceFile, StagedFile, Stamp};
 use dsync_wire::{
     budget::{Held, Share},
     message::{Cause, EntryId, Operation, Segment, Timestamp},
@@ -22,11 +22,11 @@ use dsync_wire::{
 
 use super::{
     Site,
-    files::Pending,
     holes::Holes,
     in_place::{self, Rewriting},
     journal::{Head, Journal},
     kept::{self, Part},
+    slot::Slot,
 };
 use crate::{
     SyncError,
@@ -136,7 +136,7 @@ impl Stage {
     /// Takes up the part that is there of the file, or makes the temporary, for the first segment that arrives.
     pub(super) fn create(
         site: &Site<'_>,
-        file: &Pending,
+        slot: &Slot,
         header: &Segment,
         sources: Sources,
     ) -> Result<Self, SyncError> {
@@ -152,7 +152,7 @@ impl Stage {
             _ if unselected.is_some() => Err(io::ErrorKind::Unsupported.into()),
             (Some(part), _) => Ok((part.done, part.file, Some(part.journal))),
             (None, Some(clone)) => Ok((Runs::default(), clone, None)),
-            (None, None) => Self::begin(site, file, &head),
+            (None, None) => Self::begin(site, slot, &head),
         };
         // At once: where a file grows as it is written, XFS reserves space ahead, over holes as well.
         let sized = beginning.and_then(|(done, staged, journal)| {
@@ -162,7 +162,7 @@ impl Stage {
             Ok(sized) => sized,
             Err(_) if unselected.is_some() => (Runs::default(), None, None, unselected),
             Err(error) => {
-                let path = file.directory.path.join(&file.name);
+                let path = slot.path();
                 let cause = site.cause_or_fatal(Operation::WriteFile, &path, error)?;
                 (Runs::default(), None, None, Some((Operation::WriteFile, cause)))
             }
@@ -177,7 +177,7 @@ impl Stage {
             basis,
             cloned,
             punches: cloned || writing.sparse && writing.preallocate,
-            rewriting: file.circumstances.in_place.then(Mutex::default),
+            rewriting: slot.in_place.then(Mutex::default),
             pieces: Mutex::new(site.session.budget.take(Share::Pieces, 0)?),
             tail_from,
             differs: AtomicBool::new(false),
@@ -187,12 +187,12 @@ impl Stage {
     }
 
     /// Makes the temporary, one to keep if that is possible.
-    fn begin(site: &Site<'_>, file: &Pending, head: &Head) -> io::Result<Beginning> {
-        if let Some(part) = Part::begin(site, file, head) {
+    fn begin(site: &Site<'_>, slot: &Slot, head: &Head) -> io::Result<Beginning> {
+        if let Some(part) = Part::begin(site, slot, head) {
             return Ok((part.done, part.file, Some(part.journal)));
         }
-        let Some(dir) = &file.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
-        let staged = in_place::create_beside(site, dir, file, head.segments.file_len())?;
+        let Some(dir) = &slot.directory.dir else { return Err(io::ErrorKind::NotFound.into()) };
+        let staged = in_place::create_beside(site, dir, slot, head.segments.file_len())?;
         Ok((Runs::default(), staged, None))
     }
 
@@ -246,25 +246,25 @@ impl Stage {
         *lock(&self.broken)
     }
 
-    /// The finished temporary, or the old file rewritten from it.
-    pub(super) fn take(&self, site: &Site<'_>, pending: &Pending) -> io::Result<Taken> {
+    /// The finished temporary, or the old file rewritten from it, unless that is not the `basis` any more.
+    pub(super) fn take(&self, site: &Site<'_>, slot: &Slot, basis: Option<Stamp>) -> io::Result<Taken> {
         // Of a finished file nothing need be known.
         drop(lock(&self.journal).take());
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let (Some(file), Some(mtime)) = (file, *lock(&self.complete)) else { return Ok(Taken::Nothing) };
         if let Some(rewriting) = &self.rewriting
-            && let Some(old) = in_place::open(pending)?
+            && let Some(old) = in_place::open(slot)?
         {
             let now = old.stamp()?;
-            if pending.basis_stamp().is_some_and(|signed| signed != now) {
+            if basis.is_some_and(|signed| signed != now) {
                 return Ok(Taken::Stale);
             }
-            site.keep_content(pending)?;
+            in_place::keep_content(site, slot)?;
             old.distrust()?;
             let (rewriting, len) = (std::mem::take(&mut *lock(rewriting)), self.head.segments.file_len());
             let stopped = site.session.halt.stop_flag();
             match self.tail_from {
-                Some(from) => rewriting.add_to(&file, &old, from, len, site.durability, stopped)?,
+                Some(from) => rewriting.add_to(&file, &old, from, len, site.durability(), stopped)?,
                 None => rewriting.carry_out(&file, &old, len, stopped)?,
             }
             return Ok(Taken::File(old, mtime));
@@ -409,7 +409,7 @@ impl Incoming {
     }
 
     /// Applies a payload of whole tokens.
-    pub(super) fn push(&mut self, site: &Site<'_>, file: &Pending, payload: &[u8]) -> Result<(), SyncError> {
+    pub(super) fn push(&mut self, site: &Site<'_>, slot: &Slot, payload: &[u8]) -> Result<(), SyncError> {
         if self.stage.broken().is_some() {
             return Ok(());
         }
@@ -436,10 +436,7 @@ impl Incoming {
                 let cause = match error.kind() {
                     // The basis shrank under the copy.
                     io::ErrorKind::UnexpectedEof => Cause::ContentMismatch,
-                    _ => {
-                        let path = file.directory.path.join(&file.name);
-                        site.cause_or_fatal(Operation::WriteFile, &path, error)?
-                    }
+                    _ => site.cause_or_fatal(Operation::WriteFile, &slot.path(), error)?,
                 };
                 lock(&self.stage.broken).get_or_insert((Operation::WriteFile, cause));
                 Ok(())

@@ -171,11 +171,8 @@ impl Line {
         held: &mut Held,
     ) -> Result<Arc<Pending>, OverBudget> {
         let Heir { file, same_inode } = heir;
-        let path = file.directory.path.join(&file.name).as_bytes().to_vec();
-        held.grow(LOST_BYTES + path.len() as u64)?;
-        if let Some(before) = self.successor.replace(Successor { path, same_inode }) {
-            held.shrink(before.path.len() as u64);
-        }
+        let path = file.slot.path().as_bytes().to_vec();
+        self.successor = Some(Successor { path, same_inode });
         successors.insert(file.entry);
         Ok(file)
     }
@@ -194,7 +191,7 @@ mod tests {
     use dsync_wire::event::Action;
 
     use super::*;
-    use crate::destination::{credit::PartTicket, directory::Directory, files::Circumstances};
+    use crate::destination::{credit::PartTicket, directory::Directory, slot::Slot};
 
     fn heir(entry: u64, same_inode: bool) -> Heir {
         let directory = Arc::new(Directory::new(
@@ -205,17 +202,21 @@ mod tests {
         ));
         let file = Pending {
             entry: EntryId(entry),
-            directory,
+            slot: Slot {
+                directory,
+                name: Component::new(&[b'a'; 3]).unwrap(),
+                in_place: false,
+                tail: None,
+                twin: None,
+                has_backup: AtomicBool::new(false),
+            },
             part: Arc::new(PartTicket::new(None)),
-            name: Component::new(&[b'a'; 3]).unwrap(),
             action: Action::Create,
             wanted: Wanted::default(),
             size: 0,
-            circumstances: Circumstances::default(),
             displaced: None,
             has_basis: false,
             first_name: None,
-            has_backup: AtomicBool::new(false),
             phase: Mutex::default(),
         };
         Heir { file: Arc::new(file), same_inode }

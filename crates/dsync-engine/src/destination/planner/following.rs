@@ -38,7 +38,13 @@ impl Planner<'_> {
         let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
         let mut changes = decision.changes;
         changes.insert(Changes::HARD_LINK);
-        self.tell(place.directory, entry, action, changes, self.links.path(self.site, first)?)?;
+        self.tell(
+            place.directory,
+            entry,
+            action,
+            changes,
+            self.links.path(&self.transfers.succession, first)?,
+        )?;
         if self.site.policy.options.dry_run {
             return Ok(());
         }
@@ -59,7 +65,7 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         self.landed(id, part, place, Some(existing))?;
         self.tell(place.directory, entry, Action::Keep, Changes::HARD_LINK, link_text(entry))?;
-        if !self.site.succession.is_open(first.number()) {
+        if !self.transfers.succession.is_open(first.number()) {
             return Ok(());
         }
         let decision = self.decide(place, entry, Some(existing));
@@ -78,7 +84,7 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         let number = first.number();
-        if !self.site.succession.is_open(number) {
+        if !self.transfers.succession.is_open(number) {
             return Ok(());
         }
         let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
@@ -86,12 +92,12 @@ impl Planner<'_> {
         let file = Pending { action, first_name: Some(number), ..file };
         place.directory.hold();
         part.hold();
-        self.take_one(&self.site.awaited)?;
+        self.take_one(&self.transfers.awaited)?;
         let same_inode = existing.is_some_and(|existing| first.is_of(existing));
-        match self.site.succession.wait(number, Heir { file: Arc::new(file), same_inode })? {
+        match self.transfers.succession.wait(number, Heir { file: Arc::new(file), same_inode }) {
             Turn::Waits => Ok(()),
-            Turn::Now(file) => self.site.take_over(&file),
-            Turn::Needless(file) => self.site.settle(&file, Outcome::Needless),
+            Turn::Now(file) => self.transfers.take_over(&file),
+            Turn::Needless(file) => self.transfers.settle(&file, Outcome::Needless),
         }
     }
 }

@@ -141,8 +141,8 @@ impl Planner<'_> {
         let dir = match opened {
             Ok(dir) => dir,
             Err(error) => {
-                self.site.open_directories.release();
-                self.site.open_paths.give(shared.len() as u64);
+                self.site.open.count.release();
+                self.site.open.paths.give(shared.len() as u64);
                 let cause = self.site.cause_or_fatal(Operation::ReadDestination, &path, error)?;
                 self.site.problem(Operation::ReadDestination, &path, cause)?;
                 return Ok(merge);
@@ -176,7 +176,7 @@ impl Planner<'_> {
     /// Takes the right to have one more directory open, waiting for it; `None` when the run has ended.
     fn take_place(&mut self, path: &SharedPath) -> Result<Option<Held>, SyncError> {
         let (site, bytes) = (self.site, path.len() as u64);
-        if !self.take_one(&site.open_directories)? || !self.take_some(&site.open_paths, bytes)? {
+        if !self.take_one(&site.open.count)? || !self.take_some(&site.open.paths, bytes)? {
             return Ok(None);
         }
         Ok(Some(site.session.budget.take(Share::Paths, bytes)?))
@@ -196,7 +196,7 @@ impl Planner<'_> {
         if self.own_paths.iter().any(within) {
             return true;
         }
-        let is_own = !path.is_root() && self.site.own.has_whole(dir);
+        let is_own = !path.is_root() && self.own.has_whole(dir);
         if is_own {
             self.own_paths.push(path.clone());
         }
@@ -304,7 +304,7 @@ impl Planner<'_> {
         if is_temp_name(name.as_bytes()) {
             // Another run may work below this one's root, and this one by another name of the directory.
             let stopped = Some(&**self.site.session.halt.stop_flag());
-            let spare = Spare { places: Some(&self.site.own), stopped, ..Spare::NOTHING };
+            let spare = Spare { places: Some(&self.own), stopped, ..Spare::NOTHING };
             if let (false, Some(dir)) = (options.dry_run, &directory.dir)
                 && is_abandoned(dir, &name)
                 && dir.remove_tree(&name, spare, &mut |_, _| {}).is_ok()

@@ -22,12 +22,15 @@ use super::{Announced, Planner, Presence, listed_path};
 use crate::{
     SyncError,
     destination::{
-        alternate::{Alternate, Twin},
+        alternate::Alternate,
         credit::PartTicket,
-        delayed::Late,
+        delayed,
         delete::{self, Doomed},
         directory::Directory,
-        files::{Circumstances, Displaced, Pending, Tail},
+        files::{Displaced, Pending},
+        late::Late,
+        secure,
+        slot::{Slot, Tail, Twin},
     },
     plan::{Decision, file_type},
 };
@@ -137,7 +140,8 @@ impl Planner<'_> {
             Ok(temp) => temp,
             Err(error) => return self.done(operation, place, Err(error)),
         };
-        let secured = self.site.secure(dir, &place.directory.path, place.name, Some(&self.protection));
+        let secured =
+            secure::secure(self.site, dir, &place.directory.path, place.name, Some(&self.protection));
         let taken = match secured {
             Ok(Ok(())) => Ok(dir.take_name(&temp, place.name)),
             Ok(Err(error)) => Ok(Err(error)),
@@ -241,7 +245,7 @@ impl Planner<'_> {
         let site = self.site;
         site.account.progress.files_needed.fetch_add(1, Ordering::Relaxed);
         let file = self.pending(id, part, place, decision, size, old);
-        let there = file.circumstances.tail.map_or(0, |tail| tail.from);
+        let there = file.slot.tail.map_or(0, |tail| tail.from);
         site.account.progress.bytes_needed.fetch_add(size - there, Ordering::Relaxed);
         if site.policy.options.dry_run {
             return Ok(Placed::Open);
@@ -250,21 +254,20 @@ impl Planner<'_> {
         part.hold();
         let file = Arc::new(file);
         if let Some(number) = place.first_name {
-            site.succession.begin(number);
+            self.transfers.succession.begin(number);
         }
         // What bounds the files under way: a source that lists more meanwhile gets ahead of its credit.
-        self.take_one(&site.awaited)?;
+        self.take_one(&self.transfers.awaited)?;
         // In a local run nothing comes by number.
-        if site.local.is_none() {
-            site.files.insert(&file);
+        if !self.transfers.is_local() {
+            self.transfers.files.insert(&file);
         }
         let append = site.policy.options.writing.append;
-        let believed =
-            file.circumstances.tail.filter(|_| append == Append::Believing && site.local.is_none());
+        let believed = file.slot.tail.filter(|_| append == Append::Believing && !self.transfers.is_local());
         if let Some(tail) = believed {
             let need = file.want_tail(tail.from, None);
             site.session.control.queue(&ControlMessage::NeedTail(need))?;
-        } else if file.has_basis || place.has_part || site.local.is_some() {
+        } else if file.has_basis || place.has_part || self.transfers.is_local() {
             self.handover.add(file)?;
         } else {
             site.session.control.queue(&ControlMessage::Need { entry: id, attempt: 0 })?;
@@ -296,21 +299,21 @@ impl Planner<'_> {
         let displaces = place.displaced == Some(Kind::Dir);
         Pending {
             entry: id,
-            directory: Arc::clone(place.directory),
             part: Arc::clone(part),
-            name: place.name.clone(),
             action: decision.action,
             wanted: decision.wanted.clone(),
             size,
-            circumstances: Circumstances {
+            slot: Slot {
+                directory: Arc::clone(place.directory),
+                name: place.name.clone(),
                 in_place: options.writing.inplace && old_file.is_some(),
                 tail,
                 twin,
+                has_backup: AtomicBool::new(false),
             },
             displaced: displaces.then(|| Displaced::new(self.protection.clone())),
             has_basis,
             first_name: place.first_name,
-            has_backup: AtomicBool::new(false),
             phase: Mutex::default(),
         }
     }
@@ -353,7 +356,7 @@ impl Planner<'_> {
 
     /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
     fn keep_other(&self, place: &Place<'_>, found: &Alternate) -> Result<std::io::Result<()>, SyncError> {
-        if found.adds_nothing { Ok(Ok(())) } else { self.site.keep(place.directory, place.name) }
+        if found.adds_nothing { Ok(Ok(())) } else { secure::keep(self.site, place.directory, place.name) }
     }
 
     /// Removes what has the name of a file that an alternate directory makes needless.
@@ -413,7 +416,7 @@ impl Planner<'_> {
             first_name: place.first_name,
             basis: None,
         };
-        delayed.note(self.site, place.directory, &late)
+        delayed::note(self.site, delayed, place.directory, &late)
     }
 
     fn retag(&self, place: &Place<'_>, kind: Kind, decision: &Decision) -> Result<Placed, SyncError> {

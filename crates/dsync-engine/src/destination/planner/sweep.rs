@@ -132,10 +132,8 @@ impl Planner<'_> {
         let Some(Sweep { tops: Some(tops), listings, .. }) = self.sweep.take() else { return Ok(()) };
         self.announced.clear();
         self.waiting.shrink(self.waiting.bytes());
-        let deletions = std::mem::replace(
-            &mut self.deletions,
-            Deletions::new(self.protection.clone(), &self.site.spools),
-        );
+        let deletions =
+            std::mem::replace(&mut self.deletions, Deletions::new(self.protection.clone(), &self.spools));
         let root = self.target.as_ref().and_then(|target| target.root.clone());
         deletions.carry_out(self.site, root.as_ref())?;
         let kept = |report: &Report| report.deletions_withheld + report.deletions_over_limit > 0;

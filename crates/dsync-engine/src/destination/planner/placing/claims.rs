@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     SyncError,
-    destination::{homes::Homes, kept},
+    destination::{homes::Homes, kept, secure},
     plan::Decision,
 };
 
@@ -37,7 +37,7 @@ impl Planner<'_> {
     /// True when an earlier run may have left a part of a file that is about to be asked for.
     fn claim_part(&self, merge: &mut Merge, place: &Place<'_>, decision: &Decision, size: u64) -> bool {
         let asks = matches!(decision.action, Action::Create | Action::Update);
-        if !asks || self.site.local.is_some() {
+        if !asks || self.transfers.is_local() {
             return false;
         }
         let Some(names) = kept::existing(self.site, place.directory, place.name, size) else { return false };
@@ -93,7 +93,7 @@ impl Planner<'_> {
             self.note_late(id, place, FileType::File, kept.clone())?;
             return Ok(Placed::Open);
         }
-        let backup = self.site.keep(place.directory, place.name)?;
+        let backup = secure::keep(self.site, place.directory, place.name)?;
         let named = backup.and_then(|()| dir.rename(kept, place.name));
         Ok(if self.done(Operation::Commit, place, named)? { Placed::Here } else { Placed::Failed })
     }

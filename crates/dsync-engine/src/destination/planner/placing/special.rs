@@ -9,6 +9,7 @@ use dsync_wire::{
 use super::{super::Planner, Old, Place, Placed};
 use crate::{
     SyncError,
+    destination::secure,
     plan::{Decision, file_type},
 };
 
@@ -38,7 +39,7 @@ impl Planner<'_> {
         let delayed = self.site.delayed.get().is_some();
         if place.displaced.is_none()
             && !delayed
-            && let Err(error) = self.site.keep(place.directory, place.name)?
+            && let Err(error) = secure::keep(self.site, place.directory, place.name)?
         {
             self.report(Operation::Commit, place, Err(error))?;
             return Ok(Placed::Failed);

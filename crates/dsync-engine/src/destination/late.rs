@@ -1,0 +1,185 @@
+//! What `--delay-updates` notes until the end of a run, out of memory.
+
+use std::sync::{Arc, Mutex};
+
+use dsync_fs::{Component, Dir, RelPath, SealedSpool, Spool, SpoolError, SpoolHome, Stamp, Timestamp};
+use dsync_wire::{
+    event::{Action, FileType},
+    message::{EntryId, Operation},
+};
+
+use super::records::{self, KINDS, push_counted, push_name, take, take_counted, take_name};
+use crate::{SyncError, halt::lock, plan::file_type_of};
+
+/// What waits for its name.
+pub(super) struct Delayed {
+    root: Arc<Dir>,
+    waiting: Mutex<Waiting>,
+}
+
+struct Waiting {
+    entries: Spool,
+    /// Directories that get their attributes afterwards.
+    directories: Spool,
+}
+
+/// An entry that is complete but for its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Late {
+    /// The directory's path from the destination's root.
+    pub(super) directory: RelPath,
+    pub(super) name: Component,
+    /// The name that it has until then.
+    pub(super) temp: Component,
+    pub(super) entry: EntryId,
+    pub(super) action: Action,
+    pub(super) kind: FileType,
+    /// Size as listed.
+    pub(super) size: u64,
+    /// A directory gives way to it.
+    pub(super) displaces: bool,
+    /// Its number as the first of several names.
+    pub(super) first_name: Option<u64>,
+    /// The old file that it was made from.
+    pub(super) basis: Option<Stamp>,
+}
+
+impl Delayed {
+    pub(super) fn new(root: &Arc<Dir>) -> Self {
+        let home = SpoolHome::default();
+        home.prefer(Arc::clone(root));
+        let waiting = Waiting { entries: Spool::new(&home), directories: Spool::new(&home) };
+        Self { root: Arc::clone(root), waiting: Mutex::new(waiting) }
+    }
+
+    /// Returns the destination's root.
+    pub(super) fn root(&self) -> &Arc<Dir> {
+        &self.root
+    }
+
+    /// Notes an entry that is in its directory under a temporary name.
+    pub(super) fn push(&self, late: &Late) -> Result<(), SyncError> {
+        lock(&self.waiting).entries.push(&late.encode()).map(|_| ()).map_err(spool_error)
+    }
+
+    /// Notes a directory, by its record.
+    pub(super) fn push_directory(&self, record: &[u8]) -> Result<(), SyncError> {
+        lock(&self.waiting).directories.push(record).map(|_| ()).map_err(spool_error)
+    }
+
+    /// Takes the entries that were noted.
+    pub(super) fn take_entries(&self) -> Result<SealedSpool, SyncError> {
+        self.take(|waiting| &mut waiting.entries)
+    }
+
+    /// Takes the directories that were noted.
+    pub(super) fn take_directories(&self) -> Result<SealedSpool, SyncError> {
+        self.take(|waiting| &mut waiting.directories)
+    }
+
+    fn take(&self, which: impl Fn(&mut Waiting) -> &mut Spool) -> Result<SealedSpool, SyncError> {
+        let empty = Spool::new(&SpoolHome::default());
+        std::mem::replace(which(&mut lock(&self.waiting)), empty).seal().map_err(spool_error)
+    }
+}
+
+impl Late {
+    /// Integers in this machine's byte order, because the record never leaves the process.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push_counted(&mut bytes, self.directory.as_bytes());
+        push_name(&mut bytes, &self.name);
+        push_name(&mut bytes, &self.temp);
+        bytes.extend(self.entry.0.to_ne_bytes());
+        let flags =
+            [self.action == Action::Create, self.displaces, self.first_name.is_some(), self.basis.is_some()];
+        bytes.extend(flags.map(u8::from));
+        bytes.push(self.kind as u8);
+        bytes.extend(self.size.to_ne_bytes());
+        bytes.extend(self.first_name.unwrap_or_default().to_ne_bytes());
+        if let Some(Stamp { dev, ino, size, mtime, .. }) = self.basis {
+            for field in [dev, ino, size] {
+                bytes.extend(field.to_ne_bytes());
+            }
+            bytes.extend(mtime.seconds.to_ne_bytes());
+            bytes.extend(mtime.nanoseconds.to_ne_bytes());
+        }
+        bytes
+    }
+
+    pub(super) fn decode(mut rest: &[u8]) -> Option<Self> {
+        let rest = &mut rest;
+        let directory = RelPath::parse(take_counted(rest)?).ok()?;
+        let (name, temp) = (take_name(rest)?, take_name(rest)?);
+        let entry = EntryId(u64::from_ne_bytes(take(rest)?));
+        let [creates, displaces, has_others, has_basis] = take(rest)?.map(|flag: u8| flag == 1);
+        let [kind] = take(rest)?;
+        let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
+        let size = u64::from_ne_bytes(take(rest)?);
+        let first_name = Some(u64::from_ne_bytes(take(rest)?)).filter(|_| has_others);
+        let mut number = || take(rest).map(u64::from_ne_bytes);
+        let basis = match has_basis {
+            true => {
+                let (dev, ino, size) = (number()?, number()?, number()?);
+                let (seconds, nanoseconds) =
+                    (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+                let mtime = Timestamp { seconds, nanoseconds };
+                Some(Stamp { dev, ino, size, mtime, ctime: mtime })
+            }
+            false => None,
+        };
+        let action = if creates { Action::Create } else { Action::Update };
+        Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis })
+    }
+}
+
+/// The error of a record that is not what was written.
+pub(super) fn damaged() -> SyncError {
+    spool_error(SpoolError::Damaged { index: 0 })
+}
+
+/// The error of a run that cannot keep its list.
+pub(super) fn spool_error(error: SpoolError) -> SyncError {
+    records::failed(Operation::Commit, "the list of delayed updates", error)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let mtime = Timestamp { seconds: -5, nanoseconds: 7 };
+        let file = Late {
+            directory: RelPath::parse(b"a/b").unwrap(),
+            name: Component::new(&[b'n'; 255]).unwrap(),
+            temp: Component::new(b"t").unwrap(),
+            entry: EntryId(u64::MAX),
+            action: Action::Update,
+            kind: FileType::File,
+            size: 1 << 40,
+            displaces: true,
+            first_name: Some(3),
+            basis: Some(Stamp { dev: 1, ino: 2, size: 3, mtime, ctime: mtime }),
+        };
+        let link = Late {
+            directory: RelPath::root(),
+            action: Action::Create,
+            kind: FileType::Symlink,
+            displaces: false,
+            first_name: None,
+            basis: None,
+            name: file.name.clone(),
+            temp: file.temp.clone(),
+            ..file
+        };
+        for late in [file, link] {
+            let bytes = late.encode();
+            assert_eq!(Late::decode(&bytes).unwrap(), late);
+            for cut in 0..bytes.len() {
+                assert_eq!(Late::decode(&bytes[..cut]), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Keeping what has a name before the name is given away.
+
+use std::{io, sync::Arc};
+
+use dsync_fs::{Component, Dir, Kind, RelPath};
+
+use super::{
+    Site,
+    delete::{self, Protection},
+    directory::Directory,
+};
+use crate::SyncError;
+
+/// Keeps what has a name that is about to be given to another entry; the inner error says why it must not be.
+/// Without backups everything may give way.
+///
+/// With a `protection` a directory may give way as well: all that is in it is moved to its backup, and the emptied
+/// directory keeps its name.
+pub(super) fn secure(
+    site: &Site<'_>,
+    dir: &Arc<Dir>,
+    parent: &RelPath,
+    name: &Component,
+    protection: Option<&Protection>,
+) -> Result<io::Result<()>, SyncError> {
+    if site.backups.get().is_none() {
+        return Ok(Ok(()));
+    }
+    let old = match dir.stat(name) {
+        Ok(old) => old,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
+        Err(error) => return Ok(Err(error)),
+    };
+    if old.kind != Kind::Dir {
+        let place = site.backup_of(dir, parent, name);
+        return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));
+    }
+    match protection {
+        Some(protection) => delete::empty(site, dir, parent, name, protection),
+        // It was not there when the run decided; the rename fails.
+        None => Ok(Ok(())),
+    }
+}
+
+/// As [`secure`], for an entry that never takes a directory's name.
+pub(super) fn keep(
+    site: &Site<'_>,
+    directory: &Directory,
+    name: &Component,
+) -> Result<io::Result<()>, SyncError> {
+    let Some(dir) = &directory.dir else { return Ok(Ok(())) };
+    secure(site, dir, &directory.path, name, None)
+}

@@ -1,0 +1,226 @@
+//! What every part of the destination needs: the session, the policy, the account, and the tree.
+//!
+//! The law: nothing here knows of files under way, so whatever knows of them may take a [`Site`].
+
+use std::{
+    collections::HashMap,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock},
+};
+
+use dsync_delta::Key;
+use dsync_fs::{BackupPlace, CommitError, Component, Dir, Privileges, RelPath, Withheld};
+use dsync_wire::{
+    message::{Cause, Operation, Problem},
+    options::{Durability, KeepPartial},
+};
+
+use super::{backup::Backups, credit::OpenDirectories, homes::Homes, late::Delayed};
+use crate::{
+    SyncError,
+    account::{Account, Audience},
+    halt::lock,
+    plan::Policy,
+    session::Session,
+};
+
+/// What everything at the destination has in common.
+pub(super) struct Site<'a> {
+    pub(super) session: &'a Session,
+    pub(super) key: Key,
+    pub(super) policy: Policy,
+    pub(super) account: Account<'a>,
+    pub(super) tree: Tree,
+    /// Where unfinished files are.
+    pub(super) homes: Homes,
+    pub(super) open: OpenDirectories,
+    /// Present when what is replaced or removed is kept, once the root is open.
+    pub(super) backups: OnceLock<Backups>,
+    /// Present when names are given at the end, once the root is open.
+    pub(super) delayed: OnceLock<Delayed>,
+}
+
+/// What is known of the destination's tree.
+#[derive(Default)]
+pub(super) struct Tree {
+    /// Its root's path, for messages.
+    pub(super) root: OnceLock<PathBuf>,
+    /// One directory of each filesystem that was changed other than by a commit.
+    pub(super) touched: Mutex<HashMap<u64, Arc<Dir>>>,
+}
+
+impl Tree {
+    /// Returns a path below the root as a person would write it.
+    fn display_path(&self, path: &RelPath) -> PathBuf {
+        let below = std::ffi::OsStr::from_bytes(path.as_bytes());
+        self.root.get().map_or_else(|| PathBuf::from(below), |root| root.join(below))
+    }
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, adds_only: bool) -> Self {
+        let descriptors = dsync_fs::sys::raise_nofile_limit();
+        let options = session.options.clone();
+        Self {
+            session,
+            key,
+            account: Account::new(audience, options.events),
+            homes: Homes::new(&options.writing, session.halt.stop_flag()),
+            policy: Policy {
+                privileged: Privileges::current().is_root() || options.fake_super.destination,
+                options,
+                umask: dsync_fs::sys::file_creation_mask(),
+                adds_only,
+            },
+            tree: Tree::default(),
+            open: OpenDirectories::new(descriptors / 4),
+            backups: OnceLock::new(),
+            delayed: OnceLock::new(),
+        }
+    }
+
+    /// Returns how durable a name is made.
+    pub(super) fn durability(&self) -> dsync_fs::Durability {
+        match self.policy.options.durability {
+            Durability::File => dsync_fs::Durability::File,
+            Durability::None => dsync_fs::Durability::None,
+            _ => dsync_fs::Durability::Batch,
+        }
+    }
+
+    /// Returns whether the run has ended early.
+    pub(super) fn stopped(&self) -> bool {
+        self.session.halt.stopped()
+    }
+
+    /// Returns whether the source removes what it copied.
+    pub(super) fn removes_source(&self) -> bool {
+        let options = &self.policy.options;
+        options.remove_source_files && !options.dry_run
+    }
+
+    /// Returns a path below the root as a person would write it.
+    pub(super) fn display_path(&self, path: &RelPath) -> PathBuf {
+        self.tree.display_path(path)
+    }
+
+    /// True when a run that ends like this leaves unfinished files for the next.
+    pub(super) fn keeps_unfinished(&self) -> bool {
+        match self.policy.options.keep_partial {
+            KeepPartial::Always => true,
+            KeepPartial::Never => false,
+            _ => self.session.halt.ended_with(SyncError::is_retryable),
+        }
+    }
+
+    /// Remembers that a directory's filesystem was changed.
+    pub(super) fn touched(&self, dir: &Arc<Dir>) {
+        if let Ok(device) = dir.device() {
+            lock(&self.tree.touched).entry(device).or_insert_with(|| Arc::clone(dir));
+        }
+    }
+
+    /// Counts an entry that could not get all of its lists and attributes.
+    pub(super) fn withheld(&self, withheld: Withheld) {
+        if withheld.0 {
+            self.account.amend(|report| report.attributes_withheld += 1);
+        }
+    }
+
+    /// Records a problem at a path below the root.
+    pub(super) fn problem(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        cause: Cause,
+    ) -> Result<(), SyncError> {
+        self.account.problem(Problem { operation, path: path.as_bytes().to_vec(), cause })
+    }
+
+    /// The cause that an error stands for; an error that the next file would meet as well ends the run.
+    pub(super) fn cause_or_fatal(
+        &self,
+        operation: Operation,
+        path: &RelPath,
+        error: io::Error,
+    ) -> Result<Cause, SyncError> {
+        use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        let writes = matches!(
+            operation,
+            Operation::WriteFile | Operation::SetAttributes | Operation::Commit | Operation::HardLink
+        );
+        let broken = writes && error.raw_os_error() == Some(INPUT_OUTPUT_ERROR);
+        if broken || matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem) {
+            return Err(SyncError::Filesystem { operation, path: self.display_path(path), source: error });
+        }
+        Ok(cause(&error))
+    }
+
+    /// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.
+    pub(super) fn commit_cause(&self, path: &RelPath, error: CommitError) -> Result<Cause, SyncError> {
+        Ok(match error {
+            CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
+            CommitError::BasisChanged => Cause::Changed,
+            CommitError::Sync { source } => {
+                // Final for the whole group, and the next group's sync would prove nothing.
+                let source = io::Error::new(source.kind(), source);
+                return Err(SyncError::Filesystem {
+                    operation: Operation::Commit,
+                    path: self.display_path(path),
+                    source,
+                });
+            }
+            CommitError::Rename { source }
+            | CommitError::Stat { source }
+            | CommitError::Backup { source }
+            | CommitError::Attributes { source } => {
+                let error = source
+                    .raw_os_error()
+                    .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
+                self.cause_or_fatal(Operation::Commit, path, error)?
+            }
+            _ => Cause::Unrepresentable,
+        })
+    }
+
+    /// Where an entry that is about to be replaced or removed is kept; `None` when it need not be.
+    pub(super) fn backup_of(
+        &self,
+        dir: &Arc<Dir>,
+        path: &RelPath,
+        name: &Component,
+    ) -> io::Result<Option<BackupPlace>> {
+        let Some(backups) = self.backups.get() else { return Ok(None) };
+        let place = backups.place(dir, path, name)?;
+        self.touched(place.dir());
+        Ok(Some(place.until(self.session.halt.stop_flag())))
+    }
+
+    /// As [`backup_of`](Self::backup_of), with a directory that is only borrowed.
+    pub(super) fn backup_beside(
+        &self,
+        dir: &Dir,
+        path: &RelPath,
+        name: &Component,
+    ) -> io::Result<Option<BackupPlace>> {
+        if self.backups.get().is_none() {
+            return Ok(None);
+        }
+        self.backup_of(&Arc::new(dir.duplicate()?), path, name)
+    }
+}
+
+/// The cause that a filesystem error stands for.
+pub(super) fn cause(error: &io::Error) -> Cause {
+    match error.raw_os_error() {
+        Some(number) => Cause::Os(number),
+        // Said by this program of a directory in which something had to stay.
+        None if error.kind() == io::ErrorKind::DirectoryNotEmpty => Cause::DirectoryInTheWay,
+        None => Cause::Unrepresentable,
+    }
+}
+
+/// Linux's `EIO`, for which the standard library has no word.
+const INPUT_OUTPUT_ERROR: i32 = 5;

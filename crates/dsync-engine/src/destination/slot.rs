@@ -1,0 +1,54 @@
+//! The place that a file is to take: its name, what stands there, and what the file may be made from.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use dsync_fs::{Component, Dir, RelPath, Stamp};
+
+use super::directory::Directory;
+
+/// The place of one file.
+pub(super) struct Slot {
+    pub(super) directory: Arc<Directory>,
+    /// Name at the destination.
+    pub(super) name: Component,
+    /// The old file itself is written.
+    pub(super) in_place: bool,
+    /// It is added to.
+    pub(super) tail: Option<Tail>,
+    /// A file of an alternate directory.
+    pub(super) twin: Option<Twin>,
+    /// Set when the old file's content was kept, before it was written into.
+    pub(super) has_backup: AtomicBool,
+}
+
+/// What there is of a file that is added to.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    pub(super) from: u64,
+    /// What the old file was when this was decided.
+    pub(super) stamp: Stamp,
+}
+
+/// What a file is made from besides what the source sends.
+#[derive(Clone)]
+pub(super) struct Twin {
+    /// Has a file of the same name.
+    pub(super) dir: Arc<Dir>,
+    /// True when its content is the source's; else it is a basis.
+    pub(super) equal: bool,
+}
+
+impl Slot {
+    /// Returns the path from the destination's root.
+    pub(super) fn path(&self) -> RelPath {
+        self.directory.path.join(&self.name)
+    }
+
+    /// Returns the directory that has the old file, and whether that is the destination's own.
+    pub(super) fn basis_dir(&self) -> Option<(&Arc<Dir>, bool)> {
+        match &self.twin {
+            Some(twin) => Some((&twin.dir, false)),
+            None => self.directory.dir.as_ref().map(|dir| (dir, true)),
+        }
+    }
+}

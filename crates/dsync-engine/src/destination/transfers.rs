@@ -1,0 +1,89 @@
+//! What the threads share that move content: files under way, and what bounds them.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+
+use crossbeam_channel::Sender;
+use dsync_fs::Sharing;
+use dsync_wire::message::EntryId;
+
+use super::{
+    Site,
+    credit::Credit,
+    files::{Files, Pending},
+    succession::Succession,
+};
+use crate::limits::MAX_UNRELEASED_ENTRIES;
+
+/// The files under way of a run.
+pub(super) struct Transfers<'a> {
+    pub(super) site: &'a Site<'a>,
+    /// What the source was asked for, by number.
+    pub(super) files: Files,
+    /// What becomes of the first names of files that have several.
+    pub(super) succession: Succession,
+    /// Present in a local run: files that are to be copied again.
+    pub(super) copied_again: Option<Sender<Arc<Pending>>>,
+    /// Which filesystems share extents.
+    pub(super) sharing: Sharing,
+    /// Files asked for that have neither arrived nor failed, and names that wait for one of them.
+    pub(super) awaited: Credit,
+    /// Entries that the source may remove and has not seen to.
+    pub(super) unremoved: Credit,
+    /// Bytes of signatures that the source holds.
+    pub(super) signatures: Credit,
+    /// The number that the next listed entry gets.
+    listed: AtomicU64,
+    pub(super) ending: Ending,
+}
+
+/// How far the run has come to its end.
+pub(super) struct Ending {
+    /// Data lanes that the source has not ended.
+    pub(super) live_lanes: AtomicUsize,
+    /// Set just before the source is told that nothing more is needed.
+    pub(super) needs_ended: AtomicBool,
+    /// Set just before the report is sent.
+    pub(super) reporting: AtomicBool,
+}
+
+impl<'a> Transfers<'a> {
+    pub(super) fn new(site: &'a Site<'a>, copied_again: Option<Sender<Arc<Pending>>>) -> Self {
+        Self {
+            site,
+            files: Files::default(),
+            succession: Succession::default(),
+            copied_again,
+            sharing: Sharing::default().until(site.session.halt.stop_flag()),
+            awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),
+            unremoved: Credit::new(u64::MAX),
+            signatures: Credit::new(MAX_SIGNATURE_BYTES),
+            listed: AtomicU64::new(1),
+            ending: Ending {
+                live_lanes: AtomicUsize::new(site.session.data_lanes),
+                needs_ended: AtomicBool::new(false),
+                reporting: AtomicBool::new(false),
+            },
+        }
+    }
+
+    /// Returns whether content is read here, not asked for.
+    pub(super) fn is_local(&self) -> bool {
+        self.copied_again.is_some()
+    }
+
+    /// Numbers the next listed entry.
+    pub(super) fn next_entry(&self) -> EntryId {
+        EntryId(self.listed.fetch_add(1, Ordering::AcqRel))
+    }
+
+    /// Returns whether the listing has reached a number.
+    pub(super) fn was_listed(&self, entry: EntryId) -> bool {
+        entry.0 < self.listed.load(Ordering::Acquire)
+    }
+}
+
+/// Signature bytes that the source may be made to hold; one larger signature is always admitted.
+const MAX_SIGNATURE_BYTES: u64 = 16 << 20;

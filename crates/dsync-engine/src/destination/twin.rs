@@ -1,0 +1,39 @@
+//! Files whose content an alternate directory has: they are copied from there, not asked for.
+
+use std::sync::Arc;
+
+use dsync_fs::CopyError;
+use dsync_wire::message::Operation;
+
+use super::{commit::Outbox, files::Pending, settle::Outcome, slot::Twin, transfers::Transfers};
+use crate::{SyncError, plan::timestamp};
+
+/// Copies a file of equal content from an alternate directory. False when that failed or it changed meanwhile:
+/// then it has to come from the source.
+pub(super) fn copy(
+    transfers: &Transfers<'_>,
+    outbox: &mut Outbox<'_>,
+    file: &Arc<Pending>,
+    twin: &Twin,
+) -> Result<bool, SyncError> {
+    let site = transfers.site;
+    let Some(dir) = &file.slot.directory.dir else { return Ok(true) };
+    let Ok(source) = twin.dir.open_source(&file.slot.name) else { return Ok(false) };
+    let staged = site.homes.stage(dir, file.slot.name.clone());
+    let sparse = site.policy.options.writing.sparse;
+    let copied = staged.and_then(|staged| {
+        staged.copy_all(&source, &transfers.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)
+    });
+    let staged = match copied {
+        Ok(staged) => staged,
+        Err(error) => {
+            return transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| true);
+        }
+    };
+    if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {
+        return Ok(false);
+    }
+    let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
+    site.account.received(0, source.len(), 0);
+    outbox.submit(file, Ok(staged), mtime).map(|()| true)
+}
