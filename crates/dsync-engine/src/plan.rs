@@ -192,6 +192,21 @@ impl Policy {
         }
     }
 
+    /// Returns whether the run copies entries of this type.
+    pub(crate) fn copies(&self, kind: &EntryKind) -> bool {
+        let options = &self.options;
+        match kind {
+            EntryKind::File { .. } => true,
+            EntryKind::Directory => options.recursive,
+            EntryKind::Symlink { .. } => options.links,
+            EntryKind::Fifo | EntryKind::Socket => options.specials,
+            EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } => {
+                options.devices && self.privileged
+            }
+            _ => false,
+        }
+    }
+
     /// True when files of so many bytes are copied.
     pub(crate) fn selects_size(&self, size: u64) -> bool {
         (self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(&size)

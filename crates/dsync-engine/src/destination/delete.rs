@@ -78,7 +78,7 @@ impl Protection {
     /// Returns what stays in a directory that is removed.
     fn spare<'a>(&'a self, site: &'a Site<'_>, entries: &'a dyn Fn(&RelPath, Kind) -> bool) -> Spare<'a> {
         let stopped = Some(&**site.session.halt.stop_flag());
-        let unlocks = !site.policy.options.dry_run;
+        let unlocks = site.hands.unlocks();
         Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
     }
 
@@ -194,8 +194,13 @@ impl Deletions {
         Ok(())
     }
 
-    /// Carries the deletions out (in a dry run: reports them) and sets the directories' attributes.
-    pub(super) fn carry_out(self, site: &Site<'_>, root: Option<&Arc<Dir>>) -> Result<(), SyncError> {
+    /// Carries the deletions out and sets the directories' attributes; `changed` hears of each directory.
+    pub(super) fn carry_out(
+        self,
+        site: &Site<'_>,
+        root: Option<&Arc<Dir>>,
+        changed: &mut dyn FnMut(&RelPath),
+    ) -> Result<(), SyncError> {
         let Some(root) = root else { return Ok(()) };
         let Self { spool, entries, compared, protection } = self;
         let spool = spool.seal().map_err(spool_error)?;
@@ -215,6 +220,9 @@ impl Deletions {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
             directory(site, root, &record, allowed, &protection)?;
+            if allowed {
+                changed(&record.directory.path);
+            }
         }
         Ok(())
     }
@@ -345,7 +353,7 @@ pub(super) fn goes_whole(
     Ok(goes)
 }
 
-/// Removes one entry with everything below it and reports each removal; a dry run only reports.
+/// Removes one entry with everything below it and reports each removal.
 pub(super) fn remove(
     site: &Site<'_>,
     dir: &Dir,
@@ -355,7 +363,6 @@ pub(super) fn remove(
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
     let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
     let spare = Spare { unlink: &unlink, ..protection.spare(site, &entries) };
-    let dry_run = site.policy.options.dry_run;
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
         if told.is_ok() {
@@ -364,19 +371,14 @@ pub(super) fn remove(
     };
     let Doomed { now, kind, .. } = doomed;
     let result = match kind {
-        Kind::Dir if dry_run => {
-            let mut held = Held { keeps: protection.kept.stay_beside(), directories: HashSet::new() };
-            let mut tell = |below: &RelPath, kind: Kind| {
-                if held.goes(below, kind) {
-                    tell(below, kind);
-                }
-            };
-            dir.list_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source))
+        Kind::Dir => {
+            let beside = protection.kept.stay_beside();
+            let removed = site.hands.remove_tree(dir, now, spare, beside, &mut tell);
+            removed.map_err(|error| (error.path, error.source))
         }
-        Kind::Dir => dir.remove_tree(now, spare, &mut tell).map_err(|error| (error.path, error.source)),
         _ => {
             let path = RelPath::root().join(now);
-            let result = if dry_run { Ok(()) } else { set_aside(site, dir, now, &doomed.was(&path)) };
+            let result = site.hands.set_aside(|| set_aside(site, dir, now, &doomed.was(&path)));
             if result.is_ok() {
                 tell(&path, kind);
             }
@@ -394,28 +396,6 @@ pub(super) fn remove(
             site.problem(Operation::Delete, &path, cause)
         }
         _ => Ok(()),
-    }
-}
-
-/// Directories that a dry run finds to be held by the backups of what is in them.
-struct Held {
-    /// Backups stay beside what they are of.
-    keeps: bool,
-    directories: HashSet<RelPath>,
-}
-
-impl Held {
-    /// Returns whether an entry would be removed; everything in a directory is asked for before the directory.
-    fn goes(&mut self, path: &RelPath, kind: Kind) -> bool {
-        if kind == Kind::Dir {
-            return !self.directories.contains(path);
-        }
-        let mut above = path.parent().filter(|_| self.keeps);
-        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
-            above = directory.parent();
-            self.directories.insert(directory);
-        }
-        true
     }
 }
 

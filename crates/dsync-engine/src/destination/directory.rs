@@ -134,7 +134,7 @@ impl Directory {
         }
         site.open.close(self.path_bytes());
         let has_parts = self.has_parts.load(Ordering::Acquire);
-        if has_parts && self.dir.as_ref().is_some_and(|dir| site.homes.tidy(dir)) {
+        if has_parts && self.dir.as_ref().is_some_and(|dir| site.hands.reap(|| site.homes.tidy(dir))) {
             self.touch();
         }
         if self.delayed.load(Ordering::Acquire) {
@@ -230,7 +230,7 @@ impl LastOpened {
     }
 }
 
-/// Sets a directory's final attributes, except in a dry run.
+/// Sets a directory's final attributes.
 pub(super) fn settle(
     site: &Site<'_>,
     path: &RelPath,
@@ -238,10 +238,7 @@ pub(super) fn settle(
     wanted: Option<&Wanted>,
 ) -> Result<(), SyncError> {
     let (Some(dir), Some(wanted)) = (dir, wanted) else { return Ok(()) };
-    if site.policy.options.dry_run {
-        return Ok(());
-    }
-    match dir.set_own_attributes(wanted) {
+    match site.hands.dress_itself(dir, wanted) {
         Ok(withheld) => {
             site.withheld(withheld);
             Ok(())

@@ -31,10 +31,9 @@ pub(super) struct Homes {
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     /// Directories that belong to the run.
-    pub(super) own: &'a OwnPlaces,
+    pub(super) own: &'a Arc<OwnPlaces>,
     /// Where lists go that outgrow memory.
     pub(super) spools: &'a SpoolHome,
-    pub(super) dry_run: bool,
     /// Nothing is kept of what a local run has not finished.
     pub(super) local: bool,
 }
@@ -73,23 +72,12 @@ impl Homes {
         Self { temp_dir, temporaries: OnceLock::new(), parts, stopped: Arc::clone(stopped) }
     }
 
-    /// Opens the operator's own directories and removes what killed runs left there; in a dry run only looks whether
-    /// there is one for temporaries.
-    pub(super) fn open(&self, root: &Dir, around: &Around<'_>) -> Result<(), SyncError> {
-        let Around { own, spools, dry_run, local } = *around;
+    /// Opens the operator's own directories that must be there.
+    pub(super) fn open(&self, root: &Dir, own: &OwnPlaces) -> Result<(), SyncError> {
         if let Some(path) = &self.temp_dir {
-            let dir = root
-                .open_operand_here(path)
-                .map_err(|source| unusable(PathRole::Temporaries, path, source))?;
-            if !dry_run {
-                apart::reap_all(&dir);
-            }
+            let dir = root.open_operand_here(path).map_err(|source| unusable("--temp-dir", path, source))?;
             let _ = own.add(&dir);
-            let dir = Arc::new(dir);
-            if !dry_run {
-                spools.prefer(Arc::clone(&dir));
-            }
-            let _ = self.temporaries.set(dir);
+            let _ = self.temporaries.set(Arc::new(dir));
         }
         if let PartHome::Apart(path, _) = &self.parts
             && let Ok(dir) = root.open_operand_here(path)
@@ -97,8 +85,17 @@ impl Homes {
             // Whoever uses it, this run or the next.
             let _ = own.add(&dir);
         }
+        Ok(())
+    }
+
+    /// Makes the operator's own directories ready for content: removes what killed runs left, creates what is missing.
+    pub(super) fn prepare(&self, root: &Dir, around: &Around<'_>) -> Result<(), SyncError> {
+        let Around { own, spools, local } = *around;
+        if let Some(dir) = self.temporaries.get() {
+            apart::reap_all(dir);
+            spools.prefer(Arc::clone(dir));
+        }
         if let PartHome::Apart(path, opened) = &self.parts
-            && !dry_run
             && !local
         {
             let dir = root

@@ -54,7 +54,7 @@ pub(super) fn sync_names(site: &Site<'_>, group: &mut CommitGroup<Arc<Pending>>)
     for dir in lock(&site.tree.touched).values() {
         group.note(dir);
     }
-    group.finish().map_err(|error| SyncError::Filesystem {
+    site.hands.sync(|| group.finish()).map_err(|error| SyncError::Filesystem {
         operation: Operation::Commit,
         path: site.tree.root.get().cloned().unwrap_or_default(),
         source: std::io::Error::new(error.source.kind(), error.source),

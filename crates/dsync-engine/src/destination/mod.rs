@@ -16,6 +16,7 @@ mod delayed;
 mod delete;
 mod directory;
 mod files;
+mod hands;
 mod holes;
 mod homes;
 mod in_place;
@@ -131,13 +132,13 @@ pub(crate) fn run(
                 Ok(())
             });
             let plan = |readers, outbox| {
+                let beside = (start, spools);
                 planner::run(
                     transfers,
-                    (operand, start, spools),
+                    (&operand, beside),
                     &Arc::new(filter),
                     asked,
-                    readers,
-                    outbox,
+                    (readers, outbox),
                     &listed,
                 )
             };
@@ -227,16 +228,14 @@ fn finish(
         None => Vec::new(),
     };
     given.append(&mut links.carry_out((site, succession, sharing), target.root.as_ref())?);
-    deletions.carry_out(site, target.root.as_ref())?;
+    deletions.carry_out(site, target.root.as_ref(), &mut |_| {})?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     // What an interrupt cut short is no success.
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
     }
     target.unlock();
-    if !site.policy.options.dry_run {
-        landed::sync_names(site, &mut group)?;
-    }
+    landed::sync_names(site, &mut group)?;
     transfers.tell_landed(&mut group, &given)?;
     if !transfers.unremoved.drained(&site.session.halt) {
         return Err(SyncError::Link(LinkError::Closed));

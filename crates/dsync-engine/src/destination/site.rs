@@ -17,7 +17,7 @@ use dsync_wire::{
     options::{Durability, KeepPartial},
 };
 
-use super::{backup::Backups, credit::OpenDirectories, homes::Homes, late::Delayed};
+use super::{backup::Backups, credit::OpenDirectories, hands::Hands, homes::Homes, late::Delayed};
 use crate::{
     SyncError,
     account::{Account, Audience},
@@ -31,6 +31,8 @@ pub(super) struct Site<'a> {
     pub(super) session: &'a Session,
     pub(super) key: Key,
     pub(super) policy: Policy,
+    /// What changes the tree.
+    pub(super) hands: Hands,
     pub(super) account: Account<'a>,
     pub(super) tree: Tree,
     /// Where unfinished files are.
@@ -68,6 +70,7 @@ impl<'a> Site<'a> {
             key,
             account: Account::new(audience, options.events),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
+            hands: Hands::of(&options),
             policy: Policy {
                 privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,

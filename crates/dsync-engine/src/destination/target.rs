@@ -14,7 +14,8 @@ use std::{
 use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
-use crate::{SyncError, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
+use super::hands::{Hands, Lock};
+use crate::{SyncError, grant::Start, guard, halt::Halt, session::Session};
 
 /// Where the source's root lands.
 pub(super) struct Target {
@@ -27,7 +28,15 @@ pub(super) struct Target {
     /// True when the root was made for this run (or, in a dry run, would be).
     pub(super) created: bool,
     /// Held for the run, so that no other run writes here.
-    lock: Option<DirLock>,
+    lock: Option<Lock>,
+}
+
+/// What a destination is opened with.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) options: &'a SyncOptions,
+    pub(super) start: &'a Start,
+    pub(super) hands: &'a Hands,
 }
 
 impl Target {
@@ -38,14 +47,19 @@ impl Target {
         operand: &Path,
         tops: &Tops,
         contents: bool,
-        (session, start): (&Session, &Start),
+        session: &Session,
+        terms: Terms<'_>,
     ) -> Result<Self, SyncError> {
-        let mut target = Self::find(operand, tops, contents, (&session.options, start))?;
-        if let (Some(root), false) = (&target.root, session.options.dry_run) {
+        let mut target = Self::find(operand, tops, contents, terms)?;
+        if let Some(root) = &target.root {
             // The far end of a connection that broke holds the lock until it has noticed too.
             let wait = if session.again { session.timeout() + LOCK_WAIT } else { LOCK_WAIT };
-            target.lock = wait_for_lock(root, wait, &session.halt)
+            let take = || wait_for_lock(root, wait, &session.halt);
+            target.lock = terms
+                .hands
+                .lock(take)
                 .map_err(|source| SyncError::DestinationUnusable { path: target.path.clone(), source })?;
+
             if target.lock.is_none() {
                 return Err(SyncError::Locked { path: target.path });
             }
@@ -69,12 +83,8 @@ impl Target {
         })
     }
 
-    fn find(
-        operand: &Path,
-        tops: &Tops,
-        contents: bool,
-        (options, start): (&SyncOptions, &Start),
-    ) -> Result<Self, SyncError> {
+    fn find(operand: &Path, tops: &Tops, contents: bool, terms: Terms<'_>) -> Result<Self, SyncError> {
+        let Terms { options, start, .. } = terms;
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         let links = links(options);
@@ -107,15 +117,12 @@ impl Target {
             // Nothing is selected: nothing is made.
             return Ok(Self::imagined(operand));
         }
-        if may_name_file {
-            Self::file(operand, options, start)
-        } else {
-            Self::create(operand, options, start)
-        }
+        if may_name_file { Self::file(operand, terms) } else { Self::create(operand, terms) }
     }
 
     /// The operand names a file: its parent is the root.
-    fn file(operand: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
+    fn file(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
+        let Terms { options, start, .. } = terms;
         let parent = match operand.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -131,7 +138,7 @@ impl Target {
                 if !options.mkpath {
                     return Err(SyncError::DestinationParentMissing { path: parent.to_owned() });
                 }
-                let mut target = Self::create_missing(parent, options, start)?;
+                let mut target = Self::create_missing(parent, terms)?;
                 target.rename = Some(name);
                 return Ok(target);
             }
@@ -141,7 +148,8 @@ impl Target {
     }
 
     /// The operand names a directory that does not exist.
-    fn create(operand: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
+    fn create(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
+        let Terms { options, start, .. } = terms;
         let parent = operand
             .parent()
             .filter(|parent| !parent.as_os_str().is_empty())
@@ -156,7 +164,7 @@ impl Target {
                 _ => unusable(&path, source),
             });
         }
-        Self::create_missing(operand, options, start)
+        Self::create_missing(operand, terms)
     }
 
     /// A root that does not exist and is not made.
@@ -164,12 +172,10 @@ impl Target {
         Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None }
     }
 
-    fn create_missing(path: &Path, options: &SyncOptions, start: &Start) -> Result<Self, SyncError> {
-        if options.dry_run {
-            return Ok(Self::imagined(path));
-        }
-        match start.create(path, options.mkpath, links(options)) {
-            Ok(root) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
+    fn create_missing(path: &Path, Terms { options, start, hands }: Terms<'_>) -> Result<Self, SyncError> {
+        match hands.create_root(|| start.create(path, options.mkpath, links(options))) {
+            Ok(Some(root)) => Ok(Self { created: true, ..Self::with_root(path, root, None, options) }),
+            Ok(None) => Ok(Self::imagined(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(SyncError::DestinationParentMissing { path: path.to_owned() })
             }

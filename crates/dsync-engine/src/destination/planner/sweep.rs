@@ -4,17 +4,12 @@
 //! complete the deletions are made, and only then the same listing is planned. The source counts each message as
 //! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::atomic::Ordering;
 
-use dsync_fs::{Kind, Metadata, RelPath, SharedPath, Spool, SpoolError, SpoolHome, Timestamp};
+use dsync_fs::{Kind, RelPath, SealedSpool, Spool, SpoolError};
 use dsync_wire::{
-    budget::Share,
     codec::{FRAME_HEADER, decode_control, encode_control},
     compress::{Packer, Unpacker},
-    event::Report,
     kind::Kind as MessageKind,
     link::LinkError,
     message::{ControlMessage, Entry, EntryId, EntryKind, Listing, Operation, Tops},
@@ -22,30 +17,69 @@ use dsync_wire::{
 };
 
 use super::{
-    Announced, Planner, Presence,
-    merge::{Merge, check_order},
+    super::{delete::Deletions, records},
+    comparison::{Comparison, Pass},
+    frontier::{Announced, Presence},
+    merge::Merge,
+    requests::Requests,
 };
-use crate::{
-    SyncError,
-    destination::{delete::Deletions, records},
-    set_bytes,
-};
+use crate::SyncError;
 
-/// What the first pass keeps for the second.
+/// The first pass, and what it keeps for the second.
 pub(super) struct Sweep {
-    tops: Option<Tops>,
+    tops: Tops,
     listings: Spool,
     packer: Packer,
     next_entry: u64,
+    next_part: u64,
+}
+
+/// The listing of the source as the first pass kept it.
+pub(super) struct Kept {
+    pub(super) tops: Tops,
+    listings: SealedSpool,
 }
 
 impl Sweep {
-    /// A sweep, if the run makes one.
-    pub(super) fn wanted(options: &SyncOptions, spools: &SpoolHome) -> Option<Self> {
+    /// Begins the first pass, if the run makes one.
+    pub(super) fn begin(
+        options: &SyncOptions,
+        tops: &Tops,
+        comparison: &mut Comparison<'_>,
+    ) -> Result<Option<Self>, SyncError> {
         if !options.needs_whole_listing() {
-            return None;
+            return Ok(None);
         }
-        Some(Self { tops: None, listings: Spool::new(spools), packer: Packer::new(), next_entry: 1 })
+        comparison.pass = Pass::Sweep;
+        comparison.begin(Announced::root(None, comparison.ground.presence()))?;
+        let (tops, listings) = (tops.clone(), Spool::new(&comparison.ground.spools));
+        Ok(Some(Self { tops, listings, packer: Packer::new(), next_entry: 1, next_part: 0 }))
+    }
+
+    /// Compares one part of a directory's listing, and keeps it.
+    pub(super) fn listing(
+        &mut self,
+        listing: Listing,
+        comparison: &mut Comparison<'_>,
+        requests: &mut Requests<'_>,
+    ) -> Result<(), SyncError> {
+        let mut merge = comparison.turn_to(listing.dir, requests)?;
+        comparison.judge(&mut merge, &listing)?;
+        for entry in &listing.entries {
+            let id = EntryId(self.next_entry);
+            self.next_entry += 1;
+            merge.check_order(entry, id)?;
+            look_at(comparison, &mut merge, entry, id)?;
+            comparison.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
+        }
+        comparison.end_part(merge, &listing)?;
+
+        self.keep(listing)?;
+        let part = self.next_part;
+        self.next_part += 1;
+        let control = &comparison.site.session.control;
+        control.queue(&ControlMessage::ListingDone { part })?;
+        control.flush()
     }
 
     fn keep(&mut self, listing: Listing) -> Result<(), SyncError> {
@@ -54,114 +88,58 @@ impl Sweep {
             .map_err(LinkError::from)?;
         self.listings.push(&record).map(|_| ()).map_err(spool_error)
     }
+
+    /// Ends the first pass: makes the deletions, and returns what was listed.
+    pub(super) fn end(self, comparison: &mut Comparison<'_>) -> Result<Kept, SyncError> {
+        let site = comparison.site;
+        let next = Deletions::new(comparison.protection.clone(), &comparison.ground.spools);
+        let deletions = std::mem::replace(&mut comparison.deletions, next);
+        let mut changed = |directory: &RelPath| site.hands.note_changed(directory);
+        deletions.carry_out(site, comparison.ground.root(), &mut changed)?;
+
+        comparison.pass = Pass::Plan;
+        Ok(Kept { tops: self.tops, listings: self.listings.seal().map_err(spool_error)? })
+    }
 }
 
-impl Planner<'_> {
-    /// Begins the first pass.
-    pub(super) fn begin_sweep(&mut self, tops: Tops, state: Presence) -> Result<(), SyncError> {
-        if let Some(sweep) = &mut self.sweep {
-            sweep.tops = Some(tops);
-        }
-        let path = SharedPath::root();
-        self.list_own(Announced { id: EntryId(0), path, sets: None, wanted: None, state })
-    }
-
-    /// Compares one part of a directory's listing, and keeps it.
-    pub(super) fn sweep(&mut self, listing: Listing) -> Result<(), SyncError> {
-        let mut merge = self.turn_to_merge(listing.dir)?;
-        self.judge(&mut merge, &listing)?;
-        for entry in &listing.entries {
-            let Some(sweep) = &mut self.sweep else { return Ok(()) };
-            let id = EntryId(sweep.next_entry);
-            sweep.next_entry += 1;
-            check_order(&mut merge, entry, id)?;
-            self.look_at(&mut merge, entry, id)?;
-            self.site.account.progress.entries_checked.fetch_add(1, Ordering::Relaxed);
-        }
-        self.end_part(merge, &listing)?;
-        if let Some(sweep) = &mut self.sweep {
-            sweep.keep(listing)?;
-        }
-        if let Some(part) = self.next_part {
-            self.next_part = Some(part + 1);
-            self.site.session.control.queue(&ControlMessage::ListingDone { part })?;
-        }
-        self.site.session.control.flush()
-    }
-
-    /// Looks at what the destination has of an entry.
-    fn look_at(&mut self, merge: &mut Merge, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
-        let mut state = Presence::Ignored;
-        if let Some(directory) = merge.directory.clone() {
-            let name = self.own_name(entry, id)?;
-            let existing = self.meet(merge, &directory, &name)?;
-            // What may not be followed is told when the entry is compared.
-            let existing = self.through_own_link(&directory, &name, entry, existing).unwrap_or_default();
-            if existing.is_some_and(|existing| existing.kind == Kind::Dir) && self.is_copied(&entry.kind) {
-                state = Presence::Old { dirty: false };
-            }
-        }
-        if matches!(entry.kind, EntryKind::Directory) {
-            let path = merge.path_of(entry);
-            self.announce(Announced { id, path, sets: None, wanted: None, state })?;
-        }
-        Ok(())
-    }
-
-    /// Notes a directory in which the first pass will remove something.
-    pub(super) fn note_swept(&mut self, path: &RelPath) -> Result<(), SyncError> {
-        if self.sweep.is_some() && self.site.policy.options.dry_run {
-            self.swept_held.grow((path.as_bytes().len() + SWEPT_BYTES) as u64)?;
-            self.swept.insert(path.clone());
-        }
-        Ok(())
-    }
-
-    /// Returns what a directory would be after the first pass: removing an entry changes its time.
-    pub(super) fn as_swept(&self, path: &RelPath, existing: Metadata) -> Metadata {
-        if existing.kind != Kind::Dir || !self.swept.contains(path) {
-            return existing;
-        }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        Metadata { mtime: Timestamp { seconds, nanoseconds: now.subsec_nanos() }, ..existing }
-    }
-
-    /// Ends the first pass: deletes, then plans what was listed.
-    pub(super) fn end_sweep(&mut self) -> Result<(), SyncError> {
-        let Some(Sweep { tops: Some(tops), listings, .. }) = self.sweep.take() else { return Ok(()) };
-        self.announced.clear();
-        self.waiting.shrink(self.waiting.bytes());
-        let deletions =
-            std::mem::replace(&mut self.deletions, Deletions::new(self.protection.clone(), &self.spools));
-        let root = self.target.as_ref().and_then(|target| target.root.clone());
-        deletions.carry_out(self.site, root.as_ref())?;
-        let kept = |report: &Report| report.deletions_withheld + report.deletions_over_limit > 0;
-        if kept(&self.site.account.report()) {
-            self.swept.clear();
-            self.swept_held.shrink(u64::MAX);
-        }
-        // Every listing was released; from now on none is.
-        self.next_part = None;
-        self.root_directory(&tops)?;
+impl Kept {
+    /// Returns the parts of the listing, in order.
+    pub(super) fn listings(&self) -> impl Iterator<Item = Result<Listing, SyncError>> {
         let mut unpacker = Unpacker::new();
-        for record in listings.seal().map_err(spool_error)?.iter() {
-            if self.site.session.halt.stopped() {
-                return Ok(());
-            }
+        self.listings.iter().map(move |record| {
             let record = record.map_err(spool_error)?;
             let payload = record.get(FRAME_HEADER..).unwrap_or_default();
             match decode_control(MessageKind::LISTING, payload, 0, &mut unpacker) {
-                Ok(ControlMessage::Listing(listing)) => {
-                    let sets = set_bytes::of_sets(&listing);
-                    let sets = self.site.session.budget.take(Share::AttributeSets, sets)?;
-                    self.listing(&listing, Some(Arc::new(sets)))?;
-                }
-                _ => return Err(spool_error(SpoolError::Damaged { index: 0 })),
+                Ok(ControlMessage::Listing(listing)) => Ok(listing),
+                _ => Err(spool_error(SpoolError::Damaged { index: 0 })),
             }
-        }
-        Ok(())
+        })
     }
+}
+
+/// Looks at what the destination has of an entry.
+fn look_at(
+    comparison: &mut Comparison<'_>,
+    merge: &mut Merge,
+    entry: &Entry,
+    id: EntryId,
+) -> Result<(), SyncError> {
+    let mut state = Presence::Ignored;
+    if let Some(directory) = merge.directory.clone() {
+        let name = comparison.ground.name_of(entry, id)?;
+        let met = comparison.meet(merge, &directory, &name)?;
+        // What may not be followed is told when the entry is compared.
+        let existing = comparison.follow(&directory, &name, entry, met).unwrap_or_default();
+        let is_directory = existing.is_some_and(|existing| existing.kind == Kind::Dir);
+        if is_directory && comparison.site.policy.copies(&entry.kind) {
+            state = Presence::Old { dirty: false };
+        }
+    }
+    if matches!(entry.kind, EntryKind::Directory) {
+        let path = merge.path_of(entry);
+        comparison.frontier.announce(Announced { id, path, sets: None, wanted: None, state })?;
+    }
+    Ok(())
 }
 
 fn spool_error(error: SpoolError) -> SyncError {

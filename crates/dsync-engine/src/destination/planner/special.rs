@@ -1,67 +1,50 @@
 //! Entries that are whole in their listing: links, devices, fifos and sockets.
 
 use dsync_fs::{Component, Kind};
-use dsync_wire::{
-    event::Action,
-    message::{EntryId, EntryKind, Operation},
-};
+use dsync_wire::message::{EntryKind, Operation};
 
-use super::{super::Planner, Old, Place, Placed};
+use super::{
+    super::secure,
+    place::{Place, Placed},
+};
 use crate::{
     SyncError,
-    destination::secure,
     plan::{Decision, file_type},
 };
 
-impl Planner<'_> {
-    /// Makes, replaces or retags a link, device, fifo or socket. True when it is there.
-    pub(super) fn other(
-        &self,
-        id: EntryId,
-        place: &Place<'_>,
-        kind: &EntryKind,
-        decision: &Decision,
-        old: &Old<'_>,
-    ) -> Result<Placed, SyncError> {
-        let Some(dir) = place.directory.dir.as_ref().filter(|_| !self.site.policy.options.dry_run) else {
-            return Ok(Placed::Open);
-        };
-        if decision.action == Action::Link
-            && let Some(placed) = self.link(id, place, old.alternate.as_ref())?
-        {
-            return Ok(placed);
-        }
-        match decision.action {
-            Action::Retag => return self.retag(place, kind_of(kind), decision),
-            Action::Create | Action::Update | Action::Reuse | Action::Link => {}
-            _ => return Ok(old.kept(decision)),
-        }
+impl Place<'_> {
+    /// Makes or replaces a link, device, fifo or socket, now or at the end of the run.
+    pub(super) fn make_special(&self, kind: &EntryKind, decision: &Decision) -> Result<Placed, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
         let delayed = self.site.delayed.get().is_some();
-        if place.displaced.is_none()
+        if self.displaced.is_none()
             && !delayed
-            && let Err(error) = secure::keep(self.site, place.directory, place.name)?
+            && let Err(error) = secure::keep(self.site, self.directory, self.name)?
         {
-            self.report(Operation::Commit, place, Err(error))?;
+            self.report(Operation::Commit, Err(error))?;
             return Ok(Placed::Failed);
         }
+
+        let hands = &self.site.hands;
         let operation = match kind {
             EntryKind::Symlink { .. } => Operation::CreateLink,
             _ => Operation::CreateSpecial,
         };
         let make = |name: &Component| match (kind, special(kind)) {
-            (EntryKind::Symlink { target }, _) => dir.make_symlink(name, target, &decision.wanted),
-            (_, Some(special)) => dir.make_special(name, special, &decision.wanted),
+            (EntryKind::Symlink { target }, _) => hands.make_symlink(dir, name, target, &decision.wanted),
+            (_, Some(special)) => hands.make_special(dir, name, special, &decision.wanted),
             _ => Err(std::io::ErrorKind::Unsupported.into()),
         };
         let make = |name: &Component| make(name).map(|withheld| self.site.withheld(withheld));
+
         let made = match file_type(kind).filter(|_| delayed) {
             Some(kind) => {
-                let made = self.make_late(id, place, kind, make)?;
-                self.done(operation, place, made)?
+                let made = self.make_late(kind, make)?;
+                self.done(operation, made)?
             }
-            None => self.make(operation, place, dir, make)?,
+            None => self.make(operation, dir, make)?,
         };
-        Ok(if made { self.placed() } else { Placed::Failed })
+        Ok(if made { self.made() } else { Placed::Failed })
     }
 }
 
@@ -79,7 +62,8 @@ fn special(kind: &EntryKind) -> Option<dsync_fs::Special> {
     })
 }
 
-fn kind_of(kind: &EntryKind) -> Kind {
+/// Returns the type of an entry at the destination.
+pub(super) fn kind_of(kind: &EntryKind) -> Kind {
     match kind {
         EntryKind::Symlink { .. } => Kind::Symlink,
         EntryKind::Fifo => Kind::Fifo,

@@ -1,0 +1,275 @@
+//! The fourth step: carries out what was decided. Everything that changes the disk goes through the run's hands.
+
+use dsync_fs::{Kind, Metadata};
+use dsync_wire::{
+    event::{Action, Changes},
+    message::EntryKind,
+};
+
+use super::{
+    super::{
+        hands::Hands,
+        links::{FirstName, Further},
+        settle::Outcome,
+        succession::{Heir, Turn},
+    },
+    Planner,
+    decide::{Course, Placing},
+    frontier::{Announced, Presence},
+    place::Placed,
+    requests::{Request, tell_displaced},
+    reserve::{Reserved, request},
+    special::kind_of,
+    subject::{Found, Subject},
+    way::Way,
+};
+use crate::{
+    SyncError,
+    plan::{Decision, file_type},
+};
+
+impl Planner<'_> {
+    /// Carries out what was decided on an entry.
+    pub(super) fn act(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        course: Course,
+        reserved: Option<Reserved>,
+    ) -> Result<(), SyncError> {
+        // Its name could not be freed.
+        let Some(reserved) = reserved else { return self.ignore(subject) };
+        match course {
+            Course::Ignore(problem) => {
+                self.ignore(subject)?;
+                problem.map_or(Ok(()), |problem| self.site.account.problem(problem))
+            }
+            Course::Stay { first, .. } => self.stay(subject, found, first, reserved),
+            Course::Follow { first, decision, way } => {
+                self.follow(subject, &decision, &way, &first)?;
+                self.stand_by(found, first, reserved)
+            }
+            Course::Place(placing) => self.place(subject, found, &placing, reserved),
+        }
+    }
+
+    /// Passes over an entry; the listing of a directory will come and is ignored.
+    fn ignore(&mut self, subject: &Subject<'_>) -> Result<(), SyncError> {
+        match subject.entry.kind {
+            EntryKind::Directory => {
+                self.comparison.frontier.announce(Announced::ignored(subject.id, subject.shared()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Leaves a name alone that is one of the first name's inode.
+    fn stay(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        first: FirstName,
+        reserved: Reserved,
+    ) -> Result<(), SyncError> {
+        let place = subject.place(self.site, &self.comparison.protection, None);
+        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())?;
+        subject.tell(self.site, Action::Keep, Changes::HARD_LINK, subject.link_text())?;
+        self.stand_by(found, first, reserved)
+    }
+
+    /// Has an entry linked to the first of its names at the end of the run.
+    fn follow(
+        &mut self,
+        subject: &Subject<'_>,
+        decision: &Decision,
+        way: &Way,
+        first: &FirstName,
+    ) -> Result<(), SyncError> {
+        let Some(kind) = file_type(&subject.entry.kind) else { return Ok(()) };
+        let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
+        let mut changes = decision.changes;
+        changes.insert(Changes::HARD_LINK);
+        subject.tell(self.site, action, changes, self.links.path(&self.transfers.succession, first)?)?;
+
+        let displaced = way.displaced();
+        match self.site.hands {
+            Hands::Working => {
+                let displaces = displaced == Some(Kind::Dir);
+                let (entry, name) = (subject.id, subject.name.clone());
+                let further = Further { entry, name, action, kind, displaces };
+                self.links.note(subject.directory, further, first)
+            }
+            Hands::Idle(_) => {
+                tell_displaced(self.site, &subject.place(self.site, &self.comparison.protection, displaced))
+            }
+        }
+    }
+
+    /// Has a name wait for the content of the first one, to be asked for in its place if that comes to nothing.
+    fn stand_by(&self, found: &Found, first: FirstName, reserved: Reserved) -> Result<(), SyncError> {
+        let Some(Request { file, .. }) = reserved.request else { return Ok(()) };
+        let same_inode = found.existing.as_ref().is_some_and(|existing| first.is_of(existing));
+        match self.transfers.succession.wait(first.number(), Heir { file, same_inode }) {
+            Turn::Waits => Ok(()),
+            Turn::Now(file) => self.transfers.take_over(&file),
+            Turn::Needless(file) => self.transfers.settle(&file, Outcome::Needless),
+        }
+    }
+
+    /// Makes, changes or keeps an entry by itself.
+    fn place(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+        reserved: Reserved,
+    ) -> Result<(), SyncError> {
+        let decision = &placing.decision;
+        // What is left alone is not up to date, and may not even be there.
+        if decision.placed || placing.alternate.is_some() {
+            subject.tell(self.site, decision.action, decision.changes, subject.link_text())?;
+        }
+
+        let placed = match &subject.entry.kind {
+            EntryKind::Directory => {
+                self.directory(subject, placing, found.existing.as_ref())?;
+                Placed::Open
+            }
+            EntryKind::File { size, .. } => self.file(subject, found, placing, reserved, *size)?,
+            kind => self.special(subject, found, placing, &reserved, kind)?,
+        };
+
+        if let (Some(group), Placed::Failed) = (found.group, placed) {
+            self.links.displace(group);
+        }
+        if placed != Placed::Here {
+            return Ok(());
+        }
+        let place = subject.place(self.site, &self.comparison.protection, None);
+        self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())
+    }
+
+    /// Makes or keeps a directory and announces that its listing will follow.
+    fn directory(
+        &mut self,
+        subject: &Subject<'_>,
+        placing: &Placing,
+        existing: Option<&Metadata>,
+    ) -> Result<(), SyncError> {
+        let decision = &placing.decision;
+        let state = match decision.action {
+            Action::Create | Action::Reuse => self.make_directory(subject, placing)?,
+            _ => match existing {
+                // Not there, and under `existing` not made.
+                None => Presence::Ignored,
+                Some(existing) if existing.kind == Kind::Dir => {
+                    let opened = self.open_up(subject, existing, decision);
+                    Presence::Old { dirty: decision.action == Action::Retag || opened }
+                }
+                // Under `ignore_existing`.
+                Some(_) => Presence::Covered,
+            },
+        };
+
+        let wanted = decision.wanted.clone();
+        let sets = wanted.extended.as_ref().and_then(|_| subject.part.sets());
+        let (id, path) = (subject.id, subject.shared());
+        self.comparison.frontier.announce(Announced { id, path, sets, wanted: Some(wanted), state })
+    }
+
+    fn make_directory(&self, subject: &Subject<'_>, placing: &Placing) -> Result<Presence, SyncError> {
+        let Some(dir) = &subject.directory.dir else { return Ok(Presence::Imagined) };
+        let place = subject.place(self.site, &self.comparison.protection, placing.way.displaced());
+        // Open to this process only until it gets its own attributes.
+        let made = place.make_directory(dir, 0o700)?;
+        Ok(match &self.site.hands {
+            _ if !made => Presence::Ignored,
+            Hands::Working => Presence::New,
+            Hands::Idle(_) => Presence::Imagined,
+        })
+    }
+
+    /// Lets the run work in a directory; returns whether its own permissions have to be set afterwards.
+    fn open_up(&self, subject: &Subject<'_>, existing: &Metadata, decision: &Decision) -> bool {
+        let Some(dir) = &subject.directory.dir else { return false };
+        let early = self.site.policy.while_worked_in(existing, &decision.wanted);
+        let open_up = |early| self.site.hands.dress(dir, &subject.name, Kind::Dir, early).is_ok();
+        // What fails here fails again, and is told then.
+        early.as_ref().is_some_and(open_up)
+    }
+
+    /// Takes up what an earlier run left of a file, asks for its content, or sets its attributes.
+    fn file(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+        reserved: Reserved,
+        size: u64,
+    ) -> Result<Placed, SyncError> {
+        let Placing { decision, alternate, way } = placing;
+        let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
+        place.first_name = reserved.first_name;
+        if let Some(finished) = &reserved.finished {
+            return place.take_up(size, finished);
+        }
+        if let Some(request) = reserved.request {
+            return self.requests.send(&place, request).map(|()| Placed::Open);
+        }
+
+        match (decision.action, alternate) {
+            (Action::Link, Some(other)) => {
+                if let Some(placed) = place.link(other)? {
+                    return Ok(placed);
+                }
+                // Other filesystems, too many links: a copy instead.
+                let file = request(subject, &place, decision, size, found.existing.as_ref(), Some(other));
+                let file = self.requests.admit(file)?;
+                self.requests.send(&place, Request { file, has_part: false }).map(|()| Placed::Open)
+            }
+            (Action::Retag, _) => place.dress(Kind::File, &decision.wanted),
+            (Action::Keep, Some(other)) => {
+                // Found where it is compared with: the destination needs none of its own.
+                if let Some(old) = &found.existing {
+                    place.drop_old(old.kind, other)?;
+                }
+                Ok(Placed::Open)
+            }
+            (Action::Keep, None) => Ok(kept(found, placing)),
+            _ => Ok(Placed::Open),
+        }
+    }
+
+    /// Makes, replaces or keeps a link, device, fifo or socket.
+    fn special(
+        &self,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+        reserved: &Reserved,
+        kind: &EntryKind,
+    ) -> Result<Placed, SyncError> {
+        let Placing { decision, alternate, way } = placing;
+        let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
+        place.first_name = reserved.first_name;
+
+        if let (Action::Link, Some(other)) = (decision.action, alternate)
+            && let Some(placed) = place.link(other)?
+        {
+            return Ok(placed);
+        }
+        match decision.action {
+            Action::Retag => place.dress(kind_of(kind), &decision.wanted),
+            Action::Create | Action::Update | Action::Reuse | Action::Link => {
+                place.make_special(kind, decision)
+            }
+            _ => Ok(kept(found, placing)),
+        }
+    }
+}
+
+/// Returns where an entry is that is left alone: that may have another reason than being equal.
+fn kept(found: &Found, placing: &Placing) -> Placed {
+    let equal = placing.decision.placed && found.existing.is_some() && placing.alternate.is_none();
+    if equal { Placed::Here } else { Placed::Open }
+}

@@ -1,0 +1,305 @@
+//! The two trees side by side, a directory at a time: both passes over the source's listing go along here.
+
+use std::{io, sync::Arc};
+
+use dsync_fs::{Component, Dir, ListedPart, Metadata, RelPath, SharedPath, is_lock_name};
+use dsync_wire::{
+    budget::{Held, Share},
+    message::{Cause, Entry, EntryId, EntryKind, Listing, Operation},
+};
+
+use super::{
+    super::{
+        Site,
+        asked::Bounds,
+        delete::{Deletions, Protection},
+        directory::Directory,
+    },
+    frontier::{Announced, Frontier, Presence},
+    ground::Ground,
+    merge::{Merge, entry_path, known},
+    requests::Requests,
+};
+use crate::{
+    SyncError,
+    misbehaved::{PeerMisbehaved, misbehaved},
+};
+
+/// The comparison of the source's listing with the destination's own.
+pub(super) struct Comparison<'a> {
+    pub(super) site: &'a Site<'a>,
+    /// What the source may send.
+    pub(super) bounds: Bounds<'a>,
+    pub(super) ground: Ground,
+    pub(super) frontier: Frontier,
+    pub(super) protection: Protection,
+    pub(super) deletions: Deletions,
+    /// The directory whose listing has begun and not ended.
+    current: Option<Merge>,
+    pub(super) pass: Pass,
+}
+
+/// Which of the passes over the listing this is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pass {
+    /// Looks only for what is to go (`--delete-before`).
+    Sweep,
+    /// Plans.
+    Plan,
+}
+
+impl<'a> Comparison<'a> {
+    pub(super) fn new(
+        site: &'a Site<'a>,
+        bounds: Bounds<'a>,
+        ground: Ground,
+        protection: Protection,
+    ) -> Result<Self, SyncError> {
+        Ok(Self {
+            site,
+            bounds,
+            frontier: Frontier::new(site)?,
+            deletions: Deletions::new(protection.clone(), &ground.spools),
+            ground,
+            protection,
+            current: None,
+            pass: Pass::Plan,
+        })
+    }
+
+    /// Begins with the root.
+    pub(super) fn begin(&mut self, root: Announced) -> Result<(), SyncError> {
+        let Ground { target, spools, .. } = &self.ground;
+        self.frontier.begin(self.site, root, target.root.as_ref().map(|own| (own, spools)))
+    }
+
+    /// Returns the directory that a part of a listing is of: the current one, or the next.
+    pub(super) fn turn_to(&mut self, id: EntryId, requests: &mut Requests<'_>) -> Result<Merge, SyncError> {
+        if let Some(merge) = self.current.take().filter(|merge| merge.id == id) {
+            return Ok(merge);
+        }
+        let mut merge = self.open(id, requests)?;
+        if let Some(directory) = merge.directory.as_ref().filter(|_| self.pass == Pass::Plan) {
+            merge.alternates = self.ground.level(&directory.path).unwrap_or_default();
+        }
+        Ok(merge)
+    }
+
+    /// Judges a part of a listing before anything of it is looked at.
+    pub(super) fn judge(&mut self, merge: &mut Merge, listing: &Listing) -> Result<(), SyncError> {
+        if listing.complete {
+            self.bounds.whole(&merge.judged).map_err(|unasked| unasked.at(merge.path()))?;
+        }
+        for entry in &listing.entries {
+            let judged = self.bounds.entry(&mut merge.judged, entry);
+            judged.map_err(|unasked| unasked.at(&entry_path(merge.path(), entry)))?;
+        }
+        Ok(())
+    }
+
+    /// Finds the destination's entry of this name; what comes before it is extraneous.
+    pub(super) fn meet(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        name: &Component,
+    ) -> Result<Option<Metadata>, SyncError> {
+        // The one source file that gets another name is the only one: all others are extraneous.
+        let renamed = self.ground.renames();
+        while let Some((found, metadata)) =
+            self.next_own(merge, directory, |found| renamed || found <= name)?
+        {
+            if found == *name {
+                return Ok(metadata.ok());
+            }
+            self.sort_out(merge, directory, found, known(&metadata))?;
+        }
+        Ok(None)
+    }
+
+    /// Returns what the destination has of an entry: under `keep_dirlinks` a directory where a link leads to one.
+    ///
+    /// # Errors
+    /// Of a link that may neither be followed nor give way, which is the operator's to decide.
+    pub(super) fn follow(
+        &self,
+        directory: &Directory,
+        name: &Component,
+        entry: &Entry,
+        existing: Option<Metadata>,
+    ) -> io::Result<Option<Metadata>> {
+        match entry.kind {
+            EntryKind::Directory if self.site.policy.options.keep_dirlinks => {
+                self.ground.through_own_link((directory, name), existing, &self.protection)
+            }
+            _ => Ok(existing),
+        }
+    }
+
+    /// Ends a part of a listing, and with the last one its directory.
+    pub(super) fn end_part(&mut self, merge: Merge, listing: &Listing) -> Result<(), SyncError> {
+        if !listing.last {
+            self.current = Some(merge);
+            return Ok(());
+        }
+        self.finish(merge, listing.complete)?;
+        self.frontier.descend();
+        Ok(())
+    }
+
+    /// Sets the attributes of the directories that the source did not list.
+    pub(super) fn end(&mut self) -> Result<(), SyncError> {
+        while let Some(announced) = self.frontier.pop() {
+            self.ground.settle_unlisted(self.site, &announced)?;
+        }
+        Ok(())
+    }
+
+    /// Goes to the directory whose listing begins; those that the source passes over are settled.
+    fn go_to(&mut self, id: EntryId) -> Result<Announced, SyncError> {
+        while let Some(announced) = self.frontier.pop() {
+            if announced.id == id {
+                return Ok(announced);
+            }
+            self.frontier.skip(&announced);
+            self.ground.settle_unlisted(self.site, &announced)?;
+        }
+        Err(misbehaved(PeerMisbehaved::NoSuchParent { parent: id }))
+    }
+
+    /// Opens the directory whose listing begins.
+    fn open(&mut self, id: EntryId, requests: &mut Requests<'_>) -> Result<Merge, SyncError> {
+        let Announced { path: shared, sets, wanted, state, .. } = self.go_to(id)?;
+        let path = shared.to_path();
+        let judged = self.bounds.directory(id, &path);
+        let judged = judged.map_err(|unasked| unasked.at(path.as_bytes()))?;
+        let mut merge = Merge::ignored(id, shared.clone(), judged);
+        let dirty = match state {
+            Presence::Ignored => return Ok(merge),
+            Presence::Covered => {
+                merge.covered = Some(path);
+                return Ok(merge);
+            }
+            Presence::Imagined => false,
+            Presence::New => true,
+            Presence::Old { dirty } => dirty,
+        };
+
+        let Some(held) = self.take_place(&shared, requests)? else { return Ok(merge) };
+        let (dir, listed) = match self.open_announced(&path, state) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.site.open.close(shared.len() as u64);
+                self.tell_unreadable(&path, error)?;
+                return Ok(merge);
+            }
+        };
+
+        merge.is_own = dir.as_ref().is_some_and(|dir| self.ground.is_own(&path, dir));
+        let directory = Arc::new(Directory::new(shared, dir, wanted, dirty).holding(held, sets));
+        if let Some(part) = listed {
+            self.take_own(&mut merge, &directory, part)?;
+        }
+        merge.directory = Some(directory);
+        Ok(merge)
+    }
+
+    /// Opens a directory that was announced, unless it is imagined; one that was there comes with what was listed of it
+    /// ahead.
+    fn open_announced(
+        &mut self,
+        path: &RelPath,
+        state: Presence,
+    ) -> io::Result<(Option<Arc<Dir>>, Option<ListedPart>)> {
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        match state {
+            Presence::Imagined => Ok((None, None)),
+            Presence::New => Ok((Some(self.ground.open_beneath(path)?), None)),
+            _ => {
+                let mut part = self.frontier.next_part().ok_or_else(gone)?;
+                match part.dir.take() {
+                    Some(dir) => Ok((Some(dir), Some(part))),
+                    None => Err(part.error.unwrap_or_else(gone)),
+                }
+            }
+        }
+    }
+
+    /// Takes the right to have one more directory open, waiting for it; `None` when the run has ended.
+    fn take_place(&self, path: &SharedPath, requests: &mut Requests<'_>) -> Result<Option<Held>, SyncError> {
+        let (site, bytes) = (self.site, path.len() as u64);
+        if !requests.take(&site.open.count, 1)? || !requests.take(&site.open.paths, bytes)? {
+            return Ok(None);
+        }
+        Ok(Some(site.session.budget.take(Share::Paths, bytes)?))
+    }
+
+    /// Tells that what the source has in a directory cannot be copied, as another entry has the directory's name.
+    pub(super) fn tell_covered(&self, merge: &mut Merge) -> Result<(), SyncError> {
+        merge.covered.take().map_or(Ok(()), |path| {
+            self.site.problem(Operation::ReadDestination, &path, Cause::Os(NOT_A_DIRECTORY))
+        })
+    }
+
+    fn tell_unreadable(&self, path: &RelPath, error: io::Error) -> Result<(), SyncError> {
+        let cause = self.site.cause_or_fatal(Operation::ReadDestination, path, error)?;
+        self.site.problem(Operation::ReadDestination, path, cause)
+    }
+
+    /// Takes a part of the destination's own entries.
+    fn take_own(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        mut part: ListedPart,
+    ) -> Result<(), SyncError> {
+        if let Some(error) = part.error.take() {
+            self.tell_unreadable(&directory.path, error)?;
+        }
+        // The lock of a run is nothing of the destination's.
+        let locks = part.entries.iter().filter(|(name, _)| is_lock_name(name.as_bytes())).count();
+        self.deletions.compare(part.entries.len() - locks);
+        merge.own.extend(part);
+        Ok(())
+    }
+
+    /// Takes the destination's next entry if it is one that is asked for.
+    fn next_own(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        is_wanted: impl Fn(&Component) -> bool,
+    ) -> Result<Option<(Component, io::Result<Metadata>)>, SyncError> {
+        while merge.own.wants_part() {
+            match self.frontier.next_part() {
+                Some(part) => self.take_own(merge, directory, part)?,
+                None => merge.own.end(),
+            }
+        }
+        Ok(merge.own.next_if(is_wanted))
+    }
+
+    /// Ends a directory: notes its deletions, releases it.
+    fn finish(&mut self, mut merge: Merge, complete: bool) -> Result<(), SyncError> {
+        let Some(directory) = merge.directory.take() else { return Ok(()) };
+        while let Some((name, metadata)) = self.next_own(&mut merge, &directory, |_| true)? {
+            self.sort_out(&mut merge, &directory, name, known(&metadata))?;
+        }
+
+        self.deletions.note(self.site, &directory, std::mem::take(&mut merge.missing))?;
+        // Where not all is known of both, nothing is known to be extraneous.
+        if complete && merge.own.complete {
+            self.guard_empty_source(&merge, &directory)?;
+            self.deletions.note(self.site, &directory, std::mem::take(&mut merge.extraneous))?;
+            merge.leftovers.remove_rest(self.site, &directory);
+        }
+
+        if merge.is_own {
+            self.deletions.settle_last(&directory)?;
+        }
+        directory.release(self.site)
+    }
+}
+
+/// Linux's `ENOTDIR`.
+const NOT_A_DIRECTORY: i32 = 20;

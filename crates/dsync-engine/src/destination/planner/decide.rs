@@ -1,0 +1,207 @@
+//! The second step: what becomes of an entry, given what was found of it.
+//!
+//! Decisions only look. They know the options, both entries and the alternate directories, and not whether the run is a
+//! dry one.
+
+use dsync_fs::{Kind, Metadata, RelPath};
+use dsync_wire::{
+    event::Action,
+    message::{Cause, EntryKind, Operation, Problem},
+};
+
+use super::{
+    super::{alternate::Alternate, links::FirstName},
+    Planner,
+    merge::Merge,
+    standing::Here,
+    subject::{Found, Subject},
+    way::Way,
+};
+use crate::{
+    SyncError,
+    plan::{Decision, Policy},
+};
+
+/// What becomes of an entry.
+pub(super) enum Course {
+    /// It is not this run's: of a directory nothing is compared. With why, if that is told.
+    Ignore(Option<Problem>),
+    /// Its name is one of the first name's inode already. With what it would become if the first name's content did not
+    /// come, while that is awaited.
+    Stay { first: FirstName, instead: Option<Decision> },
+    /// Its name is linked to the first one at the end of the run.
+    Follow { first: FirstName, decision: Decision, way: Way },
+    /// It is made, changed or kept by itself.
+    Place(Placing),
+}
+
+/// How an entry gets its name.
+pub(super) struct Placing {
+    pub(super) decision: Decision,
+    /// What an alternate directory has of it.
+    pub(super) alternate: Option<Alternate>,
+    pub(super) way: Way,
+}
+
+impl Course {
+    /// Returns how the entry can have its name, if it takes one.
+    pub(super) fn way(&self) -> Option<&Way> {
+        match self {
+            Self::Ignore(_) | Self::Stay { .. } => None,
+            Self::Follow { way, .. } | Self::Place(Placing { way, .. }) => Some(way),
+        }
+    }
+}
+
+impl Placing {
+    /// Returns whether what has the name goes on having it.
+    pub(super) fn keeps_inode(&self, policy: &Policy, existing: &Metadata) -> bool {
+        match self.decision.action {
+            Action::Keep | Action::Retag => true,
+            // The source removes a name only when its content is here as well.
+            Action::Update => {
+                let in_place = policy.options.writing.inplace && existing.kind == Kind::File;
+                in_place && !policy.options.remove_source_files
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Planner<'_> {
+    /// Decides what becomes of an entry.
+    pub(super) fn decide(
+        &mut self,
+        merge: &Merge,
+        subject: &Subject<'_>,
+        found: &Found,
+    ) -> Result<Course, SyncError> {
+        if let Some(course) = self.passed_over(subject, found) {
+            return Ok(course);
+        }
+        let existing = found.existing.as_ref();
+        if let (Some(first), Some(existing)) = (found.first, existing)
+            && first.is_of(existing)
+        {
+            let awaited = self.transfers.succession.is_open(first.number());
+            let instead = awaited.then(|| self.compare(subject, Some(existing)));
+            return Ok(Course::Stay { first, instead });
+        }
+
+        let own = self.compare(subject, existing);
+        // A further name becomes one of the first, whatever alternate directories have.
+        let (decision, alternate) = match found.first {
+            Some(_) => (own, None),
+            None => self.with_alternate(merge, subject, existing, own),
+        };
+
+        let way = match decision.in_the_way {
+            Some(kind) => Way::of(self.site, subject, kind, &self.comparison.protection)?,
+            None => Way::Free,
+        };
+        Ok(match (way, found.first) {
+            (Way::Blocked(problem), _) => Course::Ignore(Some(problem)),
+            (way, Some(first)) if decision.placed => Course::Follow { first, decision, way },
+            (way, _) => Course::Place(Placing { decision, alternate, way }),
+        })
+    }
+
+    /// Returns the course of an entry that is not the run's, or may not be.
+    fn passed_over(&mut self, subject: &Subject<'_>, found: &Found) -> Option<Course> {
+        if found.untrusted {
+            // As rsync has it, and the message says what may be done.
+            let cause = Cause::Os(TOO_MANY_LINKS);
+            return Some(Course::Ignore(Some(subject.problem(Operation::CreateDirectory, cause))));
+        }
+        if let Some(operation) = self.not_copied(subject) {
+            // It is told of what it would not leave alone anyway.
+            let silent = self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref());
+            let problem = || Problem { operation, path: subject.listed_path(), cause: Cause::Skipped };
+            return Some(Course::Ignore((!silent).then(problem)));
+        }
+        if self.site.policy.adds_only
+            && let Some(existing) = &found.existing
+            && self.compare(subject, Some(existing)).action != Action::Keep
+        {
+            let problem = subject.problem(Operation::Commit, Cause::Os(FILE_EXISTS));
+            return Some(Course::Ignore(Some(problem)));
+        }
+        None
+    }
+
+    /// Returns what is not done with an entry that the run does not copy.
+    fn not_copied(&self, subject: &Subject<'_>) -> Option<Operation> {
+        let policy = &self.site.policy;
+        let leads_out = |target: &[u8]| policy.options.safe_links && leads_out(&subject.path, target);
+        match &subject.entry.kind {
+            EntryKind::Symlink { target } if policy.copies(&subject.entry.kind) && leads_out(target) => {
+                Some(Operation::CreateLink)
+            }
+            kind if policy.copies(kind) => None,
+            EntryKind::Directory => Some(Operation::ReadDirectory),
+            _ => Some(Operation::Stat),
+        }
+    }
+
+    /// Compares an entry with what the destination has of it.
+    fn compare(&mut self, subject: &Subject<'_>, existing: Option<&Metadata>) -> Decision {
+        let mapped = self.owners.of(&subject.entry.attributes);
+        let here = Here {
+            dir: subject.directory.dir.as_deref(),
+            name: Some(&subject.name),
+            within: Some(&**subject.directory),
+            stopped: self.site.session.halt.stop_flag(),
+        };
+        let decision = self.site.policy.decide(subject.entry, &mapped, existing, &here);
+
+        let only_rounded = |existing| self.site.policy.only_rounded(subject.entry, existing, &decision);
+        if existing.is_some_and(only_rounded) {
+            self.site.account.amend(|report| report.rounded_times += 1);
+        }
+        decision
+    }
+
+    /// Looks for the entry in the alternate directories; returns what becomes of it then.
+    fn with_alternate(
+        &mut self,
+        merge: &Merge,
+        subject: &Subject<'_>,
+        existing: Option<&Metadata>,
+        own: Decision,
+    ) -> (Decision, Option<Alternate>) {
+        let Some(alternates) = self.comparison.ground.alternates.as_ref().filter(|_| own.placed) else {
+            return (own, None);
+        };
+        let mapped = self.owners.of(&subject.entry.attributes);
+        let found = merge.alternates.find(self.site, subject.entry, &mapped, &subject.name);
+        let Some(mut found) = found else { return (own, None) };
+        let Some(better) = alternates.decision(&found, existing) else { return (own, None) };
+
+        found.adds_nothing = matches!(own.action, Action::Keep | Action::Retag);
+        // What is made here gets what it would get without an alternate, whose permissions may be any.
+        let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
+        (decision, Some(found))
+    }
+}
+
+/// Returns whether a link at `path` below the transfer's root is not safe by its text alone, as rsync judges it: it
+/// is absolute, begins with more `..` than there are directories above it, or goes up again later on, where
+/// the directory it passes through may be a link itself.
+fn leads_out(path: &RelPath, target: &[u8]) -> bool {
+    let mut above = path.depth().saturating_sub(1);
+    let mut goes_down = false;
+    for step in target.split(|&byte| byte == b'/') {
+        match (step, above.checked_sub(1)) {
+            (b"" | b".", _) => {}
+            (b"..", Some(left)) if !goes_down => above = left,
+            (b"..", _) => return true,
+            _ => goes_down = true,
+        }
+    }
+    target.is_empty() || target.starts_with(b"/")
+}
+
+/// Linux's `EEXIST`: a name is taken where nothing may be replaced.
+const FILE_EXISTS: i32 = 17;
+/// Linux's `ELOOP`, for a link that may not be followed.
+const TOO_MANY_LINKS: i32 = 40;

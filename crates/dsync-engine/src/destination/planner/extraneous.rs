@@ -1,0 +1,145 @@
+//! What only the destination has: which of it goes, which stays, and which is dsync's own.
+
+use dsync_fs::{
+    Component, Dir, Kind, Spare, apart, is_apart_name, is_finished_name, is_kept_name, is_lock_name,
+    is_temp_name, owner::is_abandoned,
+};
+use dsync_wire::{
+    message::{Cause, Operation},
+    options::DeleteTiming,
+};
+
+use super::{
+    super::{delete::Found, directory::Directory, homes},
+    comparison::{Comparison, Pass},
+    merge::Merge,
+};
+use crate::SyncError;
+
+/// What becomes of an entry that the source does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is left alone.
+    Stays,
+    /// A temporary of a run, which may live.
+    Temporary,
+    /// The lock of a run, which may live.
+    Lock,
+    /// Notes of a run that has its temporaries elsewhere, or a part of such a run.
+    Apart,
+    /// A part of a file, which goes unless it is taken up.
+    Part,
+    /// It goes, as the source was asked for it by name.
+    Missing,
+    /// It would go for that, but is a directory with entries.
+    Filled,
+    /// It goes.
+    Extraneous,
+}
+
+impl Comparison<'_> {
+    /// Notes a destination entry that the source does not have; removes what dead runs left.
+    pub(super) fn sort_out(
+        &mut self,
+        merge: &mut Merge,
+        directory: &Directory,
+        name: Component,
+        found: Option<Found>,
+    ) -> Result<(), SyncError> {
+        let Some(found) = found else { return Ok(()) };
+        // One that others may enter was made by somebody else.
+        if found.mode == homes::PARTS_MODE && self.site.homes.is_for_parts(&name, found.kind) {
+            directory.note_parts();
+        }
+        if is_finished_name(name.as_bytes()) {
+            merge.leftovers.note_finished();
+        }
+
+        match self.fate(merge, directory, &name, found) {
+            Fate::Stays => {}
+            Fate::Temporary => self.reap(directory, |dir| self.reap_temporary(dir, &name)),
+            Fate::Lock => self.reap(directory, Dir::reap_lock),
+            Fate::Apart => self.reap(directory, |dir| apart::reap(dir, &name)),
+            Fate::Part => merge.leftovers.note(name),
+            Fate::Missing => merge.missing.push((name, found.kind)),
+            Fate::Extraneous => merge.extraneous.push((name, found.kind)),
+            Fate::Filled => {
+                let path = directory.path.join(&name);
+                self.site.problem(Operation::Delete, &path, Cause::DirectoryInTheWay)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fate(&self, merge: &Merge, directory: &Directory, name: &Component, found: Found) -> Fate {
+        let options = &self.site.policy.options;
+        let (bytes, sweeps) = (name.as_bytes(), self.pass == Pass::Sweep);
+        let foreign = || directory.dir.as_ref().is_some_and(|dir| self.site.homes.holds(dir));
+        if is_temp_name(bytes) {
+            return Fate::Temporary;
+        }
+        if is_lock_name(bytes) {
+            return Fate::Lock;
+        }
+        if is_apart_name(bytes) || is_kept_name(bytes) && foreign() {
+            return Fate::Apart;
+        }
+        if options.delete && is_kept_name(bytes) {
+            return if sweeps { Fate::Stays } else { Fate::Part };
+        }
+
+        let missing = self.ground.is_missing(directory, name);
+        // After a sweep, what was to go has gone.
+        let over = options.delete_timing == DeleteTiming::Before && options.delete && !sweeps;
+        let may_go = !merge.is_own && !over && (options.delete || missing);
+        if !may_go || self.protection.covers(directory, name, found) {
+            return Fate::Stays;
+        }
+        let needs_force = found.kind == Kind::Dir && !options.delete && !options.force;
+        match missing {
+            true if needs_force && is_filled(directory, name) => Fate::Filled,
+            true => Fate::Missing,
+            false => Fate::Extraneous,
+        }
+    }
+
+    /// Removes what a dead run left.
+    fn reap(&self, directory: &Directory, reap: impl FnOnce(&Dir) -> bool) {
+        if let Some(dir) = &directory.dir
+            && self.site.hands.reap(|| reap(dir))
+        {
+            directory.touch();
+        }
+    }
+
+    /// Removes a temporary, unless the run that made it may live: another run may work below this one's root, and this
+    /// one by another name of the directory.
+    fn reap_temporary(&self, dir: &Dir, name: &Component) -> bool {
+        let stopped = Some(&**self.site.session.halt.stop_flag());
+        let spare = Spare { places: Some(&self.ground.own), stopped, ..Spare::NOTHING };
+        is_abandoned(dir, name) && dir.remove_tree(name, spare, &mut |_, _| {}).is_ok()
+    }
+
+    /// Refuses to empty a directory for an operand without any entry: that is more often a disk that is not mounted than
+    /// a tree that was emptied.
+    pub(super) fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
+        let is_operand = match self.bounds.is_contents() {
+            true => directory.path.is_root(),
+            false => directory.path.depth() == 1,
+        };
+        let empties = merge.last_name.is_none() && !merge.extraneous.is_empty();
+        if !is_operand || !empties || self.site.policy.options.allow_empty_source {
+            return Ok(());
+        }
+        Err(SyncError::EmptySource {
+            path: self.site.display_path(&directory.path),
+            entries: merge.extraneous.len() as u64,
+        })
+    }
+}
+
+/// Returns whether a directory may have entries.
+fn is_filled(directory: &Directory, name: &Component) -> bool {
+    let child = directory.dir.as_ref().and_then(|dir| dir.open_child(name).ok());
+    child.is_none_or(|child| !child.list().entries.is_empty())
+}

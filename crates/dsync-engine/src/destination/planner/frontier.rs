@@ -1,0 +1,136 @@
+//! The directories that come next: those that the source has listed as entries, and the destination's own beside them.
+//!
+//! The source lists a directory after its parent, in the order of its parent's listing, and everything below it before
+//! the next. So the directories that were announced form a stack. The destination's own listings are read ahead in the
+//! same order, by threads.
+
+use std::sync::Arc;
+
+use dsync_fs::{Dir, ListAhead, ListedPart, SharedPath, SpoolHome, Wanted, walk::default_readers};
+use dsync_wire::{
+    budget::{Held, Share},
+    message::EntryId,
+};
+
+use super::super::{Site, weight};
+use crate::SyncError;
+
+/// A directory that the source will list.
+pub(in super::super) struct Announced {
+    pub(super) id: EntryId,
+    /// Below the root; of one that is ignored, nothing.
+    pub(in super::super) path: SharedPath,
+    /// What its attributes take.
+    pub(super) sets: Option<Arc<Held>>,
+    pub(super) wanted: Option<Wanted>,
+    /// What the destination has of it.
+    pub(super) state: Presence,
+}
+
+/// What the destination has of an announced directory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It was there and is to be compared.
+    Old { dirty: bool },
+    /// It was just made and is empty.
+    New,
+    /// It is not made, so everything in it is new.
+    Imagined,
+    /// It is left alone with all that is in it.
+    Ignored,
+    /// An entry that is no directory has its name and is left alone.
+    Covered,
+}
+
+impl Announced {
+    /// Returns the root of the transfer.
+    pub(super) fn root(wanted: Option<Wanted>, state: Presence) -> Self {
+        Self { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state }
+    }
+
+    /// Returns a directory that is passed over with all that is in it.
+    pub(super) fn ignored(id: EntryId, path: SharedPath) -> Self {
+        Self { id, path, sets: None, wanted: None, state: Presence::Ignored }
+    }
+
+    /// Returns whether the destination has it and its entries are to be compared.
+    pub(super) fn is_old(&self) -> bool {
+        matches!(self.state, Presence::Old { .. })
+    }
+}
+
+/// The directories whose listings have not begun.
+pub(super) struct Frontier {
+    /// Those that were announced before the current directory's listing, the next one last.
+    next: Vec<Announced>,
+    /// Those of the current directory, in order.
+    children: Vec<Announced>,
+    /// What both take.
+    held: Held,
+    /// Lists the destination's own directories; none where there is nothing to list.
+    ahead: Option<ListAhead>,
+}
+
+impl Frontier {
+    /// Returns one without directories.
+    pub(super) fn new(site: &Site<'_>) -> Result<Self, SyncError> {
+        let held = site.session.budget.take(Share::Paths, 0)?;
+        Ok(Self { next: Vec::new(), children: Vec::new(), held, ahead: None })
+    }
+
+    /// Begins with the root; `own` is what the destination has of it, and where its listings go.
+    pub(super) fn begin(
+        &mut self,
+        site: &Site<'_>,
+        root: Announced,
+        own: Option<(&Arc<Dir>, &SpoolHome)>,
+    ) -> Result<(), SyncError> {
+        self.next.clear();
+        self.children.clear();
+        self.held.shrink(self.held.bytes());
+
+        if let Some((own, spools)) = own {
+            let open = usize::try_from(site.open.count.limit() / 4).unwrap_or(usize::MAX);
+            self.ahead = Some(ListAhead::new(Arc::clone(own), default_readers(), open, spools.clone()));
+        }
+
+        self.announce(root)?;
+        self.descend();
+        Ok(())
+    }
+
+    /// Adds a directory of the current one.
+    pub(super) fn announce(&mut self, announced: Announced) -> Result<(), SyncError> {
+        self.held.grow(weight::of_announced(&announced))?;
+        self.children.push(announced);
+        Ok(())
+    }
+
+    /// Ends the current directory: its own directories come next, and are listed ahead.
+    pub(super) fn descend(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            let old = self.children.iter().filter(|directory| directory.is_old());
+            ahead.expect(old.map(|directory| directory.path.clone()));
+        }
+        self.next.extend(self.children.drain(..).rev());
+    }
+
+    /// Takes the next directory.
+    pub(super) fn pop(&mut self) -> Option<Announced> {
+        let announced = self.next.pop()?;
+        self.held.shrink(weight::of_announced(&announced));
+        Some(announced)
+    }
+
+    /// Returns the next part of the destination's own listing.
+    pub(super) fn next_part(&mut self) -> Option<ListedPart> {
+        self.ahead.as_mut().and_then(ListAhead::next_part)
+    }
+
+    /// Passes over the destination's own listing of a directory that the source does not list.
+    pub(super) fn skip(&mut self, announced: &Announced) {
+        if announced.is_old() {
+            while self.next_part().is_some_and(|part| !part.last) {}
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What the operator's operands are at the destination: the root, the name that a single file gets, operands that the
+//! source does not have, and the directories beside the root that the run uses.
+
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use dsync_fs::{Component, Dir, Kind, LeadsOut, Metadata, OwnPlaces, RelPath, SpoolHome, UntrustedLink};
+use dsync_wire::message::{Entry, EntryId, EntryKind, Tops};
+
+use super::{
+    super::{
+        Site,
+        alternate::{Alternates, Level},
+        backup::{self, Backups},
+        delete::Protection,
+        directory::{Directory, settle},
+        hands::Hands,
+        homes::Around,
+        late::Delayed,
+        target::{Target, Terms},
+        transfers::Transfers,
+    },
+    frontier::{Announced, Presence},
+};
+use crate::{
+    SyncError,
+    grant::Start,
+    misbehaved::{PeerMisbehaved, misbehaved},
+};
+
+/// The root of the destination and what belongs to it.
+pub(super) struct Ground {
+    pub(super) target: Target,
+    /// Directories that may hold entries as well (`--link-dest` and its like).
+    pub(super) alternates: Option<Alternates>,
+    /// Names of the root that the source was asked for and does not have.
+    missing: HashSet<Component>,
+    /// Directories that belong to the run.
+    pub(super) own: Arc<OwnPlaces>,
+    /// Where lists go that outgrow memory.
+    pub(super) spools: SpoolHome,
+    /// Directories that belong to the run's backups, as far as the source has directories of their names.
+    own_paths: Vec<RelPath>,
+}
+
+impl Ground {
+    /// Opens the destination and the directories beside it that the run uses.
+    pub(super) fn open(
+        transfers: &Transfers<'_>,
+        operand: &Path,
+        tops: &Tops,
+        contents: bool,
+        (start, spools): (&Start, SpoolHome),
+    ) -> Result<Self, SyncError> {
+        let site = transfers.site;
+        let terms = Terms { options: &site.policy.options, start, hands: &site.hands };
+        let target = Target::open(operand, tops, contents, site.session, terms)?;
+        let _ = site.tree.root.set(target.path.clone());
+
+        let own = Arc::<OwnPlaces>::default();
+        let around = Around { own: &own, spools: &spools, local: transfers.is_local() };
+        let alternates = match &target.root {
+            Some(root) => open_beside(site, root, &around)?,
+            None => alternates_of_missing(site, start, &target)?,
+        };
+        Ok(Self { target, alternates, missing: HashSet::new(), own, spools, own_paths: Vec::new() })
+    }
+
+    /// Returns the open root; `None` where it does not exist.
+    pub(super) fn root(&self) -> Option<&Arc<Dir>> {
+        self.target.root.as_ref()
+    }
+
+    /// Returns what the destination has of its root.
+    pub(super) fn presence(&self) -> Presence {
+        match (&self.target.root, self.target.created) {
+            (None, _) => Presence::Imagined,
+            (Some(_), true) => Presence::New,
+            (Some(_), false) => Presence::Old { dirty: false },
+        }
+    }
+
+    /// Opens a directory of the destination.
+    pub(super) fn open_beneath(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
+        match self.root() {
+            Some(root) if path.is_root() => Ok(Arc::clone(root)),
+            Some(root) => root.open_beneath(path).map(Arc::new),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Returns where entries of a directory may be as well.
+    pub(super) fn level(&self, path: &RelPath) -> Option<Level> {
+        self.alternates.as_ref().map(|alternates| alternates.level(path))
+    }
+
+    /// Returns whether the one source file gets another name.
+    pub(super) fn renames(&self) -> bool {
+        self.target.rename.is_some()
+    }
+
+    /// Returns the name that an entry has at the destination.
+    pub(super) fn name_of(&self, entry: &Entry, id: EntryId) -> Result<Component, SyncError> {
+        match &self.target.rename {
+            // A second entry would get the same name as the first.
+            Some(_) if id.0 > 1 || matches!(entry.kind, EntryKind::Directory) => {
+                Err(misbehaved(PeerMisbehaved::NotASingleFile { entry: id }))
+            }
+            Some(renamed) => Ok(renamed.clone()),
+            None => Component::new(entry.name.as_bytes()).map_err(misbehaved),
+        }
+    }
+
+    /// Notes an operand's name that the source does not have.
+    pub(super) fn note_missing(&mut self, name: &[u8]) -> Result<(), SyncError> {
+        let renamed = self.target.rename.clone();
+        let name = renamed.map_or_else(|| Component::new(name), Ok);
+        self.missing.insert(name.map_err(misbehaved)?);
+        Ok(())
+    }
+
+    /// Returns how many operands the source does not have.
+    pub(super) fn missing(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// Returns whether an entry is an operand that the source does not have.
+    pub(super) fn is_missing(&self, directory: &Directory, name: &Component) -> bool {
+        directory.path.is_root() && self.missing.contains(name)
+    }
+
+    /// Returns whether a directory belongs to the run's backups, which the source may have a directory for.
+    pub(super) fn is_own(&mut self, path: &RelPath, dir: &Dir) -> bool {
+        let below = |own: &RelPath| own.components().zip(path.components()).all(|(a, b)| a == b);
+        let within = |own: &RelPath| own.depth() <= path.depth() && below(own);
+        if self.own_paths.iter().any(within) {
+            return true;
+        }
+
+        let is_own = !path.is_root() && self.own.has_whole(dir);
+        if is_own {
+            self.own_paths.push(path.clone());
+        }
+        is_own
+    }
+
+    /// Returns what the destination has under a name: a directory where a link leads to one.
+    ///
+    /// # Errors
+    /// Of a link that may neither be followed nor give way, which is the operator's to decide.
+    pub(super) fn through_own_link(
+        &self,
+        (directory, name): (&Directory, &Component),
+        existing: Option<Metadata>,
+        protection: &Protection,
+    ) -> io::Result<Option<Metadata>> {
+        let is_link = existing.as_ref().is_some_and(|existing| existing.kind == Kind::Symlink);
+        let (Some(dir), Some(root), true) = (&directory.dir, self.root(), is_link) else {
+            return Ok(existing);
+        };
+
+        match dir.open_child_or_own_link(name, root) {
+            Ok(opened) => {
+                protection.note_led_to(root, &opened);
+                Ok(opened.metadata().ok().or(existing))
+            }
+            Err(error) if UntrustedLink::of(&error).is_some_and(UntrustedLink::is_in_a_directorys_place) => {
+                Err(error)
+            }
+            Err(_) => Ok(existing),
+        }
+    }
+
+    /// Sets the attributes of a directory that the source does not list.
+    pub(super) fn settle_unlisted(&self, site: &Site<'_>, announced: &Announced) -> Result<(), SyncError> {
+        let dirty = match announced.state {
+            Presence::New => true,
+            Presence::Old { dirty } => dirty,
+            Presence::Imagined | Presence::Ignored | Presence::Covered => false,
+        };
+        if !dirty {
+            return Ok(());
+        }
+        let path = announced.path.to_path();
+        match self.open_beneath(&path) {
+            Ok(dir) => settle(site, &path, Some(&dir), announced.wanted.as_ref()),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Opens the directories beside an open root.
+fn open_beside(
+    site: &Site<'_>,
+    root: &Arc<Dir>,
+    around: &Around<'_>,
+) -> Result<Option<Alternates>, SyncError> {
+    let own = around.own;
+    let policy = &site.policy.options.writing;
+    // What cannot be looked at is no place of the run's.
+    let _ = own.add(root);
+
+    let open = |options| Alternates::open(options, root, Path::new(""));
+    let alternates = policy.alternates.as_ref().map(open).transpose()?;
+    let roots = alternates.iter().flat_map(Alternates::roots);
+    roots.for_each(|dir| _ = own.add(dir));
+
+    if let Some(backup) = &policy.backup {
+        let _ = backup::add_tree(root, backup, own);
+    }
+    site.homes.open(root, own)?;
+    if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
+        refuse_unusable("--backup-dir", root, dir)?;
+    }
+
+    match site.hands {
+        Hands::Working => prepare(site, root, around)?,
+        Hands::Idle(_) => {}
+    }
+    Ok(alternates)
+}
+
+/// Opens what the run writes into beside its tree.
+fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), SyncError> {
+    let policy = &site.policy.options.writing;
+    site.homes.prepare(root, around)?;
+    if policy.delay_updates {
+        let _ = site.delayed.set(Delayed::new(root));
+    }
+    if let Some(backup) = &policy.backup {
+        let _ = site.backups.set(Backups::new(root, backup, around.own));
+    }
+    Ok(())
+}
+
+/// Opens the alternate directories of a root that does not exist.
+fn alternates_of_missing(
+    site: &Site<'_>,
+    start: &Start,
+    target: &Target,
+) -> Result<Option<Alternates>, SyncError> {
+    let Some(options) = &site.policy.options.writing.alternates else { return Ok(None) };
+    let Some((base, below)) = target.missing(&site.policy.options, start) else { return Ok(None) };
+    Alternates::open(options, &base, &below).map(Some)
+}
+
+/// Refuses a directory that is made only when it is needed, if it is something else or another user's link is on the way.
+fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
+    let path = Path::new(OsStr::from_bytes(dir));
+    match root.open_operand_here(path) {
+        Err(error)
+            if UntrustedLink::of(&error).is_some()
+                || LeadsOut::of(&error).is_some()
+                || error.kind() == io::ErrorKind::NotADirectory =>
+        {
+            let unusable = |path: PathBuf, source| SyncError::StagingUnusable { option, path, source };
+            Err(SyncError::of_path(option, path, error, unusable))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,103 @@
+//! What earlier runs left in a directory of files that they did not finish, and which of it this run takes up.
+
+use std::collections::HashSet;
+
+use dsync_fs::{Component, Kind, kept as kept_file};
+use dsync_wire::{event::Action, message::Entry};
+
+use super::{
+    super::{Site, directory::Directory, homes::Homes, kept, transfers::Transfers},
+    place::{Finished, Place},
+    standing::Here,
+};
+use crate::plan::{Decision, Mapped};
+
+/// Unfinished files of earlier runs in one directory.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    /// Complete ones may be there.
+    has_finished: bool,
+    /// The names of parts and of complete ones.
+    found: Vec<Component>,
+    /// Names that this run uses again.
+    taken_up: HashSet<Component>,
+}
+
+impl Leftovers {
+    /// Notes that complete files of an earlier run are here.
+    pub(super) fn note_finished(&mut self) {
+        self.has_finished = true;
+    }
+
+    /// Notes a name that goes with the directory's end unless it is taken up.
+    pub(super) fn note(&mut self, name: Component) {
+        self.found.push(name);
+    }
+
+    /// Takes up a part of a file that is about to be asked for; returns whether there may be one.
+    pub(super) fn claim_part(
+        &mut self,
+        transfers: &Transfers<'_>,
+        place: &Place<'_>,
+        decision: &Decision,
+        size: u64,
+    ) -> bool {
+        if !asks(decision) || transfers.is_local() {
+            return false;
+        }
+        let Some(names) = kept::existing(transfers.site, place.directory, place.name, size) else {
+            return false;
+        };
+        self.taken_up.extend([names.content, names.notes]);
+        true
+    }
+
+    /// Takes up a complete file if it is the source's still; one that is not is removed.
+    pub(super) fn claim_finished(
+        &mut self,
+        site: &Site<'_>,
+        place: &Place<'_>,
+        entry: &Entry,
+        decision: &Decision,
+        mapped: impl FnOnce() -> Mapped,
+    ) -> Option<Finished> {
+        if !asks(decision) || place.displaced.is_some() {
+            return None;
+        }
+        // A name that comes before those is met before they are.
+        if !self.has_finished && place.name.as_bytes() >= OWN_NAMES {
+            return None;
+        }
+        let dir = place.directory.dir.as_ref()?;
+        let name = Homes::finished_name(place.name).ok()?;
+        let found = dir.stat(&name).ok().filter(|found| found.kind == Kind::File && found.nlink == 1)?;
+        self.taken_up.insert(name.clone());
+
+        let stopped = &**site.session.halt.stop_flag();
+        let here = Here { dir: Some(dir), name: Some(&name), within: None, stopped };
+        let again = site.policy.compare(entry, &mapped(), &found, &here);
+        if matches!(again.action, Action::Keep | Action::Retag) {
+            return Some(Finished { name, wanted: again.wanted });
+        }
+        let _ = site.hands.remove_file(dir, &name);
+        None
+    }
+
+    /// Removes what was not taken up: those files are not asked for any more.
+    pub(super) fn remove_rest(&self, site: &Site<'_>, directory: &Directory) {
+        let Some(dir) = &directory.dir else { return };
+        for name in self.found.iter().filter(|name| !self.taken_up.contains(name)) {
+            if site.hands.reap(|| kept_file::reap(dir, name)) {
+                directory.touch();
+            }
+        }
+    }
+}
+
+/// Returns whether the content of a file is about to be asked for.
+fn asks(decision: &Decision) -> bool {
+    matches!(decision.action, Action::Create | Action::Update)
+}
+
+/// What dsync's own names begin with.
+const OWN_NAMES: &[u8] = b".dsync-";

@@ -1,0 +1,250 @@
+//! Where one entry goes, and how it gets its name there.
+//!
+//! What has the name keeps it until the new entry can take it: then the two change places and the old one goes. All
+//! changes go through the run's [`Hands`](super::super::hands::Hands).
+
+use std::{io, sync::Arc};
+
+use dsync_fs::{Component, Dir, Kind, RelPath, Wanted};
+use dsync_wire::{
+    event::{Action, FileType},
+    message::{EntryId, Operation},
+};
+
+use super::super::{
+    Site,
+    alternate::Alternate,
+    delayed,
+    delete::{self, Doomed, Protection},
+    directory::Directory,
+    late::Late,
+    secure,
+};
+use crate::SyncError;
+
+/// Where an entry goes.
+pub(super) struct Place<'a> {
+    pub(super) site: &'a Site<'a>,
+    pub(super) directory: &'a Arc<Directory>,
+    pub(super) name: &'a Component,
+    pub(super) path: &'a RelPath,
+    pub(super) entry: EntryId,
+    /// What must stay of a directory that gives way.
+    pub(super) protection: &'a Protection,
+    /// What has the name until the entry takes it.
+    pub(super) displaced: Option<Kind>,
+    /// Its number as the first of several names.
+    pub(super) first_name: Option<u64>,
+}
+
+/// What an earlier run left of a file, complete.
+pub(super) struct Finished {
+    /// The name that it has.
+    pub(super) name: Component,
+    /// The attributes that it gets.
+    pub(super) wanted: Wanted,
+}
+
+/// Whether an entry is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// The destination has the entry.
+    Here,
+    /// It is asked for, is not this run's, or could not get its attributes.
+    Open,
+    /// A link or another special entry could not be made.
+    Failed,
+}
+
+impl Place<'_> {
+    /// Returns what has the entry's name, or had it and is called `now`.
+    pub(super) fn doomed<'b>(&'b self, now: &'b Component, kind: Kind) -> Doomed<'b> {
+        Doomed { parent: &self.directory.path, name: self.name, now, kind }
+    }
+
+    /// Makes an entry under its name, or beside it where another has the name: then the two change places
+    /// and the other one goes.
+    pub(super) fn make(
+        &self,
+        operation: Operation,
+        dir: &Arc<Dir>,
+        make: impl Fn(&Component) -> io::Result<()>,
+    ) -> Result<bool, SyncError> {
+        let Some(kind) = self.displaced else { return self.done(operation, make(self.name)) };
+        let temp = match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
+            Ok(temp) => temp,
+            Err(error) => return self.done(operation, Err(error)),
+        };
+
+        let hands = &self.site.hands;
+        let secured = secure::secure(self.site, dir, &self.directory.path, self.name, Some(self.protection));
+        let taken = secured.map(|secured| secured.and_then(|()| hands.take_name(dir, &temp, self.name)));
+        match taken {
+            // As with rsync, only what goes with a directory is told.
+            Ok(Ok(Some(old))) if kind == Kind::Dir => {
+                delete::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
+                self.done(operation, Ok(()))
+            }
+            // What is to be kept has another name by now.
+            Ok(Ok(Some(old))) => self.done(operation, hands.remove_file(dir, &old)),
+            Ok(Ok(None)) => self.done(operation, Ok(())),
+            failed => {
+                // What is left of it the next run removes.
+                let _ = hands.remove_file(dir, &temp).or_else(|_| hands.remove_empty_directory(dir, &temp));
+                // Of an old directory some may have gone to its backup.
+                self.directory.touch();
+                self.done(operation, failed?.map(|_| ()))
+            }
+        }
+    }
+
+    /// Makes a directory.
+    pub(super) fn make_directory(&self, dir: &Arc<Dir>, mode: u16) -> Result<bool, SyncError> {
+        let make = |name: &Component| self.site.hands.make_directory(dir, name, mode);
+        self.make(Operation::CreateDirectory, dir, make)
+    }
+
+    /// Removes the empty directory that has the name; returns whether the name is free.
+    pub(super) fn clear(&self) -> Result<bool, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(true) };
+        self.done(Operation::Delete, self.site.hands.remove_empty_directory(dir, self.name))
+    }
+
+    /// Sets the attributes of the entry that has the name already.
+    pub(super) fn dress(&self, kind: Kind, wanted: &Wanted) -> Result<Placed, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
+        let set = self.site.hands.dress(dir, self.name, kind, wanted);
+        let set = set.map(|withheld| self.site.withheld(withheld));
+        if set.is_ok() {
+            self.site.touched(dir);
+        }
+        let set = self.report(Operation::SetAttributes, set)?;
+        Ok(if set { Placed::Here } else { Placed::Open })
+    }
+
+    /// Gives what an earlier run left of a file its attributes, and its name now or at the end of the run.
+    pub(super) fn take_up(&self, size: u64, finished: &Finished) -> Result<Placed, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
+        let Finished { name, wanted } = finished;
+        let hands = &self.site.hands;
+        let set = hands.dress(dir, name, Kind::File, wanted).map(|withheld| self.site.withheld(withheld));
+        if !self.report(Operation::SetAttributes, set)? {
+            return Ok(Placed::Failed);
+        }
+
+        self.site.account.received(0, size, 0);
+        if self.site.delayed.get().is_some() {
+            self.note_late(FileType::File, name.clone())?;
+            return Ok(Placed::Open);
+        }
+        let backup = secure::keep(self.site, self.directory, self.name)?;
+        let named = backup.and_then(|()| hands.rename(dir, name, self.name));
+        Ok(if self.done(Operation::Commit, named)? { Placed::Here } else { Placed::Failed })
+    }
+
+    /// Gives a file of an alternate directory another name here; `None` when there can be none.
+    pub(super) fn link(&self, found: &Alternate) -> Result<Option<Placed>, SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(Some(self.made())) };
+        let hands = &self.site.hands;
+        let link = |name: &Component| hands.make_hard_link(dir, name, &found.dir, self.name);
+        if self.site.delayed.get().is_some() {
+            let made = self.make_late(FileType::File, link)?;
+            return Ok(made.ok().map(|()| self.made()));
+        }
+
+        let linked = if self.displaced.is_some() {
+            // Tried before anything is moved out of the way; if there can be no link, a copy takes the name.
+            let probe = dsync_fs::temp_name()
+                .and_then(|probe| link(&probe).and_then(|()| hands.remove_file(dir, &probe)));
+            if probe.is_err() {
+                return Ok(None);
+            }
+            self.make(Operation::WriteFile, dir, link)?
+        } else {
+            let kept = self.keep_other(found)?;
+            if kept.and_then(|()| link(self.name)).is_err() {
+                return Ok(None);
+            }
+            self.done(Operation::WriteFile, Ok(()))?
+        };
+        Ok(Some(if linked { self.made() } else { Placed::Failed }))
+    }
+
+    /// Removes what has the name of a file that an alternate directory makes needless.
+    pub(super) fn drop_old(&self, old: Kind, found: &Alternate) -> Result<(), SyncError> {
+        let Some(dir) = &self.directory.dir else { return Ok(()) };
+        if let Some(kind) = self.displaced {
+            delete::remove(self.site, dir, self.doomed(self.name, kind), self.protection)?;
+            return self.done(Operation::Delete, Ok(())).map(|_| ());
+        }
+        if old == Kind::Dir {
+            // It was empty and is gone already.
+            return Ok(());
+        }
+        let kept = self.keep_other(found)?;
+        let removed = kept.and_then(|()| self.site.hands.remove_file(dir, self.name));
+        self.done(Operation::Delete, removed).map(|_| ())
+    }
+
+    /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
+    fn keep_other(&self, found: &Alternate) -> Result<io::Result<()>, SyncError> {
+        if found.adds_nothing { Ok(Ok(())) } else { secure::keep(self.site, self.directory, self.name) }
+    }
+
+    /// Returns where an entry is that was just made.
+    pub(super) fn made(&self) -> Placed {
+        if self.site.delayed.get().is_some() { Placed::Open } else { Placed::Here }
+    }
+
+    /// Makes an entry that gets its name at the end of the run.
+    pub(super) fn make_late(
+        &self,
+        kind: FileType,
+        make: impl Fn(&Component) -> io::Result<()>,
+    ) -> Result<io::Result<()>, SyncError> {
+        match dsync_fs::temp_name().and_then(|temp| make(&temp).map(|()| temp)) {
+            Ok(temp) => self.note_late(kind, temp).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn note_late(&self, kind: FileType, temp: Component) -> Result<(), SyncError> {
+        let Some(delayed) = self.site.delayed.get() else { return Ok(()) };
+        let late = Late {
+            directory: self.directory.path.clone(),
+            name: self.name.clone(),
+            temp,
+            entry: self.entry,
+            action: Action::Update,
+            kind,
+            size: 0,
+            displaces: self.displaced == Some(Kind::Dir),
+            first_name: self.first_name,
+            basis: None,
+        };
+        delayed::note(self.site, delayed, self.directory, &late)
+    }
+
+    /// Notes that the directory was changed, or reports why it was not; returns whether it was.
+    pub(super) fn done(&self, operation: Operation, result: io::Result<()>) -> Result<bool, SyncError> {
+        if result.is_ok() {
+            self.directory.touch();
+            if let Some(dir) = &self.directory.dir {
+                self.site.touched(dir);
+            }
+        }
+        self.report(operation, result)
+    }
+
+    /// Reports why something could not be done; returns whether it was.
+    pub(super) fn report(&self, operation: Operation, result: io::Result<()>) -> Result<bool, SyncError> {
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                let cause = self.site.cause_or_fatal(operation, self.path, error)?;
+                self.site.problem(operation, self.path, cause)?;
+                Ok(false)
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The third step: what an entry takes before anything is done: its name, its number as the first of several names, what
+//! earlier runs left of it, and the credit of its content.
+//!
+//! The credit comes last, as it may have to be waited for; whatever it takes is given back with the file's end.
+
+use std::sync::{Arc, Mutex, atomic::AtomicBool};
+
+use dsync_fs::{Kind, Metadata};
+use dsync_wire::{event::Action, options::Append};
+
+use super::{
+    super::{
+        alternate::Alternate,
+        files::{Displaced, Pending},
+        links::FirstName,
+        slot::{Slot, Tail, Twin},
+    },
+    Planner,
+    decide::{Course, Placing},
+    merge::Merge,
+    place::{Finished, Place},
+    requests::Request,
+    subject::{Found, Subject},
+    way::Way,
+};
+use crate::{SyncError, plan::Decision};
+
+/// What an entry has taken.
+#[derive(Default)]
+pub(super) struct Reserved {
+    /// Its number as the first of several names.
+    pub(super) first_name: Option<u64>,
+    /// What an earlier run left of the file, complete.
+    pub(super) finished: Option<Finished>,
+    /// The request for its content.
+    pub(super) request: Option<Request>,
+}
+
+impl Planner<'_> {
+    /// Takes what an entry needs; `None` when its name could not be freed, which is told.
+    pub(super) fn reserve(
+        &mut self,
+        merge: &mut Merge,
+        subject: &Subject<'_>,
+        found: &Found,
+        course: &Course,
+    ) -> Result<Option<Reserved>, SyncError> {
+        let place = subject.place(self.site, &self.comparison.protection, None);
+        if let Some(Way::Empty) = course.way()
+            && !place.clear()?
+        {
+            return Ok(None);
+        }
+
+        let reserved = match course {
+            Course::Ignore(_) | Course::Stay { instead: None, .. } => Reserved::default(),
+            Course::Stay { first, instead: Some(decision) } => {
+                self.reserve_succession(subject, found, decision, *first, None)?
+            }
+            Course::Follow { first, decision, way } => {
+                self.reserve_succession(subject, found, decision, *first, way.displaced())?
+            }
+            Course::Place(placing) => self.reserve_place(merge, subject, found, placing)?,
+        };
+        Ok(Some(reserved))
+    }
+
+    /// Takes what an entry needs that gets its name by itself.
+    fn reserve_place(
+        &mut self,
+        merge: &mut Merge,
+        subject: &Subject<'_>,
+        found: &Found,
+        placing: &Placing,
+    ) -> Result<Reserved, SyncError> {
+        let Placing { decision, alternate, way } = placing;
+        let existing = found.existing.as_ref();
+        let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
+
+        if let Some(group) = found.group.filter(|_| decision.placed) {
+            let stays = existing.filter(|existing| placing.keeps_inode(&self.site.policy, existing));
+            place.first_name = self.links.place(group, &subject.path, stays)?;
+        }
+        let first_name = place.first_name;
+        let Some(size) = subject.file_size() else {
+            return Ok(Reserved { first_name, ..Reserved::default() });
+        };
+
+        let has_part = merge.leftovers.claim_part(self.transfers, &place, decision, size);
+        // Complete ones are taken up only for what is made from nothing else.
+        let mapped = || self.owners.of(&subject.entry.attributes);
+        let finished = match alternate {
+            None => merge.leftovers.claim_finished(self.site, &place, subject.entry, decision, mapped),
+            Some(_) => None,
+        };
+
+        let asks = matches!(decision.action, Action::Create | Action::Update | Action::Reuse);
+        let request = if asks && finished.is_none() {
+            let file = request(subject, &place, decision, size, existing, alternate.as_ref());
+            Some(Request { file: self.requests.admit(file)?, has_part })
+        } else {
+            None
+        };
+        Ok(Reserved { first_name, finished, request })
+    }
+
+    /// Takes what a further name needs to be asked for in the place of the first, while that one's content is awaited.
+    fn reserve_succession(
+        &mut self,
+        subject: &Subject<'_>,
+        found: &Found,
+        decision: &Decision,
+        first: FirstName,
+        displaced: Option<Kind>,
+    ) -> Result<Reserved, SyncError> {
+        let Some(size) = subject.file_size() else { return Ok(Reserved::default()) };
+        if !self.transfers.succession.is_open(first.number()) {
+            return Ok(Reserved::default());
+        }
+
+        let mut place = subject.place(self.site, &self.comparison.protection, displaced);
+        place.first_name = Some(first.number());
+        let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
+        let file = request(subject, &place, decision, size, found.existing.as_ref(), None);
+        let file = Pending { action, ..file };
+        let request = Request { file: self.requests.admit(file)?, has_part: false };
+        Ok(Reserved { request: Some(request), ..Reserved::default() })
+    }
+}
+
+/// Returns a file that is about to be asked for.
+pub(super) fn request(
+    subject: &Subject<'_>,
+    place: &Place<'_>,
+    decision: &Decision,
+    size: u64,
+    existing: Option<&Metadata>,
+    alternate: Option<&Alternate>,
+) -> Pending {
+    let options = &place.site.policy.options;
+    let old_file = existing.filter(|old| old.kind == Kind::File);
+    let is_basis = |old: &Metadata| !options.whole_file && dsync_delta::worthwhile(old.size, size);
+    let goes_on = |old: &&Metadata| {
+        let appends = options.writing.append != Append::No && decision.action == Action::Update;
+        appends && alternate.is_none() && (1..size).contains(&old.size)
+    };
+    let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
+    let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
+    let twin = alternate
+        .map(|found| Twin { equal: found.decision.action != Action::Update, dir: Arc::clone(&found.dir) });
+
+    let displaces = place.displaced == Some(Kind::Dir);
+    Pending {
+        entry: subject.id,
+        part: Arc::clone(subject.part),
+        action: decision.action,
+        wanted: decision.wanted.clone(),
+        size,
+        slot: Slot {
+            directory: Arc::clone(subject.directory),
+            name: subject.name.clone(),
+            in_place: options.writing.inplace && old_file.is_some(),
+            tail,
+            twin,
+            has_backup: AtomicBool::new(false),
+        },
+        displaced: displaces.then(|| Displaced::new(place.protection.clone())),
+        has_basis,
+        first_name: place.first_name,
+        phase: Mutex::default(),
+    }
+}

@@ -1,0 +1,73 @@
+//! What stands at the destination, as decisions ask for it.
+
+use std::sync::atomic::AtomicBool;
+
+use dsync_fs::{Component, Dir, Extended, ExtendedScope};
+
+use super::super::directory::{Directory, SETGID};
+use crate::plan::Standing;
+
+/// What stands at a name of the destination; without a name, the directory itself.
+pub(in super::super) struct Here<'a> {
+    pub(in super::super) dir: Option<&'a Dir>,
+    pub(in super::super) name: Option<&'a Component>,
+    /// The directory where it is planned, if it may be made there.
+    pub(in super::super) within: Option<&'a Directory>,
+    /// Set when the run ends.
+    pub(in super::super) stopped: &'a AtomicBool,
+}
+
+impl Standing for Here<'_> {
+    fn link_equals(&self, target: &[u8]) -> bool {
+        let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
+        dir.read_link(name).is_ok_and(|here| here == target)
+    }
+
+    fn content_equals(&self, content: &[u8; 32]) -> bool {
+        let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
+        // To look at a copy is no access that its access time tells of.
+        let hash = dir.open_source_noatime(name).and_then(|file| crate::content::hash(&file, self.stopped));
+        hash.is_ok_and(|here| here == *content)
+    }
+
+    fn extended(&self, scope: ExtendedScope) -> Option<Extended> {
+        match self.name {
+            Some(name) => self.dir?.extended(name, scope).ok(),
+            None => self.dir?.own_extended(scope).ok(),
+        }
+    }
+
+    fn allowed_mode(&self) -> Option<u16> {
+        self.within?.allowed_mode()
+    }
+
+    fn inherited_mode(&self) -> u16 {
+        self.within.map_or(0, Directory::inherited_mode)
+    }
+}
+
+/// A root that the run has made, with all permissions that the system gave it: what its parent's default list or the
+/// mask left of all, and what it took over. `None` where it is not made.
+pub(super) struct Made(pub(super) Option<u16>);
+
+impl Standing for Made {
+    fn link_equals(&self, _: &[u8]) -> bool {
+        false
+    }
+
+    fn content_equals(&self, _: &[u8; 32]) -> bool {
+        false
+    }
+
+    fn extended(&self, _: ExtendedScope) -> Option<Extended> {
+        None
+    }
+
+    fn allowed_mode(&self) -> Option<u16> {
+        self.0.map(|mode| mode & 0o777)
+    }
+
+    fn inherited_mode(&self) -> u16 {
+        self.0.map_or(0, |mode| mode & SETGID)
+    }
+}

@@ -1,0 +1,100 @@
+//! An entry of the source's listing on its way through the planner, and what is found of it.
+
+use std::sync::Arc;
+
+use dsync_fs::{Component, Kind, Metadata, RelPath, SharedPath};
+use dsync_wire::{
+    event::{Action, Changes, Planned},
+    message::{Cause, Entry, EntryId, EntryKind, Operation, Problem},
+};
+
+use super::{
+    super::{Site, credit::PartTicket, delete::Protection, directory::Directory, links::FirstName},
+    merge::entry_path,
+    place::Place,
+};
+use crate::{SyncError, plan::file_type};
+
+/// An entry that is being planned.
+pub(super) struct Subject<'a> {
+    pub(super) id: EntryId,
+    pub(super) entry: &'a Entry,
+    /// The part of the listing that it came with.
+    pub(super) part: &'a Arc<PartTicket>,
+    /// The destination's directory that it goes to.
+    pub(super) directory: &'a Arc<Directory>,
+    /// Its name there.
+    pub(super) name: Component,
+    pub(super) path: RelPath,
+}
+
+/// What there is of an entry before it is planned.
+pub(super) struct Found {
+    /// What the destination has under its name, through a link that may be followed.
+    pub(super) existing: Option<Metadata>,
+    /// That is a link which may neither be followed nor give way.
+    pub(super) untrusted: bool,
+    /// The names of the same file, if it has several.
+    pub(super) group: Option<usize>,
+    /// The one of them that the others are linked to, if it is planned already.
+    pub(super) first: Option<FirstName>,
+}
+
+impl Subject<'_> {
+    /// Returns where the entry goes; `displaced` has the name until it takes it.
+    pub(super) fn place<'b>(
+        &'b self,
+        site: &'b Site<'b>,
+        protection: &'b Protection,
+        displaced: Option<Kind>,
+    ) -> Place<'b> {
+        Place {
+            site,
+            directory: self.directory,
+            name: &self.name,
+            path: &self.path,
+            entry: self.id,
+            protection,
+            displaced,
+            first_name: None,
+        }
+    }
+
+    /// Returns its path for the paths of its own entries.
+    pub(super) fn shared(&self) -> SharedPath {
+        self.directory.shared.join(&self.name)
+    }
+
+    /// Returns its path as the source has it.
+    pub(super) fn listed_path(&self) -> Vec<u8> {
+        entry_path(self.directory.path.as_bytes(), self.entry)
+    }
+
+    /// Returns the size of a file.
+    pub(super) fn file_size(&self) -> Option<u64> {
+        if let EntryKind::File { size, .. } = self.entry.kind { Some(size) } else { None }
+    }
+
+    /// Returns a problem with its name at the destination.
+    pub(super) fn problem(&self, operation: Operation, cause: Cause) -> Problem {
+        Problem { operation, path: self.path.as_bytes().to_vec(), cause }
+    }
+
+    /// Tells of the plan for the entry.
+    pub(super) fn tell(
+        &self,
+        site: &Site<'_>,
+        action: Action,
+        changes: Changes,
+        target: Vec<u8>,
+    ) -> Result<(), SyncError> {
+        let Some(kind) = file_type(&self.entry.kind) else { return Ok(()) };
+        let size = self.file_size().unwrap_or(0);
+        site.account.planned(Planned { action, kind, changes, path: self.listed_path(), target, size })
+    }
+
+    /// Returns the text of a symbolic link; of other entries nothing.
+    pub(super) fn link_text(&self) -> Vec<u8> {
+        if let EntryKind::Symlink { target } = &self.entry.kind { target.clone() } else { Vec::new() }
+    }
+}

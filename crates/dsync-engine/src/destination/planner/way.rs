@@ -1,0 +1,76 @@
+//! What has an entry's name already and is of another type.
+
+use dsync_fs::{Dir, Kind};
+use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
+
+use super::{
+    super::{
+        Site,
+        delete::{self, Doomed, Protection},
+    },
+    subject::Subject,
+};
+use crate::SyncError;
+
+/// Whether an entry can have its name.
+pub(super) enum Way {
+    /// The name is free, or what has it is replaced by a rename.
+    Free,
+    /// It is taken by what goes once the entry is there.
+    Taken(Kind),
+    /// It is taken by an empty directory, which goes at once: nothing is lost with it.
+    Empty,
+    /// What has it must stay, for this reason.
+    Blocked(Problem),
+}
+
+impl Way {
+    /// Returns the way of an entry whose name is taken by one of another type. That stays until the new entry can take
+    /// its name.
+    pub(super) fn of(
+        site: &Site<'_>,
+        subject: &Subject<'_>,
+        kind: Kind,
+        protection: &Protection,
+    ) -> Result<Self, SyncError> {
+        let Some(dir) = &subject.directory.dir else { return Ok(Self::Free) };
+        if kind != Kind::Dir {
+            // Over anything but a directory the rename of a new entry is atomic.
+            let is_directory = matches!(subject.entry.kind, EntryKind::Directory);
+            return Ok(if is_directory { Self::Taken(kind) } else { Self::Free });
+        }
+
+        let options = &site.policy.options;
+        // Backups beside what they are of would stay in the directory.
+        let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
+        if !options.delete && !options.force || kept_within {
+            return Ok(Self::if_empty(dir, subject));
+        }
+
+        let name = &subject.name;
+        let doomed = Doomed { parent: &subject.directory.path, name, now: name, kind };
+        match delete::goes_whole(site, dir, doomed, protection) {
+            Ok(true) => Ok(Self::Taken(kind)),
+            // What a rule protects stays, but for a directory with nothing in it.
+            Ok(false) => Ok(Self::if_empty(dir, subject)),
+            Err(error) => {
+                let cause = site.cause_or_fatal(Operation::Delete, &subject.path, error)?;
+                Ok(Self::Blocked(subject.problem(Operation::Delete, cause)))
+            }
+        }
+    }
+
+    /// Where nothing may be deleted only an empty directory gives way.
+    fn if_empty(dir: &Dir, subject: &Subject<'_>) -> Self {
+        let empty = dir.open_child(&subject.name).is_ok_and(|child| child.list().entries.is_empty());
+        match empty {
+            true => Self::Empty,
+            false => Self::Blocked(subject.problem(Operation::WriteFile, Cause::DirectoryInTheWay)),
+        }
+    }
+
+    /// Returns what has the name until the entry takes it.
+    pub(super) fn displaced(&self) -> Option<Kind> {
+        if let Self::Taken(kind) = self { Some(*kind) } else { None }
+    }
+}
