@@ -18,12 +18,13 @@ use dsync_wire::{
 
 use super::{
     Site,
-    delete::{self, Doomed, Protection},
     directory::{self, Deferred, Directory, LastOpened},
     files::Pending,
     homes::Homes,
     landed::sync_names,
     late::{Delayed, Late, damaged, spool_error},
+    protection::Protection,
+    removal::{self, Doomed},
     secure,
     site::cause,
     succession::Succession,
@@ -183,7 +184,7 @@ fn place(
     }
     if let Some(now) = now {
         let doomed = Doomed { parent: &late.directory, name: &late.name, now: &now, kind: Kind::Dir };
-        delete::remove(site, dir, doomed, protection)?;
+        removal::remove(site, dir, doomed, protection)?;
     }
     Ok(None)
 }

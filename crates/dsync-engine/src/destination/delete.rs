@@ -6,29 +6,22 @@
 //! [`DeleteTiming::During`] this holds for what was known when the directory was compared, with
 //! [`DeleteTiming::Before`] for what was known when everything was listed. The list is kept out of memory.
 
-use std::{
-    collections::HashSet,
-    io,
-    os::unix::ffi::OsStrExt,
-    sync::{Arc, Mutex},
-};
+use std::sync::Arc;
 
-use dsync_fs::{
-    Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, SealedSpool, Spare, Spool, SpoolError, SpoolHome,
-};
+use dsync_fs::{Component, Dir, Kind, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
 use dsync_wire::{
-    event::{Action, Planned},
     message::Operation,
     options::{DeleteLimit, DeleteTiming, SyncOptions},
 };
 
 use super::{
     Site,
-    backup::Kept,
     directory::{Deferred, Directory, settle},
+    protection::Protection,
     records::{self, KINDS, push_name, take, take_name},
+    removal::{Doomed, remove},
 };
-use crate::{SyncError, halt::lock, plan::file_type_of};
+use crate::{SyncError, plan::file_type_of};
 
 /// Deletions by directory.
 pub(super) struct Deletions {
@@ -38,88 +31,6 @@ pub(super) struct Deletions {
     /// Entries of the destination that were compared.
     compared: u64,
     protection: Protection,
-}
-
-/// What is never removed, in a directory that is removed as well.
-#[derive(Clone)]
-pub(super) struct Protection {
-    filter: Option<Arc<FilterSet>>,
-    /// Directories of this name are unfinished files'; they go with a directory that goes as a whole.
-    parts: Option<Component>,
-    mounts: bool,
-    kept: Kept,
-    /// Directories that a link leads to which stands for a directory of the source (`keep_dirlinks`): what is in them is
-    /// that directory's.
-    led_to: Arc<Mutex<HashSet<RelPath>>>,
-    /// The run's own places.
-    own: Arc<OwnPlaces>,
-}
-
-impl Protection {
-    /// The excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
-    /// mounted.
-    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
-        let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
-        let kept = Kept::of(&options.writing);
-        let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
-        let (mounts, own, led_to) = (options.one_file_system, Arc::clone(own), Arc::default());
-        Self { filter, parts, mounts, kept, own, led_to }
-    }
-
-    /// Protects a directory that a link of the destination leads to, if it is in the destination as well.
-    pub(super) fn note_led_to(&self, root: &Dir, target: &Dir) {
-        let (Ok(root), Ok(target)) = (root.real_path(), target.real_path()) else { return };
-        let below = target.strip_prefix(root).ok().map(|below| RelPath::parse(below.as_os_str().as_bytes()));
-        if let Some(Ok(below)) = below {
-            lock(&self.led_to).insert(below);
-        }
-    }
-
-    /// Returns what stays in a directory that is removed.
-    fn spare<'a>(&'a self, site: &'a Site<'_>, entries: &'a dyn Fn(&RelPath, Kind) -> bool) -> Spare<'a> {
-        let stopped = Some(&**site.session.halt.stop_flag());
-        let unlocks = site.hands.unlocks();
-        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
-    }
-
-    /// True when the entry of the directory stays.
-    pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
-        let mounted = || {
-            let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
-            found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
-        };
-        let path = directory.path.join(name);
-        self.spares(&path, found.kind, (found.device, found.ino))
-            || self.keeps_parts(&path, name, found.kind)
-            || self.mounts && mounted()
-    }
-
-    /// As with rsync a rule that includes the directory of unfinished files gives it up, and so does
-    /// `delete_excluded`.
-    fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
-        let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
-        kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
-    }
-
-    /// True when the entry at this path stays.
-    fn spares(&self, path: &RelPath, kind: Kind, inode: (u64, u64)) -> bool {
-        self.own.has_inode(inode) || self.filters_out(path, kind)
-    }
-
-    fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
-        let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
-        let led_to = || kind == Kind::Dir && lock(&self.led_to).contains(path);
-        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind) || led_to()
-    }
-}
-
-/// What is known of an extraneous entry.
-#[derive(Clone, Copy)]
-pub(super) struct Found {
-    pub(super) kind: Kind,
-    pub(super) mode: u16,
-    pub(super) device: u64,
-    pub(super) ino: u64,
 }
 
 /// The extraneous entries of one directory.
@@ -204,6 +115,7 @@ impl Deletions {
         let Some(root) = root else { return Ok(()) };
         let Self { spool, entries, compared, protection } = self;
         let spool = spool.seal().map_err(spool_error)?;
+
         let allowed = if entries == 0 {
             true
         } else if withheld(site) {
@@ -212,6 +124,7 @@ impl Deletions {
         } else {
             within_limit(site, root, &spool, compared, &protection)?
         };
+
         for record in spool.iter() {
             if site.session.halt.stopped() {
                 return Ok(());
@@ -248,6 +161,7 @@ fn within_limit(
     protection: &Protection,
 ) -> Result<bool, SyncError> {
     let Some(limit) = site.policy.options.max_delete else { return Ok(true) };
+
     // Below what is removed there are entries that were not compared.
     let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
@@ -271,6 +185,7 @@ fn within_limit(
             known += within.saturating_sub(1);
         }
     }
+
     let most = match limit {
         DeleteLimit::Entries(most) => most,
         DeleteLimit::Percent(percent) => {
@@ -301,6 +216,7 @@ fn directory(
             return site.problem(Operation::Delete, path, cause);
         }
     };
+
     if allowed {
         for (name, kind) in &record.entries {
             if site.stopped() {
@@ -312,156 +228,6 @@ fn directory(
         site.touched(&dir);
     }
     settle(site, path, Some(&dir), wanted.as_ref())
-}
-
-/// An entry that is to be removed.
-#[derive(Clone, Copy)]
-pub(super) struct Doomed<'a> {
-    /// The directory that it is in.
-    pub(super) parent: &'a RelPath,
-    /// The name that it had, for rules and reports.
-    pub(super) name: &'a Component,
-    /// The name that it has now.
-    pub(super) now: &'a Component,
-    pub(super) kind: Kind,
-}
-
-impl Doomed<'_> {
-    /// Where an entry was that is `below` the directory now.
-    fn was(&self, below: &RelPath) -> RelPath {
-        let mut path = self.parent.join(self.name);
-        for name in below.components().skip(1).filter_map(|name| Component::new(name).ok()) {
-            path.push(&name);
-        }
-        path
-    }
-}
-
-/// True when nothing in the directory is to be kept, so that it can go as a whole. An error if that is not
-/// known.
-pub(super) fn goes_whole(
-    site: &Site<'_>,
-    dir: &Dir,
-    doomed: Doomed<'_>,
-    protection: &Protection,
-) -> Result<bool, std::io::Error> {
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-    let spare = protection.spare(site, &entries);
-    let mut goes = false;
-    dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
-        .map_err(|error| error.source)?;
-    Ok(goes)
-}
-
-/// Removes one entry with everything below it and reports each removal.
-pub(super) fn remove(
-    site: &Site<'_>,
-    dir: &Dir,
-    doomed: Doomed<'_>,
-    protection: &Protection,
-) -> Result<(), SyncError> {
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
-    let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
-    let spare = Spare { unlink: &unlink, ..protection.spare(site, &entries) };
-    let mut told = Ok(());
-    let mut tell = |below: &RelPath, kind: Kind| {
-        if told.is_ok() {
-            told = site.account.planned(deleted(&doomed.was(below), kind));
-        }
-    };
-    let Doomed { now, kind, .. } = doomed;
-    let result = match kind {
-        Kind::Dir => {
-            let beside = protection.kept.stay_beside();
-            let removed = site.hands.remove_tree(dir, now, spare, beside, &mut tell);
-            removed.map_err(|error| (error.path, error.source))
-        }
-        _ => {
-            let path = RelPath::root().join(now);
-            let result = site.hands.set_aside(|| set_aside(site, dir, now, &doomed.was(&path)));
-            if result.is_ok() {
-                tell(&path, kind);
-            }
-            result.map_err(|error| (path, error))
-        }
-    };
-    told?;
-    match result {
-        // Gone already is what was wanted; a run that is stopped has no more to say.
-        Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
-        // What is still there was not found elsewhere: a place for its backup.
-        Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(now).is_ok() => {
-            let path = doomed.was(&path);
-            let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
-            site.problem(Operation::Delete, &path, cause)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Moves all that is in a directory to its backup and reports it; the emptied directory keeps its name. The inner error
-/// says that something had to stay, which was reported.
-pub(super) fn empty(
-    site: &Site<'_>,
-    dir: &Dir,
-    parent: &RelPath,
-    name: &Component,
-    protection: &Protection,
-) -> Result<io::Result<()>, SyncError> {
-    let (child, locked) = match dir.open_unlocked(name) {
-        Ok(opened) => opened,
-        Err(error) => return Ok(Err(error)),
-    };
-    let emptied = empty_child(site, &child, &parent.join(name), protection)?;
-    if let (Err(_), Some(mode), Ok(now)) = (&emptied, locked, child.metadata()) {
-        let _ = dir.lock_child(name, (now.dev, now.ino), mode);
-    }
-    Ok(emptied)
-}
-
-fn empty_child(
-    site: &Site<'_>,
-    child: &Dir,
-    path: &RelPath,
-    protection: &Protection,
-) -> Result<io::Result<()>, SyncError> {
-    for (name, found) in child.list().entries {
-        if site.stopped() {
-            return Ok(Err(io::ErrorKind::Interrupted.into()));
-        }
-        let Ok(found) = found else { continue };
-        let (kind, device, ino) = (found.kind, found.dev, found.ino);
-        if !protection.spares(&path.join(&name), kind, (device, ino)) {
-            remove(site, child, Doomed { parent: path, name: &name, now: &name, kind }, protection)?;
-        }
-    }
-    let left = child.list();
-    Ok(match left.error {
-        Some(error) => Err(error),
-        None if left.complete && left.entries.is_empty() => Ok(()),
-        None => Err(io::ErrorKind::DirectoryNotEmpty.into()),
-    })
-}
-
-/// Takes an entry that was `path` out of its directory, where it is called `now`: to its backup if there is to
-/// be one.
-pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelPath) -> std::io::Result<()> {
-    let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
-    match site.backup_beside(dir, &parent, name.as_ref().unwrap_or(now))? {
-        Some(place) => place.take(dir, now),
-        None => dir.remove_file(now),
-    }
-}
-
-fn deleted(path: &RelPath, kind: Kind) -> Planned {
-    Planned {
-        action: Action::Delete,
-        kind: file_type_of(kind),
-        changes: dsync_wire::event::Changes::NONE,
-        path: path.as_bytes().to_vec(),
-        target: Vec::new(),
-        size: 0,
-    }
 }
 
 fn spool_error(error: SpoolError) -> SyncError {

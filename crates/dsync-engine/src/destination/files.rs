@@ -15,9 +15,10 @@ use dsync_wire::{
 use super::{
     Site,
     credit::PartTicket,
-    delete::{self, Doomed, Protection},
     kept::Part,
     phase::{Again, Phase, Request, Signed},
+    protection::Protection,
+    removal::{self, Doomed},
     secure,
     slot::Slot,
     stage::Stage,
@@ -83,7 +84,7 @@ impl Pending {
         let Some(now) = displaced.now.get() else { return Ok(()) };
         let doomed =
             Doomed { parent: &self.slot.directory.path, name: &self.slot.name, now, kind: Kind::Dir };
-        delete::remove(site, dir, doomed, &displaced.protection)
+        removal::remove(site, dir, doomed, &displaced.protection)
     }
 
     /// Notes the basis that the source is about to be told of; gives it back when something of the file was there first.

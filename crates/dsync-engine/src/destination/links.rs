@@ -25,9 +25,10 @@ use dsync_wire::{
 
 use super::{
     Site,
-    delete::{self, Doomed, Protection},
     directory::{Deferred, Directory, LastOpened, settle},
-    records::{self, push_name, take, take_name},
+    protection::Protection,
+    records::{self, KINDS, push_name, take, take_name},
+    removal::{self, Doomed},
     secure,
     succession::Succession,
 };
@@ -337,7 +338,7 @@ impl Maker<'_> {
             Ok(None) => Ok(()),
             Ok(Some(now)) => {
                 let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
-                delete::remove(site, dir, doomed, self.protection)
+                removal::remove(site, dir, doomed, self.protection)
             }
             Err(error) => {
                 site.account.link_failed(further.action, further.kind);
@@ -479,7 +480,7 @@ impl Record {
             let entry = EntryId(u64::from_ne_bytes(take(&mut rest)?));
             let [flags, kind] = take(&mut rest)?;
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
-            let kind = file_type_of(records::KINDS.get(usize::from(kind)).copied()?);
+            let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
             let further = Further { entry, name, action, kind, displaces: flags & 2 != 0 };
             links.push((further, RecordAt::from_bytes(take(&mut rest)?)));
         }

@@ -66,17 +66,8 @@ pub(super) use frontier::Announced;
 pub(super) use standing::Here;
 
 use super::{
-    Site,
-    asked::Bounds,
-    commit::Outbox,
-    credit::PartTicket,
-    delete::{Deletions, Protection},
-    files::Pending,
-    links::Links,
-    owners::Owners,
-    target::Target,
-    transfers::Transfers,
-    weight,
+    Site, asked::Bounds, commit::Outbox, credit::PartTicket, delete::Deletions, files::Pending, links::Links,
+    owners::Owners, protection::Protection, target::Target, transfers::Transfers, weight,
 };
 use crate::{
     SyncError,

@@ -4,11 +4,7 @@ use std::{io, sync::Arc};
 
 use dsync_fs::{Component, Dir, Kind, RelPath};
 
-use super::{
-    Site,
-    delete::{self, Protection},
-    directory::Directory,
-};
+use super::{Site, directory::Directory, protection::Protection, removal};
 use crate::SyncError;
 
 /// Keeps what has a name that is about to be given to another entry; the inner error says why it must not be.
@@ -36,7 +32,7 @@ pub(super) fn secure(
         return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));
     }
     match protection {
-        Some(protection) => delete::empty(site, dir, parent, name, protection),
+        Some(protection) => removal::empty(site, dir, parent, name, protection),
         // It was not there when the run decided; the rename fails.
         None => Ok(Ok(())),
     }

@@ -88,6 +88,7 @@ impl Target {
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         let links = links(options);
+
         match start.open(operand, links) {
             Ok(root) => {
                 if options.delete && contents && !options.force_root {
@@ -111,6 +112,7 @@ impl Target {
                     && start.open(operand, Links::Any).is_err_and(|error| is_absent_or_file(&error)) => {}
             Err(source) => return Err(unusable(operand, source)),
         }
+
         let is_file =
             start.open(operand, links).is_err_and(|error| error.kind() == io::ErrorKind::NotADirectory);
         if tops.root.is_none() && tops.named == 0 && !(is_file && may_name_file) {
@@ -132,6 +134,7 @@ impl Target {
             path: operand.to_owned(),
             source: io::ErrorKind::InvalidInput.into(),
         })?;
+
         let root = match start.open(parent, links(options)) {
             Ok(root) => root,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

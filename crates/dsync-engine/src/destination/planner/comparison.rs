@@ -9,12 +9,7 @@ use dsync_wire::{
 };
 
 use super::{
-    super::{
-        Site,
-        asked::Bounds,
-        delete::{Deletions, Protection},
-        directory::Directory,
-    },
+    super::{Site, asked::Bounds, delete::Deletions, directory::Directory, protection::Protection},
     frontier::{Announced, Frontier, Presence},
     ground::Ground,
     merge::{Merge, entry_path, known},

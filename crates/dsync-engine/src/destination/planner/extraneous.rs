@@ -10,7 +10,7 @@ use dsync_wire::{
 };
 
 use super::{
-    super::{delete::Found, directory::Directory, homes},
+    super::{directory::Directory, homes, protection::Found},
     comparison::{Comparison, Pass},
     merge::Merge,
 };

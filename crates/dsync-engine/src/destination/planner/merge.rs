@@ -6,7 +6,7 @@ use dsync_fs::{Component, Kind, ListedPart, Metadata, RelPath, SharedPath};
 use dsync_wire::message::{Entry, EntryId};
 
 use super::{
-    super::{alternate::Level, asked::Judged, delete::Found, directory::Directory},
+    super::{alternate::Level, asked::Judged, directory::Directory, protection::Found},
     leftovers::Leftovers,
 };
 use crate::{

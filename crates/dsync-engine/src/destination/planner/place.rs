@@ -15,9 +15,10 @@ use super::super::{
     Site,
     alternate::Alternate,
     delayed,
-    delete::{self, Doomed, Protection},
     directory::Directory,
     late::Late,
+    protection::Protection,
+    removal::{self, Doomed},
     secure,
 };
 use crate::SyncError;
@@ -82,7 +83,7 @@ impl Place<'_> {
         match taken {
             // As with rsync, only what goes with a directory is told.
             Ok(Ok(Some(old))) if kind == Kind::Dir => {
-                delete::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
+                removal::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
                 self.done(operation, Ok(()))
             }
             // What is to be kept has another name by now.
@@ -174,7 +175,7 @@ impl Place<'_> {
     pub(super) fn drop_old(&self, old: Kind, found: &Alternate) -> Result<(), SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(()) };
         if let Some(kind) = self.displaced {
-            delete::remove(self.site, dir, self.doomed(self.name, kind), self.protection)?;
+            removal::remove(self.site, dir, self.doomed(self.name, kind), self.protection)?;
             return self.done(Operation::Delete, Ok(())).map(|_| ());
         }
         if old == Kind::Dir {

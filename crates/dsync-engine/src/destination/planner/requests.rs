@@ -19,10 +19,10 @@ use super::{
         Site,
         commit::Outbox,
         credit::{Credit, PartTicket},
-        delete,
         files::Pending,
         hands::Hands,
         landed::Unsent,
+        removal,
         settle::Outcome,
         transfers::Transfers,
     },
@@ -144,7 +144,7 @@ impl<'a> Requests<'a> {
 pub(super) fn tell_displaced(site: &Site<'_>, place: &Place<'_>) -> Result<(), SyncError> {
     match (&place.directory.dir, place.displaced) {
         (Some(dir), Some(Kind::Dir)) => {
-            delete::remove(site, dir, place.doomed(place.name, Kind::Dir), place.protection)
+            removal::remove(site, dir, place.doomed(place.name, Kind::Dir), place.protection)
         }
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use dsync_wire::{
 };
 
 use super::{
-    super::{Site, credit::PartTicket, delete::Protection, directory::Directory, links::FirstName},
+    super::{Site, credit::PartTicket, directory::Directory, links::FirstName, protection::Protection},
     merge::entry_path,
     place::Place,
 };

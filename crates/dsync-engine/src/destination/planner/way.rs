@@ -6,7 +6,8 @@ use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
 use super::{
     super::{
         Site,
-        delete::{self, Doomed, Protection},
+        protection::Protection,
+        removal::{self, Doomed},
     },
     subject::Subject,
 };
@@ -49,7 +50,7 @@ impl Way {
 
         let name = &subject.name;
         let doomed = Doomed { parent: &subject.directory.path, name, now: name, kind };
-        match delete::goes_whole(site, dir, doomed, protection) {
+        match removal::goes_whole(site, dir, doomed, protection) {
             Ok(true) => Ok(Self::Taken(kind)),
             // What a rule protects stays, but for a directory with nothing in it.
             Ok(false) => Ok(Self::if_empty(dir, subject)),

@@ -1,0 +1,104 @@
+//! What a removal never touches: what the filters exclude, backups, the run's own places, and mounts.
+
+use std::{
+    collections::HashSet,
+    os::unix::ffi::OsStrExt,
+    sync::{Arc, Mutex},
+};
+
+use dsync_fs::{Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, Spare};
+use dsync_wire::options::SyncOptions;
+
+use super::{Site, backup::Kept, directory::Directory};
+use crate::halt::lock;
+
+/// What is never removed, in a directory that is removed as well.
+#[derive(Clone)]
+pub(super) struct Protection {
+    filter: Option<Arc<FilterSet>>,
+    /// Directories of this name are unfinished files'; they go with a directory that goes as a whole.
+    parts: Option<Component>,
+    mounts: bool,
+    kept: Kept,
+    /// Directories that a link leads to which stands for a directory of the source (`keep_dirlinks`): what is in them is
+    /// that directory's.
+    led_to: Arc<Mutex<HashSet<RelPath>>>,
+    /// The run's own places.
+    own: Arc<OwnPlaces>,
+}
+
+impl Protection {
+    /// The excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
+    /// mounted.
+    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
+        let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
+        let kept = Kept::of(&options.writing);
+        let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
+        let (mounts, own, led_to) = (options.one_file_system, Arc::clone(own), Arc::default());
+        Self { filter, parts, mounts, kept, own, led_to }
+    }
+
+    /// Protects a directory that a link of the destination leads to, if it is in the destination as well.
+    pub(super) fn note_led_to(&self, root: &Dir, target: &Dir) {
+        let (Ok(root), Ok(target)) = (root.real_path(), target.real_path()) else { return };
+        let below = target.strip_prefix(root).ok().map(|below| RelPath::parse(below.as_os_str().as_bytes()));
+        if let Some(Ok(below)) = below {
+            lock(&self.led_to).insert(below);
+        }
+    }
+
+    /// Returns whether the backups of what is in a directory stay there.
+    pub(super) fn keeps_backups_beside(&self) -> bool {
+        self.kept.stay_beside()
+    }
+
+    /// Returns what stays in a directory that is removed.
+    pub(super) fn spare<'a>(
+        &'a self,
+        site: &'a Site<'_>,
+        entries: &'a dyn Fn(&RelPath, Kind) -> bool,
+    ) -> Spare<'a> {
+        let stopped = Some(&**site.session.halt.stop_flag());
+        let unlocks = site.hands.unlocks();
+        Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
+    }
+
+    /// True when the entry of the directory stays.
+    pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
+        let mounted = || {
+            let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
+            found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
+        };
+        let path = directory.path.join(name);
+        self.spares(&path, found.kind, (found.device, found.ino))
+            || self.keeps_parts(&path, name, found.kind)
+            || self.mounts && mounted()
+    }
+
+    /// As with rsync a rule that includes the directory of unfinished files gives it up, and so does
+    /// `delete_excluded`.
+    fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
+        let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
+        kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
+    }
+
+    /// True when the entry at this path stays.
+    pub(super) fn spares(&self, path: &RelPath, kind: Kind, inode: (u64, u64)) -> bool {
+        self.own.has_inode(inode) || self.filters_out(path, kind)
+    }
+
+    pub(super) fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
+        let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
+        let led_to = || kind == Kind::Dir && lock(&self.led_to).contains(path);
+        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind) || led_to()
+    }
+}
+
+/// What is known of an extraneous entry.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) kind: Kind,
+    pub(super) mode: u16,
+    pub(super) device: u64,
+    pub(super) ino: u64,
+}

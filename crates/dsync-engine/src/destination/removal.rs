@@ -1,0 +1,165 @@
+//! Removes entries with everything below them, and tells of each: what is extraneous, and what gives its name away.
+
+use std::io;
+
+use dsync_fs::{Component, Dir, Kind, RelPath, Spare};
+use dsync_wire::{
+    event::{Action, Changes, Planned},
+    message::Operation,
+};
+
+use super::{Site, protection::Protection};
+use crate::{SyncError, plan::file_type_of};
+
+/// An entry that is to be removed.
+#[derive(Clone, Copy)]
+pub(super) struct Doomed<'a> {
+    /// The directory that it is in.
+    pub(super) parent: &'a RelPath,
+    /// The name that it had, for rules and reports.
+    pub(super) name: &'a Component,
+    /// The name that it has now.
+    pub(super) now: &'a Component,
+    pub(super) kind: Kind,
+}
+
+impl Doomed<'_> {
+    /// Where an entry was that is `below` the directory now.
+    pub(super) fn was(&self, below: &RelPath) -> RelPath {
+        let mut path = self.parent.join(self.name);
+        for name in below.components().skip(1).filter_map(|name| Component::new(name).ok()) {
+            path.push(&name);
+        }
+        path
+    }
+}
+
+/// True when nothing in the directory is to be kept, so that it can go as a whole. An error if that is not
+/// known.
+pub(super) fn goes_whole(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+) -> Result<bool, io::Error> {
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+    let spare = protection.spare(site, &entries);
+    let mut goes = false;
+    dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
+        .map_err(|error| error.source)?;
+    Ok(goes)
+}
+
+/// Removes one entry with everything below it and reports each removal.
+pub(super) fn remove(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+) -> Result<(), SyncError> {
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+    let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
+    let spare = Spare { unlink: &unlink, ..protection.spare(site, &entries) };
+
+    let mut told = Ok(());
+    let mut tell = |below: &RelPath, kind: Kind| {
+        if told.is_ok() {
+            told = site.account.planned(deleted(&doomed.was(below), kind));
+        }
+    };
+
+    let Doomed { now, kind, .. } = doomed;
+    let result = match kind {
+        Kind::Dir => {
+            let beside = protection.keeps_backups_beside();
+            let removed = site.hands.remove_tree(dir, now, spare, beside, &mut tell);
+            removed.map_err(|error| (error.path, error.source))
+        }
+        _ => {
+            let path = RelPath::root().join(now);
+            let result = site.hands.set_aside(|| set_aside(site, dir, now, &doomed.was(&path)));
+            if result.is_ok() {
+                tell(&path, kind);
+            }
+            result.map_err(|error| (path, error))
+        }
+    };
+
+    told?;
+    match result {
+        // Gone already is what was wanted; a run that is stopped has no more to say.
+        Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
+        // What is still there was not found elsewhere: a place for its backup.
+        Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(now).is_ok() => {
+            let path = doomed.was(&path);
+            let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;
+            site.problem(Operation::Delete, &path, cause)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Moves all that is in a directory to its backup and reports it; the emptied directory keeps its name. The inner error
+/// says that something had to stay, which was reported.
+pub(super) fn empty(
+    site: &Site<'_>,
+    dir: &Dir,
+    parent: &RelPath,
+    name: &Component,
+    protection: &Protection,
+) -> Result<io::Result<()>, SyncError> {
+    let (child, locked) = match dir.open_unlocked(name) {
+        Ok(opened) => opened,
+        Err(error) => return Ok(Err(error)),
+    };
+    let emptied = empty_child(site, &child, &parent.join(name), protection)?;
+    if let (Err(_), Some(mode), Ok(now)) = (&emptied, locked, child.metadata()) {
+        let _ = dir.lock_child(name, (now.dev, now.ino), mode);
+    }
+    Ok(emptied)
+}
+
+fn empty_child(
+    site: &Site<'_>,
+    child: &Dir,
+    path: &RelPath,
+    protection: &Protection,
+) -> Result<io::Result<()>, SyncError> {
+    for (name, found) in child.list().entries {
+        if site.stopped() {
+            return Ok(Err(io::ErrorKind::Interrupted.into()));
+        }
+        let Ok(found) = found else { continue };
+        let (kind, device, ino) = (found.kind, found.dev, found.ino);
+        if !protection.spares(&path.join(&name), kind, (device, ino)) {
+            remove(site, child, Doomed { parent: path, name: &name, now: &name, kind }, protection)?;
+        }
+    }
+    let left = child.list();
+    Ok(match left.error {
+        Some(error) => Err(error),
+        None if left.complete && left.entries.is_empty() => Ok(()),
+        None => Err(io::ErrorKind::DirectoryNotEmpty.into()),
+    })
+}
+
+/// Takes an entry that was `path` out of its directory, where it is called `now`: to its backup if there is to
+/// be one.
+pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelPath) -> io::Result<()> {
+    let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
+    match site.backup_beside(dir, &parent, name.as_ref().unwrap_or(now))? {
+        Some(place) => place.take(dir, now),
+        None => dir.remove_file(now),
+    }
+}
+
+fn deleted(path: &RelPath, kind: Kind) -> Planned {
+    Planned {
+        action: Action::Delete,
+        kind: file_type_of(kind),
+        changes: Changes::NONE,
+        path: path.as_bytes().to_vec(),
+        target: Vec::new(),
+        size: 0,
+    }
+}
