@@ -1,8 +1,10 @@
-//! Whole sessions: a peer says a sequence of messages to an end of dsync over the memory link.
+//! Whole sessions: a peer sends a sequence of messages to an end of dsync over the memory link.
 //!
-//! The input is a script. Most of what it makes is legal and in order, so that a session gets far; some messages have
-//! damaged bytes, come at the wrong time, or are any bytes. The oracles: no panic (libFuzzer ends the process on the first
-//! one, in any thread), no hang, memory within the bound that this end was given, and nothing outside of the tree is touched.
+//! The input is a script. Most of its messages are legal and in order, so that a session gets far;
+//! some have damaged bytes, arrive at the wrong time, or are arbitrary bytes.
+//!
+//! The oracles: no panic (libFuzzer ends the process on the first one, in any thread), no hang,
+//! memory within the limit of the end under test, and no change outside the tree.
 
 mod destination;
 mod script;
@@ -37,7 +39,7 @@ use dsync_wire::{
 use self::script::Script;
 use crate::within_memory;
 
-/// The role that dsync has.
+/// The role of dsync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The peer is the source.
@@ -46,13 +48,14 @@ pub enum Role {
     Source,
 }
 
-/// Memory that the end under test may be made to hold.
+/// Limit of memory (`--max-alloc`) of the end under test, in bytes.
 const MAX_ALLOC: u64 = 8 << 20;
-/// What is beside that: queues of the link, 4 MiB for each lane and direction, threads, buffers of lanes and compression.
+/// Memory beyond that limit: queues of the link (4 MiB for each lane and direction), threads,
+/// buffers of lanes and compression.
 const FIXED: usize = 160 << 20;
-/// How long the peer waits for an answer that may not come.
+/// Time for which the peer waits for an optional answer.
 const PATIENCE: Duration = Duration::from_millis(15);
-/// Longer than any session may take here.
+/// Limit for a session's duration.
 const LIMIT: Duration = Duration::from_secs(8);
 
 /// Runs one session.
@@ -94,14 +97,14 @@ fn talk(role: Role, link: MemoryLink, arena: &Arena, mut script: Script<'_>) {
         Role::Destination => source::play(&mut peer, &mut script, &options),
         Role::Source => destination::play(&mut peer, &mut script),
     }
-    // A cause that the other end takes at once, so that it waits for no other.
+    // The other end acts on this at once, so it waits for no other.
     peer.say(&ControlMessage::Fatal(Fatal { exit_code: 20, text: b"enough".to_vec() }), None);
-    // It hangs up.
+    // Wait until it hangs up.
     while peer.hear(LIMIT).is_some() {}
     link.close(CloseReason::Failed);
 }
 
-/// The end that the script speaks for.
+/// The end that the script drives.
 struct Peer {
     link: Arc<MemoryLink>,
     control: Box<dyn LaneWrite>,
@@ -111,7 +114,7 @@ struct Peer {
     lanes: Vec<Box<dyn LaneWrite>>,
 }
 
-/// A byte of a frame that is changed: where, and what it is combined with.
+/// Damage to a byte of a frame: its position, and the mask to XOR it with.
 type Damage = Option<(usize, u8)>;
 
 impl Peer {
@@ -129,7 +132,7 @@ impl Peer {
         Self { link, control, packer: Packer::new(), heard, key, lanes: Vec::new() }
     }
 
-    /// Says hello and what is to be done, and hears that the other end is ready.
+    /// Sends hello and start, and waits until the other end is ready.
     fn begin(&mut self, role: PeerRole, options: SyncOptions) {
         let share = [5; 32];
         let hello = Hello { version: VERSION, features: FEATURES, key_share: share };
@@ -145,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Sends a control message; errors mean that the session is over, and are no concern.
+    /// Sends a control message. Ignores errors: they mean that the session is over.
     fn say(&mut self, message: &ControlMessage, damage: Damage) {
         let mut frame = Vec::new();
         if encode_control(message, &mut self.packer, &mut frame).is_ok() {
@@ -154,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// Sends any bytes on the control lane.
+    /// Sends arbitrary bytes on the control lane.
     fn say_raw(&mut self, bytes: Vec<u8>) {
         let _ = self.control.write(bytes.into());
     }
@@ -171,7 +174,7 @@ impl Peer {
         }
     }
 
-    /// Sends a message on a data lane that is open.
+    /// Sends a message on an open data lane.
     fn send(&mut self, lane: usize, message: &DataMessage, damage: Damage) {
         let mut frame = Vec::new();
         let Ok(tail) = encode_data(message, &mut frame) else { return };
@@ -187,7 +190,7 @@ impl Peer {
         }
     }
 
-    /// Waits for a message for a while; signs of life count for nothing.
+    /// Waits a limited time for a message; skips progress, events and keep-alives.
     fn hear(&mut self, patience: Duration) -> Option<ControlMessage> {
         loop {
             match self.heard.recv_timeout(patience) {
@@ -199,7 +202,7 @@ impl Peer {
     }
 }
 
-/// Data lanes of a session.
+/// Number of data lanes of a session.
 const LANES: u8 = 2;
 
 fn spoil(frame: &mut [u8], damage: Damage) {
@@ -211,7 +214,7 @@ fn spoil(frame: &mut [u8], damage: Damage) {
     }
 }
 
-/// Passes on what the other end says, and hangs up at its last word.
+/// Forwards the messages of the other end, and hangs up after its last one.
 fn listen(lane: Box<dyn LaneRead>, told: &Sender<ControlMessage>, link: &MemoryLink) {
     let mut receiver = ControlReceiver::new(lane);
     while let Ok(Some(message)) = receiver.recv() {
@@ -230,10 +233,10 @@ fn drain(mut lane: Box<dyn LaneRead>) {
     while lane.read(&mut buffer).is_ok_and(|count| count > 0) {}
 }
 
-/// A tree, and what is around it.
+/// A tree and its surroundings.
 struct Arena(PathBuf);
 
-/// Path, mode, length, modification time and number of links of what is outside of the tree.
+/// Path, mode, length, modification time and link count of everything outside the tree.
 type Outside = Vec<(PathBuf, u32, u64, i64, u64)>;
 
 impl Arena {
@@ -258,7 +261,7 @@ impl Arena {
         self.0.join("tree")
     }
 
-    /// Surveys what is not in the tree.
+    /// Surveys everything outside the tree.
     fn outside(&self) -> Outside {
         let mut found = Outside::new();
         for dir in [self.0.clone(), self.0.join("outside")] {
@@ -266,7 +269,7 @@ impl Arena {
                 let path = entry.expect("an entry").path();
                 let now = fs::symlink_metadata(&path).expect("its metadata");
                 let of_tree = path == self.tree();
-                // The tree itself is the destination: its attributes may change.
+                // The tree itself is the destination, so its attributes may change.
                 let facts = (now.mode(), now.len(), now.mtime_nsec() ^ now.mtime(), now.nlink());
                 let (mode, len, time, links) = if of_tree { (0, 0, 0, 0) } else { facts };
                 found.push((path, mode, len, time, links));

@@ -1,4 +1,4 @@
-//! Links between the project's pages lead somewhere: to a file that exists, and to a heading that it has.
+//! Checks the links between the project's pages: each target exists, and so does its heading.
 
 use std::{
     fs,
@@ -19,12 +19,12 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// Returns whether a page has a heading of that anchor.
+/// Returns whether a page has a heading with that anchor.
 fn has_anchor(page: &str, wanted: &str) -> bool {
     page.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == wanted)
 }
 
-/// Returns the links of a page with this text that lead nowhere.
+/// Returns the dead links of a page with this text.
 fn dead(page: &Path, text: &str) -> Vec<String> {
     let here = page.parent().map_or_else(PathBuf::new, Path::to_owned);
     let leads_nowhere = |target: &&str| {

@@ -70,7 +70,8 @@ fn design_pages_are_short_and_name_what_the_code_has() {
     for path in pages {
         let text = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(wrong_names(&text), Vec::<String>::new(), "{}", path.display());
-        // The page on congestion control has the figures of each heuristic, which a test holds to the simulation.
+        // The page on congestion control lists the figures of each heuristic, which a test compares
+        // with the simulation.
         let most = if path.ends_with("congestion.md") { 200 } else { 80 };
         assert!(text.lines().count() <= most, "{} has more than {most} lines", path.display());
     }
@@ -81,7 +82,7 @@ fn tests_of_heuristics_exist() {
     let page = fs::read_to_string(root().join("docs/design/congestion.md")).unwrap_or_default();
     let tests = root().join("crates/dsync-transport/src/quic/congestion/sim/tests.rs");
     let tests = fs::read_to_string(tests).unwrap_or_default();
-    // No other name in the page has so many words.
+    // Only names of tests have so many words on this page.
     let named: Vec<_> = spans(&page).filter(|span| span.matches('_').count() > 3).collect();
     assert!(named.len() > 20, "the page names {} tests", named.len());
     let missing = named.into_iter().filter(|name| !tests.contains(&format!("fn {name}()")));

@@ -1,20 +1,20 @@
 //! Options of the command in the strings of the libraries.
 //!
-//! The law: a library states facts, and the command turns them into advice (`crates/dsync-cli/src/advice.rs`). Whoever
-//! embeds the libraries has no such options.
+//! The rule: a library states facts, and the command turns them into advice
+//! (`crates/dsync-cli/src/advice.rs`). Programs that embed the libraries have no such options.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 
 use crate::{error::TaskError, sources};
 
-/// Strings that start the command and are no words to a person, with the file.
+/// Strings that start a command instead of talking to a user, with their file.
 const COMMANDS: &[(&str, &str)] = &[("crates/dsync-transport/src/shell.rs", "{} --server")];
 
 /// Looks for options in the strings of crates.
 ///
 /// # Errors
-/// [`TaskError::OptionWords`] has a line for each.
+/// [`TaskError::OptionWords`] lists each of them.
 pub(crate) fn check(crates: &[&str]) -> Result<(), TaskError> {
     let mut found = Vec::new();
 

@@ -1,6 +1,7 @@
-//! What to do about an error: the one place where the facts of the library meet the options of the command.
+//! Advice on errors: maps the facts of the library to the options of the command.
 //!
-//! The library's errors name no option. Here each gets the option that it is about, or the one that mends it.
+//! The library's errors name no option. This module names the option that an error is about, or the
+//! one that helps.
 
 use std::io;
 
@@ -8,7 +9,7 @@ use dsync_engine::{
     AlternateUse, ConnectError, Operation, PathRole, PeerMisbehaved, SyncError, exit_code, grant::Demand,
 };
 
-/// Returns an error's sentence in the words of the command line, where that has words of its own for it.
+/// Returns an error's sentence in terms of options, if it needs one.
 pub(crate) fn in_options(error: &SyncError) -> Option<String> {
     match error {
         SyncError::DirectoryUnusable { role, path, .. } => {
@@ -34,7 +35,7 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
     }
 }
 
-/// Returns the next step after an error, as sentences of their own.
+/// Returns the next step after an error, in sentences of its own.
 pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
     Some(match error {
         SyncError::DestinationParentMissing { .. } => "--mkpath makes it.",
@@ -74,7 +75,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
     })
 }
 
-/// Returns the next step after a connection that could not be made.
+/// Returns the next step after a failure to connect.
 fn on_connecting(error: &ConnectError) -> Option<&'static str> {
     Some(match error {
         ConnectError::ShellNotFound { .. } => "Install it or choose another with -e.",
@@ -84,7 +85,7 @@ fn on_connecting(error: &ConnectError) -> Option<&'static str> {
         ConnectError::OnlyPipe { .. } | ConnectError::PortUnavailable { .. } => {
             "Use --transport=auto or --transport=ssh."
         }
-        // The one refusal of that code: none of the ports that were asked for is free there.
+        // The other end refuses with this code only if none of the requested ports is free there.
         ConnectError::Refused { exit_code: exit_code::SOCKET, .. } => "Choose other ports with --port.",
         _ => return None,
     })
@@ -104,7 +105,7 @@ fn role_option(role: PathRole) -> &'static str {
     }
 }
 
-/// Returns the options with which a client asks for something.
+/// Returns the options that make a demand.
 pub(crate) fn demand_options(demand: Demand) -> &'static str {
     match demand {
         Demand::Read => "copying from there",

@@ -57,7 +57,7 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     escape_text(&unescaped_failure(error)).into_owned()
 }
 
-/// As [`failure`], for a peer that escapes it.
+/// Describes an error like [`failure`], but unescaped, for a peer that escapes it.
 pub(crate) fn unescaped_failure(error: &SyncError) -> String {
     let text = with_causes(error);
     match advice::on(error) {

@@ -90,7 +90,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
     }
 }
 
-/// The client sees the words of this end as they are.
+/// Wording of errors that are sent to the client, which shows them unchanged.
 const WORDING: Wording = Wording::new(messages::unescaped_failure);
 
 /// Options that bound a remote end, with their value in the same word.

@@ -1,10 +1,13 @@
 //! Byte records that need not stay in memory.
 //!
-//! Written once front to back, then read any number of times. Up to 1 MiB stays in memory; beyond it the records go to
-//! a file without a name, in one of the directories of a [`SpoolHome`]. Only where none of them can be used is the file
-//! in the kernel's memory, and then all spools of the home may have 32 MiB together. What is read back is mapped 1 MiB at a time: the file is
-//! ours alone, so nobody can cut it short under the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a disk that returns other bytes than were written
-//! is noticed, not obeyed.
+//! A spool is written once front to back, then read any number of times. Up to 1 MiB stays in
+//! memory; beyond it the records go to a file without a name, in one of the directories of a
+//! [`SpoolHome`]. The file is in the kernel's memory only if none of them can be used, and then all
+//! spools of the home share 32 MiB.
+//!
+//! Reading back maps 1 MiB at a time. The file is private to this process, so nobody can truncate
+//! it under the map, and it is never resident as a whole. Every record carries its XXH3 sum, so a
+//! disk that returns other bytes than were written is detected.
 
 use std::{
     borrow::Cow,
@@ -42,7 +45,7 @@ struct Home {
     paths: Vec<PathBuf>,
     /// The paths that could be opened.
     opened: OnceLock<Vec<Dir>>,
-    /// Bytes of spools that are files in memory.
+    /// Bytes of spools whose files are in memory.
     in_memory: AtomicU64,
 }
 
@@ -58,7 +61,7 @@ impl SpoolHome {
         let _ = self.0.preferred.set(dir);
     }
 
-    /// Makes a file without a name, and the room that it may have where that is in memory.
+    /// Makes a file without a name; returns its share of memory too if the file is in memory.
     fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
         let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
         let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
@@ -74,7 +77,7 @@ impl SpoolHome {
     }
 }
 
-/// What a spool takes of the memory that those of its home have; dropping it gives it back.
+/// Share of a spool in the memory of its home's spools. Dropping it returns the bytes.
 #[derive(Debug)]
 struct Room {
     home: Arc<Home>,
@@ -82,7 +85,7 @@ struct Room {
 }
 
 impl Room {
-    /// Takes more; false when there is not so much.
+    /// Reserves more bytes; returns false if the home has too few left.
     fn grow(&mut self, bytes: u64) -> bool {
         let before = self.home.in_memory.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= MAX_SPOOLS_IN_MEMORY;
@@ -148,7 +151,7 @@ impl RecordAt {
 enum Place {
     /// None yet.
     Memory(SpoolHome),
-    /// With its room, where it is in memory.
+    /// A file, with its share of memory if it is in memory.
     File(OwnedFd, Option<Room>),
 }
 
@@ -171,7 +174,7 @@ enum Bytes {
 pub enum SpoolError {
     /// No directory accepts the records, and there are too many for memory.
     #[error(
-        "no directory for temporary files can be used, and there are more than {} MiB: set TMPDIR or --temp-dir",
+        "no directory for temporary files can be used, and there are more than {} MiB",
         MAX_SPOOLS_IN_MEMORY >> 20
     )]
     NoPlace,
@@ -434,7 +437,7 @@ fn unnamed_file(dir: &Dir) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Bytes of all spools of a home for which there is no directory.
+/// Limit for the spools of a home that are in memory together, in bytes.
 pub const MAX_SPOOLS_IN_MEMORY: u64 = 32 << 20;
 
 /// Length of the mapped part of a spool, in bytes.
@@ -522,10 +525,10 @@ mod tests {
         let record = vec![7; 1 << 20];
         let fill = |spool: &mut Spool| (0..64).take_while(|_| spool.push(&record).is_ok()).count();
         let mut spools: Vec<_> = (0..4).map(|_| Spool::new(&home)).collect();
-        // Each has a mebibyte of its own besides.
+        // Each spool buffers up to 1 MiB outside its share.
         let kept: usize = spools.iter_mut().map(fill).sum();
         assert!((30..38).contains(&kept), "{kept}");
-        // What is sealed still counts, what is dropped does not.
+        // A sealed spool keeps its share; a dropped one returns it.
         let sealed = spools.remove(0).seal();
         assert!(matches!(sealed, Err(SpoolError::NoPlace)));
         drop(spools);

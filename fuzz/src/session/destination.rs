@@ -1,4 +1,4 @@
-//! A destination: asks for what was listed, and for more.
+//! A destination: requests listed files, and others.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use dsync_wire::{
 
 use super::{PATIENCE, Peer, script::Script};
 
-/// Says what the script has.
+/// Plays the script to its end.
 pub(super) fn play(peer: &mut Peer, script: &mut Script<'_>) {
     let mut attempts = HashMap::new();
     let mut parts = 0;

@@ -6,7 +6,7 @@ use dsync_wire::options::{
 
 use super::Damage;
 
-/// What is left of the input; zeros follow it.
+/// The unread input, followed by zeros without end.
 pub(super) struct Script<'a> {
     rest: &'a [u8],
     steps: usize,
@@ -17,7 +17,7 @@ impl<'a> Script<'a> {
         Self { rest: data, steps: 0 }
     }
 
-    /// True while there is something to do.
+    /// Returns whether a step is left, and counts it.
     pub(super) fn goes_on(&mut self) -> bool {
         self.steps += 1;
         !self.rest.is_empty() && self.steps <= MOST_STEPS
@@ -33,22 +33,22 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(super) fn below(&mut self, end: usize) -> usize {
         usize::from(self.byte()) % end
     }
 
-    /// True once in `times`.
+    /// Returns true with a chance of one in `times`.
     pub(super) fn rarely(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }
 
-    /// One of these.
+    /// Returns one of the choices.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// Up to so many bytes.
+    /// Returns up to `most` bytes.
     pub(super) fn bytes(&mut self, most: usize) -> Vec<u8> {
         let count = self.below(most + 1).min(self.rest.len());
         let (taken, rest) = self.rest.split_at(count);
@@ -56,16 +56,16 @@ impl<'a> Script<'a> {
         taken.to_vec()
     }
 
-    /// Now and then, where the next message is changed, and how.
+    /// Returns damage for one message in ten.
     pub(super) fn damage(&mut self) -> Damage {
         self.rarely(10).then(|| (self.below(256), self.byte()))
     }
 }
 
-/// Steps of one script: what comes later finds nothing that more scripts would not.
+/// Limit for the steps of one script. Later steps find nothing that more scripts would not.
 const MOST_STEPS: usize = 200;
 
-/// Options of a run; none leads out of the tree.
+/// Returns the options of a run; none leads out of the tree.
 pub(super) fn options(script: &mut Script<'_>) -> SyncOptions {
     let mut options = SyncOptions {
         durability: Durability::None,

@@ -1,4 +1,4 @@
-//! A source: lists, and sends what it was asked for.
+//! A source: lists entries, and sends the requested files.
 
 use std::collections::HashMap;
 
@@ -18,26 +18,26 @@ use dsync_wire::{
 
 use super::{PATIENCE, Peer, script::Script};
 
-/// Names, in their order.
+/// Names of entries, in listing order.
 const NAMES: [&str; 12] =
     [".part", "a", "b", "c", "d", "kept", "kept~", "old", "out", "peek", "sub", "zz"];
 
-/// What was listed so far.
+/// The listing so far, and open requests.
 #[derive(Default)]
 struct Listed {
-    /// Lengths of files, by number.
+    /// Lengths of files by entry number.
     files: HashMap<u64, u64>,
     firsts: Vec<u64>,
-    /// Directories whose listing is to come, the next one last.
+    /// Directories without a listing yet, the next one last.
     directories: Vec<u64>,
     next: u64,
     bytes: u64,
-    /// What was asked for and not sent.
+    /// Requests without an answer: entry and attempt.
     asked: Vec<(u64, u8)>,
     ended: bool,
 }
 
-/// Says what the script has.
+/// Plays the script to its end.
 pub(super) fn play(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions) {
     let root = Attributes { mode: 0o755, ..Attributes::default() };
     let tops = Tops { root: Some(root), named: 0, single_file: script.rarely(30) };
@@ -171,7 +171,7 @@ fn attributes(script: &mut Script<'_>, options: &SyncOptions) -> Attributes {
 }
 
 fn end_listing(peer: &mut Peer, script: &mut Script<'_>, listed: &mut Listed) {
-    // The directories that are left are passed over.
+    // Directories that have no listing yet are skipped.
     if listed.ended && !script.rarely(10) {
         return;
     }
@@ -181,7 +181,7 @@ fn end_listing(peer: &mut Peer, script: &mut Script<'_>, listed: &mut Listed) {
     peer.say(&ControlMessage::ListingEnd(end), script.damage());
 }
 
-/// Takes what was asked for, as it comes.
+/// Records the requests that have arrived, and answers the messages that need no data.
 fn hear(peer: &mut Peer, listed: &mut Listed) {
     while let Some(message) = peer.hear(PATIENCE) {
         match message {
@@ -197,7 +197,7 @@ fn hear(peer: &mut Peer, listed: &mut Listed) {
     }
 }
 
-/// Sends a file that was asked for, mostly as it was listed.
+/// Sends a requested file, mostly with its listed length.
 fn answer(peer: &mut Peer, script: &mut Script<'_>, listed: &mut Listed) {
     let asked = if listed.asked.is_empty() || script.rarely(16) { None } else { Some(listed.asked.remove(0)) };
     let (entry, attempt) = asked.unwrap_or_else(|| (u64::from(script.byte() % 8), script.byte() % 4));
@@ -233,7 +233,8 @@ fn packed(raw: Vec<u8>) -> Packed {
     Packed { codec: Codec::Raw, raw_len, bytes: raw.into() }
 }
 
-/// Segments of 1 MiB; of a longer file their values are wrong, and the file is asked for again.
+/// Sends a file in segments of 1 MiB. In a file of several segments their values are wrong, so the
+/// file is requested again.
 fn segments(peer: &mut Peer, script: &mut Script<'_>, (entry, attempt): (u64, u8), content: &[u8]) {
     let state = FileState([script.byte() & 1; 16]);
     let pieces: Vec<&[u8]> =

@@ -114,7 +114,7 @@ impl Case {
     pub(super) fn settle(&mut self) {
         self.world = sound(std::mem::take(&mut self.world));
         self.other = sound(std::mem::take(&mut self.other));
-        // What is newer by less than a second is newer for dsync only.
+        // Only dsync regards a file as newer if the difference is below a second.
         if self.has(&["-u"]) {
             let nodes = self.world.iter_mut().chain(&mut self.other);
             nodes.for_each(|node| node.mtime = (node.mtime.0.div_euclid(4) * 4, 0));

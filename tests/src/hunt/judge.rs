@@ -48,9 +48,9 @@ pub(super) enum Class {
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub findings: Vec<Finding>,
-    /// Differences that the table of known ones explains, by the entry's sentence.
+    /// Differences that the table of known ones explains, each as its entry's sentence.
     pub excused: Vec<&'static str>,
-    /// Why dsync refused the case, where it did.
+    /// Reason why dsync refused the case, if it did.
     pub refused: Option<String>,
     /// Commands and outputs.
     pub account: String,
@@ -123,8 +123,8 @@ pub(super) fn judge(case: &Case, world: &World) -> Verdict {
     judge_for(case, world, None)
 }
 
-/// What ends a case that says nothing of dsync: rsync hangs, XFS cannot read an attribute that it took, or ext4 has no room
-/// for one that the case is to have.
+/// Messages of failures that end a case and are unrelated to dsync: rsync hangs, XFS cannot read an
+/// attribute that it accepted, or ext4 has no room for an attribute of the case.
 const BESIDE: &[&str] = &["/rsync\"", "Structure needs cleaning", ": No space left on device"];
 
 /// Judges a case with no more runs than findings of one class need.
@@ -225,7 +225,7 @@ fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -
     let excused: Vec<Option<&str>> =
         findings.iter().map(|finding| known::excuse(&Seen { case, finding, rsync, dsync })).collect();
     for (finding, entry) in findings.iter().zip(&excused) {
-        // The time of a directory tells of what was done in it, which may be meant.
+        // A directory's time reflects the changes inside it, which may be intended differences.
         let mut within = findings.iter().zip(&excused).filter(|(other, _)| other.is_within(finding));
         let follows = || within.find_map(|(_, entry)| *entry).filter(|_| finding.is_of_time());
         match entry.or_else(follows) {

@@ -1,4 +1,4 @@
-//! The rsync that dsync is held against: the first one on the path, and its version.
+//! The rsync that dsync is compared with: the first one in `PATH`, and its version.
 
 use std::{
     env,
@@ -21,12 +21,12 @@ static VERSION: LazyLock<Version> = LazyLock::new(|| {
 /// A version's three numbers.
 pub(super) type Version = (u32, u32, u32);
 
-/// Returns where rsync is.
+/// Returns the path of rsync.
 pub(super) fn program() -> &'static Path {
     &PROGRAM
 }
 
-/// Returns the version of that rsync.
+/// Returns the version of rsync.
 pub(super) fn version() -> Version {
     *VERSION
 }

@@ -6,7 +6,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A directory keeps none of the permissions that its user gives himself to work in it.",
@@ -70,7 +70,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let drops_capability = |(ours, theirs): (&str, &str)| {
                 !ours.contains("security.capability") && theirs.contains("security.capability")
             };
-            // A file that may not have the bits of one in an alternate directory is no link to it, nor is it left out.
+            // A file that may not have the bits of its counterpart in an alternate directory is
+            // neither linked to it nor left out.
             let is_own = ["not one file: ", "extra: "].iter().any(|what| seen.finding.line.starts_with(what));
             let is_link = seen.is(Class::Tree)
                 && is_own

@@ -6,7 +6,7 @@ use crate::{
     tree::Kind,
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Directories in the backup directory get the attributes that the old ones had before the run.",
@@ -28,7 +28,7 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "Whatever gives way has a backup.",
         explains: |seen| {
             let skipped = "make_bak: skipping non-regular file";
-            // rsync takes what has the suffix for a backup itself.
+            // rsync takes a file with the suffix for a backup, and makes none of it.
             let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
             let is_of_backup =
                 seen.finding.line.starts_with("extra: ") && seen.path().ends_with(&suffix.repeat(2));

@@ -6,7 +6,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "An empty source empties no destination, unless `--allow-empty-source` says so.",
@@ -23,7 +23,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let lost_its_own = seen.rsync.stderr_text().contains("mkstemp");
             let is_about_it = seen.is(Class::Tree);
-            // What rsync has to copy, as it has removed the alternate directory's.
+            // rsync has to copy these, because it has removed the alternate directory.
             let removes = seen
                 .rsync
                 .stdout_text()

@@ -6,7 +6,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Under `--fake-super`, what really is a device, a fifo or a socket is replaced by a file that stands for it.",

@@ -3,7 +3,7 @@
 use super::Known;
 use crate::hunt::judge::Class;
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Under `-K`, a link that stays in the destination is followed however it is written.",

@@ -6,7 +6,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A dry run tells of what is in the way of a directory's entries.",

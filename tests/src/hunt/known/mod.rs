@@ -1,7 +1,9 @@
-//! Differences from rsync that are meant, each with its reason; `docs/from-rsync.md` has each for people.
+//! Intended differences from rsync, each with its reason. `docs/from-rsync.md` describes each for
+//! users.
 //!
-//! An entry excuses as little as it can: one kind of finding, under the options that it is about. What is merely worse
-//! than rsync is no entry but a finding. The entries of a section of the page are in the module of its name.
+//! An entry excuses as little as possible: one kind of finding, under the options that cause it.
+//! Behaviour that is merely worse than rsync's is a finding, not an entry. Each section of the page
+//! has a module of its name for its entries.
 
 mod attributes;
 mod backups;
@@ -16,7 +18,7 @@ mod writing;
 
 pub(super) use seen::Seen;
 
-/// A difference that is meant.
+/// An intended difference.
 pub(super) struct Known {
     /// Its sentence in `docs/from-rsync.md`.
     pub says: &'static str,
@@ -24,7 +26,7 @@ pub(super) struct Known {
     explains: fn(&Seen<'_>) -> bool,
 }
 
-/// The table: the headings of the page, each with its entries.
+/// The headings of the page, each with its entries.
 const SECTIONS: &[(&str, &[Known])] = &[
     ("Deleting", deleting::ENTRIES),
     ("Reading", reading::ENTRIES),
@@ -38,7 +40,7 @@ const SECTIONS: &[(&str, &[Known])] = &[
     ("What the hunt leaves out", &[]),
 ];
 
-/// Returns the sentence of the entry that explains a finding: the first one that does.
+/// Returns the sentence of the first entry that explains a finding.
 pub(super) fn excuse(seen: &Seen<'_>) -> Option<&'static str> {
     let mut entries = SECTIONS.iter().flat_map(|(_, entries)| *entries);
     entries.find(|known| (known.explains)(seen)).map(|known| known.says)
@@ -58,7 +60,7 @@ mod tests {
         assert_eq!(told, meant.collect::<Vec<_>>());
     }
 
-    /// The heading of a section of the page, and the sentences in bold of its list.
+    /// Returns the heading of a section, and the bold sentences of its list.
     fn section(text: &str) -> (&str, Vec<String>) {
         let (heading, list) = text.split_once('\n').expect("a heading's line");
         let items = list.split("\n- **").skip(1);

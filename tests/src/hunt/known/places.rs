@@ -6,7 +6,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "What rsync left in a `--partial-dir` is neither taken up nor removed.",
@@ -36,7 +36,8 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "An absolute `--partial-dir` is made at once, and `--temp-dir` is used under `--inplace` too.",
         explains: |seen| {
             let is_parent = seen.path() == "%/" || seen.path() == "w";
-            // Where that is in the destination, the run finds the root's time changed by itself.
+            // A new directory inside the destination changes the root's time, and the run reports
+            // that.
             let is_root = seen.is(Class::DryRun) && seen.finding.line.ends_with(" ./'");
             let is_made =
                 (is_parent && seen.about(&["mtime"]) || is_root) && seen.case.has(&["--partial-dir"]);

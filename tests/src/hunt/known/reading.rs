@@ -3,7 +3,7 @@
 use super::Known;
 use crate::hunt::{judge::Class, world::HOST};
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Without privileges only attributes of the user's name space are read.",
@@ -27,7 +27,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A directory that may be listed but not entered is listed.",
         explains: |seen| {
-            // What rsync leaves undone then it leaves undone all over the tree: it deletes nothing, for one.
+            // rsync's omissions then affect the whole tree. For example, it deletes nothing.
             seen.has_directory_without_x() && seen.rsync.stderr_text().contains("opendir")
         },
     },

@@ -1,4 +1,4 @@
-//! What an entry of the table may look at, and the questions that entries ask.
+//! The view of a finding that an entry of the table gets, and the questions that entries ask.
 
 use crate::{
     hunt::{
@@ -10,7 +10,7 @@ use crate::{
     tree::{Kind, Node},
 };
 
-/// What an entry of the table may look at.
+/// A finding with its case and the output of both programs.
 pub(in crate::hunt) struct Seen<'a> {
     pub case: &'a Case,
     pub finding: &'a Finding,
@@ -28,18 +28,18 @@ impl Seen<'_> {
         self.is(Class::Tree) && facts.iter().any(|fact| self.finding.line.contains(&format!("': {fact} is ")))
     }
 
-    /// Returns whether the line tells of an entry that only one of the programs has.
+    /// Returns whether the line reports an entry that only one of the programs has.
     pub(super) fn is_presence(&self) -> bool {
         self.is(Class::Tree)
             && ["extra: ", "missing: "].iter().any(|word| self.finding.line.starts_with(word))
     }
 
-    /// The path that the line is about, as it is printed.
+    /// Returns the path that the line is about, as printed.
     pub(super) fn path(&self) -> &str {
         self.finding.path()
     }
 
-    /// Returns whether the path is in the directory that one of these options names, or that directory itself.
+    /// Returns whether the path is the directory that one of these options names, or is inside it.
     pub(super) fn is_within(&self, names: &[&str]) -> bool {
         let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
         let mut places =
@@ -51,7 +51,7 @@ impl Seen<'_> {
         places.any(|place| paths.iter().any(|path| is_in(path, &place)))
     }
 
-    /// Returns whether a directory that an option names is in this one.
+    /// Returns whether an option names a directory inside this one.
     pub(super) fn has_place_in(&self, directory: &str) -> bool {
         let given = self.case.options.iter().filter(|option| PLACES.contains(&options::name(option)));
         let mut values = given.filter_map(|option| option.split_once('='));
@@ -61,17 +61,18 @@ impl Seen<'_> {
         })
     }
 
-    /// Returns whether a directory that an option names is in the destination.
+    /// Returns whether an option names a directory inside the destination.
     pub(super) fn has_place_inside(&self) -> bool {
         self.has_place_in("w/d")
     }
 
-    /// Returns whether a directory that an option names is in the one that the line is about, which the destination has.
+    /// Returns whether an option names a directory inside the one that the line is about, itself in
+    /// the destination.
     pub(super) fn has_place_below(&self) -> bool {
         self.path().starts_with("w/d/") && self.has_place_in(self.path())
     }
 
-    /// Entries of all trees that have the path's last name.
+    /// Returns the entries of all trees that have the path's last name.
     pub(super) fn namesakes(&self) -> impl Iterator<Item = &Node> {
         let name = self.path().rsplit('/').next().unwrap_or_default().to_owned();
         let is_namesake = move |node: &&Node| {
@@ -81,31 +82,31 @@ impl Seen<'_> {
         self.case.world.iter().chain(&self.case.other).filter(is_namesake)
     }
 
-    /// The value of a fact that dsync makes and the one that rsync makes, as they are printed.
+    /// Returns the values of a fact after dsync and after rsync, as printed.
     pub(super) fn values(&self) -> Option<(&str, &str)> {
         self.finding.line.rsplit_once("': ")?.1.split_once(" is ")?.1.split_once(", should be ")
     }
 
-    /// The same of modes.
+    /// Returns the modes after dsync and after rsync.
     pub(super) fn modes(&self) -> Option<(u16, u16)> {
         let (ours, theirs) = self.values().filter(|_| self.about(&["mode"]))?;
         Some((ours.parse().ok()?, theirs.parse().ok()?))
     }
 
-    /// The whole seconds of the same of times.
+    /// Returns the modification times after dsync and after rsync, in whole seconds.
     pub(super) fn seconds(&self) -> Option<(i64, i64)> {
         let of = |time: &str| time.trim_start_matches('(').split(',').next()?.parse().ok();
         let (ours, theirs) = self.values().filter(|_| self.about(&["mtime"]))?;
         Some((of(ours)?, of(theirs)?))
     }
 
-    /// Returns whether rsync says these words, and in the same line the path's last name.
+    /// Returns whether a line of rsync's has these words and the path's last name.
     pub(super) fn rsync_says_of_it(&self, words: &str) -> bool {
         let name = as_rsync_prints(self.path().rsplit('/').next().unwrap_or_default());
         self.rsync.stderr_text().lines().any(|line| line.contains(words) && line.contains(&name))
     }
 
-    /// Returns whether the path, or a directory above it, is a link of another user's.
+    /// Returns whether the path, or a directory above it, is another user's link.
     pub(super) fn is_at_a_foreign_link(&self) -> bool {
         let path = self.path();
         self.case.world.iter().any(|node| {
@@ -116,7 +117,7 @@ impl Seen<'_> {
         })
     }
 
-    /// Returns whether a namesake has further names, or is one.
+    /// Returns whether a namesake is a hard link or the first name of one.
     pub(super) fn is_linked(&self) -> bool {
         let is_first = |node: &Node| {
             self.case
@@ -141,7 +142,7 @@ impl Seen<'_> {
     }
 }
 
-/// A name as rsync prints it, made from the form that findings have it in.
+/// Returns a name as rsync prints it, from its form in findings.
 fn as_rsync_prints(name: &str) -> String {
     let mut printed = String::new();
     let mut letters = name.chars();
@@ -163,6 +164,6 @@ fn as_rsync_prints(name: &str) -> String {
     printed
 }
 
-/// Options that name a directory which belongs to the run.
+/// Options that name a directory of the run.
 pub(super) const PLACES: &[&str] =
     &["--backup-dir", "--partial-dir", "--temp-dir", "--link-dest", "--copy-dest", "--compare-dest"];

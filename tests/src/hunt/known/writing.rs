@@ -3,13 +3,13 @@
 use super::Known;
 use crate::{hunt::judge::Class, tree::Kind};
 
-/// The entries.
+/// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "What gives way stays until its successor is there.",
         explains: |seen| {
             let is_unread = seen.rsync_says_of_it("send_files failed to open");
-            // rsync has a backup of what it removed.
+            // rsync backs up the entry that it removes.
             let has_backup = seen.case.has(&["-b", "--backup-dir"])
                 && seen.finding.line.starts_with("missing: ")
                 && seen.rsync.stderr_text().contains("send_files failed to open");
