@@ -201,7 +201,7 @@ fn failed(
     }
     if let Some(number) = late.first_name {
         // Everything has arrived: no other name waits to be asked for.
-        let _ = succession.lost(number);
+        let _ = succession.lost(number)?;
     }
     site.problem(Operation::Commit, path, cause)
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use dsync_fs::{Component, Dir, Kind, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
 use dsync_wire::{
+    budget::OverBudget,
     message::Operation,
     options::{DeleteLimit, DeleteTiming, SyncOptions},
 };
@@ -110,7 +111,7 @@ impl Deletions {
         self,
         site: &Site<'_>,
         root: Option<&Arc<Dir>>,
-        changed: &mut dyn FnMut(&RelPath),
+        changed: &mut dyn FnMut(&RelPath) -> Result<(), OverBudget>,
     ) -> Result<(), SyncError> {
         let Some(root) = root else { return Ok(()) };
         let Self { spool, entries, compared, protection } = self;
@@ -134,7 +135,7 @@ impl Deletions {
             };
             directory(site, root, &record, allowed, &protection)?;
             if allowed {
-                changed(&record.directory.path);
+                changed(&record.directory.path)?;
             }
         }
         Ok(())

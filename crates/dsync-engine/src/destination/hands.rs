@@ -10,7 +10,7 @@
 use std::{
     collections::HashSet,
     io,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -18,7 +18,10 @@ use dsync_fs::{
     Component, Dir, DirLock, Kind, Metadata, RelPath, RemoveError, Spare, Special, Timestamp, Wanted,
     Withheld,
 };
-use dsync_wire::options::SyncOptions;
+use dsync_wire::{
+    budget::{Budget, Held, OverBudget, Share},
+    options::SyncOptions,
+};
 
 use crate::halt::lock;
 
@@ -31,10 +34,9 @@ pub(super) enum Hands {
 }
 
 /// What the disk would look like after the changes that idle hands did not make, as far as the run looks again.
-#[derive(Default)]
 pub(super) struct Imagined {
-    /// Directories in which something would have been removed before they are compared.
-    changed: Mutex<HashSet<RelPath>>,
+    /// Directories in which something would have been removed before they are compared, and what they take.
+    changed: Mutex<(HashSet<RelPath>, Held)>,
 }
 
 /// The right to change a destination.
@@ -46,9 +48,12 @@ pub(super) enum Lock {
 }
 
 impl Hands {
-    /// Returns the hands of a run with these options.
-    pub(super) fn of(options: &SyncOptions) -> Self {
-        if options.dry_run { Self::Idle(Imagined::default()) } else { Self::Working }
+    /// Returns the hands of a run with these options; what idle hands remember comes out of `budget`.
+    pub(super) fn of(options: &SyncOptions, budget: &Arc<Budget>) -> Self {
+        if !options.dry_run {
+            return Self::Working;
+        }
+        Self::Idle(Imagined { changed: Mutex::new((HashSet::new(), budget.nothing(Share::Paths))) })
     }
 
     fn work<T: Default>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
@@ -203,17 +208,20 @@ impl Hands {
     }
 
     /// Notes that something was removed in a directory which is compared later.
-    pub(super) fn note_changed(&self, directory: &RelPath) {
+    pub(super) fn note_changed(&self, directory: &RelPath) -> Result<(), OverBudget> {
         if let Self::Idle(imagined) = self {
-            lock(&imagined.changed).insert(directory.clone());
+            let (directories, held) = &mut *lock(&imagined.changed);
+            held.grow((directory.as_bytes().len() + CHANGED_BYTES) as u64)?;
+            directories.insert(directory.clone());
         }
+        Ok(())
     }
 
     /// Returns what a look at an entry would find after the changes so far: removing an entry changes the time of its
     /// directory.
     pub(super) fn as_found(&self, path: &RelPath, found: Metadata) -> Metadata {
         match self {
-            Self::Idle(imagined) if found.kind == Kind::Dir && lock(&imagined.changed).contains(path) => {
+            Self::Idle(imagined) if found.kind == Kind::Dir && lock(&imagined.changed).0.contains(path) => {
                 Metadata { mtime: now(), ..found }
             }
             _ => found,
@@ -248,6 +256,9 @@ fn now() -> Timestamp {
     Timestamp { seconds, nanoseconds: now.subsec_nanos() }
 }
 
+/// What a remembered directory takes beside its path: an entry of a set that has just doubled, and an allocation.
+const CHANGED_BYTES: usize = 3 * size_of::<RelPath>() + 32;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
@@ -259,7 +270,7 @@ mod tests {
         std::fs::write(scratch.path().join("f"), b"old").unwrap();
         let dir = Dir::open_operand(scratch.path()).unwrap();
         let [file, other] = [b"f", b"g"].map(|name| Component::new(name).unwrap());
-        let hands = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() });
+        let hands = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() }, &Arc::default());
         hands.make_directory(&dir, &other, 0o700).unwrap();
         hands.rename(&dir, &file, &other).unwrap();
         hands.remove_file(&dir, &file).unwrap();
@@ -282,11 +293,11 @@ mod tests {
         let found = Dir::open_operand(scratch.path()).unwrap().metadata().unwrap();
         let old = Metadata { mtime: Timestamp { seconds: 5, nanoseconds: 0 }, ..found };
         let (path, other) = (RelPath::parse(b"a").unwrap(), RelPath::parse(b"b").unwrap());
-        let idle = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() });
-        idle.note_changed(&path);
+        let idle = Hands::of(&SyncOptions { dry_run: true, ..SyncOptions::default() }, &Arc::default());
+        idle.note_changed(&path).unwrap();
         assert!(idle.as_found(&path, old).mtime.seconds > 5);
         assert_eq!(idle.as_found(&other, old).mtime, old.mtime);
-        Hands::Working.note_changed(&path);
+        Hands::Working.note_changed(&path).unwrap();
         assert_eq!(Hands::Working.as_found(&path, old).mtime, old.mtime);
     }
 }

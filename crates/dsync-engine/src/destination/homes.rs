@@ -15,7 +15,7 @@ use dsync_delta::ContentHasher;
 use dsync_fs::{Component, Dir, KeptNames, Kind, OwnPlaces, SpoolHome, StagedFile, apart};
 use dsync_wire::options::WritePolicy;
 
-use crate::SyncError;
+use crate::{SyncError, error::PathRole};
 
 /// The directories of a run's temporaries and unfinished files.
 pub(super) struct Homes {
@@ -75,7 +75,9 @@ impl Homes {
     /// Opens the operator's own directories that must be there.
     pub(super) fn open(&self, root: &Dir, own: &OwnPlaces) -> Result<(), SyncError> {
         if let Some(path) = &self.temp_dir {
-            let dir = root.open_operand_here(path).map_err(|source| unusable("--temp-dir", path, source))?;
+            let dir = root
+                .open_operand_here(path)
+                .map_err(|source| unusable(PathRole::Temporaries, path, source))?;
             let _ = own.add(&dir);
             let _ = self.temporaries.set(Arc::new(dir));
         }
@@ -101,7 +103,7 @@ impl Homes {
             let dir = root
                 .create_operand_here(path, false)
                 .map(|dir| dir.with_fake_super(false))
-                .map_err(|source| unusable("--partial-dir", path, source))?;
+                .map_err(|source| unusable(PathRole::Partials, path, source))?;
             let _ = own.add(&dir);
             let _ = opened.set(Arc::new(dir));
         }

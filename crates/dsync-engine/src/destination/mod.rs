@@ -230,7 +230,7 @@ fn finish(
         None => Vec::new(),
     };
     given.append(&mut links.carry_out((site, succession, sharing), target.root.as_ref())?);
-    deletions.carry_out(site, target.root.as_ref(), &mut |_| {})?;
+    deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     // What an interrupt cut short is no success.
     if site.stopped() {

@@ -67,7 +67,7 @@ pub(super) use standing::Here;
 
 use super::{
     Site, asked::Bounds, commit::Outbox, credit::PartTicket, delete::Deletions, files::Pending, links::Links,
-    owners::Owners, protection::Protection, target::Target, transfers::Transfers, weight,
+    owners::Owners, protection::Protection, target::Target, transfers::Transfers,
 };
 use crate::{
     SyncError,
@@ -75,6 +75,7 @@ use crate::{
     misbehaved::{PeerMisbehaved, misbehaved},
     plan::{Decision, Standing},
     schedule::{Point, point},
+    set_bytes,
 };
 
 /// What all steps of an entry need.
@@ -278,7 +279,7 @@ impl Planner<'_> {
                 return Ok(());
             }
             let listing = listing?;
-            let sets = weight::of_sets(&listing);
+            let sets = set_bytes::of_sets(&listing);
             let sets = self.site.session.budget.take(Share::AttributeSets, sets)?;
             self.listing(&listing, Some(Arc::new(sets)))?;
         }

@@ -121,7 +121,7 @@ impl Transfers<'_> {
     /// The file will not have its name: another name of the same inode may take over.
     fn lost(&self, file: &Pending) -> Result<(), SyncError> {
         self.site.account.transfer_failed(file.action, file.size);
-        let next = file.first_name.and_then(|number| self.succession.lost(number));
+        let next = file.first_name.map(|number| self.succession.lost(number)).transpose()?.flatten();
         next.map_or(Ok(()), |next| self.take_over(&next))
     }
 

@@ -70,7 +70,7 @@ impl<'a> Site<'a> {
             key,
             account: Account::new(audience, options.events),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
-            hands: Hands::of(&options),
+            hands: Hands::of(&options, &session.budget),
             policy: Policy {
                 privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,

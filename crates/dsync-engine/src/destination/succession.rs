@@ -172,7 +172,10 @@ impl Line {
     ) -> Result<Arc<Pending>, OverBudget> {
         let Heir { file, same_inode } = heir;
         let path = file.slot.path().as_bytes().to_vec();
-        self.successor = Some(Successor { path, same_inode });
+        held.grow(LOST_BYTES + path.len() as u64)?;
+        if let Some(before) = self.successor.replace(Successor { path, same_inode }) {
+            held.shrink(before.path.len() as u64);
+        }
         successors.insert(file.entry);
         Ok(file)
     }

@@ -15,7 +15,7 @@ use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::hands::{Hands, Lock};
-use crate::{SyncError, grant::Start, guard, halt::Halt, session::Session};
+use crate::{SyncError, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
 
 /// Where the source's root lands.
 pub(super) struct Target {

@@ -54,7 +54,7 @@ impl<'a> Transfers<'a> {
         Self {
             site,
             files: Files::default(),
-            succession: Succession::default(),
+            succession: Succession::new(&site.session.budget),
             copied_again,
             sharing: Sharing::default().until(site.session.halt.stop_flag()),
             awaited: Credit::new(MAX_UNRELEASED_ENTRIES as u64),

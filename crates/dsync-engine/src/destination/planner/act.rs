@@ -109,7 +109,7 @@ impl Planner<'_> {
     fn stand_by(&self, found: &Found, first: FirstName, reserved: Reserved) -> Result<(), SyncError> {
         let Some(Request { file, .. }) = reserved.request else { return Ok(()) };
         let same_inode = found.existing.as_ref().is_some_and(|existing| first.is_of(existing));
-        match self.transfers.succession.wait(first.number(), Heir { file, same_inode }) {
+        match self.transfers.succession.wait(first.number(), Heir { file, same_inode })? {
             Turn::Waits => Ok(()),
             Turn::Now(file) => self.transfers.take_over(&file),
             Turn::Needless(file) => self.transfers.settle(&file, Outcome::Needless),

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     SyncError,
+    error::PathRole,
     grant::Start,
     misbehaved::{PeerMisbehaved, misbehaved},
 };
@@ -216,7 +217,7 @@ fn open_beside(
     }
     site.homes.open(root, own)?;
     if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
-        refuse_unusable("--backup-dir", root, dir)?;
+        refuse_unusable(PathRole::Backups, root, dir)?;
     }
 
     match site.hands {
@@ -251,7 +252,7 @@ fn alternates_of_missing(
 }
 
 /// Refuses a directory that is made only when it is needed, if it is something else or another user's link is on the way.
-fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
+fn refuse_unusable(role: PathRole, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
     let path = Path::new(OsStr::from_bytes(dir));
     match root.open_operand_here(path) {
         Err(error)
@@ -259,8 +260,8 @@ fn refuse_unusable(option: &'static str, root: &Dir, dir: &[u8]) -> Result<(), S
                 || LeadsOut::of(&error).is_some()
                 || error.kind() == io::ErrorKind::NotADirectory =>
         {
-            let unusable = |path: PathBuf, source| SyncError::StagingUnusable { option, path, source };
-            Err(SyncError::of_path(option, path, error, unusable))
+            let unusable = |path: PathBuf, source| SyncError::DirectoryUnusable { role, path, source };
+            Err(SyncError::of_path(role, path, error, unusable))
         }
         _ => Ok(()),
     }

@@ -145,6 +145,3 @@ fn look_at(
 fn spool_error(error: SpoolError) -> SyncError {
     records::failed(Operation::Delete, "the listing of the source", error)
 }
-
-/// What a swept directory takes beside its path: an entry of a set that has just doubled, and an allocation.
-const SWEPT_BYTES: usize = 3 * size_of::<RelPath>() + 32;
