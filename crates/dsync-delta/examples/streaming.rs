@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Destination: the sums of the basis.
     let basis_len = basis.metadata()?.len();
-    let layout = Layout::new(basis_len, BlockLen::for_file(basis_len, None));
+    let layout = Layout::new(basis_len, BlockLen::for_file(basis_len));
     let sums = signature_parallel(&key, layout, SumsFormat::default(), &Positional(&basis))?.encode();
     writeln!(io::stderr(), "{} bytes of sums in blocks of {}", sums.len(), layout.block_len().get())?;
 

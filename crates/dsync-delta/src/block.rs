@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::{num::saturating_usize, tuning};
+use crate::num::saturating_usize;
 
 /// Length of the blocks of a signature, in bytes: a power of two, 1 KiB to 4 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,11 +28,6 @@ impl BlockLen {
         } else {
             Err(BlockLenError { bytes })
         }
-    }
-
-    /// Chooses the block length for a basis of `len` bytes; see [`tuning`] for the rule.
-    pub fn for_file(len: u64, history: Option<tuning::EditHistory>) -> Self {
-        tuning::block_len(len, history)
     }
 
     /// Returns the length in bytes.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::{
     block::{BlockIndex, BlockRun, Layout},
     num::{len_u64, saturating_usize},
-    search::{SearchCounters, SegmentOutcome, TokenSink},
+    outcome::{SearchCounters, SegmentOutcome, TokenSink},
     segment::SegmentValue,
     token::{MAX_LITERAL, Token},
 };

@@ -25,7 +25,7 @@
 //!
 //! let key = Key::derive(&[b"random bytes of the source", b"random bytes of the destination"]);
 //! let len = basis.len() as u64;
-//! let mut builder = SignatureBuilder::new(&key, Layout::new(len, BlockLen::for_file(len, None)));
+//! let mut builder = SignatureBuilder::new(&key, Layout::new(len, BlockLen::for_file(len)));
 //! builder.update(&basis);
 //! let index = IndexedSignature::new(builder.finish()?, &key);
 //!
@@ -44,24 +44,25 @@
 //! rolling, so unchanged data costs one strong sum per block. Second, strong sums are keyed BLAKE3
 //! subtree values (BLAKE3 paper, section 2.1), which merge into the file's root.
 
-pub mod apply;
-pub mod block;
+mod apply;
+mod block;
 mod coverage;
 mod emit;
-pub mod in_place;
-pub mod index;
-pub mod key;
-pub mod memory;
+mod in_place;
+mod index;
+mod key;
+mod memory;
 mod num;
+mod outcome;
 mod read;
-pub mod refine;
-pub mod root;
-pub mod search;
-pub mod segment;
-pub mod signature;
+mod refine;
+mod root;
+mod search;
+mod segment;
+mod signature;
 mod subtree;
-pub mod token;
-pub mod tuning;
+mod token;
+mod tuning;
 mod weak;
 
 pub use crate::{
@@ -71,17 +72,18 @@ pub use crate::{
     index::{AddWeakError, IndexedSignature},
     key::Key,
     memory::{DeltaError, MemoryDelta, RebuildError},
+    outcome::{SearchCounters, SegmentOutcome, TokenSink},
     read::ReadAt,
     refine::{RefineError, RefineRequest, SegmentPlan, plan_segment, refine_parallel},
     root::{ContentHasher, FileRoot, file_root},
-    search::{SearchCounters, SearchError, SegmentOutcome, TokenSink, copy_segment, search_segment},
+    search::{SearchError, copy_segment, search_segment},
     segment::{RootBuilder, RootError, SegmentError, SegmentHasher, SegmentValue, Segments},
     signature::{
         Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,
         signature_parallel,
     },
     token::{DecodeError, Token, TokenDecoder, TokenEncoder},
-    tuning::{EditHistory, worthwhile},
+    tuning::{block_len, first_format, refined_block_lens, segment_log2, worthwhile},
 };
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use crate::{
     index::IndexedSignature,
     key::Key,
     num::{len_u64, saturating_usize},
+    outcome::{SegmentOutcome, TokenSink},
     root::{FileRoot, file_root},
-    search::{SearchError, SegmentOutcome, TokenSink, search_segment},
+    search::{SearchError, search_segment},
     segment::{RootBuilder, RootError, SegmentError, Segments},
     token::{Token, TokenEncoder},
 };

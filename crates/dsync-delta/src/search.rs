@@ -30,10 +30,10 @@
 //! or, if that fails, by rolling over the block length *before* its start. Its last copy may reach
 //! beyond its end. A match that straddles a border is thus found on both sides of it.
 //!
-//! **Bounds**, for any sums of the peer and any content of the file: at most [`MAX_CANDIDATES`]
+//! **Bounds**, for any sums of the peer and any content of the file: at most `MAX_CANDIDATES`
 //! blocks are compared per weak hit. Per segment and block length of it, at most four comparisons
 //! may fail after a weak hit; then the segment is searched by position only. After rolling over 64
-//! MiB ([`GIVE_UP_AFTER`]) of the whole file without a match, the search rolls over only a
+//! MiB (`GIVE_UP_AFTER`) of the whole file without a match, the search rolls over only a
 //! sixteenth of it until it finds something. So no byte is hashed more than about ten times.
 
 use std::ops::Range;
@@ -41,7 +41,6 @@ use std::ops::Range;
 mod bounds;
 mod walk;
 
-pub use self::bounds::{GIVE_UP_AFTER, MAX_CANDIDATES};
 use self::walk::search_range;
 pub(crate) use self::walk::search_stretch;
 use crate::{
@@ -49,76 +48,11 @@ use crate::{
     index::IndexedSignature,
     key::Key,
     num::len_u64,
+    outcome::{SearchCounters, SegmentOutcome, TokenSink},
     read::{ReadAt, Window, WindowError},
     segment::{SegmentError, SegmentValue, Segments},
     subtree::SegmentTree,
-    token::Token,
 };
-
-/// A receiver for the tokens of one segment, in order.
-pub trait TokenSink {
-    /// The reason why a token was refused.
-    type Error;
-
-    /// Starts the segment; called once, before the first token. The first token begins `lead` bytes
-    /// before the segment's start, less than the block length.
-    ///
-    /// # Errors
-    /// The sink's own, which ends the search.
-    fn start(&mut self, lead: u32) -> Result<(), Self::Error>;
-
-    /// Takes the next token. Literals are at most [`MAX_LITERAL`](crate::token::MAX_LITERAL) bytes long.
-    ///
-    /// # Errors
-    /// The sink's own, which ends the search.
-    fn token(&mut self, token: Token<'_>) -> Result<(), Self::Error>;
-}
-
-/// The result of a segment's search.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SegmentOutcome {
-    /// The segment's contribution to the file's root.
-    pub value: SegmentValue,
-    /// Bytes of the segment sent as literals.
-    pub literal_bytes: u64,
-    /// Bytes of the segment copied from the basis.
-    pub matched_bytes: u64,
-    /// Bytes of the segment sent as zero runs.
-    pub zero_bytes: u64,
-    /// The cost of the search.
-    pub counters: SearchCounters,
-}
-
-/// The cost of a search, for tuning and for the tests that bound it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct SearchCounters {
-    /// Offsets that the rolling sum visited.
-    pub rolled_bytes: u64,
-    /// Bytes hashed to compare windows with blocks.
-    pub compared_bytes: u64,
-    /// Windows that passed the filter and had the weak sum of a block or of zeros.
-    pub weak_hits: u64,
-    /// Comparisons that followed a weak hit and failed.
-    pub false_matches: u64,
-    /// Gaps of about one block that were crossed without rolling over all of them.
-    pub look_aheads: u64,
-    /// Offsets where rolling would have begun or continued if there had been weak sums.
-    pub unrolled_bytes: u64,
-}
-
-impl SearchCounters {
-    /// Adds the cost of another search.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.rolled_bytes += other.rolled_bytes;
-        self.compared_bytes += other.compared_bytes;
-        self.weak_hits += other.weak_hits;
-        self.false_matches += other.false_matches;
-        self.look_aheads += other.look_aheads;
-        self.unrolled_bytes += other.unrolled_bytes;
-    }
-}
 
 /// The reason why a search stopped.
 #[derive(Debug, thiserror::Error)]

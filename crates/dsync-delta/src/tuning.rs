@@ -14,14 +14,14 @@
 //! more, by 4 twice as much. rsync's `B = sqrt(L)`, at most 128 KiB, is the special case
 //! `E = s * c`: right for 7 to 24 changes, and far off for databases and disk images.
 //!
-//! `E` comes from the file's history if there is one. Otherwise the prior is one change per 4 MiB
-//! and at least 8: among the files that change at all, the large and costly ones are mostly images
+//! Nothing is known of a file's earlier changes. The prior for `E` is one change per 4 MiB and at
+//! least 8: among the files that change at all, the large and costly ones are mostly images
 //! and databases with many small writes. (A 1 GiB image with 1 % of its 4 KiB pages rewritten costs
 //! 2.1 % of its length in blocks of 8 KiB and 8 % in blocks of 32 KiB.) If sums can be refined
 //! where the file is dirty ([`refined_block_lens`]), the first round assumes one change per 64 MiB
 //! instead.
 //!
-//! | basis | 8 changes | no history | first round of two | rsync |
+//! | basis | 8 changes | one round | first round of two | rsync |
 //! |---|---|---|---|---|
 //! | 64 KiB | 2 KiB | 2 KiB | 2 KiB | 700 B |
 //! | 1 MiB | 2 KiB | 2 KiB | 2 KiB | 1 KiB |
@@ -35,7 +35,7 @@
 //!
 //! **Clamps.** At least 2 KiB below 4 MiB, 4 KiB below 64 MiB, 8 KiB from there on, because BLAKE3
 //! hashes short blocks slowly (0.7 GB/s at 1 KiB, 4.2 at 8 KiB, 6.5 from 16 KiB on). At most 1 MiB,
-//! and at most about 2^20 blocks: 12 MB of sums, whatever the history says.
+//! and at most about 2^20 blocks: 12 MB of sums.
 //!
 //! # Weak sums
 //!
@@ -58,36 +58,22 @@ use crate::{
     signature::SumsFormat,
 };
 
-/// Knowledge of a file's earlier changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EditHistory {
-    edits: u64,
-}
-
-impl EditHistory {
-    /// Records that about `edits` separate places of the file change between two runs; 0 counts as
-    /// 1.
-    pub fn new(edits: u64) -> Self {
-        Self { edits }
-    }
-
-    /// Returns the number of separate places that change between two runs.
-    pub fn edits(self) -> u64 {
-        self.edits
-    }
-}
-
 /// Chooses the block length for a basis of `len` bytes whose sums are sent in one round.
-pub fn block_len(len: u64, history: Option<EditHistory>) -> BlockLen {
-    let edits = history.map_or_else(|| prior_edits(len, EDIT_SPACING), EditHistory::edits);
-    optimal_block_len(len, edits)
+pub fn block_len(len: u64) -> BlockLen {
+    optimal_block_len(len, prior_edits(len, EDIT_SPACING))
+}
+
+impl BlockLen {
+    /// Chooses the block length for a basis of `len` bytes; see [`block_len`] for the rule.
+    pub fn for_file(len: u64) -> Self {
+        block_len(len)
+    }
 }
 
 /// Chooses two block lengths for a basis of `len` bytes whose sums are sent in two rounds: for all
 /// of it, and for the dirty blocks. Equal lengths mean that a second round does not pay.
-pub fn refined_block_lens(len: u64, history: Option<EditHistory>) -> (BlockLen, BlockLen) {
-    let edits = history.map_or_else(|| prior_edits(len, COARSE_EDIT_SPACING), EditHistory::edits);
-    let coarse = optimal_block_len(len, edits);
+pub fn refined_block_lens(len: u64) -> (BlockLen, BlockLen) {
+    let coarse = optimal_block_len(len, prior_edits(len, COARSE_EDIT_SPACING));
     let fine = coarse.get().ilog2().saturating_sub(REFINE_LOG2).max(FINE_MIN_LOG2);
     (coarse, BlockLen::from_log2(fine).min(coarse))
 }
@@ -126,13 +112,14 @@ pub(crate) fn weak_sums_pay(len: u64, unrolled: u64, long_gap: bool) -> bool {
 /// A delta does not pay for files below 16 KiB, for a basis so short that it could save less than a
 /// 64th of the new file, or if the sums alone would cost half of the new file.
 pub fn worthwhile(basis_len: u64, new_len: u64) -> bool {
-    let sums = basis_len / block_len(basis_len, None).bytes() * SUM_BYTES;
+    let sums = basis_len / block_len(basis_len).bytes() * SUM_BYTES;
     basis_len.min(new_len) >= MIN_DELTA_LEN && basis_len >= new_len / 64 && sums <= new_len / 2
 }
 
 /// Estimates the bytes of a delta: sums, and literals at a compression ratio of 2. It assumes
 /// `edits` changes at random places, each within one block, of a basis of `len` bytes.
-pub fn expected_bytes(len: u64, block_len: BlockLen, edits: u64) -> u64 {
+#[cfg(test)]
+fn expected_bytes(len: u64, block_len: BlockLen, edits: u64) -> u64 {
     let block_len = block_len.bytes();
     let blocks = len.div_ceil(block_len);
     let dirty = expected_dirty(blocks, edits);
@@ -140,6 +127,7 @@ pub fn expected_bytes(len: u64, block_len: BlockLen, edits: u64) -> u64 {
 }
 
 /// Estimates the number of distinct blocks hit by `edits` changes, N * (1 - exp(-E/N)), rounded.
+#[cfg(test)]
 fn expected_dirty(blocks: u64, edits: u64) -> u64 {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // Only an estimate: counts above 2^53 may round, and the product lies between 0 and `blocks`.
@@ -228,11 +216,7 @@ mod tests {
         for row in rows {
             let cells: Vec<_> = row.trim_end_matches(" |").split(" | ").map(parse).collect();
             let len = cells[0];
-            let chosen = [
-                block_len(len, Some(EditHistory::new(8))),
-                block_len(len, None),
-                refined_block_lens(len, None).0,
-            ];
+            let chosen = [optimal_block_len(len, 8), block_len(len), refined_block_lens(len).0];
             assert_eq!(chosen.map(BlockLen::bytes).as_slice(), &cells[1..4], "{row}");
             let rsync = rsync_block_len(len);
             assert!(rsync.abs_diff(cells[4]) < 16, "{row}: {rsync}");
@@ -258,11 +242,10 @@ mod tests {
         for len_log2 in 16..40 {
             let len = 1_u64 << len_log2;
             for edits in [1, 8, 100, 1000, 10_000, 100_000] {
-                let chosen = block_len(len, Some(EditHistory::new(edits)));
+                let chosen = optimal_block_len(len, edits);
                 let lens = || (10..=20).map(BlockLen::from_log2);
                 // Only lengths that the clamps allow are alternatives.
-                let allowed =
-                    lens().filter(|&other| other >= block_len(len, Some(EditHistory::new(u64::MAX))));
+                let allowed = lens().filter(|&other| other >= optimal_block_len(len, u64::MAX));
                 let best = allowed.map(|other| expected_bytes(len, other, edits)).min().unwrap();
                 let ours = expected_bytes(len, chosen, edits);
                 // From one change per four blocks on, all lengths cost nearly the same: the whole
@@ -276,7 +259,7 @@ mod tests {
     fn rsyncs_rule_is_never_much_better() {
         for len in [MIB, 16 * MIB, 100 * MIB, GIB, 16 * GIB] {
             for edits in [1, 10, 1000, len / MIB] {
-                let ours = expected_bytes(len, block_len(len, Some(EditHistory::new(edits))), edits);
+                let ours = expected_bytes(len, optimal_block_len(len, edits), edits);
                 let blocks = len / rsync_block_len(len);
                 let rsync = blocks * 7 + expected_dirty(blocks, edits) * rsync_block_len(len) / RATIO;
                 // rsync's sums are 7 bytes to our 12, which shows where its length is right.
@@ -316,7 +299,7 @@ mod tests {
     #[test]
     fn one_per_cent_of_pages_rewritten_costs_below_four_per_cent() {
         let edits = GIB / (4 * KIB) / 100;
-        let block_len = block_len(GIB, None);
+        let block_len = block_len(GIB);
         let blocks = GIB / block_len.bytes();
         // Incompressible literals, and each page lies within one block.
         let bytes = blocks * SUM_BYTES + expected_dirty(blocks, edits) * block_len.bytes();
@@ -336,7 +319,7 @@ mod tests {
                 new[middle] ^= 1;
                 let last = new.len() - 1;
                 new[last] ^= 1;
-                let block_len = block_len(len, None);
+                let block_len = block_len(len);
                 let layout = Layout::new(len, block_len);
                 let format = first_format(layout, &basis[..4096]);
                 assert_eq!(format == SumsFormat::StrongAndWeak, len < on_demand, "{len}");

@@ -8,10 +8,9 @@ use crate::{
     emit::Emitter,
     index::IndexedSignature,
     num::{len_u64, saturating_usize},
+    outcome::{SegmentOutcome, TokenSink},
     read::{ReadAt, read_full},
-    search::{
-        Known, SearchError, SegmentOutcome, TokenSink, search_segment, search_segment_again, search_stretch,
-    },
+    search::{Known, SearchError, search_segment, search_segment_again, search_stretch},
     segment::Segments,
     token::{MAX_LITERAL, Token},
 };

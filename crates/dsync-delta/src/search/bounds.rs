@@ -42,11 +42,11 @@ impl<'a> Bounds<'a> {
 }
 
 /// The most blocks of one weak sum that a window is compared with.
-pub const MAX_CANDIDATES: usize = 16;
+pub(crate) const MAX_CANDIDATES: usize = 16;
 
 /// Offsets rolled over without a match after which a search only samples: 64 MiB. By then new data,
 /// compressed or encrypted anew, is far more likely than data that moved further than that.
-pub const GIVE_UP_AFTER: u64 = 64 << 20;
+pub(crate) const GIVE_UP_AFTER: u64 = 64 << 20;
 
 /// Bytes (at least two blocks) rolled over at the start of each sampling period.
 const SAMPLE_LEN: u64 = 256 << 10;

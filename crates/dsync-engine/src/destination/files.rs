@@ -87,14 +87,14 @@ impl Pending {
         removal::remove(site, dir, doomed, &displaced.protection)
     }
 
-    /// Notes the basis that the source is about to be told of; gives it back when something of the file was there first.
-    pub(super) fn set_basis(&self, signed: Signed) -> Result<(), Signed> {
+    /// Notes the basis that the source is about to be told of; returns whether nothing of the file had come before.
+    pub(super) fn set_basis(&self, signed: Signed) -> bool {
         match &mut *lock(&self.phase) {
             Phase::Asked { request, .. } => {
                 *request = Request::Delta(signed);
-                Ok(())
+                true
             }
-            Phase::Staged { .. } | Phase::Over => Err(signed),
+            Phase::Staged { .. } | Phase::Over => false,
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
-    Layout, RefineRequest, Signature, SumsFormat, refine_parallel, signature_parallel,
-    tuning::{first_format, refined_block_lens},
+    Layout, RefineRequest, Signature, SumsFormat, first_format, refine_parallel, refined_block_lens,
+    signature_parallel,
 };
 use dsync_fs::{SourceFile, StagedFile};
 use dsync_wire::{
@@ -146,7 +146,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let Some((dir, _)) = file.slot.basis_dir() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
     let Ok(basis) = dir.open_source(&file.slot.name) else { return Ok(false) };
-    let (block_len, _) = refined_block_lens(basis.len(), None);
+    let (block_len, _) = refined_block_lens(basis.len());
     let layout = Layout::new(basis.len(), block_len);
     // What the source may come to hold, and this end holds until then.
     let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
@@ -176,7 +176,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let clone = clone(transfers, file, &basis);
     let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes });
     match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
-        (Some(attempt), Ok(())) => send(site, file, attempt, &first).map(|()| true),
+        (Some(attempt), true) => send(site, file, attempt, &first).map(|()| true),
         // A source that sends what it was not asked for.
         _ => {
             transfers.signatures.give(bytes);

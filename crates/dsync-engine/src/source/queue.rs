@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-use dsync_delta::{BlockLen, IndexedSignature, Layout, tuning::refined_block_lens};
+use dsync_delta::{BlockLen, IndexedSignature, Layout, refined_block_lens};
 use dsync_wire::{
     budget::Held,
     message::{EntryId, Rest},
@@ -83,7 +83,7 @@ impl Request {
     /// The basis' layout in the signature, and the shorter block length of a further round.
     pub(super) fn refinement(&self) -> Option<(Layout, BlockLen)> {
         let layout = self.signature.as_ref()?.layout();
-        let (_, fine) = refined_block_lens(layout.file_len(), None);
+        let (_, fine) = refined_block_lens(layout.file_len());
         (fine < layout.block_len()).then_some((layout, fine))
     }
 }
