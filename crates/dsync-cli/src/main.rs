@@ -22,6 +22,7 @@ mod signals;
 mod stats;
 mod usage;
 mod version;
+mod words;
 
 use std::{
     ffi::OsString,
@@ -138,7 +139,7 @@ fn run(flags: &Flags) -> u8 {
     };
     let cancel = CancelToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
-        say(&format!("error: cannot watch for signals: {}", messages::system_words(&error)));
+        say(&format!("error: cannot watch for signals: {}", words::system_words(&error)));
         return exit_code::START;
     }
     // A log and a bar would tear each other.
@@ -178,7 +179,7 @@ fn finish(
         Err(error) => {
             // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
             if error.kind() != io::ErrorKind::BrokenPipe {
-                say(&format!("error: cannot write to standard output: {}", messages::system_words(&error)));
+                say(&format!("error: cannot write to standard output: {}", words::system_words(&error)));
             }
             if code == exit_code::OK { messages::OUTPUT } else { code }
         }

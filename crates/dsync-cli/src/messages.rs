@@ -11,6 +11,7 @@ use crate::{
     advice,
     escape::{Escaped, escape_text},
     rules::Rules,
+    words::{system_words, without_number},
 };
 
 /// Describes a problem with one entry; the run continues.
@@ -125,17 +126,6 @@ pub(crate) fn meaning(code: u8) -> &'static str {
 /// Exit code of a run that succeeded but could not print its results (rsync's number).
 pub(crate) const OUTPUT: u8 = 13;
 
-/// Returns a system error in words.
-pub(crate) fn system_words(error: &io::Error) -> String {
-    let text = error.to_string();
-    let words = without_number(&text);
-    match error.kind() {
-        io::ErrorKind::StorageFull => format!("the disk is full ({words})"),
-        io::ErrorKind::QuotaExceeded => format!("the quota is used up ({words})"),
-        _ => words.to_owned(),
-    }
-}
-
 fn cause_words(cause: Cause) -> String {
     match cause {
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
@@ -153,14 +143,6 @@ fn cause_words(cause: Cause) -> String {
 
 /// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict PATH,append`).
 const FILE_EXISTS: i32 = 17;
-
-/// Shortens "Permission denied (os error 13)" to "Permission denied".
-fn without_number(text: &str) -> &str {
-    match text.rfind(" (os error ") {
-        Some(at) if text.ends_with(')') => &text[..at],
-        _ => text,
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
 
 use crate::{
     cage::Cage, console::say, escape::escape_text, messages, rules::Rules, start_log, usage::UsageError,
+    words,
 };
 
 /// Returns the words of a remote end: those that bound its use of this machine, and the others.
@@ -59,7 +60,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
         None => None,
         Some((_, Ok(grant))) => Some(grant),
         Some((path, Err(error))) => {
-            let why = messages::system_words(&error);
+            let why = words::system_words(&error);
             let text = format!("dsync: cannot use the directory of --restrict '{}': {why}", path.display());
             say(&escape_text(&text));
             return exit_code::FILE_SELECTION;
@@ -73,7 +74,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
     let (input, output) = match streams {
         Ok(streams) => streams,
         Err(error) => {
-            say(&format!("dsync: cannot use the standard streams: {}", messages::system_words(&error)));
+            say(&format!("dsync: cannot use the standard streams: {}", words::system_words(&error)));
             return exit_code::START;
         }
     };

@@ -157,7 +157,7 @@ impl fmt::Display for UsageError {
                     f,
                     "cannot read pattern file '{}': {}",
                     path.display(),
-                    crate::messages::system_words(source)
+                    crate::words::system_words(source)
                 )
             }
             Self::PatternFileTooLong { path, limit_bytes } => {

@@ -32,6 +32,7 @@ use crate::{
     quic::{self, QuicLink},
     reactor::Reactor,
     tls::{self, Established, TlsLink},
+    waits::SHORTEST_IDLE,
 };
 
 /// A link to the client, and the client's terms.
@@ -257,9 +258,6 @@ const WINDOW: Duration = Duration::from_secs(30);
 /// Longest silence that a client may request: an hour. A server that nobody talks to ends by
 /// itself.
 const LONGEST_IDLE: Duration = Duration::from_secs(3600);
-/// Shortest silence that ends a link. A lower limit would end healthy links: the other end does not
-/// know this end's limit and shows a sign of life every second.
-pub(crate) const SHORTEST_IDLE: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -26,7 +26,6 @@ use tokio::time::timeout;
 
 use crate::{
     AddressFamily, ConnectError, RemoteShell, TransportChoice,
-    accept::SHORTEST_IDLE,
     error::ShellStatus,
     greeting::{GreetingError, receive, send},
     identity::Identity,
@@ -39,6 +38,7 @@ use crate::{
     shell::ShellProcess,
     text::printable,
     tls::{TlsLink, handshake::Credentials},
+    waits::{LONGEST_PORT_WAIT, SHORTEST_IDLE},
     whereabouts::Whereabouts,
 };
 
@@ -426,8 +426,6 @@ impl Link for ShellLink {
 const COMMAND_NOT_FOUND: i32 = 127;
 /// Time for a shell to end after its output has ended.
 const EXIT_TIME: Duration = Duration::from_secs(2);
-/// Longest wait for a port. Twice this, for TCP after UDP, lies within the server's window of 30 s.
-pub(crate) const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 /// Time to wait for the rest of an unexpected line.
 const NOISE_TIME: Duration = Duration::from_millis(200);
 /// Bytes of unexpected text to examine.

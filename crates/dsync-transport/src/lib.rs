@@ -37,6 +37,7 @@ mod shell;
 mod suite;
 mod text;
 mod tls;
+mod waits;
 mod whereabouts;
 
 use std::net::IpAddr;

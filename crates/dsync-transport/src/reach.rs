@@ -22,13 +22,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::{
     AddressFamily, ConnectError, TransportChoice,
-    connect::LONGEST_PORT_WAIT,
     quic::{self, handshake::Dialer},
     race::{Addresses, DialError},
     tls::{
         Established,
         handshake::{self, Credentials, Probe},
     },
+    waits::LONGEST_PORT_WAIT,
     whereabouts::Whereabouts,
 };
 
@@ -316,9 +316,6 @@ fn patience(round_trip: Duration) -> Duration {
     (6 * round_trip).clamp(LEAST_PATIENCE, LONGEST_PORT_WAIT)
 }
 
-/// Round trip below which a path is short. There TCP beats QUIC, whose loss recovery pays only on
-/// longer ones.
-pub(crate) const NEAR: Duration = Duration::from_millis(2);
 const UDP: &str = "UDP";
 const TCP: &str = "TCP";
 /// Time that the TCP probe runs alone: a peer that is near has answered by then.

@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use crate::{
     ending::{Counters, Ending, end_of_ssh},
     pipe::PipeReader,
-    reach::NEAR,
     reactor::{Reactor, block_on},
+    waits::NEAR,
 };
 use reader::Reader;
 

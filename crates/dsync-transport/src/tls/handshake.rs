@@ -49,7 +49,7 @@ use crate::{
     identity::Identity,
     ports,
     race::{Addresses, DialError, race},
-    reach::NEAR,
+    waits::NEAR,
 };
 
 /// A TCP port that accepts one client, and that client's lanes.
