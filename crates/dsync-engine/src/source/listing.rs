@@ -67,13 +67,17 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         next_entry: 1,
         bytes: 0,
     };
-    let root = walk.root().copied();
+    let options = &shared.session.options;
+    if walk.root().is_some() && !options.recursive {
+        // As an operand that is named: the directory is left out, not copied without what is in it.
+        lister.send_problem(Operation::ReadDirectory, &RelPath::root(), Cause::Skipped)?;
+    }
+    let root = walk.root().copied().filter(|_| options.recursive);
     let mut extended = None;
     if let Some(root) = &root {
         lister.announce_ids(root)?;
         extended = lister.root_extended(&walk)?.map(Arc::new);
     }
-    let options = &shared.session.options;
     let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
     // The one operand that is to be removed may have another name there, like one that is to be copied.
     let removes_one = options.delete_missing_args
