@@ -27,7 +27,9 @@ pub(crate) struct Closing<'a> {
     pub(crate) elapsed: Duration,
     /// Whether nothing was changed.
     pub(crate) dry_run: bool,
-    /// The durability that was promised.
+    /// True when directories are copied.
+    pub(crate) recursive: bool,
+    /// What was promised of the disk.
     pub(crate) durability: Durability,
     /// The exit code of the run.
     pub(crate) exit_code: u8,
@@ -147,9 +149,15 @@ impl Closing<'_> {
         format!("Sent {sent} and received {received} in {seconds} ({speed}/s) over {carrier}{why}.")
     }
 
+    /// Returns whether all that the source named were directories, which are skipped without `-r`.
+    fn skipped_all(&self) -> bool {
+        let listed = &self.report.listed;
+        !self.recursive && listed.total() == listed.directories
+    }
+
     fn kept(&self) -> Option<String> {
         let text = match self.durability {
-            _ if self.dry_run => return None,
+            _ if self.dry_run || self.skipped_all() => return None,
             Durability::None => "Not synced to disk: --durability=none.",
             _ if self.exit_code == exit_code::OK => "Everything is on disk.",
             _ => "What was copied is on disk.",
@@ -187,6 +195,7 @@ mod tests {
             reconnects: 0,
             files_done_before: 0,
             dry_run: false,
+            recursive: true,
             durability: Durability::Batch,
             exit_code: 0,
         }

@@ -10,9 +10,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dsync_engine::{Cause, Event, Observer, Operation, Progress, Reconnect};
+use dsync_engine::{Cause, Connection, Event, Observer, Operation, Planned, Progress, Reconnect};
 
-use crate::{bar::Bar, listing::Listing, messages};
+use crate::{
+    bar::Bar,
+    escape::Escaped,
+    listing::{self, Listing},
+    messages,
+};
 
 /// The console that reports a run.
 pub(crate) struct Console {
@@ -92,6 +97,14 @@ impl Console {
 }
 
 impl Observer for Console {
+    fn connected(&self, connection: &Connection) {
+        tracing::debug!(
+            carrier = %connection.carrier,
+            reason = connection.reason.as_deref().unwrap_or("no other was allowed"),
+            "connected"
+        );
+    }
+
     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
         self.talk(&format!("dsync: {}", messages::reconnecting(reconnect)));
     }
@@ -99,6 +112,7 @@ impl Observer for Console {
     fn event(&self, event: &Event) {
         match event {
             Event::Planned(planned) => {
+                log_plan(planned);
                 if let Some(line) = self.listing.line(planned) {
                     self.result(&line);
                 }
@@ -125,6 +139,15 @@ impl Observer for Console {
     }
 }
 
+/// Writes to the log what is done with an entry and why.
+fn log_plan(planned: &Planned) {
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
+        let why = listing::reasons(planned);
+        tracing::debug!(path = %Escaped(path), action = ?planned.action, why, "plan");
+    }
+}
+
 impl Results {
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
         if self.failed.is_none() {
@@ -144,7 +167,12 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Prints a text that is the only result of this call on standard output.
+/// Prints why the command ends without success; the program's name is in front for whoever reads it in a mail.
+pub(crate) fn blame(text: &str) {
+    say(&format!("dsync: error: {text}"));
+}
+
+/// Prints a text on standard output that is the only result of this call.
 ///
 /// # Errors
 /// The error of standard output.

@@ -1,25 +1,24 @@
 //! Generates the manual page, shell completions and `docs/cli.md` from the one clap command.
 
-use std::io;
-
 use clap::Command;
 use clap_complete::Shell;
 
 use crate::flags;
 
 /// Renders the manual page in roff.
-///
-/// # Errors
-/// None in practice: it is rendered into memory.
-pub(crate) fn manual() -> io::Result<Vec<u8>> {
+pub(crate) fn manual() -> Vec<u8> {
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(flags::command()).title("DSYNC").section("1").manual("dsync manual");
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
-    man.render_options_section(&mut page)?;
+
+    // Memory takes whatever is written to it.
+    let _ = man
+        .render_title(&mut page)
+        .and_then(|()| man.render_name_section(&mut page))
+        .and_then(|()| man.render_synopsis_section(&mut page))
+        .and_then(|()| man.render_options_section(&mut page));
+
     page.extend_from_slice(MANUAL_END.as_bytes());
-    Ok(page)
+    page
 }
 
 /// Generates a script that completes options in a shell.
@@ -39,6 +38,13 @@ fn visible(command: &Command) -> Command {
 const MANUAL_END: &str = r#".SH NEGATIONS
 Each switch has an opposite under its long and its short name: \-\-no\-perms, \-\-no\-p.
 The last one on the command line wins.
+.SH COMMANDS
+.TP
+dsync completions SHELL
+Prints a script that completes options in bash, elvish, fish, powershell or zsh.
+.TP
+dsync man
+Prints this page. A local file of a command's name is written ./NAME where it is the first word.
 .SH "KEYS FOR ONE PURPOSE"
 In authorized_keys, command="dsync \-\-server \-\-restrict /srv/backups,append",restrict before a key lets it be used
 for that directory only: rw, both ways; ro, copying from it; wo, copying to it; append, copying from it and adding to it,
@@ -69,7 +75,10 @@ mod tests {
     use dsync_engine::{Access, exit_code, grant::Demand};
 
     use super::*;
-    use crate::{advice::demand_options, flags::unsupported::Foreign, messages};
+    use crate::{
+        flags::{accepted::Accepted, unsupported::Foreign},
+        messages,
+    };
 
     /// Compares a generated document with the one in the repository; `DSYNC_BLESS=1` rewrites it.
     fn hold(name: &str, made: &str) {
@@ -113,6 +122,7 @@ mod tests {
         }
         page.push_str(&keys());
         page.push_str(&exit_codes());
+        page.push_str(&accepted());
         page.push_str(&missing());
         page
     }
@@ -159,6 +169,15 @@ mod tests {
         )
     }
 
+    /// Writes the options that have no effect, and why.
+    fn accepted() -> String {
+        let row = |option: &Accepted| format!("| `{option}` | {} |\n", option.reason);
+        let rows: String = Accepted::all().iter().map(row).collect();
+        format!(
+            "\n## Options of rsync that change nothing\n\n{ACCEPTED}\n\n| option | why nothing follows from it |\n|---|---|\n{rows}"
+        )
+    }
+
     fn missing() -> String {
         let rows: String = Foreign::all()
             .iter()
@@ -175,6 +194,8 @@ mod tests {
     dsync [OPTIONS] SRC... DST
     dsync [OPTIONS] SRC... [USER@]HOST:DST
     dsync [OPTIONS] [USER@]HOST:SRC... DST
+    dsync completions SHELL
+    dsync man
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
 brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host
@@ -185,7 +206,12 @@ its long and its short name (`--no-perms`, `--no-p`); the last one wins, so `-a 
 
 Without `-v`, `-i`, `--stats` or a terminal a run that succeeds prints nothing. Results go to standard output, all
 else to standard error. Names are printed with `\\#ooo` (three octal digits) for each byte that a terminal or a script
-could stumble over. DSYNC_LOG=debug in the environment logs to standard error.";
+could stumble over. DSYNC_LOG=debug in the environment logs to standard error: ports, the carrier and why it is that one, and of
+each entry what is done and why; DSYNC_LOG=dsync=debug leaves the libraries out.
+
+A first word may be a command: `completions SHELL` prints a script for bash, elvish, fish, powershell or zsh, `man` the manual
+page. `doctor`, `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `serve`, `state`, `status` and `verify` are kept for
+later versions. A local file with one of these names is written `./serve` where it is the first word.";
 
     const KEYS: &str = "\
 A line in authorized_keys decides what a key is for, whatever its owner asks for:
@@ -203,8 +229,13 @@ reported, exit code 23; with --ignore-existing nobody asks for it. Directories t
 and times. Two things are not kept from a client: with `wo` it learns whether a file equals its own, and links with any text
 can be copied to the directory: other programs that follow them there are led where they say.";
 
+    const ACCEPTED: &str = "\
+dsync takes them, as scripts have them: what they ask for is so anyway, or they are about a part of rsync that dsync does not
+have. With -vv a run says so. The remote end may be given them too (`-M--fsync`); `-M--log-file=FILE` is taken and writes no
+file there, as the log of this end has all of it.";
+
     const MISSING: &str = "\
-None is ever ignored: each ends with exit code 4 and a line that names it. A word that neither program knows ends with
+None is ignored: each ends with exit code 4 and a line that names it. A word that neither program knows ends with
 exit code 1 and, where there is one, the name that was probably meant.";
 
     #[test]
@@ -214,7 +245,7 @@ exit code 1 and, where there is one, the name that was probably meant.";
 
     #[test]
     fn manual_in_the_repository_is_that_of_the_command() {
-        hold("dsync.1", &String::from_utf8(manual().unwrap()).unwrap());
+        hold("dsync.1", &String::from_utf8(manual()).unwrap());
     }
 
     #[test]

@@ -111,6 +111,36 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
     marks.into_iter().collect::<String>().into()
 }
 
+/// Says in words why something is done with an entry: what it differs in.
+pub(crate) fn reasons(planned: &Planned) -> String {
+    let differs = [
+        (Changes::CONTENT, "content"),
+        (Changes::SIZE, "size"),
+        (Changes::TIME, "time"),
+        (Changes::TIME_NOW, "time of the transfer"),
+        (Changes::PERMS, "permissions"),
+        (Changes::OWNER, "owner"),
+        (Changes::GROUP, "group"),
+        (Changes::ACCESS_TIME, "access time"),
+        (Changes::ACL, "access control list"),
+        (Changes::XATTRS, "extended attributes"),
+        (Changes::HARD_LINK, "another name of a file"),
+    ];
+    let words: Vec<&str> = differs
+        .iter()
+        .filter(|(change, _)| planned.changes.contains(*change))
+        .map(|&(_, word)| word)
+        .collect();
+    match (planned.action, words.is_empty()) {
+        (_, false) => words.join(", "),
+        (Action::Keep, true) => "up to date or left alone by an option".to_owned(),
+        (Action::Create, true) => "not there".to_owned(),
+        (Action::Delete, true) => "not at the source".to_owned(),
+        (Action::Update, true) => "asked for whatever it is like".to_owned(),
+        (_, true) => "equal to an entry of an alternate directory".to_owned(),
+    }
+}
+
 fn name(planned: &Planned) -> String {
     let slash = if planned.kind == FileType::Directory { "/" } else { "" };
     let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };

@@ -8,6 +8,7 @@ mod advice;
 mod bar;
 mod cage;
 mod closing;
+mod commands;
 mod console;
 mod documents;
 mod escape;
@@ -37,7 +38,7 @@ use crate::{
     bar::Bar,
     cage::Cage,
     closing::Closing,
-    console::{Console, print, say},
+    console::{Console, blame, print, say},
     escape::{EscapedLines, escape_text},
     flags::Flags,
     resolve::{Order, Reporting},
@@ -58,6 +59,9 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some(found) = server::words(&words) {
         return begin_server(found);
     }
+    if let Some(done) = commands::dispatch(&words) {
+        return done.map_or_else(|error| refuse(&error), |text| show(&text));
+    }
     let flags = match flags::parse(words) {
         Ok(flags) => flags,
         Err(error) => return refuse(&error),
@@ -67,10 +71,6 @@ fn dispatch(words: Vec<OsString>) -> u8 {
         show(flags::command().render_long_help().to_string().as_bytes())
     } else if program.version {
         show(version::text().as_bytes())
-    } else if program.print_man {
-        documents::manual().map_or(exit_code::FILE_IO, |page| show(&page))
-    } else if let Some(shell) = program.print_completion {
-        show(&documents::completion(shell))
     } else if program.server {
         refuse(&UsageError::NotForRsync)
     } else if program.restrict.is_some() {
@@ -103,8 +103,9 @@ fn show(text: &[u8]) -> u8 {
 fn refuse(error: &UsageError) -> u8 {
     let text = error.to_string();
     let text = escape_text(&text);
-    // The usage line is not an error message.
-    say(&if matches!(error, UsageError::NoOperands) { text.into_owned() } else { format!("error: {text}") });
+    // The usage line is not an error in words.
+    let tell = if matches!(error, UsageError::NoOperands) { say } else { blame };
+    tell(&text);
     error.exit_code()
 }
 
@@ -133,32 +134,46 @@ fn start_log() -> bool {
 /// Performs a run and reports it.
 fn run(flags: &Flags) -> u8 {
     let logs = start_log();
-    let Order { job, rules, report } = match resolve::order(flags, &|name| std::env::var_os(name)) {
+    let Order { job, rules, report, doubtful } = match resolve::order(flags, &|name| std::env::var_os(name)) {
         Ok(order) => order,
         Err(error) => return refuse(&error),
     };
     let cancel = CancelToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
-        say(&format!("error: cannot watch for signals: {}", words::system_words(&error)));
+        blame(&format!("cannot watch for signals: {}", messages::system_words(&error)));
         return exit_code::START;
     }
     // A log and a bar would tear each other.
     let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
     let has_bar = bar.is_some();
-    let console = Console::new(report.listing, report.quiet, io::stdout().is_terminal(), bar);
+    let console =
+        Console::new(report.listing, report.quiet, report.writes_lines(io::stdout().is_terminal()), bar);
     let cage = Arc::new(Cage::default());
+    if report.listing.verbose > 1 {
+        flags
+            .accepted
+            .iter()
+            .for_each(|option| console.talk(&format!("dsync: {option} changes nothing: {}", option.reason)));
+    }
     let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
     if report.listing.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
-    finish(&outcome, &console, &rules, &report, has_bar)
+    let words = Words { rules: &rules, doubtful: &doubtful };
+    finish(&outcome, &console, &words, &report, has_bar)
+}
+
+/// The words of the command line that the end of a run may have to quote.
+struct Words<'a> {
+    rules: &'a Rules,
+    doubtful: &'a [OsString],
 }
 
 /// Reports the end of the run and returns the exit code.
 fn finish(
     outcome: &Result<Summary, SyncError>,
     console: &Console,
-    rules: &Rules,
+    words: &Words<'_>,
     report: &Reporting,
     has_bar: bool,
 ) -> u8 {
@@ -168,7 +183,17 @@ fn finish(
             let code = exit_code::INTERRUPTED;
             (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))
         }
-        Err(error) => (error.exit_code(), Some(format!("error: {}", messages::failure(error, rules)))),
+        Err(error) => {
+            // What ssh said may be the cure: all of it, as ssh wrote it.
+            if let lines @ [_, _, ..] = error.shell_stderr() {
+                lines.iter().for_each(|line| console.talk(&escape_text(line)));
+            }
+            let mut text = messages::failure(error, words.rules);
+            if let (SyncError::Connect(_), [operand, ..]) = (error, words.doubtful) {
+                text = format!("{text}. {}", messages::also_here(operand));
+            }
+            (error.exit_code(), Some(format!("dsync: error: {text}")))
+        }
     };
     let closed = console.close();
     if let Some(line) = last_words {
@@ -179,7 +204,7 @@ fn finish(
         Err(error) => {
             // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
             if error.kind() != io::ErrorKind::BrokenPipe {
-                say(&format!("error: cannot write to standard output: {}", words::system_words(&error)));
+                blame(&format!("cannot write to standard output: {}", messages::system_words(&error)));
             }
             if code == exit_code::OK { messages::OUTPUT } else { code }
         }
@@ -198,6 +223,7 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,
         dry_run: summary.dry_run,
+        recursive: report.recursive,
         durability: report.durability,
         exit_code: code,
     };

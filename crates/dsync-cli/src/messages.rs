@@ -3,9 +3,12 @@
 //! Everything here returns plain text, one line, already escaped. Each cause of an error appears
 //! once, system errors in the system's own words without their number.
 
-use std::{error::Error, io};
+use std::{error::Error, ffi::OsStr, io, os::unix::ffi::OsStrExt as _};
 
-use dsync_engine::{Cause, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code};
+use dsync_engine::{
+    Cause, LinkError, Operation, PeerMisbehaved, Problem, Reconnect, SyncError, error::operation_words,
+    exit_code,
+};
 
 use crate::{
     advice,
@@ -55,21 +58,25 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
         return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
     }
-    escape_text(&unescaped_failure(error)).into_owned()
-}
-
-/// Describes an error like [`failure`], but unescaped, for a peer that escapes it.
-pub(crate) fn unescaped_failure(error: &SyncError) -> String {
-    let text = with_causes(error);
-    match advice::on(error) {
-        Some(advice) => format!("{text}. {advice}"),
-        None => text,
+    let mut text = match error {
+        SyncError::Link(LinkError::Lost) => "the connection was lost".to_owned(),
+        _ => with_causes(error),
+    };
+    if let Some(advice) = advice(error) {
+        text = format!("{text}. {advice}");
     }
+    escape_text(&text).into_owned()
 }
 
-/// Returns an error and its causes, each once.
-fn with_causes(error: &SyncError) -> String {
-    let mut text = advice::in_options(error).unwrap_or_else(|| error.to_string());
+/// A hint that an operand with a colon is also the name of a file here.
+pub(crate) fn also_here(operand: &OsStr) -> String {
+    let name = Escaped(operand.as_bytes());
+    format!("There is a file '{name}' here: for that write './{name}'.")
+}
+
+/// An error and its causes, each said once.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let words = match error.downcast_ref::<io::Error>() {
@@ -88,12 +95,14 @@ fn with_causes(error: &SyncError) -> String {
 pub(crate) fn reconnecting(reconnect: &Reconnect<'_>) -> String {
     let Reconnect { cause, number, limit, wait, .. } = *reconnect;
     let lost = match cause {
-        SyncError::Connect(_) => "no connection yet",
-        _ => "connection lost",
+        SyncError::Connect(_) => format!("no connection yet: {}", with_causes(cause)),
+        // Its own words say no more than that.
+        SyncError::Link(LinkError::Lost) => "the connection was lost".to_owned(),
+        SyncError::Link(link) => format!("the connection was lost: {}", with_causes(link)),
+        _ => format!("the connection was lost: {}", with_causes(cause)),
     };
     let seconds = wait.as_millis().div_ceil(1000);
-    let why = with_causes(cause);
-    escape_text(&format!("{lost}: {why}; reconnecting ({number} of {limit}) in {seconds} s")).into_owned()
+    escape_text(&format!("{lost}; reconnecting ({number} of {limit}) in {seconds} s")).into_owned()
 }
 
 /// Returns the meaning of an exit code, for the last line of a run.

@@ -17,7 +17,10 @@ use dsync_engine::{
 };
 
 use crate::{
-    flags::{Attributes, Carrier, Choice, Deletion, Flags, IdRules, Owner, When},
+    commands::is_here,
+    flags::{
+        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, When, accepted::Accepted,
+    },
     listing::Listing,
     numbers::Style,
     rules::Rules,
@@ -30,6 +33,8 @@ pub(crate) struct Order {
     pub(crate) job: Job,
     pub(crate) rules: Rules,
     pub(crate) report: Reporting,
+    /// Operands that name another host, and a file here as well.
+    pub(crate) doubtful: Vec<OsString>,
 }
 
 /// The settings of a run's report.
@@ -39,6 +44,10 @@ pub(crate) struct Reporting {
     pub(crate) quiet: bool,
     pub(crate) stats: bool,
     pub(crate) style: Style,
+    /// True when directories are copied, not skipped.
+    pub(crate) recursive: bool,
+    /// `--outbuf`.
+    pub(crate) buffering: Option<Buffering>,
     /// `--progress`, `--no-progress` or neither.
     pub(crate) progress: Option<bool>,
     pub(crate) durability: Durability,
@@ -46,7 +55,12 @@ pub(crate) struct Reporting {
 }
 
 impl Reporting {
-    /// Returns whether to show a bar; `terminal` says whether standard error is a terminal.
+    /// Whether each line of the list is written at once, given that standard output is a terminal or is not.
+    pub(crate) fn writes_lines(&self, terminal: bool) -> bool {
+        self.buffering.map_or(terminal, |buffering| buffering == Buffering::Lines)
+    }
+
+    /// Whether a bar is shown, given that standard error is a terminal or is not.
     pub(crate) fn bar(&self, terminal: bool) -> bool {
         let lists = self.listing.verbose > 0 || self.listing.itemize > 0;
         terminal && !self.quiet && self.progress.unwrap_or(!lists)
@@ -73,7 +87,13 @@ pub(crate) fn order(
     options.insecure_links = insecure_links(flags, &source, &destination);
     let connect = connect_options(flags, environment)?;
     let job = Job::new(source, destination).options(options).connect(connect);
-    Ok(Order { job: job.resources(resources(flags, environment)), rules, report })
+    let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
+    Ok(Order { job: job.resources(resources(flags, environment)), rules, report, doubtful })
+}
+
+/// Returns whether an operand with a colon is the name of a file here.
+fn is_remote_and_here(word: &OsString) -> bool {
+    matches!(Operand::parse(word), Ok(Operand::Remote { .. })) && is_here(word)
 }
 
 /// Parses the operands: the last is the destination.
@@ -86,8 +106,11 @@ fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
         });
     }
     let source = read_sources(sources)?;
-    let destination =
-        Operand::parse(last).map_err(|error| UsageError::Operand { role: Role::Destination, error })?;
+    let destination = Operand::parse(last).map_err(|error| UsageError::Operand {
+        role: Role::Destination,
+        operand: last.clone(),
+        error,
+    })?;
     let destination = match destination {
         Operand::Local(path) => Destination::Local { path },
         Operand::Remote { .. } if matches!(source, Source::Remote { .. }) => {
@@ -99,7 +122,7 @@ fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
 }
 
 fn empty_operand(role: Role) -> UsageError {
-    UsageError::Operand { role, error: dsync_engine::OperandError::EmptyPath }
+    UsageError::Operand { role, operand: OsString::new(), error: dsync_engine::OperandError::EmptyPath }
 }
 
 fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
@@ -110,7 +133,12 @@ fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
             Some((host, _)) => Operand::parse_after(host, word),
             None => Operand::parse(word),
         };
-        match (operand.map_err(|error| UsageError::Operand { role: Role::Source, error })?, &mut remote) {
+        let operand = operand.map_err(|error| UsageError::Operand {
+            role: Role::Source,
+            operand: word.clone(),
+            error,
+        })?;
+        match (operand, &mut remote) {
             (Operand::Local(path), None) => local.push(path),
             (Operand::Remote { host, path }, None) if local.is_empty() => remote = Some((host, vec![path])),
             (Operand::Remote { host, path }, Some((first, paths))) if host == *first => paths.push(path),
@@ -136,6 +164,8 @@ fn reporting(flags: &Flags, sends: bool) -> Reporting {
         quiet: output.quiet,
         stats: output.stats,
         style,
+        recursive: flags.attributes.recursive,
+        buffering: output.outbuf,
         progress: if output.progress { Some(true) } else { output.no_progress.then_some(false) },
         durability: match flags.writing.durability {
             When::Batch => Durability::Batch,
@@ -174,7 +204,8 @@ const INSECURE: &str = "--insecure-links";
 /// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     let known = [FAKE, REAL, INSECURE];
-    match flags.remote.remote_option.iter().find(|word| !known.contains(&word.as_str())) {
+    let takes = |word: &str| known.contains(&word) || Accepted::find(word).is_some() || is_log(word);
+    match flags.remote.remote_option.iter().find(|word| !takes(word.as_str())) {
         None => Ok(()),
         Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
@@ -184,7 +215,12 @@ fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     }
 }
 
-/// Returns whether `-M` passes this option to the remote end.
+/// Returns whether a word asks the remote end for a log of its own: the local end's `--log-file` has all of it.
+fn is_log(word: &str) -> bool {
+    ["--log-file=", "--log-file-format="].iter().any(|option| word.starts_with(option))
+}
+
+/// True for an option that `-M` gives the remote end.
 fn remote_has(flags: &Flags, wanted: &str) -> bool {
     flags.remote.remote_option.iter().any(|word| word == wanted)
 }
@@ -280,6 +316,8 @@ fn id_rules(attributes: &Attributes) -> Vec<IdRule> {
 fn event_level(report: &Reporting) -> EventLevel {
     let Reporting { listing: Listing { verbose, itemize, .. }, quiet, .. } = *report;
     match (quiet, verbose.max(itemize)) {
+        // The log says why of every entry, whatever the list has.
+        _ if tracing::enabled!(tracing::Level::DEBUG) => EventLevel::All,
         (true, _) | (_, 0) => EventLevel::Problems,
         (_, 1) => EventLevel::Changes,
         _ => EventLevel::All,
@@ -422,7 +460,8 @@ mod tests {
         assert_eq!(refusal("h:a g:b c"), (1, "all sources must be on the same host".into()));
         assert_eq!(refusal("a g:b c"), (1, "all sources must be on the same host".into()));
         assert_eq!(refusal("g:b a c"), (1, "all sources must be on the same host".into()));
-        assert_eq!(refusal("-- a -oProxyCommand=x:p"), (1, "host may not start with '-'".into()));
+        let dash = "host may not start with '-', in '-oProxyCommand=x:p' (for a local file write './-oProxyCommand=x:p')";
+        assert_eq!(refusal("-- a -oProxyCommand=x:p"), (1, dash.into()));
         assert_eq!(refusal("a :dst"), (1, "empty host in ':dst' (for a local file write './:dst')".into()));
         assert_eq!(refusal("a h::m").0, 4);
     }

@@ -12,8 +12,13 @@ use std::{
 use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
 
 use crate::{
-    cage::Cage, console::say, escape::escape_text, messages, rules::Rules, start_log, usage::UsageError,
-    words,
+    cage::Cage,
+    console::{blame, say},
+    escape::escape_text,
+    messages,
+    rules::Rules,
+    start_log,
+    usage::UsageError,
 };
 
 /// Returns the words of a remote end: those that bound its use of this machine, and the others.
@@ -84,7 +89,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             let text = messages::failure(&error, &Rules::default());
             tracing::error!("{text}");
             if io::stdin().is_terminal() {
-                say(&format!("error: {text}"));
+                blame(&text);
             }
             error.exit_code()
         }

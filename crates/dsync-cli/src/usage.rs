@@ -4,7 +4,12 @@
 //! from scripts), and [`UsageError::exit_code`] the code. The texts are part of the interface; the
 //! transcripts under `tests/cmd` fix them.
 
-use std::{error::Error as _, ffi::OsString, fmt, io, path::PathBuf};
+use std::{
+    error::Error as _,
+    ffi::{OsStr, OsString},
+    fmt, io,
+    path::PathBuf,
+};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use dsync_engine::{OperandError, SyncError, exit_code};
@@ -24,6 +29,10 @@ pub(crate) enum UsageError {
     UnsupportedValue { option: String, value: String, known: String },
     /// A use of an option that rsync supports and dsync does not.
     UnsupportedUse { text: &'static str },
+    /// A command that this version does not have.
+    CommandMissing { command: &'static str, file: bool },
+    /// A command with words that it does not take.
+    CommandWords { command: &'static str, wanted: String, file: bool },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
     /// No program has such an option.
@@ -40,8 +49,8 @@ pub(crate) enum UsageError {
     Conflict { one: &'static str, other: &'static str },
     /// An option that needs another one.
     Needs { option: &'static str, needed: &'static str },
-    /// An operand that cannot be parsed.
-    Operand { role: Role, error: OperandError },
+    /// An operand cannot be read.
+    Operand { role: Role, operand: OsString, error: OperandError },
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
@@ -106,9 +115,10 @@ impl UsageError {
     /// Returns dsync's exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Unsupported(_) | Self::UnsupportedValue { .. } | Self::UnsupportedUse { .. } => {
-                exit_code::UNSUPPORTED
-            }
+            Self::Unsupported(_)
+            | Self::UnsupportedValue { .. }
+            | Self::UnsupportedUse { .. }
+            | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
             Self::PatternFile { .. } => exit_code::FILE_IO,
@@ -145,8 +155,15 @@ impl fmt::Display for UsageError {
             Self::ValueInvalid { option, reason } => write!(f, "{option}: {reason}"),
             Self::Conflict { one, other } => write!(f, "'{one}' cannot be combined with '{other}'"),
             Self::Needs { option, needed } => write!(f, "{option} does not work without {needed}"),
-            Self::Operand { role, error: error @ OperandError::EmptyPath } => write!(f, "{role} {error}"),
-            Self::Operand { error, .. } => error.fmt(f),
+            Self::CommandMissing { command, file } => {
+                write!(f, "'{command}' is the name of a command that this version does not have; ")?;
+                write_as_file(f, command, *file)
+            }
+            Self::CommandWords { command, wanted, file } => {
+                write!(f, "the command '{command}' {wanted}; ")?;
+                write_as_file(f, command, *file)
+            }
+            Self::Operand { role, operand, error } => write_operand(f, *role, operand, error),
             Self::BothRemote => SyncError::BothRemote.fmt(f),
             Self::SeveralHosts => f.write_str("all sources must be on the same host"),
             Self::Shell { origin, command } => {
@@ -177,7 +194,35 @@ impl fmt::Display for Role {
     }
 }
 
-/// Extracts `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
+/// Says what is wrong with an operand.
+fn write_operand(
+    f: &mut fmt::Formatter<'_>,
+    role: Role,
+    operand: &OsStr,
+    error: &OperandError,
+) -> fmt::Result {
+    match error {
+        OperandError::EmptyPath => write!(f, "{role} {error}"),
+        // A name with a colon that was meant for a local file.
+        OperandError::LeadingDash { .. }
+        | OperandError::ForbiddenCharacter { .. }
+        | OperandError::EmptyUser
+        | OperandError::TooLong { .. } => {
+            write!(f, "{error}, in '{0}' (for a local file write './{0}')", operand.display())
+        }
+        _ => write!(f, "{error}"),
+    }
+}
+
+/// Says how an entry that has the name of a command is written.
+fn write_as_file(f: &mut fmt::Formatter<'_>, name: &str, is_there: bool) -> fmt::Result {
+    match is_there {
+        true => write!(f, "the '{name}' that is here is written './{name}'"),
+        false => write!(f, "a file of that name is written './{name}'"),
+    }
+}
+
+/// `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
 fn option_name(shown: &str) -> String {
     let end = shown.find([' ', '=']).unwrap_or(shown.len());
     shown[..end].to_owned()
@@ -215,7 +260,10 @@ mod tests {
         assert_eq!(refusal(&["-avNz", "a", "b"]), crtimes);
         assert_eq!(refusal(&["--crtimes"]), crtimes);
         assert_eq!(refusal(&["a", "b", "--copy-as=x"]), (4, "--copy-as is not supported by dsync".into()));
-        assert_eq!(refusal(&["--qsort"]), (4, "--qsort is not supported by dsync; leave it out".into()));
+        assert_eq!(
+            refusal(&["--sockopts=x"]),
+            (4, "--sockopts is not supported by dsync; leave it out".into())
+        );
         assert_eq!(
             refusal(&["-f", "- x"]),
             (4, "--filter (-f) is not supported by dsync; use --exclude and --include".into())
@@ -241,12 +289,12 @@ mod tests {
             (1, "--compress-level: '20' is not a whole number from 1 to 19".into())
         );
         assert_eq!(
-            refusal(&["--timeout=0"]),
-            (1, "--timeout: must be at least 1 s (0 would disable it)".into())
+            refusal(&["--max-stall=0"]),
+            (1, "--max-stall: must be at least 1 s (0 would disable it)".into())
         );
         assert_eq!(
             refusal(&["--timeout=x"]),
-            (1, "--timeout: 'x' is not a whole number from 1 to 31536000".into())
+            (1, "--timeout: 'x' is not a whole number from 0 to 31536000".into())
         );
     }
 

@@ -390,6 +390,15 @@ impl SyncError {
         }
     }
 
+    /// Returns what the remote shell wrote to its standard error before it failed, a line each, escaped.
+    pub fn shell_stderr(&self) -> &[String] {
+        match self {
+            Self::Connect(error) => error.shell_stderr(),
+            Self::GaveUp { source, .. } => source.shell_stderr(),
+            _ => &[],
+        }
+    }
+
     /// The exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {

@@ -35,7 +35,7 @@ pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
     limits::MAX_ALTERNATES,
-    link::{Carrier, Traffic},
+    link::{Carrier, LinkError, Traffic},
     message::{Cause, Operation, Problem},
     options::{
         AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,

@@ -7,7 +7,7 @@
 
 use std::{
     fmt,
-    num::{NonZeroU32, NonZeroU64},
+    num::{NonZeroU16, NonZeroU32, NonZeroU64},
     os::fd::OwnedFd,
     sync::Arc,
     time::Duration,
@@ -203,6 +203,12 @@ impl Bootstrap {
             Ok(Err(error)) => return Err(Failure::from_greeting(error, reader).await),
             Err(_) => return Err(Failure::GreetingTimeout),
         };
+        tracing::debug!(
+            udp = server.udp_port.map_or(0, NonZeroU16::get),
+            tcp = server.tcp_port.map_or(0, NonZeroU16::get),
+            addresses = ?server.addresses,
+            "the remote end listens"
+        );
         let credentials = Credentials {
             identity,
             server: server.fingerprint,
@@ -210,7 +216,7 @@ impl Bootstrap {
             idle_timeout: self.options.idle_timeout.max(SHORTEST_IDLE),
         };
         let reach = Reach {
-            whereabouts: self.whereabouts().await,
+            whereabouts: self.whereabouts().await.logged(),
             family: self.family,
             server,
             credentials: Arc::new(credentials),
@@ -222,7 +228,8 @@ impl Bootstrap {
             Reached::Tls(_) => ClientChoice::Tls,
             Reached::Pipe => ClientChoice::Ssh,
         };
-        // In a run bound to ssh, the choice was sent with the greeting.
+        tracing::debug!(carrier = ?choice, reason = reason.as_deref().unwrap_or("asked for"), "carrier chosen");
+        // In a run that is bound to ssh this went with the greeting.
         if self.options.transport != TransportChoice::Ssh
             && let Err(error) = send(&mut writer, &[BootstrapMessage::Choice(choice)]).await
         {
@@ -370,9 +377,10 @@ fn noise(host: String, seen: &[u8]) -> ConnectError {
 /// Makes the error for a shell that ended without a greeting.
 fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
     let status = process.status(EXIT_TIME);
-    let last_line = process.last_lines().pop().unwrap_or_default();
+    let stderr = process.last_lines();
     let missing = status == ShellStatus::Exited(COMMAND_NOT_FOUND)
-        || (matches!(status, ShellStatus::Exited(_)) && last_line.contains("command not found"));
+        || (matches!(status, ShellStatus::Exited(_))
+            && stderr.last().is_some_and(|line| line.contains("command not found")));
     let program = || printable(shell.remote_program.as_bytes(), NOISE_CHARACTERS);
     if missing {
         return ConnectError::RemoteProgramMissing { program: program(), host: shell.host_text() };
@@ -380,7 +388,7 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
     if status == ShellStatus::Exited(0) {
         return ConnectError::NoGreeting { program: program(), host: shell.host_text() };
     }
-    ConnectError::ShellFailed { program: shell.program(), status, last_line }
+    ConnectError::ShellFailed { program: shell.program(), status, stderr }
 }
 
 /// A link and the process that it depends on, closed in that order.

@@ -45,14 +45,14 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The remote shell ended before the remote dsync answered.
-    #[error("{program} {status}{}{last_line}", if last_line.is_empty() { "" } else { ": " })]
+    #[error("{program} {status}{}{}", if stderr.is_empty() { "" } else { ": " }, stderr.last().map_or("", String::as_str))]
     ShellFailed {
         /// The program.
         program: String,
         /// Its end, as in "exited 255" or "was killed by signal 9".
         status: ShellStatus,
-        /// The last line on its standard error; may be empty.
-        last_line: String,
+        /// What it wrote to its standard error, a line each, escaped; the last 8 KiB.
+        stderr: Vec<String>,
     },
     /// The remote side does not have the program.
     #[error("'{program}' not found on {host}")]
@@ -207,15 +207,23 @@ impl std::fmt::Display for ShellStatus {
 }
 
 impl ConnectError {
-    /// Returns whether the same attempt may succeed later, because the network or the host may be
-    /// back by then. A refusal or a wrong answer is not worth another attempt.
+    /// Returns what the remote shell wrote to its standard error before it failed, a line each, escaped.
+    pub fn shell_stderr(&self) -> &[String] {
+        match self {
+            Self::ShellFailed { stderr, .. } => stderr,
+            _ => &[],
+        }
+    }
+
+    /// True when the same attempt may succeed later: the network or the host may be back by then. Nothing that
+    /// was refused or answered wrongly is worth asking again.
     pub fn is_retryable(&self) -> bool {
         match self {
-            // ssh exits with 255 for all failures of its own; the server's refusals are recognised
-            // by their words.
-            Self::ShellFailed { status, last_line, .. } => {
+            // ssh exits with 255 for all failures of its own; the server's refusals are told by their words.
+            Self::ShellFailed { status, stderr, .. } => {
                 let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
-                by_itself && !REFUSALS.iter().any(|words| last_line.contains(words))
+                let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));
+                by_itself && !stderr.iter().any(refused)
             }
             Self::GreetingTimeout { .. } | Self::PortBlocked { .. } | Self::System { .. } => true,
             _ => false,

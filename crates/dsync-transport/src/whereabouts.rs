@@ -31,8 +31,14 @@ pub(crate) enum Whereabouts {
 }
 
 impl Whereabouts {
-    /// Finds out where the remote shell with process number `shell`, which was told to go to
-    /// `host`, really went. Reads `/proc`, and may ask ssh for its configuration.
+    /// Writes to the log where ssh goes.
+    pub(crate) fn logged(self) -> Self {
+        tracing::debug!(remote = ?self, "where ssh goes");
+        self
+    }
+
+    /// Finds out where the remote shell that runs as process `shell` went, which was told to go to `host`. Reads
+    /// `/proc`, and may ask ssh for its configuration.
     pub(crate) fn find(shell: u32, host: &str) -> Self {
         let Some(ssh) = find_ssh(shell) else { return Self::named(host) };
         match peer_of(ssh) {

@@ -3,10 +3,11 @@
 //! Everything here is pure: words in, [`Flags`] or a [`UsageError`] out. [`crate::resolve`]
 //! determines the meaning of an option for a run, and examines files and the environment.
 //!
-//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and
-//! between `-a` and `--no-perms`, as in rsync; see [`negation`]. No option of rsync is ever
-//! ignored: one that dsync lacks is an error of its own kind; see [`unsupported`].
+//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and between
+//! `-a` and `--no-perms`, as in rsync; see [`negation`]. An option of rsync's that dsync lacks is an error of its own
+//! kind, see [`unsupported`]; only one that could not change any result is taken without effect, see [`accepted`].
 
+pub(crate) mod accepted;
 pub(crate) mod negation;
 pub(crate) mod unsupported;
 
@@ -26,13 +27,14 @@ use std::{error::Error, ffi::OsString, fmt};
 
 use clap::{ArgMatches, Args as _, Command, FromArgMatches as _};
 
+use self::accepted::Accepted;
 pub(crate) use self::{
     attributes::Attributes,
     comparison::Comparison,
     compression::{Choice, Compressing},
     deletion::Deletion,
     id_rules::{IdRules, Owner},
-    output::Output,
+    output::{Buffering, Output},
     program::Program,
     remote::{Carrier, Remote},
     selection::{RuleOption, Selection},
@@ -69,12 +71,23 @@ pub(crate) struct Flags {
         long_help = OPERANDS_HELP
     )]
     pub(crate) operands: Vec<OsString>,
+    /// The options that are taken without effect.
+    #[arg(skip)]
+    pub(crate) accepted: Vec<&'static Accepted>,
 }
 
 const OPERANDS_HELP: &str = "Sources, then the destination: paths or [USER@]HOST:PATH
 
 A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A directory with a \
 trailing '/' stands for what is in it, without one for itself.";
+
+/// What the help says of the commands that this version has.
+pub(crate) const COMMANDS: &str = "Commands, as the first word:
+  completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
+  man                Print the manual page, in roff
+
+doctor, enroll, explain, fleet, history, job, key, run, serve, state, status and verify are kept for later
+versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.
 trait Group {
@@ -92,6 +105,7 @@ pub(crate) fn command() -> Command {
         .disable_help_flag(true)
         .disable_version_flag(true)
         .args_override_self(true)
+        .after_help(COMMANDS)
         .max_term_width(100);
     // The groups' own comments do not describe the program.
     negation::with_negations(Flags::augment_args(base))
@@ -135,11 +149,18 @@ impl Flags {
         if negation::is_off(matches, "bwlimit") {
             self.remote.bwlimit = None;
         }
+        for (id, limit) in
+            [("timeout", &mut self.remote.timeout), ("contimeout", &mut self.remote.contimeout)]
+        {
+            *limit = limit.filter(|limit| !limit.is_zero() && !negation::is_off(matches, id));
+        }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
         self.writing.no_partial = negation::is_off(matches, "partial");
         self.output.plain_numbers = negation::is_off(matches, "human_readable");
         self.selection.order = rules_in_order(matches);
+        let given = Accepted::all().iter().filter(|option| option.last(matches).is_some());
+        self.accepted = given.collect();
     }
 }
 

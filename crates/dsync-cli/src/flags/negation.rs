@@ -8,12 +8,13 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, parser::ValueSource};
 
-use super::{id_rules::Owner, unsupported};
+use super::{accepted, id_rules::Owner, unsupported};
 
 /// Adds the opposite of every switch.
 pub(super) fn with_negations(command: Command) -> Command {
     let opposites: Vec<Arg> = command.get_arguments().filter(|arg| has_opposite(arg)).map(opposite).collect();
-    command.args(opposites).args(unsupported::harmless_negations().map(|(long, short)| {
+    let command = command.args(opposites).args(accepted::args());
+    command.args(unsupported::harmless_negations().map(|(long, short)| {
         let arg = hidden_switch(format!("no_{long}"), format!("no-{long}"));
         match short {
             Some(short) => arg.alias(format!("no-{short}")),
@@ -49,7 +50,10 @@ fn last_off(matches: &ArgMatches, id: &str) -> Option<usize> {
         .iter()
         .filter(|(by, implied)| SHORTHANDS.contains(by) && implied.contains(&id))
         .map(|&(by, _)| by);
-    shorthand.chain([id]).filter_map(|id| last(matches, &format!("no_{id}"))).max()
+    let opposite = shorthand.chain([id]).filter_map(|id| last(matches, &format!("no_{id}"))).max();
+    // rsync has one variable for both.
+    let taken_back = (id == "fake_super").then(|| last(matches, "super")).flatten();
+    opposite.max(taken_back)
 }
 
 /// Returns the position of the last occurrence on the command line.
@@ -110,11 +114,11 @@ const IMPLIED: &[(&str, &[&str])] = &[
 /// The options among them whose negation also turns the others off.
 const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"];
 
-/// Options with a value that rsync permits to revoke.
-const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit"];
+/// Options with a value that rsync lets be taken back.
+const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout"];
 
-/// Switches that choose the program's mode, not the course of a run.
-const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "print_man"];
+/// Switches that choose what the program is, not how a run goes.
+const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server"];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -213,6 +217,14 @@ mod tests {
         assert!(read("-P").output.progress);
         assert!(read("--info=progress2").output.progress);
         assert!(read("-P --no-progress").output.no_progress);
+    }
+
+    #[test]
+    fn super_takes_back_fake_super_and_no_limit_is_the_default() {
+        assert!(!read("--fake-super --super").attributes.fake_super);
+        assert!(read("--super --fake-super").attributes.fake_super);
+        assert_eq!(read("--timeout=5 --no-timeout --contimeout=5 --no-contimeout").remote.timeout, None);
+        assert_eq!(read("--timeout=0 --contimeout=0").remote.timeout, None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The program's output and its destination.
 
+use std::{error::Error, fmt};
+
 use clap::{ArgAction, Args};
 
 use super::Group;
@@ -42,12 +44,46 @@ pub(crate) struct Output {
     /// rsync's name for --progress: progress or progress2
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
-    /// Whether `--no-h` came after every `-h`.
+    /// When lines of the list are written: L or N at once, B in blocks
+    ///
+    /// By default at once on a terminal, and into a pipe or a file several times a second.
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = buffering)]
+    pub(crate) outbuf: Option<Buffering>,
+    /// True when `--no-h` came after all `-h`.
     #[arg(skip)]
     pub(crate) plain_numbers: bool,
     /// Whether `--no-progress` came after every option that requests a bar.
     #[arg(skip)]
     pub(crate) no_progress: bool,
+}
+
+/// When lines of the list are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Buffering {
+    Lines,
+    Blocks,
+}
+
+/// A value of `--outbuf` that is none of rsync's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NotBuffering;
+
+impl fmt::Display for NotBuffering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("use N, L or B")
+    }
+}
+
+impl Error for NotBuffering {}
+
+/// Reads a mode of which rsync looks at the first letter only.
+fn buffering(value: &str) -> Result<Buffering, NotBuffering> {
+    match value.bytes().next().map(|letter| letter.to_ascii_lowercase()) {
+        // Unbuffered lines are whole lines: nothing here writes less.
+        Some(b'n' | b'u' | b'l') => Ok(Buffering::Lines),
+        Some(b'b' | b'f') => Ok(Buffering::Blocks),
+        _ => Err(NotBuffering),
+    }
 }
 
 impl Group for Output {

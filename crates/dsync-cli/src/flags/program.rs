@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use clap_complete::Shell;
 
 /// Help, version, the remote end, generated documents.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Program")]
-#[expect(clippy::struct_excessive_bools, reason = "one independent switch per mode")]
 pub(crate) struct Program {
     /// Show this help and end (-h on its own: a shorter one)
     #[arg(long)]
@@ -28,10 +26,4 @@ pub(crate) struct Program {
     /// is refused ends with exit code 42. See "Keys for one purpose".
     #[arg(long, value_name = "PATH[,ACCESS]", help_heading = "Program")]
     pub(crate) restrict: Option<OsString>,
-    /// Print the manual page
-    #[arg(long, hide = true)]
-    pub(crate) print_man: bool,
-    /// Print completions for a shell
-    #[arg(long, hide = true, value_name = "SHELL")]
-    pub(crate) print_completion: Option<Shell>,
 }

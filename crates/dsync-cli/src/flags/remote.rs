@@ -52,9 +52,9 @@ pub(crate) struct Remote {
     pub(crate) transport: Carrier,
     /// End with exit code 30 when the peer is silent for SECONDS; 60 by default
     ///
-    /// At least 1. Both ends send a sign of life every second, whatever they are busy with. The remote end waits for an
-    /// hour at the most.
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    /// Both ends send a sign of life every second, whatever they are busy with, so only a lost peer is silent. There is always
+    /// a limit: 0, rsync's word for none, is the default. The remote end waits for an hour at the most.
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds_or_default)]
     pub(crate) timeout: Option<Duration>,
     /// Connect again when the connection breaks, up to N times in a row; 5 by default
     ///
@@ -65,8 +65,8 @@ pub(crate) struct Remote {
     pub(crate) retries: Option<u32>,
     /// End with exit code 35 when the remote end does not answer within SECONDS; 300 by default
     ///
-    /// At least 1. Logging in counts, and typing a password; a job without a person may want less.
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    /// Logging in counts, and typing a password; a job without a person may want less. 0 is the default.
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds_or_default)]
     pub(crate) contimeout: Option<Duration>,
     /// Ports of the remote host that may be opened, for a firewall: 5000 or 5000-5010
     ///
@@ -136,6 +136,11 @@ fn seconds(value: &str) -> Result<Duration, NoTimeout> {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(error) => Err(NoTimeout::Number(NotInRange { lowest: 1, ..error })),
     }
+}
+
+/// Reads a timeout of which 0, no limit to rsync, stands for the default.
+fn seconds_or_default(value: &str) -> Result<Duration, NotInRange> {
+    whole_number(value, 0, MAX_TIMEOUT_SECONDS).map(Duration::from_secs)
 }
 
 fn retries(value: &str) -> Result<u32, NotInRange> {

@@ -1,8 +1,8 @@
 //! Every option of rsync 3.5.0 that dsync does not have.
 //!
-//! An unknown option is a typing error (exit code 1). One of these is a script that relies on rsync
-//! (exit code 4), and the message names an alternative if there is one. A test checks that the
-//! table and dsync's own options together are all of rsync's.
+//! An unknown option is a typing error (exit code 1); one of these is a script that relies on rsync (exit
+//! code 4), and the message says what to write instead where there is something. The table and dsync's own
+//! options, those that it takes without effect among them, are all of rsync's: a test holds them against the list.
 
 use std::fmt;
 
@@ -89,10 +89,8 @@ impl Foreign {
 }
 
 const LEAVE_OUT: &str = "leave it out";
-const ALWAYS_IN_BAND: &str = "leave it out: dsync never shows paths to the remote shell";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
 const PRINTED: &str = "redirect the output of -i or -v instead";
-const ALWAYS_STREAMED: &str = "leave it out: dsync always works while it lists";
 const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows them";
 
 #[rustfmt::skip]
@@ -100,10 +98,7 @@ static TABLE: &[Foreign] = &[
     option("8-bit-output").letter('8').negatable().advice("leave it out: valid UTF-8 is always printed as it is"),
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
-    option("blocking-io").advice(LEAVE_OUT),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
-    option("checksum-seed").advice("leave it out: every run has its own random key"),
-    option("compress-threads").or(&["zt"]).advice("leave it out: dsync compresses on all cores"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
     option("copy-as"),
@@ -123,44 +118,29 @@ static TABLE: &[Foreign] = &[
     option("files-from"),
     option("filter").letter('f').advice("use --exclude and --include"),
     option("from0").letter('0'),
-    option("fsync").advice("dsync syncs by default; --durability=file syncs each file on its own"),
     option("fuzzy").letter('y').negatable(),
-    option("iconv").or(&["no-iconv"]).advice("leave it out: names are copied byte for byte"),
-    option("implied-dirs").or(&["i-d", "no-implied-dirs", "no-i-d"]),
-    option("inc-recursive").or(&["i-r", "no-inc-recursive", "no-i-r"]).advice(ALWAYS_STREAMED),
+    option("iconv").advice("leave it out: names are copied byte for byte"),
     option("list-only"),
     option("log-file").advice(PRINTED),
     option("log-file-format").advice(PRINTED),
-    option("motd").or(&["no-motd"]).advice(NO_DAEMON),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice(LEAVE_OUT),
     option("munge-links"),
     option("new-compress").advice("use --compress-choice"),
-    option("no-blocking-io").advice(LEAVE_OUT),
-    option("no-contimeout").advice("there is always a limit; make it long with --contimeout"),
-    option("no-secluded-args").or(&["no-protect-args", "no-s"]).advice(ALWAYS_IN_BAND),
-    option("no-timeout").advice("there is always a timeout; make it long with --timeout"),
-    option("old-args").or(&["no-old-args"]).advice(ALWAYS_IN_BAND),
+    option("no-super").advice("leave out -o and -D, or run it as another user"),
     option("old-compress").advice("use --compress-choice"),
     option("old-dirs").or(&["old-d"]),
     option("only-write-batch"),
     option("out-format").or(&["log-format"]).advice("use -i or -v"),
-    option("outbuf").advice(LEAVE_OUT),
     option("password-file").advice(NO_DAEMON),
-    option("protocol").advice("leave it out: both ends agree by themselves"),
     option("prune-empty-dirs").letter('m').negatable(),
-    option("qsort").advice(LEAVE_OUT),
     option("read-batch"),
     option("relative").letter('R').negatable(),
     option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
-    option("secluded-args").letter('s').or(&["protect-args"]).advice(ALWAYS_IN_BAND),
     option("sender").advice(NO_DAEMON),
-    option("skip-compress").advice("leave it out: data that does not get smaller is sent as it is"),
     option("sockopts").advice(LEAVE_OUT),
     option("stderr"),
     option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
     option("stop-at").advice("run it under timeout(1)"),
-    option("super").or(&["no-super"]).advice("leave it out: dsync sets what it is allowed to set"),
-    option("trust-sender").advice("leave it out: every name from the peer is checked, against the operands and filters too"),
     option("write-batch"),
     option("write-devices").negatable(),
     option("").letter('F').advice("use --exclude-from"),
@@ -241,7 +221,7 @@ mod tests {
         assert_eq!(Foreign::find("--crtimes").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-N").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-F").unwrap().to_string(), "-F");
-        assert_eq!(Foreign::find("--zt").unwrap().to_string(), "--compress-threads");
+        assert_eq!(Foreign::find("--cc").unwrap().to_string(), "--checksum-choice");
         for unknown in ["--crtimess", "-NX", "--", "-", "", "crtimes", "-Q"] {
             assert_eq!(Foreign::find(unknown), None, "{unknown}");
         }

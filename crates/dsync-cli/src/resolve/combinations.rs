@@ -1,6 +1,10 @@
 //! Refuses options that conflict, that lack another one they need, or that dsync does not support
 //! in this use.
 
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _};
+
+use dsync_engine::Operand;
+
 use crate::{
     flags::{Flags, Owner, When},
     usage::UsageError,
@@ -33,10 +37,32 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }
+    check_accepted(flags)?;
     check_info(&flags.output.info)
 }
 
-/// Refuses options that exclude each other.
+/// Refuses options that are taken without effect where rsync would do something else.
+fn check_accepted(flags: &Flags) -> Result<(), UsageError> {
+    let given = |long| flags.accepted.iter().any(|option| option.long == long);
+    none_with((given("fsync"), "--fsync"), &[(flags.writing.durability == When::None, "--durability=none")])?;
+    let changed = |word: &OsString| {
+        let path = matches!(Operand::parse(word), Ok(Operand::Remote { .. })).then(|| word.as_bytes());
+        let path =
+            path.and_then(|word| word.iter().position(|&byte| byte == b':').map(|colon| &word[colon..]));
+        path.is_some_and(|path| path.iter().any(|byte| SHELL_BYTES.contains(byte)))
+    };
+    match given("old-args") && flags.operands.iter().any(changed) {
+        true => Err(UsageError::UnsupportedUse {
+            text: "--old-args with a remote path that the remote shell would change (dsync takes it as it is written)",
+        }),
+        false => Ok(()),
+    }
+}
+
+/// What a shell does not leave as it is.
+const SHELL_BYTES: &[u8] = b" \t\n*?[]{}$`\"'\\;&|<>()!#";
+
+/// Options that each exclude others.
 fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     let Flags { attributes, deletion, writing, .. } = flags;
     let chowned = |part: fn(&Owner) -> bool| attributes.chown.as_ref().is_some_and(part);
@@ -122,6 +148,19 @@ mod tests {
         let info = "--info=stats2 is not supported by dsync; use progress, progress2";
         assert_eq!(refusal("--info=progress2,stats2 a b"), (4, info.into()));
         assert_eq!(refusal("--info=nonsense a b").0, 1);
+    }
+
+    #[test]
+    fn options_without_effect_are_refused_where_they_would_have_one() {
+        let ordered = super::super::tests::ordered;
+        for line in ["--old-args a h:b/c.d", "--fsync a b", "--fsync --durability=file a b", "-s a h:b"] {
+            assert!(ordered(line).is_ok(), "{line}");
+        }
+        assert_eq!(refusal("--old-args a h:*.c").0, 4);
+        assert_eq!(refusal("--old-args h:{a,b} c").0, 4);
+        assert_eq!(refusal("--fsync --durability=none a b").0, 1);
+        assert!(ordered("-M--log-file=/x -M--fsync -M--protocol=31 a h:b").is_ok());
+        assert_eq!(refusal("-M--log-files a h:b").0, 4);
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! First words that are commands of dsync and no operands: `dsync completions bash`, `dsync man`.
+//!
+//! The whole list is reserved from the beginning, so that a script that copies `./serve` today does the same with every later
+//! version. Only the first word of a line is looked at: `dsync -a serve host:` copies what it names, as rsync does.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
+
+use clap::ValueEnum as _;
+use clap_complete::Shell;
+
+use crate::{documents, usage::UsageError};
+
+/// Commands of later versions.
+const LATER: [&str; 12] = [
+    "doctor", "enroll", "explain", "fleet", "history", "job", "key", "run", "serve", "state", "status",
+    "verify",
+];
+
+/// Carries out a command and returns what it prints; `None` where the first word is none.
+///
+/// # Errors
+/// [`UsageError`] for words that the command does not take, and for a command of later versions.
+pub(crate) fn dispatch(words: &[OsString]) -> Option<Result<Vec<u8>, UsageError>> {
+    let (first, rest) = words.split_first()?;
+    let name = first.to_str()?;
+    Some(match name {
+        "completions" => shell(rest).map(documents::completion),
+        "man" if rest.is_empty() => Ok(documents::manual()),
+        "man" => Err(UsageError::CommandWords {
+            command: "man",
+            wanted: "takes no words".to_owned(),
+            file: is_here(first),
+        }),
+        _ => {
+            let command = LATER.iter().find(|later| **later == name)?;
+            Err(UsageError::CommandMissing { command, file: is_here(first) })
+        }
+    })
+}
+
+/// Reads the one word that `completions` takes.
+fn shell(words: &[OsString]) -> Result<Shell, UsageError> {
+    let known = || Shell::value_variants().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let wanted = || format!("takes the name of one shell: {}", known());
+    match words {
+        [word] => word.to_str().and_then(|word| Shell::from_str(word, false).ok()),
+        _ => None,
+    }
+    .ok_or_else(|| UsageError::CommandWords {
+        command: "completions",
+        wanted: wanted(),
+        file: is_here("completions".as_ref()),
+    })
+}
+
+/// Returns whether there is an entry of this name here.
+#[expect(clippy::disallowed_methods, reason = "a hint about a word that was typed; nothing is opened")]
+pub(crate) fn is_here(name: &OsStr) -> bool {
+    Path::new(name).symlink_metadata().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_first_word_is_a_command() {
+        let is_command =
+            |line: &str| dispatch(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>()).is_some();
+        for name in LATER {
+            assert!(is_command(name), "{name}");
+            assert!(is_command(&format!("{name} host:dir")), "{name}");
+        }
+        assert!(LATER.iter().all(|name| crate::flags::COMMANDS.contains(name)));
+        for line in ["", "-a serve dst", "./serve dst", "serve/ dst", "server dst", "src serve"] {
+            assert!(!is_command(line), "{line}");
+        }
+    }
+}

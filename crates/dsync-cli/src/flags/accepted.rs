@@ -1,0 +1,150 @@
+//! Options of rsync that dsync takes and need not act on: what they ask for it does anyway, or they are about a part of
+//! rsync that it does not have.
+//!
+//! The law: an option is in this table only if every tree, list and exit code is the same with it and without it. One that
+//! would change a result is in [`unsupported`](super::unsupported) and ends the run. Values are checked as rsync checks them.
+
+use std::fmt;
+
+use clap::{Arg, ArgAction, ArgMatches, builder::ValueParser};
+
+/// An option of rsync that has no effect here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Accepted {
+    /// Long name without dashes.
+    pub(crate) long: &'static str,
+    /// Letter.
+    pub(crate) short: Option<char>,
+    /// Other long names, opposites among them.
+    pub(crate) aliases: &'static [&'static str],
+    /// Why nothing follows from it.
+    pub(crate) reason: &'static str,
+    /// How a value is read; `None` for a switch.
+    value: Option<fn() -> ValueParser>,
+}
+
+impl Accepted {
+    /// All of them, in alphabetical order of their long names.
+    pub(crate) fn all() -> &'static [Self] {
+        TABLE
+    }
+
+    /// Finds the option that a word like `--fsync`, `--outbuf=L` or `-s` names.
+    pub(crate) fn find(word: &str) -> Option<&'static Self> {
+        let name = word.split_once('=').map_or(word, |(name, _)| name);
+        match name.strip_prefix("--") {
+            Some(long) => TABLE.iter().find(|option| option.long == long || option.aliases.contains(&long)),
+            None => {
+                let letter = name.strip_prefix('-')?;
+                TABLE.iter().find(|option| option.short.is_some_and(|short| letter == short.to_string()))
+            }
+        }
+    }
+
+    /// Position of the last occurrence on the command line.
+    pub(super) fn last(&self, matches: &ArgMatches) -> Option<usize> {
+        if matches.value_source(self.long) != Some(clap::parser::ValueSource::CommandLine) {
+            return None;
+        }
+        matches.indices_of(self.long)?.max()
+    }
+
+    fn arg(&self) -> Arg {
+        let arg = Arg::new(self.long).long(self.long).aliases(self.aliases.iter().copied()).hide(true);
+        let arg = match self.short {
+            Some(short) => arg.short(short),
+            None => arg,
+        };
+        match self.value {
+            Some(parser) => arg.action(ArgAction::Set).allow_hyphen_values(true).value_parser(parser()),
+            None => arg.action(ArgAction::SetTrue),
+        }
+    }
+}
+
+impl fmt::Display for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}", self.long)?;
+        self.short.map_or(Ok(()), |short| write!(f, " (-{short})"))?;
+        self.aliases.iter().try_for_each(|alias| write!(f, ", --{alias}"))
+    }
+}
+
+/// The clap arguments of the table.
+pub(super) fn args() -> impl Iterator<Item = Arg> {
+    TABLE.iter().map(Accepted::arg)
+}
+
+const fn switch(long: &'static str, aliases: &'static [&'static str], reason: &'static str) -> Accepted {
+    Accepted { long, short: None, aliases, reason, value: None }
+}
+
+impl Accepted {
+    const fn letter(mut self, short: char) -> Self {
+        self.short = Some(short);
+        self
+    }
+
+    const fn value(mut self, parser: fn() -> ValueParser) -> Self {
+        self.value = Some(parser);
+        self
+    }
+}
+
+fn text() -> ValueParser {
+    ValueParser::os_string()
+}
+
+/// Protocol numbers that rsync 3.5.0 speaks.
+fn protocol() -> ValueParser {
+    clap::value_parser!(u8).range(20..=32).into()
+}
+
+fn number() -> ValueParser {
+    clap::value_parser!(u32).into()
+}
+
+const IN_BAND: &str = "paths travel inside the protocol, and no remote shell reads them";
+const STREAMED: &str = "dsync compares while it lists, whatever is asked for";
+const NO_MESSAGE: &str = "there is no daemon, and so no message of the day";
+const PIPES: &str = "dsync's pipes to the remote shell work either way";
+
+#[rustfmt::skip]
+static TABLE: &[Accepted] = &[
+    switch("blocking-io", &["no-blocking-io"], PIPES),
+    switch("checksum-seed", &[], "every run has a random key of its own").value(number),
+    switch("compress-threads", &["zt"], "dsync compresses on as many cores as are free").value(number),
+    switch("fsync", &[], "dsync syncs by default; not together with --durability=none"),
+    switch("implied-dirs", &["no-implied-dirs", "i-d", "no-i-d"], "it is about --relative, which dsync does not have"),
+    switch("inc-recursive", &["i-r", "no-inc-recursive", "no-i-r"], STREAMED),
+    switch("motd", &["no-motd"], NO_MESSAGE),
+    switch("no-iconv", &[], "names are copied byte for byte"),
+    switch("old-args", &["no-old-args"], "paths travel inside the protocol; refused where the remote shell would change one"),
+    switch("protocol", &[], "both ends agree on dsync's own protocol").value(protocol),
+    switch("qsort", &[], "it chooses how rsync sorts its list, not the order"),
+    switch("secluded-args", &["protect-args", "no-secluded-args", "no-protect-args", "no-s"], IN_BAND).letter('s'),
+    switch("skip-compress", &[], "data that does not get smaller is sent as it is, whatever its name").value(text),
+    switch("super", &[], "dsync does what it may, root or not; as with rsync it takes back an earlier --fake-super"),
+    switch("trust-sender", &[], "what the source sends is checked all the same"),
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_in_alphabetical_order() {
+        assert!(Accepted::all().iter().map(|option| option.long).is_sorted());
+    }
+
+    #[test]
+    fn words_are_found_by_name_letter_alias_and_with_a_value() {
+        assert_eq!(Accepted::find("-s").unwrap().long, "secluded-args");
+        assert_eq!(Accepted::find("--no-i-r").unwrap().long, "inc-recursive");
+        assert_eq!(Accepted::find("--protocol=31").unwrap().long, "protocol");
+        for unknown in ["--perms", "-a", "-ss", "--", "-", "", "fsync"] {
+            assert!(Accepted::find(unknown).is_none(), "{unknown}");
+        }
+    }
+}
