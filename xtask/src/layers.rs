@@ -96,6 +96,7 @@ const LAYERS: &[Layer] = &[
             "indicatif",
             "signal-hook",
             "shlex",
+            "jiff",
             "landlock",
             "seccompiler",
             "libc",

@@ -14,19 +14,30 @@ use dsync_engine::{Cause, Connection, Event, Observer, Operation, Planned, Progr
 
 use crate::{
     bar::Bar,
-    escape::Escaped,
     listing::{self, Listing},
+    log::Log,
     messages,
 };
 
 /// The console that reports a run.
 pub(crate) struct Console {
-    listing: Listing,
-    quiet: bool,
+    voice: Voice,
     results: Mutex<Results>,
-    /// Whether results are seen at once: flush each line, and move the bar away for it.
-    interactive: bool,
     bar: Option<Bar>,
+    log: Option<Log>,
+}
+
+/// What is said, and how.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Voice {
+    pub(crate) listing: Listing,
+    pub(crate) quiet: bool,
+    /// Entries of types that are not copied are not named.
+    pub(crate) hides_nonregular: bool,
+    /// Links that are left out as unsafe are named.
+    pub(crate) shows_unsafe_links: bool,
+    /// True when results are seen at once: flush each line, and move the bar away for it.
+    pub(crate) interactive: bool,
 }
 
 /// Standard output and its first error.
@@ -36,38 +47,45 @@ struct Results {
 }
 
 impl Console {
-    /// Opens the console on the process's streams.
-    pub(crate) fn new(listing: Listing, quiet: bool, interactive: bool, bar: Option<Bar>) -> Self {
-        Self::on(Box::new(io::stdout()), listing, quiet, interactive, bar)
-    }
-
-    fn on(
-        out: Box<dyn Write + Send>,
-        listing: Listing,
-        quiet: bool,
-        interactive: bool,
-        bar: Option<Bar>,
-    ) -> Self {
+    /// Opens the console on `out`.
+    pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Option<Bar>, log: Option<Log>) -> Self {
         let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
-        Self { listing, quiet, results, interactive, bar }
+        Self { voice, results, bar, log }
     }
 
     /// Prints a line of the result.
     pub(crate) fn result(&self, line: &str) {
-        if self.quiet {
+        self.print_line(line.as_bytes());
+    }
+
+    fn print_line(&self, line: &[u8]) {
+        if self.voice.quiet {
             return;
         }
-        self.aside(self.interactive, || {
+        self.aside(self.voice.interactive, || {
             let mut results = self.results();
-            results.write(format_args!("{line}\n"));
-            if self.interactive {
+            results.write(&[line, b"\n"].concat());
+            if self.voice.interactive {
                 results.flush();
             }
         });
     }
 
-    /// Prints a message: a warning or an error.
+    /// Writes a line to the log file alone.
+    pub(crate) fn note(&self, line: &str) {
+        if let Some(log) = &self.log {
+            log.line(line.as_bytes());
+        }
+    }
+
+    /// Returns why the log file could not be written, if that is so.
+    pub(crate) fn log_failure(&self) -> Option<io::Error> {
+        self.log.as_ref().and_then(Log::failure)
+    }
+
+    /// Prints a line of talk: a warning or an error.
     pub(crate) fn talk(&self, line: &str) {
+        self.note(line);
         self.aside(true, || say(line));
     }
 
@@ -113,17 +131,25 @@ impl Observer for Console {
         match event {
             Event::Planned(planned) => {
                 log_plan(planned);
-                if let Some(line) = self.listing.line(planned) {
-                    self.result(&line);
+                if let Some(line) = self.voice.listing.line(planned) {
+                    self.print_line(&line);
+                }
+                if let Some(log) = &self.log {
+                    log.entry(planned);
                 }
             }
-            // rsync reports links that it considers unsafe only when it lists its actions.
-            Event::Failed(problem)
-                if problem.cause == Cause::Skipped
-                    && problem.operation == Operation::CreateLink
-                    && self.listing.verbose == 0 => {}
+            // rsync tells of links that it thinks unsafe only when it lists what it does.
             Event::Failed(problem) if problem.cause == Cause::Skipped => {
-                self.result(&messages::problem(problem));
+                let hidden = match problem.operation {
+                    Operation::CreateLink => !self.voice.shows_unsafe_links,
+                    Operation::ReadDirectory => false,
+                    _ => self.voice.hides_nonregular,
+                };
+                if !hidden {
+                    let text = messages::problem(problem);
+                    self.note(&text);
+                    self.result(&text);
+                }
             }
             Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
             _ => {}
@@ -144,14 +170,15 @@ fn log_plan(planned: &Planned) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
         let why = listing::reasons(planned);
-        tracing::debug!(path = %Escaped(path), action = ?planned.action, why, "plan");
+        // The log's writer escapes.
+        tracing::debug!(path = %String::from_utf8_lossy(path), action = ?planned.action, why, "plan");
     }
 }
 
 impl Results {
-    fn write(&mut self, text: std::fmt::Arguments<'_>) {
+    fn write(&mut self, text: &[u8]) {
         if self.failed.is_none() {
-            self.failed = self.out.write_fmt(text).err();
+            self.failed = self.out.write_all(text).err();
         }
     }
 
@@ -215,7 +242,11 @@ mod tests {
         }
     }
 
-    const LISTING: Listing = Listing { verbose: 1, itemize: 0, sends: false };
+    /// A console that lists names.
+    fn listing(out: Box<dyn Write + Send>, quiet: bool, interactive: bool) -> Console {
+        let listing = Listing { verbose: 1, ..Listing::default() };
+        Console::on(out, Voice { listing, quiet, interactive, ..Voice::default() }, None, None)
+    }
 
     fn created(path: &str) -> Event {
         Event::Planned(Planned {
@@ -231,7 +262,7 @@ mod tests {
     #[test]
     fn results_are_written_in_order_and_skipped_entries_among_them() {
         let page = Page::default();
-        let console = Console::on(Box::new(page.clone()), LISTING, false, false, None);
+        let console = listing(Box::new(page.clone()), false, false);
         console.event(&created("a"));
         let problem = Problem { operation: Operation::Stat, path: b"l".to_vec(), cause: Cause::Skipped };
         console.event(&Event::Failed(problem));
@@ -243,7 +274,7 @@ mod tests {
     #[test]
     fn quiet_prints_no_results() {
         let page = Page::default();
-        let console = Console::on(Box::new(page.clone()), LISTING, true, false, None);
+        let console = listing(Box::new(page.clone()), true, false);
         console.event(&created("a"));
         console.close().unwrap();
         assert!(page.0.lock().unwrap().is_empty());
@@ -251,7 +282,7 @@ mod tests {
 
     #[test]
     fn closed_output_is_remembered_and_never_ends_the_run() {
-        let console = Console::on(Box::new(Broken), LISTING, false, true, None);
+        let console = listing(Box::new(Broken), false, true);
         console.event(&created("a"));
         console.event(&created("b"));
         assert_eq!(console.close().unwrap_err().kind(), io::ErrorKind::BrokenPipe);

@@ -36,7 +36,20 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Escapes a message that may hold names. Never changes dsync's own text.
+/// Returns a name as `-8` prints it: all bytes from 0x80 on as they are, control characters still escaped.
+pub(crate) fn eight_bit(name: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(name.len());
+    for (at, &byte) in name.iter().enumerate() {
+        if byte < 0x20 || byte == 0x7f || looks_escaped(&name[at..]) {
+            text.extend_from_slice(format!("\\#{byte:03o}").as_bytes());
+        } else {
+            text.push(byte);
+        }
+    }
+    text
+}
+
+/// Escapes a message that may hold names. Text of our own is never changed by it.
 pub(crate) fn escape_text(text: &str) -> Cow<'_, str> {
     if clean_prefix(text.as_bytes()).len() == text.len() {
         Cow::Borrowed(text)
@@ -133,6 +146,11 @@ mod tests {
         assert_eq!(escaped("a\u{202e}b".as_bytes()), "a\\#342\\#200\\#256b");
         assert_eq!(escaped("a\u{85}b".as_bytes()), "a\\#302\\#205b");
         assert_eq!(escaped(b"\t"), "\\#011");
+    }
+
+    #[test]
+    fn eight_bit_names_keep_what_is_no_control_character() {
+        assert_eq!(eight_bit(b"a\xff\n\xc3\xa9\x1b[m\\#123"), b"a\xff\\#012\xc3\xa9\\#033[m\\#134#123");
     }
 
     #[test]

@@ -5,52 +5,177 @@
 //! directories with a trailing `/`, links with their target, and the root of the transfer as `./`.
 //! [`crate::escape`] escapes names; the one difference from rsync is that a tab is escaped as well.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, path::PathBuf};
 
 use dsync_engine::{Action, Changes, FileType, Planned};
 
-use crate::escape::Escaped;
+use crate::{
+    escape::{Escaped, eight_bit},
+    format::{Field, Format},
+    log::LocalClock,
+    numbers::{Number, Style},
+};
 
-/// The entries and the format of a listing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is listed, and how.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
-    /// Number of `-v`.
+    /// `-v` times, or what `--info=name` says.
     pub(crate) verbose: u8,
     /// Number of `-i`.
     pub(crate) itemize: u8,
     /// Whether files go to a remote host: `<`, else `>`.
     pub(crate) sends: bool,
+    /// True when files come from a remote host.
+    pub(crate) receives: bool,
+    /// Whether deletions are listed, whatever else is.
+    pub(crate) deletions: Option<bool>,
+    /// `--out-format`.
+    pub(crate) format: Option<Format>,
+    /// Where the names of `%f` start; see [`Base`].
+    pub(crate) base: Base,
+    /// `-8`.
+    pub(crate) eight_bit: bool,
+    /// For `%t`.
+    pub(crate) clock: Option<LocalClock>,
+}
+
+/// The operands of a local source, from which `%f` makes paths.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Base(pub(crate) Vec<PathBuf>);
+
+impl Base {
+    /// Returns the path of an entry as the source's end names it; without an operand's directory where more than one could
+    /// have it.
+    fn path(&self, name: &[u8]) -> Vec<u8> {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let top = name.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let last = |path: &[u8]| path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+        let mut candidates = self.0.iter().map(bytes).filter(|path| {
+            let last = last(path);
+            last.is_empty() || last == b"." || last == b".." || last == top
+        });
+        let (Some(path), None) = (candidates.next(), candidates.next()) else { return name.to_vec() };
+
+        let last = last(&path);
+        let mut prefix = path;
+        if last == top && last != b"." && last != b".." {
+            prefix.truncate(prefix.len() - last.len());
+        } else if !prefix.ends_with(b"/") {
+            prefix.push(b'/');
+        }
+        // rsync folds such beginnings away.
+        while prefix.starts_with(b"./") {
+            prefix.drain(..2);
+        }
+        [prefix.as_slice(), name].concat()
+    }
 }
 
 impl Listing {
-    /// Returns the line of an entry, without its end; `None` if it is not listed.
-    pub(crate) fn line(&self, planned: &Planned) -> Option<String> {
-        if self.itemize > 0 { self.itemized(planned) } else { self.verbose_line(planned) }
+    /// Returns whether names are listed at all.
+    pub(crate) fn lists(&self) -> bool {
+        self.verbose > 0 || self.itemize > 0 || self.format.is_some()
     }
 
-    fn itemized(&self, planned: &Planned) -> Option<String> {
+    /// The line of an entry, without its end; `None` when it is not listed.
+    pub(crate) fn line(&self, planned: &Planned) -> Option<Vec<u8>> {
+        let own = self.format.as_ref();
+        let itemizes = own.map_or(self.itemize > 0, |format| format.has(Field::Itemized));
         if planned.action == Action::Delete {
-            return Some(format!("*deleting   {}", name(planned)));
+            let lists = self.deletions.unwrap_or_else(|| self.lists());
+            let formatted = itemizes || own.is_some_and(|format| format.has(Field::Operation));
+            return lists.then(|| if formatted { self.formatted(planned) } else { self.deleting(planned) });
         }
-        if is_kept(planned) && self.itemize < 2 && self.verbose < 2 {
-            return None;
+        if itemizes {
+            let kept = is_kept(planned) && self.itemize < 2 && self.verbose < 2;
+            return (!kept).then(|| self.formatted(planned));
+        }
+        self.verbose_line(planned)
+    }
+
+    fn formatted(&self, planned: &Planned) -> Vec<u8> {
+        match &self.format {
+            // As with rsync a column is as wide as the name is, not its escapes.
+            Some(format) => {
+                format.line(&|field, style| self.fact(planned, field, style), &|value| self.shown(value))
+            }
+            None => {
+                let itemized = self.itemized(planned);
+                [itemized.as_bytes(), b" ", &self.name(planned), &self.target(planned)].concat()
+            }
+        }
+    }
+
+    fn deleting(&self, planned: &Planned) -> Vec<u8> {
+        [b"deleting ", self.name(planned).as_slice()].concat()
+    }
+
+    /// Returns what stands for a field of a format, not yet escaped.
+    fn fact(&self, planned: &Planned, field: Field, style: Style) -> Vec<u8> {
+        match field {
+            Field::Itemized => self.itemized(planned).into_bytes(),
+            Field::Length => {
+                let is_link =
+                    planned.kind == FileType::Symlink && !planned.changes.contains(Changes::HARD_LINK);
+                let length = if is_link { planned.target.len() as u64 } else { planned.size };
+                Number(length, style).to_string().into_bytes()
+            }
+            Field::Target => raw_target(planned),
+            Field::Name => raw_name(planned),
+            Field::Path => {
+                let name: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
+                let at_source = !self.receives && planned.action != Action::Delete;
+                if at_source { self.base.path(name) } else { name.to_vec() }
+            }
+            Field::Operation => match planned.action {
+                Action::Delete => b"del.".to_vec(),
+                _ if self.receives => b"recv".to_vec(),
+                _ => b"send".to_vec(),
+            },
+            Field::Process => std::process::id().to_string().into_bytes(),
+            Field::Time => self.clock.as_ref().map(LocalClock::now).unwrap_or_default().into_bytes(),
+            Field::Nothing => Vec::new(),
+        }
+    }
+
+    /// The eleven characters of `-i`.
+    fn itemized(&self, planned: &Planned) -> String {
+        if planned.action == Action::Delete {
+            return "*deleting  ".to_owned();
         }
         let (update, letter) = (self.update_letter(planned), type_letter(planned.kind));
-        Some(format!("{update}{letter}{} {}{}", attributes(planned), name(planned), target(planned)))
+        format!("{update}{letter}{}", attributes(planned))
     }
 
-    fn verbose_line(&self, planned: &Planned) -> Option<String> {
+    fn verbose_line(&self, planned: &Planned) -> Option<Vec<u8>> {
         let is_directory = planned.kind == FileType::Directory;
+        let level = if self.format.is_some() { self.verbose.max(1) } else { self.verbose };
         let listed_from = match planned.action {
-            Action::Delete => return (self.verbose > 0).then(|| format!("deleting {}", name(planned))),
-            _ if is_kept(planned) && (is_directory || self.verbose < 2) => return None,
-            _ if is_kept(planned) => return Some(format!("{} is uptodate", name(planned))),
-            // rsync does not list a file of which only attributes are set, but does list a
-            // directory.
+            _ if is_kept(planned) && (is_directory || level < 2) => return None,
+            _ if is_kept(planned) => return Some([&self.name(planned), b" is uptodate".as_slice()].concat()),
+            // rsync does not list a file whose attributes alone are set, but does list a directory.
             Action::Retag if !is_directory => 2,
             _ => 1,
         };
-        (self.verbose >= listed_from).then(|| format!("{}{}", name(planned), target(planned)))
+        (level >= listed_from).then(|| match &self.format {
+            Some(_) => self.formatted(planned),
+            None => [self.name(planned), self.target(planned)].concat(),
+        })
+    }
+
+    /// A name as it is printed.
+    fn shown(&self, name: &[u8]) -> Vec<u8> {
+        if self.eight_bit { eight_bit(name) } else { Escaped(name).to_string().into_bytes() }
+    }
+
+    fn name(&self, planned: &Planned) -> Vec<u8> {
+        self.shown(&raw_name(planned))
+    }
+
+    fn target(&self, planned: &Planned) -> Vec<u8> {
+        self.shown(&raw_target(planned))
     }
 
     fn update_letter(&self, planned: &Planned) -> char {
@@ -141,19 +266,21 @@ pub(crate) fn reasons(planned: &Planned) -> String {
     }
 }
 
-fn name(planned: &Planned) -> String {
-    let slash = if planned.kind == FileType::Directory { "/" } else { "" };
+/// The name, with a `/` behind a directory's.
+fn raw_name(planned: &Planned) -> Vec<u8> {
+    let slash: &[u8] = if planned.kind == FileType::Directory { b"/" } else { b"" };
     let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
-    format!("{}{slash}", Escaped(path))
+    [path, slash].concat()
 }
 
-fn target(planned: &Planned) -> String {
+/// What a link leads to; empty for anything else.
+fn raw_target(planned: &Planned) -> Vec<u8> {
     if planned.changes.contains(Changes::HARD_LINK) && planned.action != Action::Keep {
-        format!(" => {}", Escaped(&planned.target))
-    } else if planned.kind == FileType::Symlink {
-        format!(" -> {}", Escaped(&planned.target))
+        [b" => ", planned.target.as_slice()].concat()
+    } else if planned.kind == FileType::Symlink && planned.action != Action::Delete {
+        [b" -> ", planned.target.as_slice()].concat()
     } else {
-        String::new()
+        Vec::new()
     }
 }
 
@@ -169,7 +296,8 @@ mod tests {
     }
 
     fn line(verbose: u8, itemize: u8, planned: &Planned) -> Option<String> {
-        Listing { verbose, itemize, sends: false }.line(planned)
+        let listing = Listing { verbose, itemize, ..Listing::default() };
+        listing.line(planned).map(|line| String::from_utf8_lossy(&line).into_owned())
     }
 
     /// Each line as rsync 3.5.0 printed it for such a change.
@@ -228,11 +356,30 @@ mod tests {
 
     #[test]
     fn files_that_are_sent_point_the_other_way() {
-        let sends = Listing { verbose: 0, itemize: 1, sends: true };
+        let sends = Listing { itemize: 1, sends: true, ..Listing::default() };
+        let line =
+            |planned: &Planned| sends.line(planned).map(|line| String::from_utf8_lossy(&line).into_owned());
         let file = planned(Action::Create, FileType::File, &[], "a");
-        assert_eq!(sends.line(&file).as_deref(), Some("<f+++++++++ a"));
+        assert_eq!(line(&file).as_deref(), Some("<f+++++++++ a"));
         let directory = planned(Action::Create, FileType::Directory, &[], "d");
-        assert_eq!(sends.line(&directory).as_deref(), Some("cd+++++++++ d/"));
+        assert_eq!(line(&directory).as_deref(), Some("cd+++++++++ d/"));
+    }
+
+    #[test]
+    fn paths_are_those_of_the_source() {
+        let path = |operands: &[&str], name: &str| {
+            let base = Base(operands.iter().map(PathBuf::from).collect());
+            String::from_utf8(base.path(name.as_bytes())).unwrap_or_default()
+        };
+        // Each as rsync 3.5.0 printed `%f`.
+        assert_eq!(path(&["o1/"], "."), "o1/.");
+        assert_eq!(path(&["o1/"], "sub/b"), "o1/sub/b");
+        assert_eq!(path(&["d2"], "d2/sub/b"), "d2/sub/b");
+        assert_eq!(path(&["/x/d2"], "d2/sub"), "/x/d2/sub");
+        assert_eq!(path(&["."], "a"), "a");
+        // Both could have it.
+        assert_eq!(path(&["o1/", "o2/"], "a"), "a");
+        assert_eq!(path(&["/x/a", "/y/b"], "b/c"), "/y/b/c");
     }
 
     #[test]

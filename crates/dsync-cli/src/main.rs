@@ -13,7 +13,9 @@ mod console;
 mod documents;
 mod escape;
 mod flags;
+mod format;
 mod listing;
+mod log;
 mod messages;
 mod numbers;
 mod resolve;
@@ -28,6 +30,8 @@ mod words;
 use std::{
     ffi::OsString,
     io::{self, IsTerminal as _},
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
     process::ExitCode,
     sync::Arc,
 };
@@ -38,9 +42,11 @@ use crate::{
     bar::Bar,
     cage::Cage,
     closing::Closing,
-    console::{Console, blame, print, say},
-    escape::{EscapedLines, escape_text},
-    flags::Flags,
+    console::{Console, Voice, blame, print, say},
+    escape::{Escaped, EscapedLines, escape_text},
+    flags::{Flags, Stream, accepted::Accepted},
+    log::Log,
+    numbers::Number,
     resolve::{Order, Reporting},
     rules::Rules,
     usage::UsageError,
@@ -146,21 +152,39 @@ fn run(flags: &Flags) -> u8 {
     // A log and a bar would tear each other.
     let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
     let has_bar = bar.is_some();
-    let console =
-        Console::new(report.listing, report.quiet, report.writes_lines(io::stdout().is_terminal()), bar);
-    let cage = Arc::new(Cage::default());
-    if report.listing.verbose > 1 {
-        flags
-            .accepted
-            .iter()
-            .for_each(|option| console.talk(&format!("dsync: {option} changes nothing: {}", option.reason)));
+    let console = open_console(&report, bar);
+    if report.verbose > 1 {
+        let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
+        flags.accepted.iter().for_each(|option| console.talk(&reason(option)));
     }
+    console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
+    let cage = Arc::new(Cage::default());
     let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
-    if report.listing.verbose > 0 {
+    if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
     let words = Words { rules: &rules, doubtful: &doubtful };
     finish(&outcome, &console, &words, &report, has_bar)
+}
+
+/// Opens the streams and the log file of a run.
+fn open_console(report: &Reporting, bar: Option<Bar>) -> Console {
+    let (out, terminal): (Box<dyn io::Write + Send>, bool) = match report.stream {
+        Stream::Output => (Box::new(io::stdout()), io::stdout().is_terminal()),
+        Stream::Errors => (Box::new(io::stderr()), io::stderr().is_terminal()),
+    };
+    let voice = Voice { interactive: report.writes_lines(terminal), ..report.voice.clone() };
+    let log = report.log.as_ref().and_then(|(path, listing, links)| {
+        let opened = Log::open(path, *links, listing.clone());
+        opened.map_err(|error| warn_of_log(path, &error)).ok()
+    });
+    Console::on(out, voice, bar, log)
+}
+
+/// Says that a log file has not all of the run.
+fn warn_of_log(path: &Path, error: &io::Error) {
+    let (path, why) = (Escaped(path.as_os_str().as_bytes()), messages::system_words(error));
+    say(&format!("dsync: cannot write log file '{path}': {why}; the run goes on without it"));
 }
 
 /// The words of the command line that the end of a run may have to quote.
@@ -197,7 +221,10 @@ fn finish(
     };
     let closed = console.close();
     if let Some(line) = last_words {
-        say(&line);
+        console.talk(&line);
+    }
+    if let (Some(error), Some((path, ..))) = (console.log_failure(), &report.log) {
+        warn_of_log(path, &error);
     }
     match closed {
         Ok(()) => code,
@@ -231,13 +258,22 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         let carrier = connection.map(|connection| connection.carrier);
         let block = stats::block(&summary.report, summary.traffic, carrier, summary.elapsed, report.style);
         console.result(&format!("\n{}", block.trim_end()));
+        block.lines().for_each(|line| console.note(line));
     }
-    if report.listing.verbose > 0 || report.stats {
+    let number = |value| Number(value, report.style);
+    let (sent, received) = (summary.traffic.sent_bytes, summary.traffic.received_bytes);
+    console.note(&format!(
+        "sent {} bytes  received {} bytes  total size {}",
+        number(sent),
+        number(received),
+        number(summary.report.total_bytes)
+    ));
+    if report.paragraph {
         console.result(&format!("\n{}", closing.paragraph()));
     } else if has_bar {
         console.talk(&closing.paragraph());
     }
-    if let Some(advice) = closing.advice().filter(|_| !report.quiet) {
+    if let Some(advice) = closing.advice().filter(|_| !report.voice.quiet) {
         console.talk(&format!("dsync: {advice}"));
     }
     (code, closing.problems(report.max_delete).map(|line| format!("dsync: {line}")))

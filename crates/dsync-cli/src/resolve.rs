@@ -2,6 +2,7 @@
 //! and reads pattern files and the environment.
 
 mod combinations;
+mod info;
 mod writing;
 
 use std::{
@@ -18,10 +19,14 @@ use dsync_engine::{
 
 use crate::{
     commands::is_here,
+    console::Voice,
     flags::{
-        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, When, accepted::Accepted,
+        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, Stream, When,
+        accepted::Accepted,
     },
-    listing::Listing,
+    format::Format,
+    listing::{Base, Listing},
+    log::LocalClock,
     numbers::Style,
     rules::Rules,
     usage::{Role, UsageError},
@@ -37,12 +42,19 @@ pub(crate) struct Order {
     pub(crate) doubtful: Vec<OsString>,
 }
 
-/// The settings of a run's report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is said of a run.
+#[derive(Debug, Clone)]
 pub(crate) struct Reporting {
-    pub(crate) listing: Listing,
-    pub(crate) quiet: bool,
+    pub(crate) voice: Voice,
+    /// `-v` times.
+    pub(crate) verbose: u8,
+    /// Whether the run ends with a paragraph.
+    pub(crate) paragraph: bool,
     pub(crate) stats: bool,
+    /// `--stderr`.
+    pub(crate) stream: Stream,
+    /// `--log-file`, its lists, and the links that its path may pass through.
+    pub(crate) log: Option<(PathBuf, Listing, Links)>,
     pub(crate) style: Style,
     /// True when directories are copied, not skipped.
     pub(crate) recursive: bool,
@@ -62,8 +74,8 @@ impl Reporting {
 
     /// Whether a bar is shown, given that standard error is a terminal or is not.
     pub(crate) fn bar(&self, terminal: bool) -> bool {
-        let lists = self.listing.verbose > 0 || self.listing.itemize > 0;
-        terminal && !self.quiet && self.progress.unwrap_or(!lists)
+        let lists = self.verbose > 0 || self.voice.listing.lists();
+        terminal && !self.voice.quiet && self.progress.unwrap_or(!lists)
     }
 }
 
@@ -79,8 +91,7 @@ pub(crate) fn order(
     let (source, destination) = ends(&flags.operands)?;
     let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
     let rules = Rules::collect(&flags.selection, links)?;
-    let sends = matches!(destination, Destination::Remote { .. });
-    let report = reporting(flags, sends);
+    let report = reporting(flags, links, &source, &destination)?;
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
     options.fake_super = fake_super(flags, &source, &destination);
@@ -151,18 +162,43 @@ fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
     })
 }
 
-fn reporting(flags: &Flags, sends: bool) -> Reporting {
+fn reporting(
+    flags: &Flags,
+    links: Links,
+    source: &Source,
+    destination: &Destination,
+) -> Result<Reporting, UsageError> {
     let output = &flags.output;
+    let info = info::read(&output.info)?;
+    let listing = listing(flags, info, source, destination)?;
     let style = match output.human_readable {
         _ if output.plain_numbers => Style::Plain,
         0 => Style::Commas,
         1 => Style::Thousands,
         _ => Style::Binary,
     };
-    Reporting {
-        listing: Listing { verbose: output.verbose, itemize: output.itemize_changes, sends },
+    let log = output.log_file.as_ref().map(|file| {
+        let format = output.log_file_format.as_ref();
+        let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
+        let of_log =
+            Listing { verbose: output.verbose, itemize: 1, format, deletions: None, ..listing.clone() };
+        Ok((PathBuf::from(file), of_log, links))
+    });
+    let voice = Voice {
+        listing,
         quiet: output.quiet,
-        stats: output.stats,
+        hides_nonregular: info.nonreg == Some(0),
+        shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
+        interactive: false,
+    };
+    let stats = output.stats || info.stats.is_some_and(|level| level > 1);
+    Ok(Reporting {
+        voice,
+        verbose: output.verbose,
+        paragraph: info.stats.map_or(output.verbose > 0 || stats, |level| level > 0 || stats),
+        stats,
+        stream: output.stderr.unwrap_or(Stream::Output),
+        log: log.transpose()?,
         style,
         recursive: flags.attributes.recursive,
         buffering: output.outbuf,
@@ -173,7 +209,40 @@ fn reporting(flags: &Flags, sends: bool) -> Reporting {
             When::None => Durability::None,
         },
         max_delete: flags.deletion.max_delete,
-    }
+    })
+}
+
+/// What is listed on standard output.
+fn listing(
+    flags: &Flags,
+    info: info::Info,
+    source: &Source,
+    destination: &Destination,
+) -> Result<Listing, UsageError> {
+    let output = &flags.output;
+    let format = output.out_format.as_ref();
+    let format = format.map(|format| read_format("--out-format", format)).transpose()?;
+    let verbose = info.name.unwrap_or(output.verbose);
+    let lists = verbose > 0 || output.itemize_changes > 0 || format.is_some();
+    Ok(Listing {
+        verbose,
+        itemize: output.itemize_changes,
+        sends: matches!(destination, Destination::Remote { .. }),
+        receives: matches!(source, Source::Remote { .. }),
+        deletions: Some(info.del.map_or(lists || output.verbose > 0, |level| level > 0)),
+        clock: (format.is_some() || output.log_file_format.is_some()).then(LocalClock::new),
+        format,
+        base: match source {
+            Source::Local { paths } => Base(paths.clone()),
+            _ => Base::default(),
+        },
+        eight_bit: output.eight_bit_output,
+    })
+}
+
+fn read_format(option: &str, text: &OsString) -> Result<Format, UsageError> {
+    Format::parse(text.as_bytes())
+        .map_err(|fact| UsageError::UnsupportedFact { option: option.to_owned(), fact })
 }
 
 fn sync_options(
@@ -314,12 +383,16 @@ fn id_rules(attributes: &Attributes) -> Vec<IdRule> {
 }
 
 fn event_level(report: &Reporting) -> EventLevel {
-    let Reporting { listing: Listing { verbose, itemize, .. }, quiet, .. } = *report;
-    match (quiet, verbose.max(itemize)) {
+    let Voice { listing, quiet, .. } = &report.voice;
+    let shown = listing.verbose.max(listing.itemize).max(u8::from(listing.lists()));
+    let logged = report.log.as_ref().map_or(0, |(_, listing, _)| listing.verbose.max(1));
+    let deletions = u8::from(listing.deletions == Some(true));
+    let level = if *quiet { logged } else { shown.max(logged).max(deletions) };
+    match level {
         // The log says why of every entry, whatever the list has.
         _ if tracing::enabled!(tracing::Level::DEBUG) => EventLevel::All,
-        (true, _) | (_, 0) => EventLevel::Problems,
-        (_, 1) => EventLevel::Changes,
+        0 => EventLevel::Problems,
+        1 => EventLevel::Changes,
         _ => EventLevel::All,
     }
 }
@@ -430,10 +503,16 @@ mod tests {
         (error.exit_code(), error.to_string())
     }
 
+    /// How a local run is reported.
+    pub(super) fn local_report(flags: &Flags) -> Reporting {
+        let (source, destination) = ends(&words("a b")).unwrap();
+        reporting(flags, Links::Trusted, &source, &destination).unwrap()
+    }
+
     fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
         let rules = Rules::collect(&flags.selection, Links::Trusted).unwrap();
-        sync_options(&flags, &|_| None, &rules, &reporting(&flags, false)).unwrap()
+        sync_options(&flags, &|_| None, &rules, &local_report(&flags)).unwrap()
     }
 
     fn host(user: Option<&str>, host: &str) -> RemoteHost {
@@ -548,5 +627,10 @@ mod tests {
         assert_eq!(options("-qvvii").events, EventLevel::Problems);
         assert_eq!(options("-v").events, EventLevel::Changes);
         assert_eq!(options("-vv").events, EventLevel::All);
+        assert_eq!(options("--out-format=%n").events, EventLevel::Changes);
+        assert_eq!(options("-q --out-format=%n").events, EventLevel::Problems);
+        assert_eq!(options("-q --log-file=x").events, EventLevel::Changes);
+        assert_eq!(options("-v --info=name0").events, EventLevel::Changes);
+        assert_eq!(options("--info=name2").events, EventLevel::All);
     }
 }

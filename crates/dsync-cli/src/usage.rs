@@ -14,7 +14,7 @@ use std::{
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use dsync_engine::{OperandError, SyncError, exit_code};
 
-use crate::flags::unsupported::Foreign;
+use crate::{flags::unsupported::Foreign, format::UnknownFact};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ pub(crate) enum UsageError {
     CommandMissing { command: &'static str, file: bool },
     /// A command with words that it does not take.
     CommandWords { command: &'static str, wanted: String, file: bool },
+    /// A format asks for what dsync does not know of an entry.
+    UnsupportedFact { option: String, fact: UnknownFact },
     /// `--server` with other words, as rsync would start it.
     NotForRsync,
     /// No program has such an option.
@@ -118,6 +120,7 @@ impl UsageError {
             Self::Unsupported(_)
             | Self::UnsupportedValue { .. }
             | Self::UnsupportedUse { .. }
+            | Self::UnsupportedFact { .. }
             | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
@@ -139,6 +142,7 @@ impl fmt::Display for UsageError {
             Self::UnsupportedValue { option, value, known } => {
                 write!(f, "{option}={value} is not supported by dsync; use {known}")
             }
+            Self::UnsupportedFact { option, fact } => write!(f, "{option}: dsync has no {fact}"),
             Self::UnsupportedUse { text } => write!(f, "{text} is not supported by dsync"),
             Self::NotForRsync => f.write_str(
                 "--server comes first and takes only --restrict: dsync's remote end does not speak to rsync",

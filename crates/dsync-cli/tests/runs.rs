@@ -311,3 +311,125 @@ fn dry_run_prints_the_plan_and_changes_nothing() {
     assert!(!at.path().join("dst").exists());
     assert_eq!(run(at.path(), "-ai src/ dst").1, plan);
 }
+
+/// Runs rsync with the same words, on a tree like that of `planted`; `None` where there is none.
+fn rsync(at: &Path, words: &[&str]) -> Option<Vec<u8>> {
+    let output = Command::new("rsync").current_dir(at).env("LC_ALL", "C.UTF-8").args(words).output().ok()?;
+    Some(output.stdout)
+}
+
+/// A source and a destination that differ in every way that a format shows.
+fn differing() -> tempfile::TempDir {
+    let at = planted();
+    fs::create_dir_all(at.path().join("dst/gone")).unwrap();
+    fs::write(at.path().join("dst/gone/file"), "x").unwrap();
+    fs::write(at.path().join("dst/old"), "x").unwrap();
+    fs::write(at.path().join("src").join(OsStr::from_bytes(b"n\xff\n\xc3\xa9")), "name").unwrap();
+    for (dir, seconds) in [("src", 1_000_000_000), ("dst", 1_100_000_000)] {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        fs::File::open(at.path().join(dir)).unwrap().set_modified(time).unwrap();
+    }
+    at
+}
+
+#[test]
+fn formats_are_printed_as_rsync_prints_them() {
+    for format in ["%i %n%L", "[%n]", "%o %f %m", "%o|%-12n|%6n|%i", "%z %a %h %u %P", "%i %''l|%n%L", ""] {
+        for more in ["-a", "-av", "-ai", "-a8"] {
+            let sorted = |out: &[u8]| {
+                let mut lines: Vec<Vec<u8>> = out.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+                // Lengths of directories are the filesystem's; the sentences around the list are each program's own.
+                let own = [&b"sending"[..], b"sent ", b"total ", b"Transferred", b"created "];
+                lines.retain(|line| !line.is_empty() && !own.iter().any(|own| line.starts_with(own)));
+                lines.retain(|line| !(format.contains('l') && line.ends_with(b"/")));
+                lines.sort_unstable();
+                lines
+            };
+            let out_format = format!("--out-format={format}");
+            let words = [more, "--delete", &out_format, "src/", "dst"];
+            let (ours, theirs) = (differing(), differing());
+            let Some(expected) = rsync(theirs.path(), &words) else { return };
+            let output = dsync(ours.path()).args(words).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{output:?}");
+            let show = |lines: Vec<Vec<u8>>| {
+                lines.iter().map(|line| line.escape_ascii().to_string()).collect::<Vec<_>>().join("\n")
+            };
+            assert_eq!(show(sorted(&output.stdout)), show(sorted(&expected)), "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn log_file_has_the_lines_of_rsync_with_time_and_process() {
+    let at = planted();
+    fs::create_dir_all(at.path().join("dst/gone")).unwrap();
+    for round in 1..=2 {
+        let output = dsync(at.path())
+            .env("TZ", "UTC-05:30")
+            .args(["-aq", "--delete", "--log-file=log", "src/", "dst"])
+            .output()
+            .unwrap();
+        assert_eq!(told(&output), (0, String::new(), String::new()));
+        let text = fs::read_to_string(at.path().join("log")).unwrap();
+        let starts = text.lines().filter(|line| line.ends_with("] building file list")).count();
+        assert_eq!(starts, round, "{text}");
+    }
+    let text = fs::read_to_string(at.path().join("log")).unwrap();
+    for line in text.lines() {
+        let (stamp, rest) = line.split_at(20);
+        let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+        assert_eq!(shape, "0000/00/00 00:00:00 ", "{line}");
+        let number = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")).unwrap().0;
+        assert!(number.parse::<u32>().is_ok(), "{line}");
+    }
+    for line in ["*deleting   gone/", ">f+++++++++ sub/b", "cL+++++++++ link -> a"] {
+        assert!(text.contains(&format!("] {line}\n")), "{line}: {text}");
+    }
+    let last = text.lines().last().unwrap();
+    assert!(last.contains("] sent ") && last.ends_with(" bytes  total size 7"), "{text}");
+}
+
+#[test]
+fn log_file_has_problems_and_why_the_run_ended() {
+    let at = planted();
+    let (code, _, err) = run(at.path(), "-a --log-file=log --log-file-format=%n nowhere dst");
+    assert_eq!(code, 3);
+    let text = fs::read_to_string(at.path().join("log")).unwrap();
+    assert!(text.ends_with(&format!("] {err}")), "{text}");
+    let text =
+        "dsync: cannot write log file 'no/log': No such file or directory; the run goes on without it\n";
+    assert_eq!(run(at.path(), "-a --log-file=no/log src/ dst"), (0, String::new(), text.to_owned()));
+    if Path::new("/dev/full").exists() {
+        let (code, _, err) = run(at.path(), "-a --log-file=/dev/full src/ dst");
+        assert!(code == 0 && err.contains("cannot write log file '/dev/full': the disk is full"), "{err}");
+    }
+}
+
+#[test]
+fn kinds_of_lines_are_chosen_one_by_one() {
+    let lines = |words: &str| {
+        let at = differing();
+        fs::remove_file(at.path().join("src").join(OsStr::from_bytes(b"n\xff\n\xc3\xa9"))).unwrap();
+        let (code, out, err) = run(at.path(), &format!("-a --delete {words} src/ dst"));
+        assert_eq!((code, err.as_str()), (0, ""), "{words}");
+        out
+    };
+    assert_eq!(lines("--info=flist2,copy,progress2"), "");
+    assert_eq!(sorted(&lines("--info=del")), ["deleting gone/", "deleting gone/file", "deleting old"]);
+    assert!(!lines("-v --info=del0").contains("deleting"));
+    let names = lines("--info=name");
+    assert!(names.contains("sub/b\n") && !names.contains("Transferred"), "{names}");
+    let quiet = lines("-v --info=name0,stats0");
+    assert_eq!(sorted(&quiet), ["deleting gone/", "deleting gone/file", "deleting old"]);
+    let stats = lines("--info=stats2");
+    assert!(stats.contains("Number of files: ") && stats.contains("Transferred "), "{stats}");
+    assert_eq!(run(planted().path(), "-r --info=nonreg0 src/ dst").1, "");
+}
+
+#[test]
+fn list_goes_to_standard_error_when_it_is_asked_to() {
+    let at = planted();
+    let (code, out, err) = run(at.path(), "-ai --stderr=all src/ dst");
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(err.contains(">f+++++++++ a\n"), "{err}");
+}

@@ -20,7 +20,7 @@ use rustix::{
 pub use confined::LeadsOut;
 pub use entries::{Special, cannot_link};
 pub use run_lock::{DirLock, is_lock_name};
-pub use trusted::{Links, UntrustedLink, open_operator_file};
+pub use trusted::{Links, UntrustedLink, append_operator_file, open_operator_file};
 
 use crate::{
     attributes::{self, Handle, Wanted},

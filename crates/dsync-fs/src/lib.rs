@@ -53,8 +53,8 @@ pub use crate::{
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{
-        Dir, DirLock, LeadsOut, Links, Listing, Special, UntrustedLink, cannot_link, is_lock_name,
-        open_operator_file,
+        Dir, DirLock, LeadsOut, Links, Listing, Special, UntrustedLink, append_operator_file, cannot_link,
+        is_lock_name, open_operator_file,
     },
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, Patched, Sharing},

@@ -34,7 +34,7 @@ pub(crate) use self::{
     compression::{Choice, Compressing},
     deletion::Deletion,
     id_rules::{IdRules, Owner},
-    output::{Buffering, Output},
+    output::{Buffering, Output, Stream},
     program::Program,
     remote::{Carrier, Remote},
     selection::{RuleOption, Selection},
@@ -156,6 +156,11 @@ impl Flags {
         }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
+        // The one kind of line that is a switch as well; the later word counts.
+        let level = self.output.info.iter().rev().find_map(|flag| flag.strip_prefix("progress"));
+        if let Some(level) = level.filter(|_| negation::is_after(matches, "info", "no_progress")) {
+            (self.output.progress, self.output.no_progress) = (level != "0", level == "0");
+        }
         self.writing.no_partial = negation::is_off(matches, "partial");
         self.output.plain_numbers = negation::is_off(matches, "human_readable");
         self.selection.order = rules_in_order(matches);

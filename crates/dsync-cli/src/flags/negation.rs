@@ -33,6 +33,11 @@ pub(super) fn is_off(matches: &ArgMatches, id: &str) -> bool {
     last_off(matches, id) > last_on(matches, id)
 }
 
+/// True when `one` was typed, and not before `other`.
+pub(super) fn is_after(matches: &ArgMatches, one: &str, other: &str) -> bool {
+    last(matches, one) > last(matches, other)
+}
+
 fn last_on(matches: &ArgMatches, id: &str) -> Option<usize> {
     let implying = IMPLIED.iter().filter(|(_, implied)| implied.contains(&id)).map(|&(by, _)| by);
     let implying = implying.filter(|&by| {
@@ -101,7 +106,6 @@ const IMPLIED: &[(&str, &[&str])] = &[
     ("groupmap", &["group"]),
     ("devices_specials", &["devices", "specials"]),
     ("partial_progress", &["progress", "partial"]),
-    ("info", &["progress"]),
     ("delete_during", &["delete"]),
     ("delete_after", &["delete"]),
     ("delete_before", &["delete"]),
@@ -216,6 +220,13 @@ mod tests {
         assert!(!silent.progress && !silent.no_progress);
         assert!(read("-P").output.progress);
         assert!(read("--info=progress2").output.progress);
+        assert!(
+            !read("--info=name0").output.progress && !read("--info=progress2 --no-progress").output.progress
+        );
+        assert!(
+            read("--no-progress --info=progress2").output.progress
+                && read("-P --info=progress0").output.no_progress
+        );
         assert!(read("-P --no-progress").output.no_progress);
     }
 

@@ -1,6 +1,6 @@
 //! The program's output and its destination.
 
-use std::{error::Error, fmt};
+use std::{error::Error, ffi::OsString, fmt};
 
 use clap::{ArgAction, Args};
 
@@ -41,9 +41,42 @@ pub(crate) struct Output {
     /// Same as --partial --progress
     #[arg(short = 'P')]
     pub(crate) partial_progress: bool,
-    /// rsync's name for --progress: progress or progress2
+    /// Choose the lines that are printed, kind by kind: progress, name, del, stats, nonreg, symsafe
+    ///
+    /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever -v says. progress and
+    /// progress2 show the bar, name lists names (name2 those that are up to date too), del deletions, stats the paragraph at the
+    /// end (stats2 the statistics), nonreg entries of types that are not copied, symsafe links that --safe-links leaves out;
+    /// none turns all off. flist, copy, misc, mount and owner are taken and have no lines.
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
+    /// List what is changed, each entry in this format
+    ///
+    /// Text in which %n stands for the name, with / behind a directory's, %f for the name behind the operand's
+    /// directory where the source is at this end, %i for the letters of -i, %L for what a link leads to, %l for the length, %o for
+    /// send, recv or del., %p for the number of the process, %t for the time. A width and a - for the left side may stand between,
+    /// as in %-40n, and ' for a length with commas, '' with units. With %i all changes are listed, else those that -v lists.
+    /// What rsync alone knows (%b, %B, %c, %C, %G, %M, %U) is refused.
+    #[arg(long, alias = "log-format", value_name = "FORMAT", allow_hyphen_values = true)]
+    pub(crate) out_format: Option<OsString>,
+    /// Add what is done and said to FILE, each line with time and process
+    ///
+    /// In rsync's form, also with -q. FILE is made where it is missing. When it cannot be opened or written the run goes on
+    /// and says so.
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub(crate) log_file: Option<OsString>,
+    /// The format of entries in --log-file: '%i %n%L' by default
+    ///
+    /// As --out-format; an empty one logs no entries.
+    #[arg(long, value_name = "FORMAT", allow_hyphen_values = true)]
+    pub(crate) log_file_format: Option<OsString>,
+    /// Print names byte for byte, control characters excepted
+    ///
+    /// Without it bytes that are not UTF-8, and characters that cannot be seen, are escaped.
+    #[arg(short = '8', long = "8-bit-output")]
+    pub(crate) eight_bit_output: bool,
+    /// Where the list goes: errors or client for standard output, all for standard error
+    #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = stream)]
+    pub(crate) stderr: Option<Stream>,
     /// When lines of the list are written: L or N at once, B in blocks
     ///
     /// By default at once on a terminal, and into a pipe or a file several times a second.
@@ -55,6 +88,35 @@ pub(crate) struct Output {
     /// Whether `--no-progress` came after every option that requests a bar.
     #[arg(skip)]
     pub(crate) no_progress: bool,
+}
+
+/// Which stream the list is printed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Output,
+    Errors,
+}
+
+/// A value of `--stderr` that is none of rsync's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NotAStream;
+
+impl fmt::Display for NotAStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("use errors, all or client")
+    }
+}
+
+impl Error for NotAStream {}
+
+/// Reads a mode, of which a beginning is enough.
+fn stream(value: &str) -> Result<Stream, NotAStream> {
+    match value {
+        "" => Err(NotAStream),
+        value if "all".starts_with(value) => Ok(Stream::Errors),
+        value if "errors".starts_with(value) || "client".starts_with(value) => Ok(Stream::Output),
+        _ => Err(NotAStream),
+    }
 }
 
 /// When lines of the list are written.
@@ -88,6 +150,11 @@ fn buffering(value: &str) -> Result<Buffering, NotBuffering> {
 
 impl Group for Output {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![("quiet", &mut self.quiet), ("stats", &mut self.stats), ("progress", &mut self.progress)]
+        vec![
+            ("quiet", &mut self.quiet),
+            ("stats", &mut self.stats),
+            ("progress", &mut self.progress),
+            ("eight_bit_output", &mut self.eight_bit_output),
+        ]
     }
 }

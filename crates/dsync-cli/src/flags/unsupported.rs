@@ -90,12 +90,10 @@ impl Foreign {
 
 const LEAVE_OUT: &str = "leave it out";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
-const PRINTED: &str = "redirect the output of -i or -v instead";
 const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows them";
 
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
-    option("8-bit-output").letter('8').negatable().advice("leave it out: valid UTF-8 is always printed as it is"),
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
     option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
@@ -121,16 +119,13 @@ static TABLE: &[Foreign] = &[
     option("fuzzy").letter('y').negatable(),
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("list-only"),
-    option("log-file").advice(PRINTED),
-    option("log-file-format").advice(PRINTED),
-    option("msgs2stderr").or(&["no-msgs2stderr"]).advice(LEAVE_OUT),
+    option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
     option("munge-links"),
     option("new-compress").advice("use --compress-choice"),
     option("no-super").advice("leave out -o and -D, or run it as another user"),
     option("old-compress").advice("use --compress-choice"),
     option("old-dirs").or(&["old-d"]),
     option("only-write-batch"),
-    option("out-format").or(&["log-format"]).advice("use -i or -v"),
     option("password-file").advice(NO_DAEMON),
     option("prune-empty-dirs").letter('m').negatable(),
     option("read-batch"),
@@ -138,7 +133,6 @@ static TABLE: &[Foreign] = &[
     option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
     option("sender").advice(NO_DAEMON),
     option("sockopts").advice(LEAVE_OUT),
-    option("stderr"),
     option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
     option("stop-at").advice("run it under timeout(1)"),
     option("write-batch"),

@@ -114,7 +114,8 @@ fn alternates(writing: &Writing) -> Result<Option<Alternates>, UsageError> {
 mod tests {
     use super::{
         super::{
-            reporting, sync_options,
+            sync_options,
+            tests::local_report,
             tests::{parsed, refusal},
         },
         *,
@@ -127,7 +128,7 @@ mod tests {
             let environment = |name: &str| (name == "RSYNC_PARTIAL_DIR").then(|| OsString::from("env"));
             let flags = parsed(line);
             let rules = Rules::collect(&flags.selection, dsync_engine::Links::Trusted).unwrap();
-            let options = sync_options(&flags, &environment, &rules, &reporting(&flags, false)).unwrap();
+            let options = sync_options(&flags, &environment, &rules, &local_report(&flags)).unwrap();
             (options.keep_partial, options.writing.partial_dir.map(|dir| String::from_utf8(dir).unwrap()))
         };
         let named = |name: &str| Some(name.to_owned());

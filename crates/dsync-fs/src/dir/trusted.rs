@@ -155,6 +155,19 @@ pub(super) fn open(
 /// # Errors
 /// The system's error; [`UntrustedLink`] for a link that is not followed.
 pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
+    open_file(path, links, READ)
+}
+
+/// Opens a file of the operator's own for adding to its end, e.g. a log, and makes it where it is missing. As for
+/// [`open_operator_file`] no other links are followed.
+///
+/// # Errors
+/// As there.
+pub fn append_operator_file(path: &Path, links: Links) -> io::Result<File> {
+    open_file(path, links, APPEND)
+}
+
+fn open_file(path: &Path, links: Links, how: OFlags) -> io::Result<File> {
     let mut walk = Walk::new(CWD, links);
     let _ = walk.push(path.as_os_str().as_bytes(), true);
     walk.begin(path.as_os_str().as_bytes())?;
@@ -164,7 +177,8 @@ pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
             continue;
         }
         let name = step.name.as_slice();
-        let open = |walk: &Walk<'_>, flags| retry(|| openat(walk.place(), name, READ | flags, Mode::empty()));
+        let mode = Mode::from_raw_mode(0o666);
+        let open = |walk: &Walk<'_>, flags| retry(|| openat(walk.place(), name, how | flags, mode));
         match open(&walk, OFlags::NOFOLLOW) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {}
             opened => return opened.map(File::from),
@@ -390,6 +404,10 @@ const PASS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags for reading a file that the operator names, a pipe included.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
+/// For adding to what the operator names.
+const APPEND: OFlags =
+    OFlags::WRONLY.union(OFlags::APPEND).union(OFlags::CREATE).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+
 /// Most links on one path, as in the kernel.
 const MAX_LINKS: usize = 40;
 
@@ -458,6 +476,27 @@ mod tests {
             assert!(walk(path).unwrap().is_same(&Dir::open_operand(path).unwrap()).unwrap(), "{path:?}");
         }
         assert_eq!(walk(Path::new("")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_log_is_made_and_added_to_through_links_of_the_own_user() {
+        use std::io::Write as _;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        std::fs::create_dir(at("dir")).unwrap();
+        symlink("dir/log", at("link")).unwrap();
+        for text in ["one ", "two"] {
+            let mut file = append_operator_file(&at("link"), Links::Trusted).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(at("dir/log")).unwrap(), "one two");
+        assert!(append_operator_file(&at("dir"), Links::Trusted).is_err());
+        assert!(append_operator_file(&at("none/log"), Links::Trusted).is_err());
+        if rustix::process::geteuid().is_root() {
+            lchown(at("link"), Some(65_534), None).unwrap();
+            assert!(append_operator_file(&at("link"), Links::Trusted).is_err());
+        }
     }
 
     #[test]

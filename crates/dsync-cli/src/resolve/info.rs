@@ -1,0 +1,101 @@
+//! `--info=FLAGS`: which lines a run prints, kind by kind.
+//!
+//! Each flag is a word with a level behind it, `name2`; without one it is 1, and 0 turns the kind off. Kinds that tell of
+//! rsync's own working have no lines here whatever the level; kinds of which a script would miss lines are refused.
+
+use crate::usage::UsageError;
+
+/// Levels that were asked for; `None` leaves it to `-v`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Info {
+    /// Names of what is changed; 2 of what is up to date as well.
+    pub(super) name: Option<u8>,
+    /// Names of what is deleted.
+    pub(super) del: Option<u8>,
+    /// The paragraph at the end; 2 the statistics too.
+    pub(super) stats: Option<u8>,
+    /// Entries of types that are not copied.
+    pub(super) nonreg: Option<u8>,
+    /// Links that `--safe-links` leaves out.
+    pub(super) symsafe: Option<u8>,
+}
+
+/// Reads the flags, the last of each counts.
+///
+/// # Errors
+/// [`UsageError`] for a word that neither program knows, or rsync alone.
+pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
+    let mut info = Info::default();
+    for word in words {
+        let (name, level) = split(word);
+        let level = level.ok_or_else(|| unknown(word))?;
+        match name.as_str() {
+            "name" => info.name = Some(level),
+            "del" => info.del = Some(level),
+            "stats" => info.stats = Some(level),
+            "nonreg" => info.nonreg = Some(level),
+            "symsafe" => info.symsafe = Some(level),
+            "none" => {
+                let off = Some(0);
+                info = Info { name: off, del: off, stats: off, nonreg: off, symsafe: off };
+            }
+            // Progress is the bar's; the others are about lists and copies that dsync makes in another way.
+            "progress" | "flist" | "copy" | "misc" | "mount" | "owner" => {}
+            "backup" | "remove" | "skip" if level == 0 => {}
+            "backup" | "remove" | "skip" | "all" | "help" => {
+                return Err(UsageError::UnsupportedValue {
+                    option: "--info".to_owned(),
+                    value: word.clone(),
+                    known: KNOWN.to_owned(),
+                });
+            }
+            _ => return Err(unknown(word)),
+        }
+    }
+    Ok(info)
+}
+
+/// Splits `name2` into the word in small letters and its level; no level for one that is no number.
+pub(super) fn split(word: &str) -> (String, Option<u8>) {
+    let name = word.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let level = match &word[name.len()..] {
+        "" => Some(1),
+        digits => digits.parse().ok(),
+    };
+    (name.to_ascii_lowercase(), level)
+}
+
+fn unknown(word: &str) -> UsageError {
+    UsageError::ValueUnknown { option: "--info".to_owned(), value: word.to_owned(), known: KNOWN.to_owned() }
+}
+
+const KNOWN: &str = "progress, name, del, stats, nonreg, symsafe, flist, copy, misc, mount, owner, none";
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Info, u8> {
+        let words: Vec<String> = line.split(',').map(str::to_owned).collect();
+        read(&words).map_err(|error| error.exit_code())
+    }
+
+    #[test]
+    fn last_level_of_each_flag_counts() {
+        let info = of("name,DEL0,stats2,name2,flist2,progress2,skip0").unwrap();
+        assert_eq!((info.name, info.del, info.stats, info.nonreg), (Some(2), Some(0), Some(2), None));
+        let none = of("none,stats").unwrap();
+        assert_eq!((none.name, none.stats, none.symsafe), (Some(0), Some(1), Some(0)));
+    }
+
+    #[test]
+    fn flags_of_which_lines_would_be_missed_are_refused() {
+        for word in ["skip", "skip2", "remove1", "backup", "all", "help"] {
+            assert_eq!(of(word), Err(4), "{word}");
+        }
+        for word in ["nonsense", "name9999", "2"] {
+            assert_eq!(of(word), Err(1), "{word}");
+        }
+    }
+}
