@@ -139,7 +139,9 @@ impl Observer for Console {
                 }
             }
             // rsync tells of links that it thinks unsafe only when it lists what it does.
-            Event::Failed(problem) if problem.cause == Cause::Skipped => {
+            Event::Failed(problem)
+                if problem.cause == Cause::Skipped && problem.operation != Operation::ReadBasis =>
+            {
                 let hidden = match problem.operation {
                     Operation::CreateLink => !self.voice.shows_unsafe_links,
                     Operation::ReadDirectory => false,

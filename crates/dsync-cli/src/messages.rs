@@ -34,6 +34,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Skipped if problem.operation == Operation::CreateLink => {
             format!("ignoring unsafe symlink \"{name}\"")
         }
+        Cause::Skipped if problem.operation == Operation::ReadBasis => {
+            format!("alternate directory '{name}' does not exist: nothing is taken from it")
+        }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => format!("'{name}': content check failed three times; old file kept"),
         Cause::Changed if problem.operation == Operation::RemoveSource => {

@@ -9,7 +9,7 @@ use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 use dsync_fs::{Component, Dir, Kind, Metadata, RelPath};
 use dsync_wire::{
     event::Action,
-    message::Entry,
+    message::{Cause, Entry, Operation, Problem},
     options::{AlternateUse, Alternates as Options},
 };
 
@@ -25,6 +25,8 @@ use crate::{
 pub(super) struct Alternates {
     pub(super) way: AlternateUse,
     roots: Vec<Dir>,
+    /// Those that do not exist, as they were given.
+    missing: Vec<Vec<u8>>,
 }
 
 /// The directories that may hold entries of one directory.
@@ -45,7 +47,7 @@ impl Alternates {
     /// Opens the directories; one that does not exist has nothing, as with rsync. Relative ones start at `below`, which
     /// need not exist, in `base`.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
-        let mut roots = Vec::new();
+        let (mut roots, mut missing) = (Vec::new(), Vec::new());
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
             let opened = match below.as_os_str().is_empty() {
@@ -54,7 +56,7 @@ impl Alternates {
             };
             match opened {
                 Ok(dir) => roots.push(dir),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(dir.clone()),
                 Err(source) => {
                     let role = PathRole::Alternate(options.way);
                     return Err(SyncError::of_path(role, path, source, |path, source| {
@@ -63,7 +65,17 @@ impl Alternates {
                 }
             }
         }
-        Ok(Self { way: options.way, roots })
+        Ok(Self { way: options.way, roots, missing })
+    }
+
+    /// Tells of each directory that does not exist: all that it was to have is copied again.
+    pub(super) fn tell_missing(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        let problem = |path: &Vec<u8>| Problem {
+            operation: Operation::ReadBasis,
+            path: path.clone(),
+            cause: Cause::Skipped,
+        };
+        self.missing.iter().try_for_each(|path| site.account.problem(problem(path)))
     }
 
     /// The directories themselves.
