@@ -18,6 +18,7 @@ mod listing;
 mod log;
 mod messages;
 mod numbers;
+mod refused;
 mod resolve;
 mod rules;
 mod server;

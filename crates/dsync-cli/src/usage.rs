@@ -14,7 +14,7 @@ use std::{
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use dsync_engine::{OperandError, SyncError, exit_code};
 
-use crate::{flags::unsupported::Foreign, format::UnknownFact};
+use crate::{flags::unsupported::Foreign, format::UnknownFact, refused::Refused};
 
 /// The reason why a command line cannot be performed.
 #[derive(Debug)]
@@ -61,7 +61,11 @@ pub(crate) enum UsageError {
     Shell { origin: &'static str, command: OsString },
     /// A pattern file that cannot be read.
     PatternFile { path: PathBuf, source: io::Error },
-    /// A pattern file that is longer than dsync reads.
+    /// A filter rule cannot be read, or not by dsync.
+    FilterRule { rule: String, why: Refused },
+    /// Files of rules that name each other.
+    PatternFilesTooDeep { path: PathBuf, limit: u32 },
+    /// A file of patterns is longer than dsync reads.
     PatternFileTooLong { path: PathBuf, limit_bytes: u64 },
     /// Another error from clap; its first line.
     Other { text: String },
@@ -124,7 +128,8 @@ impl UsageError {
             | Self::CommandMissing { .. } => exit_code::UNSUPPORTED,
             Self::NotForRsync => exit_code::INCOMPATIBLE,
             Self::Operand { error, .. } => error.exit_code(),
-            Self::PatternFile { .. } => exit_code::FILE_IO,
+            Self::FilterRule { why: Refused::Unsupported, .. } => exit_code::UNSUPPORTED,
+            Self::PatternFile { .. } | Self::PatternFilesTooDeep { .. } => exit_code::FILE_IO,
             _ => exit_code::USAGE,
         }
     }
@@ -173,6 +178,16 @@ impl fmt::Display for UsageError {
             Self::Shell { origin, command } => {
                 write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
             }
+            Self::Other { text } => f.write_str(text),
+            _ => self.write_of_rules(f),
+        }
+    }
+}
+
+impl UsageError {
+    /// Says what is wrong with filter rules and their files.
+    fn write_of_rules(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::PatternFile { path, source } => {
                 write!(
                     f,
@@ -181,10 +196,22 @@ impl fmt::Display for UsageError {
                     crate::words::system_words(source)
                 )
             }
+            Self::FilterRule { rule, why: Refused::Malformed } => {
+                write!(f, "filter rule {rule}: it cannot be read")
+            }
+            Self::FilterRule { rule, why: Refused::Unsupported } => {
+                write!(
+                    f,
+                    "filter rule {rule}: its kind is not supported by dsync; use '- ', '+ ', '. ' and '!'"
+                )
+            }
+            Self::PatternFilesTooDeep { path, limit } => {
+                write!(f, "files of rules name each other more than {limit} deep, up to '{}'", path.display())
+            }
             Self::PatternFileTooLong { path, limit_bytes } => {
                 write!(f, "pattern file '{}' is longer than {limit_bytes} bytes", path.display())
             }
-            Self::Other { text } => f.write_str(text),
+            _ => Ok(()),
         }
     }
 }
@@ -268,10 +295,7 @@ mod tests {
             refusal(&["--sockopts=x"]),
             (4, "--sockopts is not supported by dsync; leave it out".into())
         );
-        assert_eq!(
-            refusal(&["-f", "- x"]),
-            (4, "--filter (-f) is not supported by dsync; use --exclude and --include".into())
-        );
+        assert_eq!(refusal(&["-F"]), (4, "-F is not supported by dsync; use --exclude-from".into()));
         assert_eq!(
             refusal(&["--zc=zlib"]),
             (4, "--compress-choice=zlib is not supported by dsync; use auto, zstd, lz4, none".into())

@@ -433,3 +433,46 @@ fn list_goes_to_standard_error_when_it_is_asked_to() {
     assert_eq!((code, out.as_str()), (0, ""));
     assert!(err.contains(">f+++++++++ a\n"), "{err}");
 }
+
+#[test]
+fn alternate_directory_that_does_not_exist_is_told_and_costs_no_more() {
+    let at = planted();
+    fs::create_dir(at.path().join("full")).unwrap();
+    for (option, more) in
+        [("--link-dest", ""), ("--copy-dest", "--copy-dest=../full"), ("--compare-dest", "-n")]
+    {
+        for round in 1..=2 {
+            let (code, out, err) = run(at.path(), &format!("-a {option}=../none {more} src/ dst"));
+            let text = "dsync: alternate directory '../none' does not exist: nothing is taken from it\n";
+            assert_eq!((code, out.as_str(), err.as_str()), (0, "", text), "{option} {round}");
+        }
+    }
+    assert_eq!(run(at.path(), "-a --link-dest=../full src/ dst").2, "");
+}
+
+#[test]
+fn filter_rules_decide_as_those_of_rsync() {
+    for rules in [
+        &["-f", "- *"][..],
+        &["-f", "+ sub/", "-f", "+ b", "-f", "- *"],
+        &["--filter=merge rules"],
+        &["-f", "exclude_sub", "--include=sub", "-f", "- link"],
+        &["-0", "--exclude-from=zeros"],
+        &["--exclude=*", "-f", "clear", "-f", ".- patterns"],
+    ] {
+        let at = planted();
+        fs::write(at.path().join("rules"), "# rules\n+ a\n- link\n").unwrap();
+        fs::write(at.path().join("zeros"), "link\0sub/b\0").unwrap();
+        fs::write(at.path().join("patterns"), "a\n").unwrap();
+        let words = [&["-an", "--out-format=%n"], rules, &["src/", "dst"]].concat();
+        let Some(expected) = rsync(at.path(), &words) else { return };
+        let output = dsync(at.path()).args(&words).output().unwrap();
+        let lines = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(lines(&output.stdout), lines(&expected), "{rules:?}: {output:?}");
+    }
+}

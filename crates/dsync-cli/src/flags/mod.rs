@@ -164,6 +164,8 @@ impl Flags {
         self.writing.no_partial = negation::is_off(matches, "partial");
         self.output.plain_numbers = negation::is_off(matches, "human_readable");
         self.selection.order = rules_in_order(matches);
+        let positions = matches.indices_of("from0").into_iter().flatten();
+        self.selection.from0_at = positions.min().filter(|_| self.selection.from0);
         let given = Accepted::all().iter().filter(|option| option.last(matches).is_some());
         self.accepted = given.collect();
     }

@@ -30,6 +30,16 @@ pub(crate) struct Selection {
     /// Read include patterns from FILE, one on each line
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) include_from: Vec<OsString>,
+    /// Add a filter rule: '- PATTERN', '+ PATTERN', '. FILE' or '!'
+    ///
+    /// rsync's long words do as well: exclude, include, merge, clear; a '_' may stand for the space. '. FILE' reads rules from FILE,
+    /// one on each line ('.- FILE' exclude patterns, '.+ FILE' include patterns), and '-' is standard input. Rules for each
+    /// directory (':'), for one side (H, S, P, R) and modifiers are refused.
+    #[arg(short = 'f', long, value_name = "RULE", allow_hyphen_values = true)]
+    pub(crate) filter: Vec<OsString>,
+    /// Lines of the files that later words name end with a zero byte: files of patterns and rules
+    #[arg(short = '0', long)]
+    pub(crate) from0: bool,
     /// Skip files with more than SIZE bytes
     ///
     /// A number with an optional unit: K, M, G, T or P for powers of 1024, KB and so on for powers of 1000, and
@@ -50,9 +60,12 @@ pub(crate) struct Selection {
     /// Do not cross into other file systems
     #[arg(short = 'x', long, action = ArgAction::Count)]
     pub(crate) one_file_system: u8,
-    /// The four kinds of rule options by position on the command line.
+    /// The five kinds of rule options by position on the command line.
     #[arg(skip)]
     pub(crate) order: Vec<(usize, RuleOption)>,
+    /// Position of --from0.
+    #[arg(skip)]
+    pub(crate) from0_at: Option<usize>,
 }
 
 /// An option that brings one or more filter rules.
@@ -62,10 +75,12 @@ pub(crate) enum RuleOption {
     Include,
     ExcludeFrom,
     IncludeFrom,
+    Filter,
 }
 
 impl RuleOption {
-    pub(super) const ALL: [Self; 4] = [Self::Exclude, Self::Include, Self::ExcludeFrom, Self::IncludeFrom];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Exclude, Self::Include, Self::ExcludeFrom, Self::IncludeFrom, Self::Filter];
 
     pub(super) fn id(self) -> &'static str {
         match self {
@@ -73,25 +88,28 @@ impl RuleOption {
             Self::Include => "include",
             Self::ExcludeFrom => "exclude_from",
             Self::IncludeFrom => "include_from",
+            Self::Filter => "filter",
         }
     }
 }
 
 impl Selection {
-    /// Returns the rule options with their values, in the order in which they were typed.
-    pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString)> {
+    /// The rule options with their values, in the order in which they were typed, and whether `--from0` stands before.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString, bool)> {
         let mut excludes = self.exclude.iter();
         let mut includes = self.include.iter();
         let mut exclude_files = self.exclude_from.iter();
         let mut include_files = self.include_from.iter();
-        self.order.iter().filter_map(move |&(_, option)| {
+        let mut filters = self.filter.iter();
+        self.order.iter().filter_map(move |&(index, option)| {
             let value = match option {
                 RuleOption::Exclude => excludes.next(),
                 RuleOption::Include => includes.next(),
                 RuleOption::ExcludeFrom => exclude_files.next(),
                 RuleOption::IncludeFrom => include_files.next(),
+                RuleOption::Filter => filters.next(),
             };
-            value.map(|value| (option, value))
+            value.map(|value| (option, value, self.from0_at.is_some_and(|at| at < index)))
         })
     }
 }
@@ -102,6 +120,10 @@ fn size(value: &str) -> Result<u64, NotASize> {
 
 impl Group for Selection {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![("safe_links", &mut self.safe_links), ("ignore_missing_args", &mut self.ignore_missing_args)]
+        vec![
+            ("safe_links", &mut self.safe_links),
+            ("ignore_missing_args", &mut self.ignore_missing_args),
+            ("from0", &mut self.from0),
+        ]
     }
 }

@@ -114,8 +114,6 @@ static TABLE: &[Foreign] = &[
     option("drop-D").advice("use --no-D"),
     option("early-input").advice(NO_DAEMON),
     option("files-from"),
-    option("filter").letter('f').advice("use --exclude and --include"),
-    option("from0").letter('0'),
     option("fuzzy").letter('y').negatable(),
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("list-only"),
