@@ -76,6 +76,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        advice::demand_options,
         flags::{accepted::Accepted, unsupported::Foreign},
         messages,
     };

@@ -147,7 +147,7 @@ fn run(flags: &Flags) -> u8 {
     };
     let cancel = CancelToken::new();
     if let Err(error) = signals::watch(cancel.clone()) {
-        blame(&format!("cannot watch for signals: {}", messages::system_words(&error)));
+        blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
         return exit_code::START;
     }
     // A log and a bar would tear each other.
@@ -184,7 +184,7 @@ fn open_console(report: &Reporting, bar: Option<Bar>) -> Console {
 
 /// Says that a log file has not all of the run.
 fn warn_of_log(path: &Path, error: &io::Error) {
-    let (path, why) = (Escaped(path.as_os_str().as_bytes()), messages::system_words(error));
+    let (path, why) = (Escaped(path.as_os_str().as_bytes()), words::system_words(error));
     say(&format!("dsync: cannot write log file '{path}': {why}; the run goes on without it"));
 }
 
@@ -232,7 +232,7 @@ fn finish(
         Err(error) => {
             // A reader that stops early, as in `| head -1`, is normal. Anything else is reported.
             if error.kind() != io::ErrorKind::BrokenPipe {
-                blame(&format!("cannot write to standard output: {}", messages::system_words(&error)));
+                blame(&format!("cannot write to standard output: {}", words::system_words(&error)));
             }
             if code == exit_code::OK { messages::OUTPUT } else { code }
         }

@@ -6,8 +6,7 @@
 use std::{error::Error, ffi::OsStr, io, os::unix::ffi::OsStrExt as _};
 
 use dsync_engine::{
-    Cause, LinkError, Operation, PeerMisbehaved, Problem, Reconnect, SyncError, error::operation_words,
-    exit_code,
+    Cause, LinkError, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code,
 };
 
 use crate::{
@@ -61,25 +60,34 @@ pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {
     if let SyncError::BadPattern { pattern, column, reason } = error {
         return format!("bad pattern at {} column {column}: {reason}", rules.place_of(pattern));
     }
-    let mut text = match error {
+    escape_text(&unescaped_failure(error)).into_owned()
+}
+
+/// Describes an error like [`failure`], for a peer that escapes the text.
+pub(crate) fn unescaped_failure(error: &SyncError) -> String {
+    let text = match error {
         SyncError::Link(LinkError::Lost) => "the connection was lost".to_owned(),
         _ => with_causes(error),
     };
-    if let Some(advice) = advice(error) {
-        text = format!("{text}. {advice}");
+    match advice::on(error) {
+        Some(advice) => format!("{text}. {advice}"),
+        None => text,
     }
-    escape_text(&text).into_owned()
 }
 
-/// A hint that an operand with a colon is also the name of a file here.
+/// Returns the hint that an operand with a colon is also the name of a file here.
 pub(crate) fn also_here(operand: &OsStr) -> String {
     let name = Escaped(operand.as_bytes());
     format!("There is a file '{name}' here: for that write './{name}'.")
 }
 
-/// An error and its causes, each said once.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
+/// Returns an error and its causes, each once.
+fn with_causes(error: &SyncError) -> String {
+    with_causes_from(advice::in_options(error).unwrap_or_else(|| error.to_string()), error)
+}
+
+/// Appends the causes of an error to its text, each once.
+fn with_causes_from(mut text: String, error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let words = match error.downcast_ref::<io::Error>() {
@@ -101,7 +109,9 @@ pub(crate) fn reconnecting(reconnect: &Reconnect<'_>) -> String {
         SyncError::Connect(_) => format!("no connection yet: {}", with_causes(cause)),
         // Its own words say no more than that.
         SyncError::Link(LinkError::Lost) => "the connection was lost".to_owned(),
-        SyncError::Link(link) => format!("the connection was lost: {}", with_causes(link)),
+        SyncError::Link(link) => {
+            format!("the connection was lost: {}", with_causes_from(link.to_string(), link))
+        }
         _ => format!("the connection was lost: {}", with_causes(cause)),
     };
     let seconds = wait.as_millis().div_ceil(1000);

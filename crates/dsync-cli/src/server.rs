@@ -19,6 +19,7 @@ use crate::{
     rules::Rules,
     start_log,
     usage::UsageError,
+    words,
 };
 
 /// Returns the words of a remote end: those that bound its use of this machine, and the others.

@@ -30,7 +30,7 @@ mod source;
 pub mod summary;
 
 pub use dsync_fs::{Links, append_operator_file, open_operator_file, sys::file_creation_mask};
-pub use dsync_transport::{AddressFamily, TransportChoice, cryptography};
+pub use dsync_transport::{AddressFamily, ConnectError, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},

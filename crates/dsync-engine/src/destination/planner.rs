@@ -207,62 +207,7 @@ impl Planner<'_> {
             Some(attributes) => self.root_entry(attributes, state)?,
             None => (None, state),
         };
-        self.target = Some(target);
-        self.list_own(Announced { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state })
-    }
-
-    /// Begins to list the destination's own directories, from the root on.
-    fn list_own(&mut self, root: Announced) -> Result<(), SyncError> {
-        if let Some(own) = self.target.as_ref().and_then(|target| target.root.as_ref()) {
-            let open = usize::try_from(self.site.open_directories.limit() / 4).unwrap_or(usize::MAX);
-            self.ahead =
-                Some(ListAhead::new(Arc::clone(own), default_readers(), open, self.site.spools.clone()));
-        }
-        self.waiting.grow(weight::of_announced(&root))?;
-        self.expect(vec![root]);
-        Ok(())
-    }
-
-    /// Notes a directory whose listing will come.
-    fn announce(&mut self, announced: Announced) -> Result<(), SyncError> {
-        self.waiting.grow(weight::of_announced(&announced))?;
-        self.children.push(announced);
-        Ok(())
-    }
-
-    /// Opens the directories beside the destination that the run uses.
-    fn open_others(&mut self, target: &Target) -> Result<(), SyncError> {
-        let policy = &self.site.policy.options.writing;
-        let Some(root) = &target.root else {
-            if let (Some(options), Some((base, below))) =
-                (&policy.alternates, target.missing(&self.site.policy.options, &self.site.start))
-            {
-                let alternates = self.alternates.insert(Alternates::open(options, &base, &below)?);
-                alternates.tell_missing(self.site)?;
-            }
-            return Ok(());
-        };
-        // What cannot be looked at is no place of the run's.
-        let _ = self.site.own.add(root);
-        if let Some(options) = &policy.alternates {
-            let alternates = self.alternates.insert(Alternates::open(options, root, Path::new(""))?);
-            alternates.tell_missing(self.site)?;
-            alternates.roots().for_each(|dir| _ = self.site.own.add(dir));
-        }
-        if let Some(backup) = &policy.backup {
-            let _ = backup::add_tree(root, backup, &self.site.own);
-        }
-        self.site.homes.open(root, self.site)?;
-        if policy.delay_updates && !self.site.policy.options.dry_run {
-            let _ = self.site.delayed.set(Delayed::new(root));
-        }
-        if let Some(dir) = policy.backup.as_ref().and_then(|backup| backup.dir.as_deref()) {
-            refuse_unusable("--backup-dir", root, dir)?;
-        }
-        if let Some(backup) = policy.backup.as_ref().filter(|_| !self.site.policy.options.dry_run) {
-            let _ = self.site.backups.set(Backups::new(root, backup, &self.site.own));
-        }
-        Ok(())
+        self.comparison.begin(Announced::root(wanted, state))
     }
 
     /// Compares the root directory's own attributes.

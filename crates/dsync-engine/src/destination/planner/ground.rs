@@ -70,6 +70,7 @@ impl Ground {
             Some(root) => open_beside(site, root, &around)?,
             None => alternates_of_missing(site, start, &target)?,
         };
+        alternates.as_ref().map_or(Ok(()), |alternates| alternates.tell_missing(site))?;
         Ok(Self { target, alternates, missing: HashSet::new(), own, spools, own_paths: Vec::new() })
     }
 
