@@ -593,7 +593,7 @@ fn open_tree(
         recursive: options.recursive,
         one_file_system: options.one_file_system,
         filter: asked::listed_by(compile(options)?, options),
-        readers: dsync_fs::walk::default_readers(),
+        readers: dsync_fs::default_readers(),
         open_noatime: options.open_noatime,
         fake_super: options.fake_super.source,
         spools,

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, OperandForm, ids::home_directory};
+use dsync_fs::{Component, Dir, FilterSet, OperandForm, home_directory};
 use dsync_wire::options::SyncOptions;
 
 use crate::SyncError;

@@ -18,8 +18,9 @@ use crate::{
     dir::{Dir, retry},
     kept::open_own,
     metadata::Kind,
+    own_names::{APART_PREFIX, hex_name, is_apart_name},
     source_file::stat_fd,
-    staged::{StagedFile, TempName, hex_name, is_hex_name, random_bytes},
+    staged::{StagedFile, TempName, random_bytes},
 };
 
 impl StagedFile {
@@ -30,7 +31,7 @@ impl StagedFile {
     /// The system's error.
     pub fn create_apart(home: &Arc<Dir>, dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         loop {
-            let name = hex_name(PREFIX, &random_bytes()?)?;
+            let name = hex_name(APART_PREFIX, &random_bytes()?)?;
             let fd = create(home, &name)?;
             // Another run may have removed it as abandoned before it was locked.
             if stat_fd(fd.as_fd())?.nlink > 0 {
@@ -38,12 +39,6 @@ impl StagedFile {
             }
         }
     }
-}
-
-/// Returns whether this is the name of a temporary file outside its target's directory. Such
-/// entries are never copied.
-pub fn is_apart_name(name: &[u8]) -> bool {
-    is_hex_name(PREFIX, name)
 }
 
 /// Removes a temporary file made outside its target's directory, if the run that made it has ended.
@@ -73,8 +68,6 @@ fn create(home: &Dir, name: &Component) -> io::Result<OwnedFd> {
     retry(|| flock(&fd, FlockOperation::LockExclusive))?;
     Ok(fd)
 }
-
-const PREFIX: &[u8] = b".dsync-away-";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]

@@ -6,8 +6,6 @@
 
 use std::{io, ops::Range};
 
-use crate::extents::UNIT;
-
 /// Calls back with the runs of `bytes`, which lie at `offset` in a file, in order. Blank runs are
 /// zeros throughout, in units that `may_stay_blank`; the others lie between them.
 ///
@@ -43,6 +41,9 @@ fn is_zero(bytes: &[u8]) -> bool {
     head.iter().all(|&byte| byte == 0)
         && rest.chunks(256).all(|piece| piece.iter().fold(0, |any, &byte| any | byte) == 0)
 }
+
+/// Unit of comparing and writing in bytes: a page, which is the block of btrfs and XFS.
+pub const UNIT: usize = 4096;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

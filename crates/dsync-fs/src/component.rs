@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The longest name that Linux filesystems accept, in bytes.
-pub const MAX_COMPONENT_LEN: usize = 255;
+pub(crate) const MAX_COMPONENT_LEN: usize = 255;
 
 /// One name in a directory: 1 to 255 bytes, not `.` or `..`, without `/` and NUL.
 ///

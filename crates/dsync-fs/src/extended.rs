@@ -32,8 +32,6 @@ use crate::{
     acl::Acl,
     attributes::{Handle, Privileges},
     component::Component,
-    dir::Dir,
-    metadata::Metadata,
     sys,
 };
 
@@ -145,68 +143,6 @@ impl Xattr {
     }
 }
 
-impl Dir {
-    /// Reads the lists and attributes of an entry; a link's own. A filesystem that supports none
-    /// has none.
-    ///
-    /// # Errors
-    /// The system's error; [`InvalidData`](io::ErrorKind::InvalidData) for a damaged list,
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) if all together exceed [`MAX_EXTENDED_BYTES`].
-    pub fn extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
-        if scope.is_empty() {
-            return Ok(Extended::default());
-        }
-        let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name), scope, keeping)
-    }
-
-    /// Reads the lists and attributes that a source reports for an entry. Works as
-    /// [`Dir::extended`], but under `--fake-super` also reads the attributes that the entry itself
-    /// has in root's name spaces. Kept attributes take precedence over those.
-    ///
-    /// # Errors
-    /// As [`Dir::extended`].
-    pub fn source_extended(&self, name: &Component, scope: ExtendedScope) -> io::Result<Extended> {
-        if scope.is_empty() {
-            return Ok(Extended::default());
-        }
-        let keeping = self.keeping(scope, || self.stat(name))?;
-        read(&self.place_of(name), scope, keeping.with_own())
-    }
-
-    /// Reads the lists and attributes that a source reports for the directory itself: see
-    /// [`Dir::source_extended`].
-    ///
-    /// # Errors
-    /// As [`Dir::extended`].
-    pub fn own_source_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
-        let keeping = self.keeping(scope, || self.metadata())?;
-        read(&self.own_place(), scope, keeping.with_own())
-    }
-
-    /// Reads the lists and attributes of the directory itself.
-    ///
-    /// # Errors
-    /// As [`Dir::extended`].
-    pub fn own_extended(&self, scope: ExtendedScope) -> io::Result<Extended> {
-        let keeping = self.keeping(scope, || self.metadata())?;
-        read(&self.own_place(), scope, keeping)
-    }
-
-    /// Returns the form in which an entry's lists and attributes are kept here.
-    fn keeping(
-        &self,
-        scope: ExtendedScope,
-        stat: impl FnOnce() -> io::Result<Metadata>,
-    ) -> io::Result<Keeping> {
-        Ok(match (self.is_fake_super(), scope.acls) {
-            (false, _) => Keeping::Own,
-            (true, false) => Keeping::FakeSuper { mode: 0, own: false },
-            (true, true) => Keeping::FakeSuper { mode: stat()?.mode, own: false },
-        })
-    }
-}
-
 /// The names under which lists and attributes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
@@ -242,7 +178,7 @@ impl Found {
 
 impl Keeping {
     /// Returns the form that also reads root's attributes under their own names.
-    fn with_own(self) -> Self {
+    pub(crate) fn with_own(self) -> Self {
         match self {
             Self::Own => Self::Own,
             Self::FakeSuper { mode, .. } => Self::FakeSuper { mode, own: true },
@@ -365,7 +301,7 @@ impl<'a> Place<'a> {
 }
 
 /// Reads an entry's lists and attributes.
-fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
+pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) -> io::Result<Extended> {
     BUFFERS.with_borrow_mut(|Buffers { names, value }| {
         let mut found =
             Extended { acls: scope.acls.then(Acls::default), xattrs: scope.xattrs.then(Vec::new) };
@@ -635,6 +571,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
+    use crate::Dir;
     use crate::attributes::Wanted;
 
     #[test]

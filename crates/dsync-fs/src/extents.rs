@@ -24,7 +24,11 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{blank, source_file::SourceFile, staged::StagedFile};
+use crate::{
+    blank::{self, UNIT},
+    source_file::SourceFile,
+    staged::StagedFile,
+};
 
 /// Pairs of filesystems that are known not to share extents, so that a tree of small files does not
 /// ask once for each of them.
@@ -383,9 +387,6 @@ impl DataRanges<'_> {
         Ok(start..stop)
     }
 }
-
-/// Unit of comparing and writing in bytes: a page, which is the block of btrfs and XFS.
-pub const UNIT: usize = 4096;
 
 /// Length in bytes from which any file is asked for holes.
 const LONG: u64 = 128 << 10;

@@ -20,20 +20,8 @@ use rustix::{fs::FileType, io::Errno};
 use crate::{
     attributes::{Handle, Wanted, chmod, set_times},
     extended::{self, Keeping, Place, Reconciling, Withheld},
-    metadata::{DeviceNumber, Kind, Metadata},
+    metadata::{DeviceNumber, Kind, Metadata, Origin},
 };
-
-/// The origin of an entry's owner, permission bits and type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Origin {
-    /// The inode.
-    #[default]
-    Inode,
-    /// `user.rsync.%stat`.
-    Stored,
-    /// The inode, because `user.rsync.%stat` exists but cannot be read.
-    Damaged,
-}
 
 /// The error for an entry whose `user.rsync.%stat` cannot be read.
 #[derive(Debug, thiserror::Error)]

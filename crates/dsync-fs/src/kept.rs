@@ -15,12 +15,12 @@ use std::{
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, fdatasync, flock, ftruncate, openat, unlinkat};
 
 use crate::{
-    apart::is_apart_name,
     component::Component,
-    dir::{Dir, is_lock_name, retry},
+    dir::{Dir, retry},
     metadata::{Kind, Stamp},
+    own_names::{CONTENT_PREFIX, FINISHED_PREFIX, NOTES_PREFIX, hex_name, is_kept_name},
     source_file::{read_full_at, stat_fd},
-    staged::{StagedFile, TempName, hex_name, is_hex_name, is_temp_name, write_all_at},
+    staged::{StagedFile, TempName, write_all_at},
 };
 
 /// The names of an unfinished file and of its notes.
@@ -55,25 +55,9 @@ impl KeptNames {
     }
 }
 
-/// Returns whether this is a name that [`KeptNames`] makes. Such entries are never copied.
-pub fn is_kept_name(name: &[u8]) -> bool {
-    is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name) || is_finished_name(name)
-}
-
-/// Returns whether this is the name of a complete file.
-pub fn is_finished_name(name: &[u8]) -> bool {
-    is_hex_name(FINISHED_PREFIX, name)
-}
-
-/// Returns whether this crate gives such a name to files of its own. No walk lists them, unless an
-/// operand names one.
-pub fn is_own_name(name: &[u8]) -> bool {
-    is_temp_name(name) || is_kept_name(name) || is_apart_name(name) || is_lock_name(name)
-}
-
 /// Removes a file that has one of the [`KeptNames`], unless a run has it open. Returns whether it
 /// did.
-pub fn reap(dir: &Dir, name: &Component) -> bool {
+pub fn reap_kept(dir: &Dir, name: &Component) -> bool {
     let held = open_own(dir, name);
     let in_use = held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     is_kept_name(name.as_bytes()) && !in_use && dir.remove_file(name).is_ok()
@@ -213,7 +197,3 @@ pub(crate) fn open_own(dir: &Dir, name: &Component) -> io::Result<OwnedFd> {
 fn lock(fd: &OwnedFd) -> io::Result<()> {
     retry(|| flock(fd, FlockOperation::NonBlockingLockExclusive))
 }
-
-const CONTENT_PREFIX: &[u8] = b".dsync-part-";
-const NOTES_PREFIX: &[u8] = b".dsync-note-";
-const FINISHED_PREFIX: &[u8] = b".dsync-done-";

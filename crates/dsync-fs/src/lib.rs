@@ -15,65 +15,68 @@
 //! No network, no policy, no threads except those that read directories ahead of a walk. The engine
 //! decides which entries to copy or remove. Linux only.
 
-pub mod acl;
+mod acl;
 pub mod apart;
-pub mod attributes;
-pub mod backup;
+mod attributes;
+mod backup;
 pub mod blank;
-pub mod commit;
-pub mod component;
-pub mod dir;
-pub mod extended;
-pub mod extents;
-pub mod fake_super;
-pub mod filter;
-pub mod ids;
-pub mod kept;
-pub mod list_ahead;
-pub mod metadata;
+mod commit;
+mod component;
+mod dir;
+mod extended;
+mod extents;
+mod fake_super;
+mod filter;
+mod ids;
+mod kept;
+mod list_ahead;
+mod listed_name;
+mod metadata;
 mod names;
-pub mod operand;
-pub mod own_places;
-pub mod owner;
+mod operand;
+mod own_names;
+mod own_places;
+mod owner;
 mod place;
 mod read_ahead;
-pub mod remove;
-pub mod shared_path;
-pub mod source_file;
-pub mod spool;
-pub mod staged;
+mod remove;
+mod shared_path;
+mod source_file;
+mod spool;
+mod staged;
 pub mod sys;
-pub mod walk;
+mod walk;
 
 pub use crate::{
     acl::Acl,
-    apart::is_apart_name,
     attributes::{Privileges, Wanted},
     backup::BackupPlace,
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{
         Dir, DirLock, LeadsOut, Links, Listing, Special, UntrustedLink, append_operator_file, cannot_link,
-        is_lock_name, open_operator_file,
+        is_wrong_type, open_operator_file,
     },
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
-    extents::{CopyError, Patched, Sharing},
-    fake_super::{Origin, is_damaged},
+    extents::{CopyError, DataRanges, Patched, Sharing},
+    fake_super::is_damaged,
     filter::{FilterError, FilterReason, FilterSet, Within},
-    ids::Names,
-    kept::{KeptNames, Notes, is_finished_name, is_kept_name, is_own_name},
+    ids::{Names, home_directory},
+    kept::{KeptNames, Notes, reap_kept},
     list_ahead::{ListAhead, ListedPart},
-    metadata::{DeviceNumber, Kind, Metadata, Stamp, Timestamp},
+    metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},
     operand::OperandForm,
+    own_names::{is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_own_name, is_temp_name},
     own_places::OwnPlaces,
+    owner::is_abandoned,
     place::Location,
     remove::{RemoveError, Spare},
     shared_path::SharedPath,
     source_file::SourceFile,
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
-    staged::{PreparedFile, StagedFile, is_temp_name, temp_name},
+    staged::{PreparedFile, StagedFile, temp_name},
     walk::{
         DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,
-        WalkedEntry,
+        WalkedEntry, default_readers,
     },
 };

@@ -11,8 +11,10 @@ use std::{io, sync::Arc};
 use crate::{
     component::Component,
     dir::Dir,
+    dir::stat_in_disk_order,
+    listed_name::Name,
     metadata::Metadata,
-    names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
+    names::{NameSorter, Names, SpooledNames},
     read_ahead::{Done, Job, ReadAhead},
     shared_path::SharedPath,
     spool::SpoolHome,

@@ -3,8 +3,6 @@
 
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
-use crate::fake_super::Origin;
-
 /// The type of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -163,4 +161,16 @@ impl Stamp {
         let facts = |stamp: &Self| (stamp.dev, stamp.ino, stamp.size, stamp.mtime);
         facts(self) == facts(other)
     }
+}
+
+/// The origin of an entry's owner, permission bits and type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Origin {
+    /// The inode.
+    #[default]
+    Inode,
+    /// `user.rsync.%stat`.
+    Stored,
+    /// The inode, because `user.rsync.%stat` exists but cannot be read.
+    Damaged,
 }

@@ -9,24 +9,13 @@
 //! Law: the chunks, one after the other, are all names in order of (name, layer). Names that differ
 //! only in their layer are in one chunk.
 
-use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, io, mem};
+use std::{borrow::Cow, cmp::Reverse, collections::BinaryHeap, mem};
 
 use crate::{
     component::Component,
-    dir::Dir,
-    metadata::Metadata,
+    listed_name::Name,
     spool::{RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
 };
-
-/// A listed name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name {
-    pub(crate) name: Component,
-    /// Index of its layer in a merged directory.
-    pub(crate) layer: u32,
-    /// Inode number; 0 if there are many names, whose order on the disk is not kept.
-    pub(crate) ino: u64,
-}
 
 /// All names of a directory.
 #[derive(Debug)]
@@ -120,22 +109,6 @@ impl SpooledNames {
         }
         Ok(names)
     }
-}
-
-/// Returns the attributes of names, in their order. Reads them in inode order, which saves most
-/// seeks on a disk with a cold cache. An attribute is `None` if `dir_of` has no directory for its
-/// name.
-pub(crate) fn stat_in_disk_order<'a>(
-    names: &[Name],
-    dir_of: impl Fn(&Name) -> Option<&'a Dir>,
-) -> Vec<Option<io::Result<Metadata>>> {
-    let mut stats: Vec<_> = names.iter().map(|_| None).collect();
-    let mut order: Vec<_> = names.iter().zip(&mut stats).collect();
-    order.sort_by_key(|(name, _)| name.ino);
-    for (name, stat) in order {
-        *stat = dir_of(name).map(|dir| dir.stat(&name.name));
-    }
-    stats
 }
 
 /// Names that are sorted together: consecutive records, and the start of each.

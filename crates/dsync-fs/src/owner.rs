@@ -23,7 +23,13 @@ use rustix::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{component::Component, dir::Dir, dir::retry, source_file::read_full_at, staged};
+use crate::{
+    component::Component,
+    dir::Dir,
+    dir::retry,
+    own_names::{HEX_DIGITS, OWNER_BYTES, TEMP_DIGITS, TEMP_PREFIX, is_temp_name},
+    source_file::read_full_at,
+};
 
 /// The process that made a temporary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +44,7 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// Length as a part of a name, in bytes.
-    pub(crate) const BYTES: usize = 16;
+    pub(crate) const BYTES: usize = OWNER_BYTES;
 
     /// Returns the owner for this process.
     pub(crate) fn this() -> Self {
@@ -89,10 +95,10 @@ impl Owner {
 /// Returns whether an entry with a temporary's name belongs to no run any more, so that it may be
 /// removed.
 pub fn is_abandoned(dir: &Dir, name: &Component) -> bool {
-    if !staged::is_temp_name(name.as_bytes()) {
+    if !is_temp_name(name.as_bytes()) {
         return false;
     }
-    let alive = staged::owner_of(name.as_bytes()).and_then(Owner::is_alive);
+    let alive = owner_of(name.as_bytes()).and_then(Owner::is_alive);
     alive.map_or_else(|| is_old(dir, name), |alive| !alive)
 }
 
@@ -146,7 +152,17 @@ fn read_line(path: &str) -> Option<String> {
 
 /// Age without a change after which a temporary of an unknown process may be removed: longer than a
 /// run leaves one alone.
-pub const UNKNOWN_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const UNKNOWN_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Returns the process that made a temporary; `None` if the name does not identify it.
+pub(crate) fn owner_of(name: &[u8]) -> Option<Owner> {
+    let digits = name.strip_prefix(TEMP_PREFIX).filter(|digits| digits.len() == TEMP_DIGITS)?;
+    let mut bytes = [0; Owner::BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.get(HEX_DIGITS..)?.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(Owner::from_bytes(bytes))
+}
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
@@ -190,7 +206,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let dir = Dir::open_operand(scratch.path()).unwrap();
         let plant = |owner: Owner| {
-            let name = staged::temp_name_of(owner).unwrap();
+            let name = crate::staged::temp_name_of(owner).unwrap();
             std::fs::write(scratch.path().join(std::str::from_utf8(name.as_bytes()).unwrap()), "").unwrap();
             name
         };

@@ -30,6 +30,7 @@ use crate::{
     extended::Withheld,
     extents::{CopyError, Sharing},
     metadata::{Kind, Stamp},
+    own_names::{HEX_DIGITS, TEMP_DIGITS, TEMP_PREFIX, hex_name},
     owner::Owner,
     source_file::{SourceFile, read_full_at, stat_fd},
 };
@@ -500,23 +501,6 @@ pub(crate) fn write_all_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::
     Ok(())
 }
 
-/// Returns whether this crate gives such a name to temporary files. Such entries are never copied,
-/// and a run may remove those that are [abandoned](crate::owner::is_abandoned).
-pub fn is_temp_name(name: &[u8]) -> bool {
-    let digits = name.strip_prefix(TEMP_PREFIX);
-    digits.is_some_and(|digits| is_hex(digits) && [HEX_DIGITS, TEMP_DIGITS].contains(&digits.len()))
-}
-
-/// Returns whether a name is a prefix and 32 lower-case hexadecimal digits.
-pub(crate) fn is_hex_name(prefix: &[u8], name: &[u8]) -> bool {
-    let digits = name.strip_prefix(prefix);
-    digits.is_some_and(|digits| is_hex(digits) && digits.len() == HEX_DIGITS)
-}
-
-fn is_hex(digits: &[u8]) -> bool {
-    digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 /// Makes a fresh name for a temporary file: 128 random bits and the process, of fixed length, so that a target
 /// name of 255 bytes works.
 ///
@@ -533,16 +517,6 @@ pub(crate) fn temp_name_of(owner: Owner) -> io::Result<Component> {
     random.copy_from_slice(&random_bytes()?);
     process.copy_from_slice(&owner.to_bytes());
     hex_name(TEMP_PREFIX, &bytes)
-}
-
-/// Returns the process that made a temporary; `None` if the name does not identify it.
-pub(crate) fn owner_of(name: &[u8]) -> Option<Owner> {
-    let digits = name.strip_prefix(TEMP_PREFIX).filter(|digits| digits.len() == TEMP_DIGITS)?;
-    let mut bytes = [0; Owner::BYTES];
-    for (byte, pair) in bytes.iter_mut().zip(digits.get(HEX_DIGITS..)?.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(Owner::from_bytes(bytes))
 }
 
 /// Returns bytes for a name that nobody can guess.
@@ -579,23 +553,6 @@ thread_local! {
     static RANDOM: RefCell<RandomPool> = const { RefCell::new(RandomPool::EMPTY) };
 }
 
-/// Makes a name from a prefix and bytes in hexadecimal digits.
-pub(crate) fn hex_name(prefix: &[u8], bytes: &[u8]) -> io::Result<Component> {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut name = Vec::with_capacity(prefix.len() + 2 * bytes.len());
-    name.extend_from_slice(prefix);
-    for byte in bytes {
-        name.push(DIGITS[usize::from(byte >> 4)]);
-        name.push(DIGITS[usize::from(byte & 15)]);
-    }
-    Component::new(&name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-}
-
-const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
-
-const HEX_DIGITS: usize = 32;
-/// Digits of a temporary's name: random ones, then its process.
-const TEMP_DIGITS: usize = HEX_DIGITS + 2 * Owner::BYTES;
 /// Number of names per call to the kernel's generator.
 const RANDOM_NAMES: usize = 64;
 
@@ -608,6 +565,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::own_names::is_temp_name;
 
     #[test]
     fn no_two_temporary_names_are_equal_in_any_thread() {

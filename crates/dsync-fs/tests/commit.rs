@@ -217,7 +217,7 @@ fn links_and_specials_get_their_attributes_and_replace_what_was_there() {
     }
     dir.make_dir(&name("dir"), 0o700).unwrap();
     assert!(dir.make_symlink(&name("dir"), b"x", &wanted).is_err());
-    assert!(dsync_fs::dir::is_wrong_type(&dir.open_source(&name("link")).unwrap_err()));
+    assert!(dsync_fs::is_wrong_type(&dir.open_source(&name("link")).unwrap_err()));
     assert_eq!(names(scratch.path()), ["dir", "link"]);
 }
 
@@ -239,7 +239,7 @@ fn directories_get_their_attributes_whatever_their_mode_is() {
     let wanted = Wanted { mode: Some(0o711), ..Wanted::default() };
     dir.open_child(&name("d")).unwrap().set_own_attributes(&wanted).unwrap();
     assert_eq!(dir.stat(&name("d")).unwrap().mode, 0o711);
-    assert!(dsync_fs::dir::is_wrong_type(&dir.set_attributes(&name("d"), Kind::File, &wanted).unwrap_err()));
+    assert!(dsync_fs::is_wrong_type(&dir.set_attributes(&name("d"), Kind::File, &wanted).unwrap_err()));
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn writes_below_a_directory_that_turns_into_a_link_stay_inside() {
         match root.set_attributes(&name("d"), Kind::Dir, &wanted) {
             Ok(_) => inside += 1,
             Err(error) => {
-                assert!(dsync_fs::dir::is_wrong_type(&error), "{error}");
+                assert!(dsync_fs::is_wrong_type(&error), "{error}");
                 refused += 1;
             }
         }
@@ -248,7 +248,7 @@ fn planted_links_are_refused_by_every_step() {
     assert!(is_refusal(&root.open_child(&name("d")).unwrap_err()));
     assert!(is_refusal(&root.open_beneath(&RelPath::parse(b"d/sub").unwrap()).unwrap_err()));
     assert!(is_refusal(&root.open_beneath(&RelPath::parse(b"real/d").unwrap()).unwrap_err()));
-    assert!(dsync_fs::dir::is_wrong_type(&root.open_source(&name("f")).unwrap_err()));
+    assert!(dsync_fs::is_wrong_type(&root.open_source(&name("f")).unwrap_err()));
     assert!(root.set_attributes(&name("f"), Kind::File, &wanted).is_err());
     assert_eq!(root.stat(&name("f")).unwrap().kind, Kind::Symlink);
     root.remove_tree(&name("real"), Spare::NOTHING, &mut |_, _| {}).unwrap();

@@ -260,7 +260,7 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
     let _ = session.lanes.receive(1);
     drop(session);
     assert_ends(client.wait(), 23, "'kept': content check failed three times; old file kept");
-    // A source that was heard to its end may delete what it does not list; the file is whole.
+    // A source whose listing was complete may delete unlisted entries; the file is whole.
     assert!(arena.has_old_kept());
 }
 

@@ -58,7 +58,7 @@ pub(super) fn cause(error: &io::Error) -> Cause {
     if dsync_fs::is_damaged(error) {
         return Cause::FakeSuperDamaged;
     }
-    if dsync_fs::dir::is_wrong_type(error) {
+    if dsync_fs::is_wrong_type(error) {
         return Cause::TypeChanged;
     }
     error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os)

@@ -21,10 +21,8 @@ use rustix::{
 
 use super::{Dir, retry};
 use crate::{
-    apart::is_apart_name,
     component::Component,
-    kept::{is_finished_name, is_kept_name},
-    staged::is_temp_name,
+    own_names::{is_apart_name, is_finished_name, is_kept_name, is_temp_name},
 };
 
 /// The directories from a floor to one opened by a path, both included.

@@ -10,7 +10,6 @@
 //! the handle as the next best: such runs at least keep each other out.
 
 use std::{
-    ffi::CStr,
     fmt, io,
     os::fd::{AsFd, OwnedFd},
 };
@@ -24,17 +23,10 @@ use super::{Dir, NO_FOLLOW, retry};
 use crate::{
     attributes::{Wanted, set_times},
     metadata::{Kind, Metadata},
+    own_names::LOCK_NAME,
     source_file::stat_fd,
     sys,
 };
-
-/// The name of the locked file; such entries are never copied.
-const NAME: &CStr = c".dsync-lock-00000000000000000000000000000000";
-
-/// Returns whether this is the name of the locked file.
-pub fn is_lock_name(name: &[u8]) -> bool {
-    name == NAME.to_bytes()
-}
 
 /// A lock that keeps other runs out of a directory until it is dropped. The kernel drops it with
 /// the process.
@@ -58,7 +50,7 @@ impl Drop for DirLock {
         if let Some(dir) = &self.dir
             && dir.has_lock_file(&self.fd)
         {
-            let _ = dir.keeping_time(|| Ok(unlinkat(&dir.fd, NAME, AtFlags::empty())?));
+            let _ = dir.keeping_time(|| Ok(unlinkat(&dir.fd, LOCK_NAME, AtFlags::empty())?));
         }
     }
 }
@@ -97,7 +89,7 @@ impl Dir {
     /// another user's that this one may not open.
     pub fn reap_lock(&self) -> bool {
         matches!(self.try_open_lock(), Ok(Try::Held(fd)) if self.has_lock_file(&fd)
-            && unlinkat(&self.fd, NAME, AtFlags::empty()).is_ok())
+            && unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()).is_ok())
     }
 
     fn try_lock_handle(&self) -> io::Result<Option<DirLock>> {
@@ -117,7 +109,8 @@ impl Dir {
             tried => return tried,
         }
         let flags = OPEN | OFlags::CREATE | OFlags::EXCL;
-        let made = self.keeping_time(|| retry(|| openat(&self.fd, NAME, flags, Mode::from_raw_mode(0o600))));
+        let made =
+            self.keeping_time(|| retry(|| openat(&self.fd, LOCK_NAME, flags, Mode::from_raw_mode(0o600))));
         let fd = match made {
             Ok(fd) => fd,
             Err(error) => {
@@ -137,7 +130,7 @@ impl Dir {
 
     /// Opens and locks an existing file.
     fn try_open_lock(&self) -> io::Result<Try> {
-        let fd = match retry(|| openat(&self.fd, NAME, OPEN, Mode::empty())) {
+        let fd = match retry(|| openat(&self.fd, LOCK_NAME, OPEN, Mode::empty())) {
             Ok(fd) => fd,
             Err(error) => {
                 return match Errno::from_io_error(&error) {
@@ -170,7 +163,7 @@ impl Dir {
 
     /// Returns whether the lock's name refers to this file and the file has no other name.
     fn has_lock_file(&self, fd: &OwnedFd) -> bool {
-        let named = rustix::fs::statx(&self.fd, NAME, NO_FOLLOW, Metadata::WANT);
+        let named = rustix::fs::statx(&self.fd, LOCK_NAME, NO_FOLLOW, Metadata::WANT);
         let named = named.ok().as_ref().and_then(Metadata::from_statx);
         let own = stat_fd(fd.as_fd());
         matches!((named, own), (Some(named), Ok(own)) if (named.dev, named.ino) == (own.dev, own.ino) && own.nlink == 1)
@@ -204,7 +197,7 @@ impl Dir {
 }
 
 fn occupied() -> io::Error {
-    let name = NAME.to_string_lossy();
+    let name = LOCK_NAME.to_string_lossy();
     io::Error::new(
         io::ErrorKind::AlreadyExists,
         format!("'{name}', the name of its lock, is something else: remove it"),
@@ -225,7 +218,7 @@ mod tests {
     use super::*;
 
     fn name() -> &'static str {
-        NAME.to_str().unwrap()
+        LOCK_NAME.to_str().unwrap()
     }
 
     #[test]

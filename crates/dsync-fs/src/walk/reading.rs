@@ -6,11 +6,14 @@ use super::{DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
-    fake_super::{self, Origin},
+    dir::stat_in_disk_order,
+    fake_super,
     filter::Within,
-    kept::is_own_name,
+    listed_name::Name,
+    metadata::Origin,
     metadata::{Kind, Metadata},
-    names::{Name, NameSorter, Names, SpooledNames, stat_in_disk_order},
+    names::{NameSorter, Names, SpooledNames},
+    own_names::is_own_name,
     read_ahead::{Done, Job},
 };
 

@@ -1,8 +1,8 @@
 //! What only the destination has: which of it goes, which stays, and which is dsync's own.
 
 use dsync_fs::{
-    Component, Dir, Kind, Spare, apart, is_apart_name, is_finished_name, is_kept_name, is_lock_name,
-    is_temp_name, owner::is_abandoned,
+    Component, Dir, Kind, Spare, apart, is_abandoned, is_apart_name, is_finished_name, is_kept_name,
+    is_lock_name, is_temp_name,
 };
 use dsync_wire::{
     message::{Cause, Operation},

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dsync_fs::{Dir, ListAhead, ListedPart, SharedPath, SpoolHome, Wanted, walk::default_readers};
+use dsync_fs::{Dir, ListAhead, ListedPart, SharedPath, SpoolHome, Wanted, default_readers};
 use dsync_wire::{
     budget::{Held, Share},
     message::EntryId,

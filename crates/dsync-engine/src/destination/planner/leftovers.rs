@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dsync_fs::{Component, Kind, kept as kept_file};
+use dsync_fs::{Component, Kind, reap_kept};
 use dsync_wire::{event::Action, message::Entry};
 
 use super::{
@@ -87,7 +87,7 @@ impl Leftovers {
     pub(super) fn remove_rest(&self, site: &Site<'_>, directory: &Directory) {
         let Some(dir) = &directory.dir else { return };
         for name in self.found.iter().filter(|name| !self.taken_up.contains(name)) {
-            if site.hands.reap(|| kept_file::reap(dir, name)) {
+            if site.hands.reap(|| reap_kept(dir, name)) {
                 directory.touch();
             }
         }
