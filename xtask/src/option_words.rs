@@ -48,7 +48,7 @@ fn texts(tokens: TokenStream) -> Vec<String> {
                 }
             }
             TokenTree::Punct(mark) => {
-                after_hash = mark.as_char() == '#' || (after_hash && mark.as_char() == '!')
+                after_hash = mark.as_char() == '#' || (after_hash && mark.as_char() == '!');
             }
             TokenTree::Ident(_) => after_hash = false,
         }

@@ -253,7 +253,10 @@ mod tests {
             let (told, asked) = std::sync::mpsc::channel();
             let (catalogue, halt) = (&catalogue, &halt);
             let waiting = scope.spawn(move || {
-                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), halt, || Ok(told.send(()).unwrap()))
+                catalogue.add(part(4, 2 * MAX_UNRELEASED_SET_BYTES), halt, || {
+                    told.send(()).unwrap();
+                    Ok(())
+                })
             });
             asked.recv().unwrap();
             // All others with sets have to go before one that is larger than the bound.
