@@ -15,7 +15,7 @@ use dsync_tests::{
     Facts, Kind, Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via,
     compare::{self, compare, temporaries},
     mount::Mount,
-    needs_dsync, needs_root,
+    needs_dsync, needs_root, oracle,
     run::{send, wait_for},
     scratch::slash,
     strace, survey,
@@ -557,4 +557,20 @@ fn an_interrupt_ends_the_comparison_of_a_file_by_its_content() {
             .set_len((8 << 40) + 1)
             .expect("a length");
     }
+}
+
+#[test]
+fn directories_that_are_named_as_backups_are_stay_with_what_is_in_them() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::file("f", 1, 5)]).plant(&scratch.src());
+    let old = [Node::dir("empty~"), Node::dir("full~"), Node::file("full~/mine", 2, 6), Node::dir("gone")];
+    for root in ["dst", "rsync"] {
+        Tree::of(old.clone()).plant(&scratch.at(root));
+    }
+    let args = |root: &str| ["-ab".into(), "--delete".into(), slash(&scratch.src()), scratch.at(root).into()];
+    let _ = Run::dsync().args(args("dst")).run().expect_quiet_success();
+    let _ = oracle::rsync(args("rsync")).expect_code(0);
+    assert!(scratch.dst().join("full~/mine").exists() && scratch.dst().join("empty~").exists());
+    dsync_tests::assert_same(&scratch.at("rsync"), &scratch.dst(), Scope { dir_times: false, ..Scope::ALL });
 }

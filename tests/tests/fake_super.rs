@@ -368,3 +368,19 @@ fn a_directory_that_only_takes_files_in_stays_as_it_is() {
         assert_eq!((root.mode, root.xattrs.len()), (0o1777, 0), "{options:?}");
     }
 }
+
+#[test]
+fn a_dry_run_to_a_missing_destination_reads_the_notes_of_alternate_directories() {
+    needs_dsync!();
+    needs_root!();
+    let scratch = Scratch::new();
+    privileged(&scratch);
+    let run = |options: &[&str], to: &str| {
+        let run = Run::dsync().args(["-aHAXi", "--fake-super"]).args(options);
+        run.arg(slash(&scratch.src())).arg(scratch.at(to)).run().expect_quiet_success().stdout_text()
+    };
+    let _ = run(&[], "alt");
+    let listed = run(&["-n", "--link-dest=../alt"], "new");
+    assert_eq!(run(&["--link-dest=../alt"], "new"), listed);
+    assert!(!listed.contains("device"), "what has its equal there is linked and not listed: {listed}");
+}

@@ -257,3 +257,16 @@ fn links_of_other_users_are_not_written_through() {
     assert_same(&scratch.src().join("inner"), &scratch.dst().join("inner"), Scope::full());
     assert!(!scratch.at("dst/real/f").exists() || !scratch.dst().join("inner").is_symlink());
 }
+
+#[test]
+fn what_an_operand_has_in_the_place_of_an_excluded_directory_of_another_is_copied() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("x"), Node::dir("link")]).plant(&scratch.at("one"));
+    Tree::of([Node::file("x", 1, 3000), Node::symlink("link", "text")]).plant(&scratch.at("two"));
+    let args = ["-a", "--exclude=*/", "one/", "two/"];
+    let _ = Run::of("/usr/bin/rsync").args(args).arg("rsync/").cwd(scratch.path()).run().expect_code(0);
+    let _ = Run::dsync().args(args).arg("dst/").cwd(scratch.path()).run().expect_quiet_success();
+    assert_same(&scratch.at("rsync"), &scratch.dst(), Scope::ALL);
+    assert!(scratch.dst().join("x").is_file());
+}

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::{
     error::TaskError,
-    fuzz, layers,
+    fuzz, hunt, layers,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -26,7 +26,19 @@ const STEPS: &[Step] = &[
     ("rustdoc", rustdoc),
     ("test", || suite::run(&[])),
     ("fuzz-smoke", || fuzz::run(&[])),
+    ("hunt-fixed", || hunt::run(&words(HUNT_FIXED))),
+    ("hunt-new", || hunt::report(&words(HUNT_NEW))),
 ];
+
+/// Cases that are the same in every run, and were without a finding beside rsync 3.2.7 and 3.5.0.
+const HUNT_FIXED: &[&str] = &["--seed", "12", "--cases", "300"];
+
+/// Cases that nobody has seen before: what they find is told and is no verdict, as long as hunts of an hour find something.
+const HUNT_NEW: &[&str] = &["--minutes", "3"];
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
 
 /// Runs all steps, or those that are named.
 ///

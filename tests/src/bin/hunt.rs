@@ -12,8 +12,7 @@ use dsync_tests::{
     skip::is_root,
 };
 
-const USAGE: &str =
-    "usage: hunt [--minutes N] [--seed S] [--on tmpfs,ext4,xfs,btrfs] [--case SEED] [--without OPTION,...]";
+const USAGE: &str = "usage: hunt [--minutes N | --cases N] [--seed S] [--on tmpfs,ext4,xfs,btrfs] [--case SEED] [--without OPTION,...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +40,7 @@ fn plan(args: &[String]) -> Option<Plan> {
         seed: since.as_secs(),
         time: Duration::from_secs(180),
         on: list("tmpfs,ext4,xfs,btrfs"),
+        cases: None,
         case: None,
         without: Vec::new(),
         scripts: PathBuf::from("target/hunt"),
@@ -49,6 +49,7 @@ fn plan(args: &[String]) -> Option<Plan> {
         let [option, value] = pair else { return None };
         match option.as_str() {
             "--minutes" => plan.time = Duration::from_secs_f64(60.0 * value.parse::<f64>().ok()?),
+            "--cases" => plan.cases = Some(value.parse().ok()?),
             "--seed" => plan.seed = value.parse().ok()?,
             "--on" => plan.on = list(value),
             "--case" => plan.case = Some(value.parse().ok()?),

@@ -54,6 +54,8 @@ pub struct Plan {
     pub seed: u64,
     /// Time during which new cases begin; at least one of each carrier is run.
     pub time: Duration,
+    /// Runs as many cases instead, whatever time that takes: the same ones for the same seed.
+    pub cases: Option<u64>,
     /// Names of filesystems.
     pub on: Vec<String>,
     /// The only case to run, with its whole output.
@@ -134,7 +136,11 @@ fn work(
         {
             let mut tally = tally.lock().expect("no worker panics");
             let has_all = tally.carriers.len() == Carrier::EACH.len();
-            if tally.found.len() >= ENOUGH || Instant::now() > until && has_all {
+            let ends = match plan.cases {
+                Some(cases) => number >= cases,
+                None => Instant::now() > until && has_all,
+            };
+            if tally.found.len() >= ENOUGH || ends {
                 return;
             }
             tally.count(&case, &filesystems[at].name);

@@ -90,7 +90,7 @@ impl Protection {
     pub(super) fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
         let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
         let led_to = || kind == Kind::Dir && lock(&self.led_to).contains(path);
-        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path, kind) || led_to()
+        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path) || led_to()
     }
 }
 

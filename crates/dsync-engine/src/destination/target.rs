@@ -79,7 +79,7 @@ impl Target {
             let above: PathBuf = steps[..there].iter().collect();
             let above = if there == 0 { PathBuf::from(".") } else { above };
             let base = start.open(&above, links(options)).ok()?;
-            Some((base, steps[there..].iter().collect()))
+            Some((base.with_fake_super(options.fake_super.destination), steps[there..].iter().collect()))
         })
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     component::{Component, RelPath},
-    dir::Dir,
+    dir::{self, Dir},
     extended::{Extended, ExtendedScope},
     metadata::Metadata,
     source_file::SourceFile,
@@ -87,7 +87,10 @@ impl DirRef {
     /// # Errors
     /// As [`Dir::read_link`].
     pub fn read_link(&self, name: &Component) -> io::Result<Vec<u8>> {
-        self.first_found(name, |dir| dir.read_link(name))
+        self.first_found(name, |layer| match layer.read_link(name) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(dir::wrong_type()),
+            text => text,
+        })
     }
 
     /// Reads the attributes of an entry of the directory.
@@ -150,13 +153,16 @@ impl DirRef {
         {
             return self.0.shared.layer(layer).map_or_else(not_found, |layer| ask(&layer.base));
         }
+        // What an operand has under this name may be a directory that a filter leaves out, and another operand the file.
+        let mut other = None;
         for index in 0..self.0.layers.len() {
             match self.open(index).and_then(|dir| ask(&dir)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if dir::is_wrong_type(&error) => other = other.or(Some(error)),
                 result => return result,
             }
         }
-        not_found()
+        other.map_or_else(not_found, Err)
     }
 
     /// Opens the directory in a layer, by the layer's number; for the root also in a layer of which

@@ -15,7 +15,9 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_more = |(ours, theirs): (u16, u16)| ours & !theirs == 0 && theirs & !ours & !0o700 == 0;
             let keeps = is_directory && seen.modes().is_some_and(is_more);
             let is_unread = seen.about(&["mode", "extended attributes"]) && seen.rsync_says_of_it("opendir");
-            seen.case.is_nobody && (keeps || is_unread)
+            // The mode is also in the list that goes beyond it.
+            let is_in_list = is_directory && seen.differs_in_owner_of_list();
+            seen.case.is_nobody && (keeps || is_in_list || is_unread)
         },
     },
     Known {
@@ -54,7 +56,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "Without `-p`, an old file that cannot be read keeps its mode.",
         explains: |seen| {
-            let is_foreign = |node: &Node| node.owner == Some((0, 0));
+            let is_foreign = |node: &Node| node.owner == Some((0, 0)) || node.mode & 0o400 == 0;
             seen.about(&["mode"])
                 && seen.case.is_nobody
                 && !seen.case.has_letter('p')
@@ -83,7 +85,16 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A list that XFS shows as an attribute is no attribute.",
         explains: |seen| {
-            seen.about(&["extended attributes"]) && seen.finding.line.contains("trusted.SGI_ACL_")
+            let is_shown =
+                seen.about(&["extended attributes"]) && seen.finding.line.contains("trusted.SGI_ACL_");
+            // rsync takes what has a list for other than its equal in an alternate directory.
+            let has_list =
+                |node: &Node| node.xattrs.iter().any(|(name, _)| name.starts_with("system.posix_acl_"));
+            let is_copied = seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.finding.line.starts_with("missing: ")
+                && seen.case.has_letter('X')
+                && seen.namesakes().any(has_list);
+            is_shown || is_copied
         },
     },
     Known {
@@ -92,6 +103,31 @@ pub(super) const ENTRIES: &[Known] = &[
             let said = seen.rsync.stderr_text();
             let asks = ["ACL_TYPE_DEFAULT): Permission denied", "gen_entry_copy_xattrs: openat"];
             seen.is(Class::Exit) && asks.iter().any(|words| said.contains(words))
+        },
+    },
+    Known {
+        says: "Without `-p`, a directory that is there keeps its mode.",
+        explains: |seen| {
+            let stays = seen.modes().is_some_and(|(ours, _)| {
+                let old = |node: &&Node| node.path.starts_with(b"w/d/") && matches!(node.kind, Kind::Dir);
+                seen.namesakes().filter(old).any(|node| node.mode == u32::from(ours))
+            });
+            seen.case.has_letter('X') && !seen.case.has_letter('p') && stays
+        },
+    },
+    Known {
+        says: "An access control list is the source's, entry by entry.",
+        explains: |seen| {
+            let of_source = |node: &&Node| node.path.starts_with(b"w/s");
+            let lists = seen.namesakes().filter(of_source).flat_map(|node| &node.xattrs);
+            let mut lists = lists.filter(|(name, _)| name.starts_with("system.posix_acl_"));
+            seen.case.has_letter('A')
+                && seen.about(&["extended attributes"])
+                && lists.any(|(name, value)| {
+                    let printed = format!("\"{name}\": {value:?}");
+                    seen.values()
+                        .is_some_and(|(ours, theirs)| ours.contains(&printed) && !theirs.contains(&printed))
+                })
         },
     },
 ];

@@ -20,8 +20,13 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "A backup keeps all its attributes, on another filesystem and without `-a` too.",
         explains: |seen| {
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let is_beside = seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.path().ends_with(suffix)
+                && !seen.namesakes().any(|node| node.path.starts_with(b"w/s"));
             seen.about(&["owner", "mode", "mtime", "extended attributes"])
-                && seen.is_within(&["--backup-dir"])
+                && (is_beside || seen.is_within(&["--backup-dir"]))
         },
     },
     Known {
@@ -58,6 +63,8 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--compare-dest", "--copy-dest", "--link-dest"])
                 && seen.case.has(&["-b", "--backup-dir"])
                 && (seen.finding.line.starts_with("extra: ") && is_backup
+                    || seen.finding.line.starts_with("should not be one file: ")
+                        && seen.is_within(&["--backup-dir"])
                     || seen.about(&["mtime"]) && is_above)
         },
     },
@@ -105,6 +112,23 @@ pub(super) const ENTRIES: &[Known] = &[
             let says = seen.rsync.stderr_text();
             let fails = says.contains("[generator] link \"") && says.contains("failed: File exists (17)");
             seen.case.has_letter('H') && seen.case.has(&["-b", "--backup-dir"]) && fails
+        },
+    },
+    Known {
+        says: "No directory gives way to a backup beside it.",
+        explains: |seen| {
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            let says = seen.dsync.stderr_text();
+            let within = seen.path().trim_start_matches("w/d/");
+            let is_in_the_way = within.split('/').any(|name| {
+                let name = name.strip_suffix(suffix).unwrap_or(name);
+                says.contains(&format!("{name}': Is a directory"))
+            });
+            seen.case.has(&["-b"])
+                && !seen.case.has(&["--backup-dir"])
+                && seen.dsync.code() == Some(23)
+                && says.contains("': Is a directory")
+                && (seen.is(Class::Exit) || seen.is(Class::Tree) && is_in_the_way)
         },
     },
 ];

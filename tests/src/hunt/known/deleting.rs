@@ -15,7 +15,11 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With more deletions than `--max-delete` allows, none is made.",
         explains: |seen| {
-            seen.case.has(&["--max-delete"]) && seen.dsync.code() == Some(25) && seen.is(Class::Tree)
+            // What the user may not remove counts as well.
+            let is_refused = seen.is(Class::Exit) && seen.rsync.stderr_text().contains("delete_file: ");
+            seen.case.has(&["--max-delete"])
+                && seen.dsync.code() == Some(25)
+                && (seen.is(Class::Tree) || is_refused)
         },
     },
     Known {
@@ -36,12 +40,19 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_copied = has_alternate && removes && is_of_copy;
             let counts_its_own =
                 seen.is(Class::Exit) && seen.rsync.code() == Some(25) && seen.has_place_inside();
+            // That one of them has the name of an entry of the source which is no directory is told.
+            let says = seen.dsync.stderr_text();
+            let is_in_the_way = seen.is(Class::Exit)
+                && seen.dsync.code() == Some(23)
+                && says.contains("a directory that is not empty is in the way")
+                && seen.has_place_inside();
             let is_above =
                 seen.about(&["mode", "mtime", "owner", "extended attributes"]) && seen.has_place_below();
             seen.case.deletes()
                 && (lost_its_own
                     || counts_its_own
                     || is_above
+                    || is_in_the_way
                     || is_copied
                     || is_about_it && seen.is_within(PLACES))
         },

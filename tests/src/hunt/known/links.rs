@@ -47,4 +47,12 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.is(Class::Second) && seen.finding.line.starts_with(says)
         },
     },
+    Known {
+        says: "Without `-H`, two names of one file at the destination have the attributes of either.",
+        explains: |seen| {
+            let is_shared = seen.case.has_letter('H') || !seen.has_links_in_destination();
+            let is_attribute = seen.about(&["mode", "owner", "mtime", "extended attributes"]);
+            !is_shared && is_attribute && seen.is_linked()
+        },
+    },
 ];

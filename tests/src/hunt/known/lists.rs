@@ -62,4 +62,31 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.world.iter().any(is_locked)
         },
     },
+    Known {
+        says: "A dry run does not foresee that the run removes what an alternate directory in the destination has.",
+        explains: |seen| {
+            seen.is(Class::DryRun)
+                && seen.case.deletes()
+                && seen.case.has(&["--link-dest", "--copy-dest", "--compare-dest"])
+                && seen.finding.line.starts_with("only ")
+                && seen.has_place_inside()
+        },
+    },
+    Known {
+        says: "With `--inplace` and without `-H`, the order decides what two names of one file at the destination are listed with.",
+        explains: |seen| {
+            seen.is(Class::DryRun)
+                && seen.case.has(&["--inplace", "--append", "--append-verify"])
+                && !seen.case.has_letter('H')
+                && seen.finding.line.starts_with("only ")
+                && seen.has_links_in_destination()
+        },
+    },
+    Known {
+        says: "A dry run changes nothing.",
+        explains: |seen| {
+            let is_attribute = seen.about(&["extended attributes", "mode", "owner", "mtime"]);
+            seen.case.has(&["-n"]) && seen.case.has_letter('X') && is_attribute
+        },
+    },
 ];

@@ -118,4 +118,13 @@ pub(super) const ENTRIES: &[Known] = &[
                 && (seen.is(Class::Exit) || seen.is_presence() || seen.about(&["mtime"]))
         },
     },
+    Known {
+        says: "What cannot be linked to an alternate directory is copied.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("failed to hard-link") && says.contains("Invalid cross-device link");
+            let is_missing = seen.is(Class::Tree) && seen.rsync_says_of_it("failed to hard-link");
+            seen.case.has(&["--link-dest"]) && fails && (seen.is(Class::Exit) || is_missing)
+        },
+    },
 ];

@@ -70,4 +70,16 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.operands.iter().any(is_wild)
         },
     },
+    Known {
+        says: "An old file whose attributes cannot be read is replaced like others.",
+        explains: |seen| {
+            let fails = |line: &str| {
+                line.contains("[generator] get_xattr_data: lgetxattr(") && line.contains("Permission denied")
+            };
+            seen.is(Class::Exit)
+                && seen.case.is_nobody
+                && seen.dsync.code() == Some(0)
+                && seen.rsync.stderr_text().lines().any(fails)
+        },
+    },
 ];

@@ -93,6 +93,26 @@ impl Seen<'_> {
         Some((ours.parse().ok()?, theirs.parse().ok()?))
     }
 
+    /// Returns whether the attributes differ only in what an access control list allows the owner.
+    pub(super) fn differs_in_owner_of_list(&self) -> bool {
+        let Some((ours, theirs)) = self.values().filter(|_| self.about(&["extended attributes"])) else {
+            return false;
+        };
+        // After the version: tag, permissions and name of the first entry, which is the owner's.
+        let list = "\"system.posix_acl_access\": [2, 0, 0, 0, 1, 0, ";
+        let without = |text: &str| {
+            let (before, after) = text.split_once(list)?;
+            Some((before.to_owned(), after.split_once(',')?.1.to_owned()))
+        };
+        without(ours).is_some_and(|rest| Some(rest) == without(theirs))
+    }
+
+    /// Returns whether two names of the destination are of one file.
+    pub(super) fn has_links_in_destination(&self) -> bool {
+        let is_link = |node: &Node| matches!(node.kind, Kind::HardLink(_)) && node.path.starts_with(b"w/d/");
+        self.case.world.iter().any(is_link)
+    }
+
     /// Returns the modification times after dsync and after rsync, in whole seconds.
     pub(super) fn seconds(&self) -> Option<(i64, i64)> {
         let of = |time: &str| time.trim_start_matches('(').split(',').next()?.parse().ok();

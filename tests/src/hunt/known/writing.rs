@@ -1,7 +1,10 @@
 //! Known differences: writing.
 
 use super::Known;
-use crate::{hunt::judge::Class, tree::Kind};
+use crate::{
+    hunt::judge::Class,
+    tree::{Kind, Node},
+};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -71,6 +74,27 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_of_root =
                 seen.finding.line == "extra: 'w/d'" || seen.about(&["mtime"]) && seen.path() == "w";
             seen.case.has(&["--existing"]) && !is_there(b"w/d") && !is_there(b"w/s/") && is_of_root
+        },
+    },
+    Known {
+        says: "With `--inplace`, a file of the user's own is rewritten although its mode does not let him.",
+        explains: |seen| {
+            let fails =
+                |line: &str| line.contains("[receiver] open \"") && line.contains("Permission denied");
+            let is_refused = seen.rsync.stderr_text().lines().any(fails);
+            let is_file = seen.is(Class::Tree) && seen.rsync_says_of_it("[receiver] open \"");
+            seen.case.is_nobody
+                && seen.case.has(&["--inplace", "--append", "--append-verify"])
+                && is_refused
+                && (is_file || seen.is(Class::Exit))
+        },
+    },
+    Known {
+        says: "With `-u`, a file takes the place of another type of entry whatever their times.",
+        explains: |seen| {
+            let is_file = |node: &Node| matches!(node.kind, Kind::Spliced(_) | Kind::HardLink(_));
+            let is_one = seen.namesakes().any(is_file) && seen.is_of_several_types();
+            seen.case.has(&["-u"]) && seen.is(Class::Tree) && is_one
         },
     },
 ];
