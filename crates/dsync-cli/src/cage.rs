@@ -25,8 +25,8 @@ use std::{
 use dsync_engine::{Footprint, Inmates, Touch};
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd,
-    RestrictSelfAttr as _, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus,
-    Scope,
+    RestrictSelfAttr as _, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope,
 };
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{
@@ -58,6 +58,18 @@ impl Cage {
 }
 
 impl dsync_engine::Cage for Cage {
+    fn enter_carrier(&self) {
+        match confine_carrier() {
+            // What the kernel lacks is said when the rest is caged.
+            Ok(()) => {}
+            Err(error) => self.note(format!("what carries the data is caged without Landlock: {error}")),
+        }
+    }
+
+    fn lacks(&self) -> Vec<String> {
+        self.notes()
+    }
+
     fn enter(&self, footprint: &Footprint, inmates: Inmates) {
         let started = Instant::now();
         if let Err(error) = withhold_memory() {
@@ -92,6 +104,24 @@ fn withhold_memory() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
+/// Leaves the calling thread, and those that it starts, what the C library reads.
+fn confine_carrier() -> Result<(), RulesetError> {
+    let rules = Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI))?.create()?;
+    with_rules(rules, system())?.restrict_self().map(|_| ())
+}
+
+/// Allows what there is of these paths: what is not there needs no rule.
+fn with_rules(
+    mut rules: RulesetCreated,
+    paths: impl IntoIterator<Item = (PathBuf, BitFlags<AccessFs>)>,
+) -> Result<RulesetCreated, RulesetError> {
+    for (path, rights) in paths {
+        let Ok(fd) = PathFd::new(&path) else { continue };
+        rules = rules.add_rule(PathBeneath::new(fd, rights))?;
+    }
+    Ok(rules)
+}
+
 /// Limits file access to the footprint and to the C library's files; returns a note if the kernel
 /// lacks something.
 fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<String>, RulesetError> {
@@ -105,11 +135,7 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
     for (dir, touch) in footprint.places() {
         rules = rules.add_rule(PathBeneath::new(dir, rights(touch)))?;
     }
-    for (path, rights) in surroundings() {
-        // A missing file needs no rule.
-        let Ok(fd) = PathFd::new(&path) else { continue };
-        rules = rules.add_rule(PathBeneath::new(fd, rights))?;
-    }
+    let rules = with_rules(rules, surroundings())?;
     let whole = inmates == Inmates::Process;
     let status = rules.all_threads(whole)?.restrict_self()?;
     Ok(match (status.ruleset, status.landlock) {
@@ -144,13 +170,18 @@ fn surroundings() -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let spool = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
     let spools = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty());
-    let mut found: Vec<_> = READ.iter().map(|path| (PathBuf::from(path), read)).collect();
+    let mut found: Vec<_> = system().collect();
     found.push((PathBuf::from("/dev/null"), read | AccessFs::WriteFile));
     // The same as [`dsync_engine::Resources::spool_dir`].
     let spools =
         spools.map_or_else(|| vec!["/var/tmp".into(), "/tmp".into()], |dir| vec![PathBuf::from(dir)]);
     found.extend(spools.into_iter().map(|dir| (dir, spool)));
     found
+}
+
+/// Returns what is only read of the system.
+fn system() -> impl Iterator<Item = (PathBuf, BitFlags<AccessFs>)> {
+    READ.iter().map(|path| (PathBuf::from(path), AccessFs::ReadFile | AccessFs::ReadDir))
 }
 
 /// Permits only the calls that a run makes. Others fail as on a kernel without them, which
@@ -268,6 +299,29 @@ mod tests {
             assert!(!fs::read("/etc/passwd").unwrap().is_empty());
         });
         assert_eq!(fs::read(&secret).unwrap(), b"secret", "the cage of a thread is that thread's");
+    }
+
+    #[test]
+    fn threads_that_a_carrier_starts_have_its_cage() {
+        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = scratch.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let found = thread::scope(|scope| {
+            let carrier = scope.spawn(|| {
+                let cage = Cage::default();
+                dsync_engine::Cage::enter_carrier(&cage);
+                assert_eq!(cage.notes(), Vec::<String>::new());
+                let file = file.clone();
+                thread::spawn(move || {
+                    (code(fs::read(&file)), code(fs::write(&file, "")), fs::read("/etc/passwd").is_ok())
+                })
+                .join()
+                .unwrap()
+            });
+            carrier.join().unwrap()
+        });
+        assert_eq!(found, (Some(libc::EACCES), Some(libc::EACCES), true));
+        assert_eq!(fs::read(&file).unwrap(), b"x", "this thread started neither");
     }
 
     #[test]

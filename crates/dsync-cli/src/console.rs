@@ -14,6 +14,7 @@ use dsync_engine::{Cause, Connection, Event, Observer, Operation, Planned, Progr
 
 use crate::{
     bar::Bar,
+    escape::escape_text,
     listing::{self, Listing},
     log::Log,
     messages,
@@ -115,6 +116,14 @@ impl Console {
 }
 
 impl Observer for Console {
+    fn peer_lacks(&self, lacks: &[String]) {
+        if self.voice.listing.verbose > 0 {
+            lacks
+                .iter()
+                .for_each(|note| self.talk(&format!("dsync: at the remote end {}", escape_text(note))));
+        }
+    }
+
     fn connected(&self, connection: &Connection) {
         tracing::debug!(
             carrier = %connection.carrier,

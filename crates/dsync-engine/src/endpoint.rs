@@ -19,7 +19,7 @@ use dsync_wire::{
     event::Report,
     limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
     link::{CloseReason, Link, Traffic},
-    message::{ControlMessage, PeerRole},
+    message::PeerRole,
     options::{Append, Compression, Durability, SyncOptions},
     state::{DestinationInbox, SourceInbox},
 };
@@ -333,7 +333,7 @@ fn pull(
         let role = PeerRole::Source { paths: paths.clone() };
         let terms = terms(role, options, remote, attempt, budget);
         let (session, mail) = Session::start_destination(link, terms)?;
-        attempt.note_begun();
+        attempt.note_begun(&session.peer_lacks());
         let terms = destination::Terms {
             operand: path.to_owned(),
             filter: filter.clone(),
@@ -464,8 +464,8 @@ fn connect_or_cancel(
 ///
 /// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION` variable, from which the
 /// address that the client really reached is taken. With a `grant` the client may do in its directory what it allows and
-/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known. The client is
-/// told in this `wording` why a session ends.
+/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known, by the threads that
+/// carry bytes before they start. The client is told in this `wording` why a session ends.
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
@@ -479,8 +479,16 @@ pub fn serve(
     wording: Wording,
 ) -> Result<(), SyncError> {
     let budget = Budget::new(resources.max_alloc);
-    let Accepted { link, idle_timeout, .. } =
-        dsync_transport::accept(input, output, ssh_connection, &budget)?;
+    let accept = || {
+        // The carrier's threads start from this one, and keep its cage: they carry bytes and open nothing.
+        cage.inspect(|cage| cage.enter_carrier());
+        dsync_transport::accept(input, output, ssh_connection, &budget)
+    };
+    let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);
+        let thread = thread.map_err(|source| SyncError::Thread { source })?;
+        Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+    })?;
     let start = Start(grant.map(Arc::new));
     let (spools, stall) = (resources.spool_home(), resources.max_stall);
     let means = Means { budget, spools, start, cage, stall, operands: None, wording };
@@ -558,7 +566,7 @@ fn serve_link(
                 Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
-            session.control.send(&ControlMessage::Ready)?;
+            session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
             let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
             source::run(session, mail, tree, None, cancel)?;
         }
@@ -571,7 +579,7 @@ fn serve_link(
             if let Some(cage) = cage {
                 cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
             }
-            session.control.send(&ControlMessage::Ready)?;
+            session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
             let terms =
                 destination::Terms { operand, filter, asked, observer: None, files: None, spools, start };
             let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };

@@ -47,6 +47,15 @@ pub trait Cage: fmt::Debug + Send + Sync {
     /// Takes from the inmates what a run with this footprint does not need. Called once for each session, before
     /// the session's threads start. What cannot be taken is the cage's to report: the run goes on.
     fn enter(&self, footprint: &Footprint, inmates: Inmates);
+
+    /// Takes all files from the calling thread and those that it starts, which carry bytes and do nothing else. Called
+    /// before the operands are known.
+    fn enter_carrier(&self) {}
+
+    /// Returns what could not be taken so far because the system lacks it, a sentence each: the other end hears of it.
+    fn lacks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The directories of one end of a run.

@@ -16,6 +16,10 @@ pub trait Observer: Send + Sync {
     /// [`reconnecting`](Self::reconnecting).
     fn connected(&self, _connection: &Connection) {}
 
+    /// The remote end's system lacks something of what is to confine the process there: a sentence each, as that end says
+    /// it. Called when the session begins, and only where there is something.
+    fn peer_lacks(&self, _lacks: &[String]) {}
+
     /// The connection broke, or a new one could not be made; another try follows.
     fn reconnecting(&self, _reconnect: &Reconnect<'_>) {}
 

@@ -86,7 +86,14 @@ impl Clock for SystemClock {
 
 impl Attempt<'_> {
     /// Notes that the peer is ready: from here on a lost connection is worth another one.
-    pub(crate) fn note_begun(&self) {
+    pub(crate) fn note_begun(&self, peer_lacks: &[String]) {
+        self.begin();
+        if !peer_lacks.is_empty() {
+            self.observer.peer_lacks(peer_lacks);
+        }
+    }
+
+    fn begin(&self) {
         lock(&self.life).begun = Some(self.clock.now());
     }
 
@@ -269,7 +276,7 @@ mod tests {
     fn what_a_new_connection_cannot_mend_is_not_tried_again() {
         let tries = Cell::new(0);
         let result = run(5, |attempt| {
-            attempt.note_begun();
+            attempt.begin();
             tries.set(tries.get() + 1);
             Err::<(), _>(SyncError::Peer { exit_code: 11, text: "the disk is full".into() })
         });
@@ -280,7 +287,7 @@ mod tests {
     #[test]
     fn a_broken_session_is_followed_by_another_and_both_are_counted() {
         let outcome = run(1, |attempt| {
-            attempt.note_begun();
+            attempt.begin();
             attempt.note_traffic(Traffic::new(7, 5));
             attempt.progress(&Progress { files_done: 3, ..Progress::default() });
             if attempt.again { Ok("done") } else { Err(lost()) }
@@ -296,7 +303,7 @@ mod tests {
             if attempt.again {
                 return Err::<(), _>(lost());
             }
-            attempt.note_begun();
+            attempt.begin();
             Err(SyncError::Timeout { after: Duration::from_secs(60) })
         });
         assert_eq!(result.unwrap_err().exit_code(), crate::exit_code::TIMEOUT);
@@ -308,7 +315,7 @@ mod tests {
         let clock = FakeClock::new();
         let tries = Cell::new(0);
         let result = super::run(2, &Silent, &CancelToken::new(), &clock, |attempt| {
-            attempt.note_begun();
+            attempt.begin();
             tries.set(tries.get() + 1);
             for second in 1..=seconds {
                 clock.pass(Duration::from_secs(1));

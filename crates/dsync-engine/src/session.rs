@@ -19,6 +19,7 @@ use dsync_wire::{
     budget::Budget,
     error::DecodeError,
     frame::{ControlReceiver, ControlSender, RecvError},
+    limits::MAX_READY_TEXT,
     link::{CloseReason, Link, LinkError},
     message::{ControlMessage, Fatal, Hello, PeerRole, Start},
     options::SyncOptions,
@@ -136,6 +137,8 @@ pub(crate) struct Session {
     pub(crate) halt: Halt,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
+    /// What the peer says that its system lacks of what confines it.
+    peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
 }
 
@@ -259,10 +262,26 @@ impl Session {
                     key = Some(Key::derive(&[&ours.key_share, &theirs.key_share]));
                 }
                 // The order of messages has no Ready without a Hello.
-                ControlMessage::Ready => return key.ok_or_else(|| unexpected(&message)),
+                ControlMessage::Ready { ref lacks } => {
+                    *lock(&self.peer_lacks) = sentences(lacks);
+                    return key.ok_or_else(|| unexpected(&message));
+                }
                 _ => {}
             }
         }
+    }
+
+    /// Says as the peer that this end is ready, and what its system lacks of what confines it.
+    pub(crate) fn say_ready(&self, lacks: &[String]) -> Result<(), SyncError> {
+        let mut text = lacks.join("\n");
+        let end = (0..=MAX_READY_TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or_default());
+        self.control.send(&ControlMessage::Ready { lacks: text.into_bytes() })
+    }
+
+    /// Returns what the peer said that its system lacks, a sentence each.
+    pub(crate) fn peer_lacks(&self) -> Vec<String> {
+        lock(&self.peer_lacks).clone()
     }
 
     /// Hears as the peer what is to be done.
@@ -279,7 +298,8 @@ impl Session {
                 Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
             }
         };
-        let (mut sender, receiver, theirs, start) = within(&link, timeout, opening)?;
+        // A client that shows signs of life gets no further with a long silence that it asks for itself.
+        let (mut sender, receiver, theirs, start) = within(&link, timeout.min(stall), opening)?;
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
@@ -301,6 +321,7 @@ impl Session {
             data_lanes,
             again,
             control,
+            peer_lacks: Mutex::default(),
             vitals: Vitals {
                 started: Instant::now(),
                 heard_ms: AtomicU64::new(0),
@@ -507,6 +528,11 @@ fn next(inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
         Some(message) => Ok(message),
         None => Err(SyncError::Link(LinkError::Lost)),
     }
+}
+
+/// Reads the sentences of a peer, for people.
+fn sentences(text: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(text).lines().filter(|line| !line.is_empty()).map(ToOwned::to_owned).collect()
 }
 
 fn check_version(hello: &Hello) -> Result<(), SyncError> {

@@ -127,7 +127,7 @@ impl ControlMessage {
         match self {
             Self::Hello(_) => Kind::HELLO,
             Self::Start(_) => Kind::START,
-            Self::Ready => Kind::READY,
+            Self::Ready { .. } => Kind::READY,
             Self::Fatal(_) => Kind::FATAL,
             Self::Tops(_) => Kind::TOPS,
             Self::IdName(_) => Kind::ID_NAME,

@@ -97,6 +97,8 @@ pub const MAX_ID_NAME: usize = 256;
 
 /// Bytes of the text of a `Fatal` message.
 pub const MAX_FATAL_TEXT: usize = 4096;
+/// Bytes of what a peer that is ready says that its system lacks.
+pub const MAX_READY_TEXT: usize = 1024;
 
 /// Bytes of sums in one `Sums` message. A large signature is sent in parts.
 pub const MAX_SUMS: usize = 256 << 10;

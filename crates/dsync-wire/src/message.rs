@@ -38,7 +38,12 @@ pub enum ControlMessage {
     /// The controller's request; once, controller to peer.
     Start(Box<Start>),
     /// The peer's agreement: it has opened its side; once.
-    Ready,
+    Ready {
+        /// What its system lacks of what confines it, for people: a sentence on each line, [`MAX_READY_TEXT`] bytes at most.
+        ///
+        /// [`MAX_READY_TEXT`]: crate::limits::MAX_READY_TEXT
+        lacks: Vec<u8>,
+    },
     /// The sender's failure; nothing follows.
     Fatal(Fatal),
     /// The shape of the source's arguments; once, before any listing.

@@ -155,7 +155,7 @@ impl SourceInbox {
         self.state = match (self.state, message) {
             (state, M::Fatal(_)) if state != State::Over => State::Over,
             (State::Hello, M::Hello(_)) => State::Ready,
-            (State::Ready, M::Ready) => State::Needs,
+            (State::Ready, M::Ready { .. }) => State::Needs,
             (state @ (State::Ready | State::Needs | State::Report), M::Progress(_)) => state,
             (State::Needs, M::Need { .. } | M::NeedTail(_) | M::Rest(_)) => State::Needs,
             (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
@@ -223,7 +223,7 @@ impl DestinationInbox {
         self.state = match (self.state, message) {
             (state, M::Fatal(_)) if state != S::Over => S::Over,
             (S::Hello, M::Hello(_)) => S::Ready,
-            (S::Ready, M::Ready) => S::Tops,
+            (S::Ready, M::Ready { .. }) => S::Tops,
             (state, M::Alive) if !matches!(state, S::Hello | S::Over) => state,
             (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,

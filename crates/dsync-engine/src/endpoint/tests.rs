@@ -54,9 +54,12 @@ fn a_source_lists_everything_before_it_is_answered_and_is_done_with_the_report()
         // The operand's own listing is a second one.
         heard.dedup();
         assert_eq!(heard, ["Hello", "Start", "Tops", "Listing", "ListingEnd"]);
-        for message in
-            [hello(), ControlMessage::Ready, ControlMessage::NeedsEnd, ControlMessage::Report(Box::default())]
-        {
+        for message in [
+            hello(),
+            ControlMessage::Ready { lacks: Vec::new() },
+            ControlMessage::NeedsEnd,
+            ControlMessage::Report(Box::default()),
+        ] {
             sender.send(&message).unwrap();
         }
         // Nothing of this end's is waited for: its lane and its link stay as they are.

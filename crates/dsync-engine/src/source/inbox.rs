@@ -116,7 +116,7 @@ fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
     };
     let key = shared.session.hear_ready(receiver, ours, |message| Ok(order.check(message)?))?;
     if let Some(attempt) = shared.attempt {
-        attempt.note_begun();
+        attempt.note_begun(&shared.session.peer_lacks());
     }
     Ok(key)
 }

@@ -8,8 +8,8 @@ use crate::{
     error::{DecodeError, EncodeError, PeerText},
     kind::Kind,
     limits::{
-        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_NAME, MAX_REST_RUNS, MAX_SEGMENT_LOG2, MAX_SUMS,
-        MIN_SEGMENT_LOG2,
+        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_NAME, MAX_READY_TEXT, MAX_REST_RUNS, MAX_SEGMENT_LOG2,
+        MAX_SUMS, MIN_SEGMENT_LOG2,
     },
     message::{
         ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, NeedTail,
@@ -30,6 +30,10 @@ pub(super) fn encode(
     match message {
         ControlMessage::Hello(hello) => encode_hello(hello, w),
         ControlMessage::Start(start) => start::encode(start, w)?,
+        ControlMessage::Ready { lacks } => {
+            w.check(lacks.len() as u64, MAX_READY_TEXT as u64, "text")?;
+            w.raw(lacks);
+        }
         ControlMessage::Fatal(fatal) => {
             w.byte(fatal.exit_code);
             w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
@@ -75,7 +79,6 @@ pub(super) fn encode(
         ControlMessage::Report(report) => account::encode_report(report, w),
         // Listings were handled above; the others have no fields.
         ControlMessage::Listing(_)
-        | ControlMessage::Ready
         | ControlMessage::NeedsEnd
         | ControlMessage::Alive
         | ControlMessage::Bye => {}
@@ -95,7 +98,19 @@ pub(super) fn decode(
             key_share: r.array("key share")?,
         }),
         Kind::START => ControlMessage::Start(Box::new(start::decode(r)?)),
-        Kind::READY => ControlMessage::Ready,
+        Kind::READY => {
+            let (offset, len) = (r.offset(), r.remaining());
+            if len > MAX_READY_TEXT {
+                return Err(DecodeError::Limit {
+                    kind: Kind::READY,
+                    field: "text",
+                    value: len as u64,
+                    limit: MAX_READY_TEXT as u64,
+                    offset,
+                });
+            }
+            ControlMessage::Ready { lacks: r.take_rest().to_vec() }
+        }
         Kind::FATAL => ControlMessage::Fatal(Fatal {
             exit_code: r.byte("exit code")?,
             text: r.bytes(MAX_FATAL_TEXT, "text")?.to_vec(),

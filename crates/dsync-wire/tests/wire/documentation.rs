@@ -101,6 +101,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_ID_RULES,
         MAX_ID_NAME,
         MAX_FATAL_TEXT,
+        MAX_READY_TEXT,
         MAX_SUMS,
         MAX_OPEN_SIGNATURES,
         MAX_REST_RUNS,

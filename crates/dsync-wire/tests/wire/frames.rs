@@ -115,7 +115,7 @@ fn a_full_queue_is_sent() {
     let (tx, written) = lanes::writer();
     let mut sender = ControlSender::new(tx);
     for _ in 0..10_000 {
-        sender.queue(&ControlMessage::Ready).unwrap();
+        sender.queue(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
     }
     assert!(!written.writes().is_empty());
 }
@@ -183,8 +183,11 @@ fn a_message_beyond_a_limit_is_not_sent_and_the_lane_goes_on() {
     let text = vec![b'x'; MAX_FATAL_TEXT + 1];
     let error = sender.send(&ControlMessage::Fatal(Fatal { exit_code: 1, text })).unwrap_err();
     assert!(matches!(error, LinkError::Message { source: EncodeError::Limit { .. } }));
-    sender.send(&ControlMessage::Ready).unwrap();
-    assert_eq!(receive_control(&written.concat(), 64).unwrap(), [ControlMessage::Ready]);
+    sender.send(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
+    assert_eq!(
+        receive_control(&written.concat(), 64).unwrap(),
+        [ControlMessage::Ready { lacks: Vec::new() }]
+    );
 }
 
 pub(crate) fn receive_control(bytes: &[u8], step: usize) -> Result<Vec<ControlMessage>, RecvError> {

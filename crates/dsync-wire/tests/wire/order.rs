@@ -39,7 +39,7 @@ fn a_source_hears_requests_then_the_report() {
             matrix(&inbox, State::Hello, &[&[Kind::HELLO], ALWAYS], check);
             inbox.check(&hello()).unwrap();
             matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::PROGRESS], ALWAYS], check);
-            inbox.check(&ControlMessage::Ready).unwrap();
+            inbox.check(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
         }
         let requests = [
             Kind::NEED,
@@ -82,7 +82,7 @@ fn a_destination_hears_tops_listings_and_bye() {
             matrix(&inbox, State::Hello, &[&[Kind::HELLO], ALWAYS], check);
             inbox.check(&hello()).unwrap();
             matrix(&inbox, State::Ready, &[&[Kind::READY, Kind::ALIVE], ALWAYS], check);
-            inbox.check(&ControlMessage::Ready).unwrap();
+            inbox.check(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
         }
         matrix(&inbox, State::Tops, &[&[Kind::TOPS, Kind::ID_NAME], DESTINATION_ANY], check);
         inbox.check(&tops(false)).unwrap();

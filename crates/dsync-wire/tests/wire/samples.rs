@@ -33,7 +33,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("hello", M::Hello(Hello { version: 1, features: 0, key_share: [7; 32] })),
         ("start-source", M::Start(Box::new(start_source()))),
         ("start-destination", M::Start(Box::new(start_destination()))),
-        ("ready", M::Ready),
+        ("ready", M::Ready { lacks: Vec::new() }),
+        ("ready-lacking", M::Ready { lacks: b"there is no Landlock".to_vec() }),
         ("fatal", M::Fatal(Fatal { exit_code: 11, text: b"the disk is full".to_vec() })),
         (
             "tops-root",
