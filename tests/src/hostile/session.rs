@@ -1,6 +1,9 @@
 //! The opening of a session from either side, and the calls that attacks consist of.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use super::{
     Carrier,
@@ -20,6 +23,8 @@ pub struct Session {
     /// The session key, after both ends have sent `Hello`.
     key: [u8; 32],
     next_lane: u32,
+    /// From the server's greeting to its go, with the handshake in between; as the client only.
+    pub handshake: Option<Duration>,
 }
 
 /// dsync's last message.
@@ -62,6 +67,7 @@ impl Session {
         say(&mut pipe, &bootstrap(1, &client));
         let (number, answer) = read_bootstrap(&mut pipe);
         assert_eq!(number, 2, "the server's greeting");
+        let greeted = Instant::now();
         let shared = Arc::new(Shared::default());
         // Version, features, fingerprint, then the ports of UDP and TCP.
         let port = |at: usize| u16::from_le_bytes([answer[at], answer[at + 1]]);
@@ -72,11 +78,12 @@ impl Session {
         };
         say(&mut pipe, &bootstrap(4, &[carrier.choice()]));
         assert_eq!(read_bootstrap(&mut pipe).0, 5, "the server's go");
+        let handshake = Some(greeted.elapsed());
         let lanes = match out {
             None => Lanes::over(pipe),
             Some(out) => Lanes::beside(pipe, out, shared),
         };
-        let session = Self { lanes, key: [0; 32], next_lane: 3 };
+        let session = Self { lanes, key: [0; 32], next_lane: 3, handshake };
         session.lanes.open(CONTROL);
         session
     }
@@ -108,7 +115,7 @@ impl Session {
             None => Lanes::over(pipe),
             Some(out) => Lanes::beside(pipe, out, shared),
         };
-        let session = Self { lanes, key: [0; 32], next_lane: 2 };
+        let session = Self { lanes, key: [0; 32], next_lane: 2, handshake: None };
         session.lanes.wait_for_lane(CONTROL);
         session
     }

@@ -16,6 +16,8 @@ fn honest_source_written_by_hand_is_understood() {
 fn is_understood_as_a_source(carrier: Carrier) {
     let arena = Arena::new();
     let (mut server, mut session) = arena.destination_over(carrier, COPY);
+    // An upper bound of what a handshake costs; `cage.rs` prints what the cage does.
+    println!("{}: from greeting to go {:?}", carrier.option(), session.handshake.unwrap());
     list(&session, &[Item::file("new", 5)]);
     session.control(&Message::new(8).int(2).int(5).frame());
     assert_eq!(session.expect(10), [1, 0]);
@@ -48,6 +50,8 @@ fn is_understood_as_a_destination(carrier: Carrier) {
     let arena = Arena::new();
     let (mut server, session) = arena.source_over(carrier, COPY);
     session.expect(5);
+    // The root, and what is in `sub`: before that there is nothing to ask for.
+    session.expect(7);
     session.expect(7);
     // The third in order: kept, out, peek, pipe, sub.
     session.control(&Message::new(10).int(5 + 1).byte(0).frame());

@@ -14,6 +14,7 @@ mod greeting;
 mod honest;
 mod many;
 mod opening;
+mod phases;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

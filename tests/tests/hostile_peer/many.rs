@@ -556,7 +556,7 @@ fn a_file_is_asked_for_three_times_and_counted() {
 }
 
 /// Sends `sign` several times a second, until dsync has hung up.
-fn breathe(s: &Session, sign: &[u8]) {
+pub(super) fn breathe(s: &Session, sign: &[u8]) {
     use std::time::{Duration, Instant};
     let since = Instant::now();
     while !s.lanes.is_over() && s.peek_now() != Some(4) {
