@@ -99,6 +99,8 @@ fn talk(role: Role, link: MemoryLink, arena: &Arena, mut script: Script<'_>) {
     }
     // The other end acts on this at once, so it waits for no other.
     peer.say(&ControlMessage::Fatal(Fatal { exit_code: 20, text: b"enough".to_vec() }), None);
+    // Damage may have left the other end inside a frame; there it hears the end of the lane.
+    let _ = peer.control.finish();
     // Wait until it hangs up.
     while peer.hear(LIMIT).is_some() {}
     link.close(CloseReason::Failed);
@@ -142,7 +144,7 @@ impl Peer {
         while let Some(message) = self.hear(LIMIT) {
             match message {
                 ControlMessage::Hello(theirs) => self.key = Key::derive(&[&share, &theirs.key_share]),
-                ControlMessage::Ready => return,
+                ControlMessage::Ready { .. } => return,
                 _ => {}
             }
         }

@@ -6,7 +6,8 @@ use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     event::Progress,
     message::{
-        Cause, ControlMessage, EntryId, FileState, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, Sums,
+        Cause, ControlMessage, EntryId, FileState, Landed, NeedDelta, NeedTail, Operation, Problem, Rest,
+        Sums,
     },
 };
 

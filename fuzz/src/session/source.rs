@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use dsync_delta::{BlockLen, BlockIndex, BlockRun, SumsFormat, Token, TokenEncoder, file_root};
+use dsync_delta::{BlockIndex, BlockLen, BlockRun, SumsFormat, Token, TokenEncoder, file_root};
 use dsync_wire::{
     codec::encode_records,
     compress::{Codec, Packed},
     message::{
-        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind, Extended,
-        FileEnd, FileState, HardLink, IdName, Listing, ListingEnd, Operation, Problem, Record, Refine, Segment,
-        Timestamp, Tops, Xattr,
+        Acl, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
+        Extended, FileEnd, FileState, HardLink, IdName, Listing, ListingEnd, Operation, Problem, Record,
+        Refine, Segment, Timestamp, Tops, Xattr,
     },
     name::Name,
     options::SyncOptions,
@@ -19,8 +19,7 @@ use dsync_wire::{
 use super::{PATIENCE, Peer, script::Script};
 
 /// Names of entries, in listing order.
-const NAMES: [&str; 12] =
-    [".part", "a", "b", "c", "d", "kept", "kept~", "old", "out", "peek", "sub", "zz"];
+const NAMES: [&str; 12] = [".part", "a", "b", "c", "d", "kept", "kept~", "old", "out", "peek", "sub", "zz"];
 
 /// The listing so far, and open requests.
 #[derive(Default)]
@@ -199,7 +198,8 @@ fn hear(peer: &mut Peer, listed: &mut Listed) {
 
 /// Sends a requested file, mostly with its listed length.
 fn answer(peer: &mut Peer, script: &mut Script<'_>, listed: &mut Listed) {
-    let asked = if listed.asked.is_empty() || script.rarely(16) { None } else { Some(listed.asked.remove(0)) };
+    let asked =
+        if listed.asked.is_empty() || script.rarely(16) { None } else { Some(listed.asked.remove(0)) };
     let (entry, attempt) = asked.unwrap_or_else(|| (u64::from(script.byte() % 8), script.byte() % 4));
     let size = listed.files.get(&entry).copied().unwrap_or(5);
     let size = if script.rarely(8) { u64::from(script.byte()) } else { size };
@@ -286,9 +286,12 @@ fn any_data(peer: &mut Peer, script: &mut Script<'_>) {
 
 fn any_control(script: &mut Script<'_>) -> ControlMessage {
     match script.below(7) {
-        0 => ControlMessage::IdName(IdName { group: script.rarely(2), id: script.byte().into(), name: b"x".into() }),
-        1 => Name::new(script.pick(&NAMES).as_bytes())
-            .map_or(ControlMessage::Alive, ControlMessage::Missing),
+        0 => ControlMessage::IdName(IdName {
+            group: script.rarely(2),
+            id: script.byte().into(),
+            name: b"x".into(),
+        }),
+        1 => Name::new(script.pick(&NAMES).as_bytes()).map_or(ControlMessage::Alive, ControlMessage::Missing),
         2 => ControlMessage::Problem(Problem {
             operation: Operation::ReadFile,
             path: script.bytes(20),
