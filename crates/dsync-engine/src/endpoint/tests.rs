@@ -3,7 +3,7 @@
 use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender},
-    message::{Asked, Hello},
+    message::{Asked, ControlMessage, Hello},
     version::{FEATURES, VERSION},
 };
 
