@@ -7,7 +7,7 @@ use dsync_wire::{budget::Share, limits::MAX_LISTING_ENTRIES, message::ControlMes
 
 use super::{
     Site,
-    planner::{Listed, Waiting},
+    heard::{Listed, Waiting},
     sign::Refinement,
     transfers::Transfers,
     weight,

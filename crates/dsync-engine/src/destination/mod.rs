@@ -17,6 +17,7 @@ mod delete;
 mod directory;
 mod files;
 mod hands;
+mod heard;
 mod holes;
 mod homes;
 mod in_place;

@@ -66,8 +66,18 @@ pub(super) use frontier::Announced;
 pub(super) use standing::Here;
 
 use super::{
-    Site, asked::Bounds, commit::Outbox, credit::PartTicket, delete::Deletions, files::Pending, links::Links,
-    owners::Owners, protection::Protection, target::Target, transfers::Transfers,
+    Site,
+    asked::Bounds,
+    commit::Outbox,
+    credit::PartTicket,
+    delete::Deletions,
+    files::Pending,
+    heard::{Listed, Waiting},
+    links::Links,
+    owners::Owners,
+    protection::Protection,
+    target::Target,
+    transfers::Transfers,
 };
 use crate::{
     SyncError,
@@ -88,22 +98,6 @@ pub(super) struct Planner<'a> {
     requests: Requests<'a>,
     /// Number of the next listing message; `None` when they were released already.
     next_part: Option<u64>,
-}
-
-/// A message of the source's listing, as the inbox passes it on.
-pub(super) enum Listed {
-    Tops(Tops),
-    Missing(Name),
-    IdName(IdName),
-    /// With what its attribute sets take.
-    Listing(Listing, Option<Arc<Held>>),
-    End,
-}
-
-/// A message that waits for the planner, and what it takes until it is planned.
-pub(super) struct Waiting {
-    pub(super) message: Listed,
-    pub(super) _held: Held,
 }
 
 /// What is left to do when everything was planned and has arrived.

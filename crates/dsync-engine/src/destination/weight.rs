@@ -7,7 +7,7 @@ use std::mem::size_of;
 
 use dsync_wire::message::{Entry, EntryKind};
 
-use super::planner::{Announced, Listed};
+use super::heard::Listed;
 use crate::set_bytes::{ALLOCATION, of_set};
 
 /// Returns the bytes of a message that waits for the planner, without attribute sets.
@@ -27,14 +27,4 @@ pub(super) fn of_message(message: &Listed) -> u64 {
 fn of_entry(entry: &Entry) -> usize {
     let text = if let EntryKind::Symlink { target } = &entry.kind { target.len() + ALLOCATION } else { 0 };
     size_of::<Entry>() + entry.name.as_bytes().len() + ALLOCATION + text
-}
-
-/// Returns the bytes of a directory that waits for its listing, here and where it is listed ahead.
-pub(super) fn of_announced(announced: &Announced) -> u64 {
-    let path = if announced.path.is_root() {
-        0
-    } else {
-        dsync_fs::SharedPath::OVERHEAD + announced.path.name_len() + ALLOCATION
-    };
-    (size_of::<Announced>() + 2 * ALLOCATION + path) as u64
 }

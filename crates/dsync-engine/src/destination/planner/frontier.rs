@@ -12,8 +12,8 @@ use dsync_wire::{
     message::EntryId,
 };
 
-use super::super::{Site, weight};
-use crate::SyncError;
+use super::super::Site;
+use crate::{SyncError, set_bytes::ALLOCATION};
 
 /// A directory that the source will list.
 pub(in super::super) struct Announced {
@@ -43,6 +43,15 @@ pub(super) enum Presence {
 }
 
 impl Announced {
+    /// Returns the bytes of a directory that waits for its listing, here and where it is listed ahead.
+    fn weight(&self) -> u64 {
+        let path = match self.path.is_root() {
+            true => 0,
+            false => SharedPath::OVERHEAD + self.path.name_len() + ALLOCATION,
+        };
+        (size_of::<Self>() + 2 * ALLOCATION + path) as u64
+    }
+
     /// Returns the root of the transfer.
     pub(super) fn root(wanted: Option<Wanted>, state: Presence) -> Self {
         Self { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state }
@@ -101,7 +110,7 @@ impl Frontier {
 
     /// Adds a directory of the current one.
     pub(super) fn announce(&mut self, announced: Announced) -> Result<(), SyncError> {
-        self.held.grow(weight::of_announced(&announced))?;
+        self.held.grow(announced.weight())?;
         self.children.push(announced);
         Ok(())
     }
@@ -118,7 +127,7 @@ impl Frontier {
     /// Takes the next directory.
     pub(super) fn pop(&mut self) -> Option<Announced> {
         let announced = self.next.pop()?;
-        self.held.shrink(weight::of_announced(&announced));
+        self.held.shrink(announced.weight());
         Some(announced)
     }
 

@@ -1,0 +1,25 @@
+//! The source's messages on their way from the inbox to the planner.
+
+use std::sync::Arc;
+
+use dsync_wire::{
+    budget::Held,
+    message::{IdName, Listing, Tops},
+    name::Name,
+};
+
+/// A message of the source's listing, as the inbox passes it on.
+pub(super) enum Listed {
+    Tops(Tops),
+    Missing(Name),
+    IdName(IdName),
+    /// With what its attribute sets take.
+    Listing(Listing, Option<Arc<Held>>),
+    End,
+}
+
+/// A message that waits for the planner, and what it takes until it is planned.
+pub(super) struct Waiting {
+    pub(super) message: Listed,
+    pub(super) _held: Held,
+}
