@@ -3,7 +3,11 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use crossbeam_channel::Sender;
-use dsync_wire::{budget::Share, limits::MAX_LISTING_ENTRIES, message::ControlMessage};
+use dsync_wire::{
+    budget::Share,
+    limits::MAX_LISTING_ENTRIES,
+    message::{ControlMessage, Refine},
+};
 
 use super::{
     Site,
@@ -40,16 +44,7 @@ pub(super) fn run(
             ControlMessage::Alive => continue,
             ControlMessage::Bye => return Ok(()),
             ControlMessage::Refine(refine) => {
-                // Of a file that is not under way any more nothing is to be signed.
-                if transfers.files.get(refine.entry).is_none() {
-                    continue;
-                }
-                let bytes = (size_of::<Refinement>() + 64 + refine.runs.len()) as u64;
-                let _held = site.session.budget.take(Share::Signatures, bytes)?;
-                let waiting = Refinement { refine, _held };
-                if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(waiting).is_err() {
-                    return Err(misbehaved(PeerMisbehaved::TooManyRefinements));
-                }
+                further_round(transfers, refinements, refine)?;
                 continue;
             }
             ControlMessage::Removed { entries } if site.removes_source() => {
@@ -89,6 +84,24 @@ pub(super) fn run(
             return Ok(());
         }
     }
+}
+
+/// Passes a request for further sums to the signers. Of a file that is not under way any more nothing is to be signed.
+fn further_round(
+    transfers: &Transfers<'_>,
+    refinements: &Sender<Refinement>,
+    refine: Refine,
+) -> Result<(), SyncError> {
+    if transfers.files.get(refine.entry).is_none() {
+        return Ok(());
+    }
+    let bytes = (size_of::<Refinement>() + 64 + refine.runs.len()) as u64;
+    let _held = transfers.site.session.budget.take(Share::Signatures, bytes)?;
+    let waiting = Refinement { refine, _held };
+    if refinements.len() > MAX_QUEUED_REFINEMENTS || refinements.send(waiting).is_err() {
+        return Err(misbehaved(PeerMisbehaved::TooManyRefinements));
+    }
+    Ok(())
 }
 
 /// The source may be ahead of the planner by its credit, not more.

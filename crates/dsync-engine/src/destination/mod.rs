@@ -63,6 +63,7 @@ use dsync_wire::{
 use self::{
     commit::{Commit, Outbox},
     files::Pending,
+    heard::Waiting,
     local::Local,
     planner::Leftover,
     sign::Refinement,
@@ -103,67 +104,82 @@ pub(crate) fn run(
     terms: Terms<'_>,
     cancel: &CancelToken,
 ) -> Result<Report, SyncError> {
-    let mut report = None;
-    let (commits_tx, commits) = bounded(QUEUED_COMMITS);
-    {
+    let report = {
         let control = Arc::clone(&session.control);
         let Terms { operand, filter, asked, observer, files, spools, start } = terms;
         let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
         let site = Site::new(&session, mail.key.clone(), audience, start.adds_only());
-        let site = &site;
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
-        let transfers = Transfers::new(site, local.as_ref().map(|_| again_tx));
-        let (transfers, local) = (&transfers, local.as_ref());
-        let halt = &session.halt;
-        let report = &mut report;
-        let group = Mutex::new(None);
-        let group = &group;
-        std::thread::scope(|scope| {
-            let (over_tx, over) = bounded::<()>(0);
-            let pulse_over = over.clone();
-            let (listed_tx, listed) = unbounded();
-            let (refinements_tx, refinements) = unbounded();
-            halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
-            halt.spawn(scope, "pulse", move || {
-                site.session.beat(&pulse_over, || site.account.tell_progress())
-            });
-            let inbox =
-                halt.spawn(scope, "inbox", move || inbox::run(transfers, mail, &listed_tx, &refinements_tx));
-            let committer = halt.spawn(scope, "commit", move || {
-                *lock(group) = Some(commit::run(transfers, &commits)?);
-                Ok(())
-            });
-            let plan = |readers, outbox| {
-                let beside = (start, spools);
-                planner::run(
-                    transfers,
-                    (&operand, beside),
-                    &Arc::new(filter),
-                    asked,
-                    (readers, outbox),
-                    &listed,
-                )
-            };
-            let leftover = work(transfers, local, commits_tx, &refinements, plan);
-            if let Some(committer) = committer {
-                let _ = committer.join();
-            }
-            *report = finish_if_whole(transfers, leftover, lock(group).take());
-            // The source says goodbye, or hangs up.
-            if let Some(inbox) = inbox {
-                let _ = inbox.join();
-            }
-            drop(over_tx);
-        });
-        if report.is_none() && site.keeps_unfinished() {
-            transfers.files.keep_unfinished();
+        let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));
+
+        let (filter, beside) = (Arc::new(filter), (start, spools));
+        let plan =
+            |ways, listed: &_| planner::run(&transfers, (&operand, beside), &filter, asked, ways, listed);
+        let report = converse(&transfers, local.as_ref(), mail, cancel, plan);
+        if report.is_none() {
+            leave_unfinished(&transfers);
         }
-        if let Some(delayed) = site.delayed.get().filter(|_| report.is_none()) {
-            delayed::abandon(site, delayed);
-        }
-    }
+        report
+    };
     session.conclude(report)
+}
+
+/// The planner's ways to the threads that read what the destination has, and to the committer.
+type Ways<'a> = (Sender<Vec<Arc<Pending>>>, Outbox<'a>);
+
+/// Starts the threads and waits until all of them have ended; returns the report of a run that came to its end.
+fn converse<'a>(
+    transfers: &'a Transfers<'a>,
+    local: Option<&'a Local>,
+    mail: DestinationMail,
+    cancel: &CancelToken,
+    plan: impl FnOnce(Ways<'a>, &Receiver<Waiting>) -> Result<Option<Leftover>, SyncError> + Send,
+) -> Option<Report> {
+    let (site, halt) = (transfers.site, &transfers.site.session.halt);
+    let (commits_tx, commits) = bounded(QUEUED_COMMITS);
+    let group = &Mutex::new(None);
+    let mut report = None;
+
+    std::thread::scope(|scope| {
+        let (over_tx, over) = bounded::<()>(0);
+        let pulse_over = over.clone();
+        let (listed_tx, listed) = unbounded();
+        let (refinements_tx, refinements) = unbounded();
+        halt.spawn(scope, "watch", move || site.session.watch(cancel, &over));
+        halt.spawn(scope, "pulse", move || site.session.beat(&pulse_over, || site.account.tell_progress()));
+        let inbox =
+            halt.spawn(scope, "inbox", move || inbox::run(transfers, mail, &listed_tx, &refinements_tx));
+        let committer = halt.spawn(scope, "commit", move || {
+            *lock(group) = Some(commit::run(transfers, &commits)?);
+            Ok(())
+        });
+
+        let plan = |readers, outbox| plan((readers, outbox), &listed);
+        let leftover = work(transfers, local, commits_tx, &refinements, plan);
+        if let Some(committer) = committer {
+            let _ = committer.join();
+        }
+        report = finish_if_whole(transfers, leftover, lock(group).take());
+
+        // The source says goodbye, or hangs up.
+        if let Some(inbox) = inbox {
+            let _ = inbox.join();
+        }
+        drop(over_tx);
+    });
+    report
+}
+
+/// Leaves what a run that ended early has not finished for the next one, or removes it.
+fn leave_unfinished(transfers: &Transfers<'_>) {
+    let site = transfers.site;
+    if site.keeps_unfinished() {
+        transfers.files.keep_unfinished();
+    }
+    if let Some(delayed) = site.delayed.get() {
+        delayed::abandon(site, delayed);
+    }
 }
 
 /// Runs the planner and the threads that read what the destination has and write what it gets; returns what the planner

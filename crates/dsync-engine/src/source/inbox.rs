@@ -71,17 +71,7 @@ pub(super) fn run(
                     use_signature(shared, &key, &mut rests, arrived)?;
                 }
             }
-            ControlMessage::Rest(rest) => {
-                if rests.len() >= MAX_OPEN_RESTS {
-                    return Err(misbehaved(PeerMisbehaved::TooManyRests));
-                }
-                if shared.catalogue.find(rest.entry).is_none() {
-                    return Err(not_listed(rest.entry));
-                }
-                let bytes = rest_bytes(&rest);
-                let held = shared.session.budget.take(Share::Signatures, bytes)?;
-                rests.insert(rest.entry, KeptRest { rest, _held: held });
-            }
+            ControlMessage::Rest(rest) => keep_rest(shared, &mut rests, rest)?,
             ControlMessage::ListingDone { part } => {
                 if !shared.catalogue.release(part) {
                     return Err(misbehaved(PeerMisbehaved::BadRelease { part }));
@@ -105,6 +95,24 @@ pub(super) fn run(
             other => return Err(session::unexpected(&other)),
         }
     }
+}
+
+/// Keeps what the destination still needs of a file until it asks for that.
+fn keep_rest(
+    shared: &Shared<'_>,
+    rests: &mut HashMap<EntryId, KeptRest>,
+    rest: Rest,
+) -> Result<(), SyncError> {
+    if rests.len() >= MAX_OPEN_RESTS {
+        return Err(misbehaved(PeerMisbehaved::TooManyRests));
+    }
+    if shared.catalogue.find(rest.entry).is_none() {
+        return Err(not_listed(rest.entry));
+    }
+    let bytes = rest_bytes(&rest);
+    let held = shared.session.budget.take(Share::Signatures, bytes)?;
+    rests.insert(rest.entry, KeptRest { rest, _held: held });
+    Ok(())
 }
 
 /// Hears that the peer is ready, where this end has not heard it: the session's key.

@@ -54,13 +54,7 @@ pub(super) fn encode(
             w.entry(*entry);
             w.byte(*attempt);
         }
-        ControlMessage::NeedDelta(need) => {
-            w.entry(need.entry);
-            w.byte(need.attempt);
-            w.file_len(need.basis_len, "basis length")?;
-            w.u32(need.block_len.get());
-            encode_format(need.format, w);
-        }
+        ControlMessage::NeedDelta(need) => encode_need_delta(need, w)?,
         ControlMessage::NeedTail(need) => encode_need_tail(need, w)?,
         ControlMessage::Sums(sums) => {
             w.entry(sums.entry);
@@ -83,6 +77,15 @@ pub(super) fn encode(
         | ControlMessage::Alive
         | ControlMessage::Bye => {}
     }
+    Ok(())
+}
+
+fn encode_need_delta(need: &NeedDelta, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.entry(need.entry);
+    w.byte(need.attempt);
+    w.file_len(need.basis_len, "basis length")?;
+    w.u32(need.block_len.get());
+    encode_format(need.format, w);
     Ok(())
 }
 
