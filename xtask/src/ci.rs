@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::{
     error::TaskError,
-    fuzz, hunt, layers,
+    fuzz, hunt, layers, shape,
     step::{cargo, run as run_command},
     suite,
     tools::{provide_component, provide_subcommand},
@@ -22,6 +22,7 @@ const STEPS: &[Step] = &[
     ("format", format),
     ("clippy", clippy),
     ("layers", || layers::run(&[])),
+    ("shape", || shape::run(&[])),
     ("deny", || deny(&[])),
     ("rustdoc", rustdoc),
     ("test", || suite::run(&[])),

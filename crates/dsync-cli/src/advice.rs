@@ -71,6 +71,7 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         }
         SyncError::Aborted { .. } => "This is an error in dsync; please report it.",
         SyncError::Connect(error) => return on_connecting(error),
+
         _ => return None,
     })
 }

@@ -131,6 +131,7 @@ fn confine_files(footprint: &Footprint, inmates: Inmates) -> Result<Option<Strin
         // The server's ports are already open. A client opens more connections, from other threads.
         rules = rules.handle_access(AccessNet::BindTcp)?.scope(Scope::Signal)?;
     }
+
     let mut rules = rules.create()?;
     for (dir, touch) in footprint.places() {
         rules = rules.add_rule(PathBeneath::new(dir, rights(touch)))?;

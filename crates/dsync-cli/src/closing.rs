@@ -50,6 +50,7 @@ impl Closing<'_> {
         if self.exit_code == exit_code::OK {
             return None;
         }
+
         let mut parts = Vec::new();
         if report.failed > 0 {
             parts.push(format!("{} failed", counted(report.failed, "entry", "entries")));
@@ -66,6 +67,7 @@ impl Closing<'_> {
                 "{links}, because the destination cannot give what they are links to another name"
             ));
         }
+
         if report.vanished > 0 {
             parts.push(format!("{} vanished or kept changing", with_commas(report.vanished)));
         }
@@ -85,6 +87,7 @@ impl Closing<'_> {
         if parts.is_empty() {
             parts.push(meaning(self.exit_code).to_owned());
         }
+
         Some(format!("{} (exit code {})", parts.join(", "), self.exit_code))
     }
 

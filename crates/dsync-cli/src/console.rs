@@ -147,6 +147,7 @@ impl Observer for Console {
                     log.entry(planned);
                 }
             }
+
             // rsync tells of links that it thinks unsafe only when it lists what it does.
             Event::Failed(problem)
                 if problem.cause == Cause::Skipped && problem.operation != Operation::ReadBasis =>
@@ -163,6 +164,7 @@ impl Observer for Console {
                 }
             }
             Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
+
             _ => {}
         }
     }

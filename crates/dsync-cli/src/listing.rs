@@ -136,6 +136,7 @@ impl Listing {
             },
             Field::Process => std::process::id().to_string().into_bytes(),
             Field::Time => self.clock.as_ref().map(LocalClock::now).unwrap_or_default().into_bytes(),
+
             Field::Nothing => Vec::new(),
         }
     }
@@ -251,11 +252,13 @@ pub(crate) fn reasons(planned: &Planned) -> String {
         (Changes::XATTRS, "extended attributes"),
         (Changes::HARD_LINK, "another name of a file"),
     ];
+
     let words: Vec<&str> = differs
         .iter()
         .filter(|(change, _)| planned.changes.contains(*change))
         .map(|&(_, word)| word)
         .collect();
+
     match (planned.action, words.is_empty()) {
         (_, false) => words.join(", "),
         (Action::Keep, true) => "up to date or left alone by an option".to_owned(),

@@ -69,11 +69,13 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some(done) = commands::dispatch(&words) {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));
     }
+
     let flags = match flags::parse(words) {
         Ok(flags) => flags,
         Err(error) => return refuse(&error),
     };
     let program = &flags.program;
+
     if program.help {
         show(flags::command().render_long_help().to_string().as_bytes())
     } else if program.version {
@@ -150,6 +152,7 @@ fn run(flags: &Flags) -> u8 {
         blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
         return exit_code::START;
     }
+
     // A log and a bar would tear each other.
     let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
     let has_bar = bar.is_some();
@@ -164,6 +167,7 @@ fn run(flags: &Flags) -> u8 {
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
+
     let words = Words { rules: &rules, doubtful: &doubtful };
     finish(&outcome, &console, &words, &report, has_bar)
 }
@@ -220,6 +224,7 @@ fn finish(
             (error.exit_code(), Some(format!("dsync: error: {text}")))
         }
     };
+
     let closed = console.close();
     if let Some(line) = last_words {
         console.talk(&line);
@@ -227,6 +232,7 @@ fn finish(
     if let (Some(error), Some((path, ..))) = (console.log_failure(), &report.log) {
         warn_of_log(path, &error);
     }
+
     match closed {
         Ok(()) => code,
         Err(error) => {
@@ -255,12 +261,14 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         durability: report.durability,
         exit_code: code,
     };
+
     if report.stats {
         let carrier = connection.map(|connection| connection.carrier);
         let block = stats::block(&summary.report, summary.traffic, carrier, summary.elapsed, report.style);
         console.result(&format!("\n{}", block.trim_end()));
         block.lines().for_each(|line| console.note(line));
     }
+
     let number = |value| Number(value, report.style);
     let (sent, received) = (summary.traffic.sent_bytes, summary.traffic.received_bytes);
     console.note(&format!(
@@ -277,5 +285,6 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
     if let Some(advice) = closing.advice().filter(|_| !report.voice.quiet) {
         console.talk(&format!("dsync: {advice}"));
     }
+
     (code, closing.problems(report.max_delete).map(|line| format!("dsync: {line}")))
 }

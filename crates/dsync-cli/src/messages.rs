@@ -20,6 +20,7 @@ use crate::{
 pub(crate) fn problem(problem: &Problem) -> String {
     let path = if problem.path.is_empty() { b"." } else { problem.path.as_slice() };
     let (what, name) = (operation_words(problem.operation), Escaped(path));
+
     match problem.cause {
         // rsync's words, which wrappers look for.
         Cause::Os(FILE_EXISTS) if problem.operation == Operation::Commit => {
@@ -41,6 +42,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
+
         // Only a directory causes it, in a link's place.
         Cause::Os(number) if problem.operation == Operation::CreateDirectory && number == ELOOP => {
             format!(
@@ -48,6 +50,7 @@ pub(crate) fn problem(problem: &Problem) -> String {
                  such a link only with --insecure-links, at a remote end with -M--insecure-links"
             )
         }
+
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
     }
 }
@@ -141,6 +144,7 @@ pub(crate) fn meaning(code: u8) -> &'static str {
         exit_code::AUTHENTICATION => "the peer could not be authenticated",
         exit_code::LOCKED => "the destination is in use",
         exit_code::POLICY => "refused for safety",
+
         _ => "failed",
     }
 }

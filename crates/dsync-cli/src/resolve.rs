@@ -139,6 +139,7 @@ fn empty_operand(role: Role) -> UsageError {
 fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
     let mut local: Vec<PathBuf> = Vec::new();
     let mut remote: Option<(RemoteHost, Vec<OsString>)> = None;
+
     for word in words {
         let operand = match &remote {
             Some((host, _)) => Operand::parse_after(host, word),
@@ -156,6 +157,7 @@ fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
             _ => return Err(UsageError::SeveralHosts),
         }
     }
+
     Ok(match remote {
         Some((host, paths)) => Source::Remote { host, paths },
         None => Source::Local { paths: local },
@@ -177,6 +179,7 @@ fn reporting(
         1 => Style::Thousands,
         _ => Style::Binary,
     };
+
     let log = output.log_file.as_ref().map(|file| {
         let format = output.log_file_format.as_ref();
         let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
@@ -184,6 +187,7 @@ fn reporting(
             Listing { verbose: output.verbose, itemize: 1, format, deletions: None, ..listing.clone() };
         Ok((PathBuf::from(file), of_log, links))
     });
+
     let voice = Voice {
         listing,
         quiet: output.quiet,
@@ -192,6 +196,7 @@ fn reporting(
         interactive: false,
     };
     let stats = output.stats || info.stats.is_some_and(|level| level > 1);
+
     Ok(Reporting {
         voice,
         verbose: output.verbose,
@@ -224,6 +229,7 @@ fn listing(
     let format = format.map(|format| read_format("--out-format", format)).transpose()?;
     let verbose = info.name.unwrap_or(output.verbose);
     let lists = verbose > 0 || output.itemize_changes > 0 || format.is_some();
+
     Ok(Listing {
         verbose,
         itemize: output.itemize_changes,
@@ -447,16 +453,19 @@ fn connect_options(
             }
         }
     }
+
     if let Some(program) = &remote.dsync_path {
         connect.remote_program.clone_from(program);
     }
     if let Some(timeout) = remote.timeout {
         connect.timeout = timeout;
     }
+
     connect.retries = remote.retries.unwrap_or(connect.retries);
     if let Some(limit) = remote.contimeout {
         connect.connect_timeout = limit;
     }
+
     connect.ports = remote.port.map(|range| range.0);
     connect.bytes_per_second = remote.bwlimit.and_then(|rate| rate.0);
     connect.family = match (remote.ipv4, remote.ipv6) {

@@ -69,6 +69,7 @@ impl Rules {
             return refuse(Refused::Malformed);
         };
         let wrong = modifiers.iter().find(|letter| !MODIFIERS.contains(letter));
+
         match (kind, modifiers) {
             _ if wrong.is_some() => refuse(Refused::Malformed),
             (Kind::Clear, []) if rest.is_none_or(<[u8]>::is_empty) => {
@@ -209,6 +210,7 @@ impl<'a> Rule<'a> {
             (b"risk", Kind::Other),
             (b"!", Kind::Clear),
         ];
+
         let ends = |rest: &[u8]| matches!(rest.first(), None | Some(b' ' | b'_' | b','));
         let word = words.iter().find(|(word, _)| text.strip_prefix(*word).is_some_and(ends));
         let (kind, rest) = match (word, text) {
@@ -220,6 +222,7 @@ impl<'a> Rule<'a> {
             _ => return None,
         };
         let rest = rest.strip_prefix(b",").unwrap_or(rest);
+
         Some(match rest.iter().position(|byte| matches!(byte, b' ' | b'_')) {
             Some(end) => Self { kind, modifiers: &rest[..end], rest: Some(&rest[end + 1..]) },
             None => Self { kind, modifiers: rest, rest: None },

@@ -72,11 +72,13 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::FILE_SELECTION;
         }
     };
+
     let connection = std::env::var("SSH_CONNECTION").ok();
     let streams = io::stdin().as_fd().try_clone_to_owned().and_then(|input| {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
         Ok((input, output))
     });
+
     let (input, output) = match streams {
         Ok(streams) => streams,
         Err(error) => {
@@ -84,6 +86,7 @@ pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources)
             return exit_code::START;
         }
     };
+
     match serve(input, output, connection.as_deref(), resources, grant, Some(&Cage::default()), WORDING) {
         Ok(()) => exit_code::OK,
         Err(error) => {

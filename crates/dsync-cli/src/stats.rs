@@ -38,6 +38,7 @@ pub(crate) fn block(
         ),
         format!("Elapsed time: {:.3} seconds", elapsed.as_secs_f64()),
     ];
+
     lines.iter().fold(String::new(), |text, line| text + line + "\n")
 }
 

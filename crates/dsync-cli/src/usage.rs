@@ -88,6 +88,7 @@ impl UsageError {
         };
         let option = text(ContextKind::InvalidArg).map_or_else(String::new, |shown| option_name(&shown));
         let value = text(ContextKind::InvalidValue).unwrap_or_default();
+
         match error.kind() {
             ErrorKind::UnknownArgument => match Foreign::find(&option) {
                 Some(foreign) => Self::Unsupported(foreign),
@@ -114,6 +115,7 @@ impl UsageError {
             ErrorKind::InvalidUtf8 => {
                 Self::Other { text: "a value of an option is not UTF-8 where it has to be".into() }
             }
+
             _ => Self::Other { text: first_line(&error.to_string()) },
         }
     }
@@ -179,6 +181,7 @@ impl fmt::Display for UsageError {
                 write!(f, "{origin}: not a command, or a quote is not closed: '{}'", command.display())
             }
             Self::Other { text } => f.write_str(text),
+
             _ => self.write_of_rules(f),
         }
     }
@@ -211,6 +214,7 @@ impl UsageError {
             Self::PatternFileTooLong { path, limit_bytes } => {
                 write!(f, "pattern file '{}' is longer than {limit_bytes} bytes", path.display())
             }
+
             _ => Ok(()),
         }
     }

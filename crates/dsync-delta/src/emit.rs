@@ -38,6 +38,7 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
         if bytes.is_empty() {
             return Ok(());
         }
+
         self.flush()?;
         let (mut sent, mut at) = (0, 0);
         while at < bytes.len() {
@@ -58,6 +59,7 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
             self.zero(len_u64(end - from))?;
             (sent, at) = (end, end);
         }
+
         self.pieces(&bytes[sent..])
     }
 

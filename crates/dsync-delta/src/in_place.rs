@@ -169,6 +169,7 @@ impl<'c> Sorter<'c> {
         if self.state[root] != State::New {
             return;
         }
+
         // (copy, next follower to examine, end of its followers)
         let mut stack = vec![self.open(root)];
         while let Some((copy, next, end)) = stack.last_mut() {

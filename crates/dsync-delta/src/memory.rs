@@ -73,6 +73,7 @@ impl MemoryDelta {
         if len_u64(basis.len()) != self.layout.file_len() {
             return Err(RebuildError::BasisLength { expected: self.layout.file_len() });
         }
+
         let mut new = Vec::with_capacity(saturating_usize(self.segments.file_len()));
         for (segment, part) in (0..).zip(&self.parts) {
             let mut applier = Applier::new(Some(self.layout), &self.segments, segment, part.lead)?;
@@ -97,6 +98,7 @@ impl MemoryDelta {
         if file_root(key, &new) != self.root {
             return Err(RebuildError::WrongRoot);
         }
+
         Ok(new)
     }
 

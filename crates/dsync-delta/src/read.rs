@@ -138,6 +138,7 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
         if high <= end {
             return Ok(());
         }
+
         let forget = saturating_usize(low.saturating_sub(self.base)).min(self.held);
         self.buffer.copy_within(forget..self.held, 0);
         self.base += len_u64(forget);
@@ -148,6 +149,7 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
         if self.buffer.len() < full {
             self.buffer.resize(full, 0);
         }
+
         let got = read_full(self.reader, end, &mut self.buffer[self.held..full]);
         let got = got.map_err(WindowError::Read)?;
         self.held += got;

@@ -172,6 +172,7 @@ where
     let mut emitter = Emitter::new(sink, segment.clone());
     emitter.start(0).map_err(SearchError::Sink)?;
     let mut at = segment.start;
+
     while at < segment.end {
         let next = at.saturating_add(len_u64(READ_LEN)).min(segment.end);
         fill(&mut window, segments.file_len(), at, next)?;
@@ -180,6 +181,7 @@ where
         emitter.literal(at, bytes).map_err(SearchError::Sink)?;
         at = next;
     }
+
     let value = tree.finish().map_err(SearchError::Segment)?;
     emitter.finish(value, SearchCounters::default()).map_err(SearchError::Sink)
 }

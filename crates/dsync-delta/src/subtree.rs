@@ -101,6 +101,7 @@ impl SegmentTree {
             expected: self.segment.end - self.segment.start,
             got: self.at - self.segment.start,
         };
+
         if self.is_root && self.segment.end <= CHUNK {
             let root = match self.chunk_root {
                 Some(root) => root,
@@ -112,6 +113,7 @@ impl SegmentTree {
         if self.at != self.segment.end {
             return Err(wrong_length);
         }
+
         let Some((_, mut right)) = self.stack.pop() else {
             return Err(wrong_length);
         };

@@ -93,6 +93,7 @@ impl TokenEncoder {
             (Token::Zero(len), Some(Pending::Zero(last))) if last <= MAX_VALUE - len => {
                 self.pending = Some(Pending::Zero(last + len));
             }
+
             (Token::Zero(len), _) => {
                 self.flush();
                 self.pending = Some(Pending::Zero(len));
@@ -157,6 +158,7 @@ impl<'a> TokenDecoder<'a> {
         if value == 0 {
             return Err(DecodeError::Empty);
         }
+
         match header & KIND_MASK {
             KIND_LITERAL => {
                 if value > len_u64(MAX_LITERAL) {

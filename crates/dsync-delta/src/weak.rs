@@ -107,6 +107,7 @@ fn sums_wide(window: &[u8]) -> (u32, u32) {
             a[lane] = a[lane].wrapping_add(u32::from(column[lane]));
         }
     }
+
     // A byte counts once for each later row, times the row's length, and once for each byte left in
     // its own row.
     let (mut sum, mut weighted, mut weight) = (0_u32, 0_u32, LANES_U32);
@@ -115,6 +116,7 @@ fn sums_wide(window: &[u8]) -> (u32, u32) {
         weighted = weighted.wrapping_add(b.wrapping_mul(LANES_U32)).wrapping_add(a.wrapping_mul(weight));
         weight = weight.wrapping_sub(1);
     }
+
     sums_by_byte(rest, (sum, weighted))
 }
 

@@ -201,6 +201,7 @@ impl Job {
             }
             (Source::Remote { .. }, Destination::Remote { .. }) => return Err(SyncError::BothRemote),
         };
+
         Ok(Summary {
             report,
             connection,
@@ -243,6 +244,7 @@ fn local(
     let filter = compile(&options)?;
     guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
     guard::refuse_doomed_source(paths, &path, &filter, &options)?;
+
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
     let asked = asked::of_operands(paths)?;
@@ -259,6 +261,7 @@ fn local(
         budget,
         stall: NO_TIMEOUT,
     };
+
     let files = ListedFiles::default();
     let theirs = files.clone();
     // What is copied from file to file crosses no link that could be held to a rate.
@@ -276,12 +279,14 @@ fn local(
         here.close(CloseReason::Done);
         (result, peer.join())
     });
+
     let report = match (result, peer) {
         (Ok(report), _) => report,
         // What the peer knows at first hand is told in its words.
         (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => return Err(theirs),
         (Err(error), _) => return Err(error),
     };
+
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
 }
 
@@ -322,11 +327,13 @@ fn pull(
     let filter = compile(options)?;
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
     let bytes: usize = paths.iter().map(|path| path.len()).sum();
+
     if paths.len() > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES {
         let reason =
             "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
         return Err(SyncError::InvalidOption { field: "sources", reason });
     }
+
     let asked = asked::of_operands(&operands)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(host, remote, observer, cancel, |link, attempt, budget| {
@@ -411,6 +418,7 @@ fn with_remote(
         bytes_per_second: connect.bytes_per_second,
         budget: Arc::default(),
     };
+
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
         let options = dsync_transport::ConnectOptions { budget: Arc::clone(&budget), ..options.clone() };
@@ -422,12 +430,14 @@ fn with_remote(
         attempt.note_traffic(link.traffic());
         Ok((result?, connection, link.traffic()))
     };
+
     let ((report, connection, traffic), earlier) =
         reconnect::run(connect.retries, observer, cancel, &SystemClock, one_session)?;
     let traffic = Traffic::new(
         traffic.sent_bytes.saturating_add(earlier.traffic.sent_bytes),
         traffic.received_bytes.saturating_add(earlier.traffic.received_bytes),
     );
+
     Ok(Outcome { report, connection: Some(connection), traffic, earlier })
 }
 
@@ -442,10 +452,12 @@ fn connect_or_cancel(
     let connect = move || {
         let _ = connected_tx.send(dsync_transport::connect(&shell, &options));
     };
+
     std::thread::Builder::new()
         .name("connect".into())
         .spawn(connect)
         .map_err(|source| SyncError::Thread { source })?;
+
     loop {
         match connected.recv_timeout(POLL) {
             // An interrupt also ends the remote shell: say what the user did, not what followed.
@@ -570,6 +582,7 @@ fn serve_link(
             let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
             source::run(session, mail, tree, None, cancel)?;
         }
+
         PeerRole::Destination { path, asked } => {
             let filter = match compile(&session.options) {
                 Ok(filter) => filter,
@@ -586,6 +599,7 @@ fn serve_link(
             destination::run(session, mail, terms, cancel)?;
         }
     }
+
     Ok(())
 }
 
@@ -607,6 +621,7 @@ fn open_tree(
         spools,
         floor,
     };
+
     let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let walk = Walk::open(&operands, walk_options).map_err(|error| match error {
         WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
@@ -616,12 +631,14 @@ fn open_tree(
         _ => SyncError::InvalidOption { field: "source", reason: "too many paths" },
     })?;
     let problems = walk.operand_problems();
+
     for problem in problems {
         if let Some(step) = LeadsOut::of(&problem.error) {
             let path = paths.get(problem.index).cloned().unwrap_or_default();
             return Err(SyncError::LeadsOut { role: PathRole::Source, path, step: step.clone() });
         }
     }
+
     match problems.first() {
         Some(problem)
             if problems.len() == paths.len()
@@ -665,6 +682,7 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     if options.remove_source_files && (options.delete || options.delete_missing_args) {
         return invalid("remove_source_files", "the next run would delete what was moved");
     }
+
     if options.writing.inplace && options.writing.partial_dir.is_some() {
         return invalid("partial_dir", "has no use where files are written in place");
     }
@@ -674,6 +692,7 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     if options.writing.append != Append::No && (!options.writing.inplace || options.whole_file) {
         return invalid("append", "needs files that are written in place, and not whole");
     }
+
     match options.compression {
         Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {
             invalid("compression", "the zstd level must be from 1 to 19")

@@ -425,6 +425,7 @@ impl SyncError {
             Self::Link(LinkError::TimedOut) | Self::Timeout { .. } | Self::Stalled { .. } => {
                 exit_code::TIMEOUT
             }
+
             // Over the pipe the carrier's bytes are the peer's own.
             Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
             Self::Link(_) => exit_code::SOCKET,
@@ -436,8 +437,10 @@ impl SyncError {
             Self::Filesystem { .. } | Self::NoSpool { .. } | Self::Thread { .. } | Self::Random { .. } => {
                 exit_code::FILE_IO
             }
+
             Self::Cancelled => exit_code::INTERRUPTED,
         };
+
         // A peer may ask for any code, but an error is never a success.
         if code == exit_code::OK { exit_code::STREAM } else { code }
     }

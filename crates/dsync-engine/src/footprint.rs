@@ -82,6 +82,7 @@ impl Footprint {
         let touch = if options.remove_source_files { Touch::Take } else { Touch::Read };
         let mut footprint = Self::default();
         let mut parents: HashMap<PathBuf, usize> = HashMap::new();
+
         for path in paths {
             match OperandForm::of(path) {
                 Ok(OperandForm::Contents(path)) => footprint.add(start.open_source(&path), touch),
@@ -101,6 +102,7 @@ impl Footprint {
                 Err(_) => {}
             }
         }
+
         footprint
     }
 
@@ -119,6 +121,7 @@ impl Footprint {
             let touch = if alternates.way == AlternateUse::Link { Touch::Write } else { Touch::Read };
             alternates.dirs.iter().map(move |dir| (dir, touch))
         });
+
         for (dir, touch) in written.chain(alternates) {
             let path = from_missing(&below, Path::new(OsStr::from_bytes(dir)));
             let open = |path: &Path| match below.as_os_str().is_empty() {
@@ -129,6 +132,7 @@ impl Footprint {
                 footprint.add(Ok(dir), touch);
             }
         }
+
         footprint.add(Ok(base), Touch::Write);
         footprint
     }

@@ -34,6 +34,7 @@ pub(crate) fn refuse_self_copy(
 ) -> Result<(), SyncError> {
     // What cannot be opened or located fails, or is made, later.
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
+
     for source in sources {
         let Ok(form) = OperandForm::of(source) else { continue };
         let (tree, name) = match &form {
@@ -49,6 +50,7 @@ pub(crate) fn refuse_self_copy(
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
     }
+
     Ok(())
 }
 
@@ -65,6 +67,7 @@ pub(crate) fn refuse_doomed_source(
     if !options.delete {
         return Ok(());
     }
+
     let forms: Vec<_> =
         sources.iter().filter_map(|source| Some((source, OperandForm::of(source).ok()?))).collect();
     for (_, scope) in &forms {
@@ -87,6 +90,7 @@ pub(crate) fn refuse_doomed_source(
             }
         }
     }
+
     Ok(())
 }
 

@@ -107,6 +107,7 @@ impl Halt {
             let wording = self.wording.get().copied().unwrap_or_default();
             crate::session::fatal(&cause, wording)
         });
+
         {
             let mut end = lock(&self.end);
             if !is_symptom(end.first.as_ref()) {
@@ -119,6 +120,7 @@ impl Halt {
         if let Some(fatal) = fatal {
             self.farewell(fatal);
         }
+
         self.link.close(reason);
     }
 
@@ -177,6 +179,7 @@ impl Halt {
             }
             point(Point::End);
         };
+
         match std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body) {
             Ok(handle) => Some(handle),
             Err(source) => {

@@ -62,6 +62,7 @@ impl Operand {
         if starts_with_ignore_case(bytes, DAEMON_SCHEME) {
             return Err(OperandError::Daemon { operand: text.to_owned() });
         }
+
         let Some((place, path)) = split_place(bytes) else {
             return Ok(Self::Local(text.into()));
         };
@@ -71,6 +72,7 @@ impl Operand {
         if path.starts_with(b":") && !place.is_empty() {
             return Err(OperandError::Daemon { operand: text.to_owned() });
         }
+
         let (user, host) = split_user(place);
         if host.is_empty() {
             return Err(OperandError::EmptyHost { operand: text.to_owned() });

@@ -176,10 +176,12 @@ impl Policy {
         if Some(file_type_of(existing.kind)) != file_type(&entry.kind) {
             return self.create(subject, mapped, Some(existing.kind), standing);
         }
+
         let newer = || timestamp(existing.mtime) > entry.attributes.mtime;
         if self.options.update && matches!(entry.kind, EntryKind::File { .. }) && newer() {
             return Decision::skip();
         }
+
         let decision = self.compare(entry, mapped, existing, standing);
         match (&entry.kind, decision.action) {
             (EntryKind::Directory, Action::Retag) if self.adds_only => Decision::as_it_is(),
@@ -241,6 +243,7 @@ impl Policy {
             }
             _ => true,
         };
+
         let action = if !(same && self.is_kept_right(existing)) {
             self.note_replacement(subject, &mut changes);
             Action::Update
@@ -255,6 +258,7 @@ impl Policy {
             let owner = mapped.kept_owner == Some(existing.uid);
             mode = trusted_with(mode, owner, mapped.kept_group == Some(existing.gid));
         }
+
         let wanted = self.wanted(subject, mapped, mode);
         Decision { action, changes, wanted, in_the_way: None, placed: true }
     }
@@ -376,6 +380,7 @@ impl Policy {
         if self.atime(entry).is_some_and(|atime| !self.same_time(timestamp(existing.atime), atime)) {
             changes.insert(Changes::ACCESS_TIME);
         }
+
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
         if !is_link && (damaged || self.mode(entry, mapped, existing.mode) != existing.mode) {
             changes.insert(Changes::PERMS);
@@ -383,6 +388,7 @@ impl Policy {
         if mapped.uid.is_some_and(|uid| uid != existing.uid || damaged) {
             changes.insert(Changes::OWNER);
         }
+
         if mapped.gid.is_some_and(|gid| gid != existing.gid) {
             changes.insert(Changes::GROUP);
         }
@@ -396,6 +402,7 @@ impl Policy {
                 changes.insert(Changes::XATTRS);
             }
         }
+
         changes
     }
 

@@ -136,6 +136,7 @@ pub(crate) fn run<T>(
     let mut earlier = Earlier::default();
     let mut broke: Option<SyncError> = None;
     let mut failures = 0;
+
     loop {
         let attempt = Attempt {
             observer,
@@ -153,6 +154,7 @@ pub(crate) fn run<T>(
         if cancel.is_cancelled() || !error.is_retryable() || !(begun || broke.is_some()) {
             return Err(error);
         }
+
         if life.was_steady() {
             failures = 0;
         }
@@ -160,12 +162,14 @@ pub(crate) fn run<T>(
         if failures >= retries {
             return Err(give_up(error, broke.as_ref(), retries));
         }
+
         failures += 1;
         let wait = pause(failures)?;
         observer.reconnecting(&Reconnect { cause: &error, number: failures, limit: retries, wait });
         if begun || broke.is_none() {
             broke = Some(error);
         }
+
         clock.sleep(wait, cancel);
         if cancel.is_cancelled() {
             return Err(SyncError::Cancelled);

@@ -497,6 +497,7 @@ fn within<T>(
 ) -> Result<T, SyncError> {
     let late = AtomicBool::new(false);
     let (over_tx, over) = bounded::<()>(0);
+
     std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("opening".into())

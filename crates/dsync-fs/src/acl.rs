@@ -72,6 +72,7 @@ impl Acl {
         if u32::from_le_bytes(*version) != VERSION || !rest.is_empty() {
             return None;
         }
+
         let mut acl = Self::default();
         for &[t0, t1, p0, p1, i0, i1, i2, i3] in entries {
             let id = u32::from_le_bytes([i0, i1, i2, i3]);
@@ -89,6 +90,7 @@ impl Acl {
                 _ => return None,
             }
         }
+
         Some(acl.normalized())
     }
 

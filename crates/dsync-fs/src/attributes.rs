@@ -152,11 +152,13 @@ fn set_extended(
             known = None;
         }
     }
+
     changes.xattrs()?;
     let permissions = mode.unwrap_or(now.mode);
     if changes.set_acls(permissions)? {
         known = known.map(|known| known & !0o777 | permissions & 0o777);
     }
+
     set_mode(fd, handle, mode, known)?;
     changes.finish()
 }

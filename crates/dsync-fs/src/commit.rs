@@ -190,6 +190,7 @@ impl<T> CommitGroup<T> {
                 synced.entry(device).or_insert_with(|| self.sync_filesystem(device));
             }
         }
+
         for (file, tag) in pending {
             let result = match file.dir().device().map(|device| (device, synced.get(&device).cloned())) {
                 Ok((device, Some(Ok(())))) => {
@@ -202,6 +203,7 @@ impl<T> CommitGroup<T> {
             };
             outcomes.push((tag, result));
         }
+
         outcomes
     }
 
@@ -224,6 +226,7 @@ impl<T> CommitGroup<T> {
                 dirs.push((address, dir));
             }
         }
+
         let mut failed: HashMap<usize, Arc<io::Error>> = HashMap::new();
         for (address, dir) in dirs {
             self.syncs += 1;
@@ -232,6 +235,7 @@ impl<T> CommitGroup<T> {
                 failed.insert(address, error);
             }
         }
+
         let durable = |(tag, address, result): (T, usize, Result<(), CommitError>)| {
             let result = match failed.get(&address) {
                 Some(source) => result.and_then(|()| Err(CommitError::Sync { source: Arc::clone(source) })),
@@ -239,6 +243,7 @@ impl<T> CommitGroup<T> {
             };
             (tag, result)
         };
+
         committed.into_iter().map(durable).collect()
     }
 

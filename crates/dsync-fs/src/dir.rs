@@ -189,6 +189,7 @@ impl Dir {
         if self.path_only {
             return Some(Errno::ACCESS.into());
         }
+
         let mut buffer: Vec<u8> = Vec::with_capacity(LIST_BUFFER);
         let mut names = RawDir::new(&self.fd, buffer.spare_capacity_mut());
         while let Some(entry) = names.next() {
@@ -204,6 +205,7 @@ impl Dir {
                 },
             }
         }
+
         None
     }
 

@@ -311,6 +311,7 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) ->
             Err(error) => return Err(error.into()),
         };
         let mut total = 0;
+
         for name in listed.split_inclusive(|&byte| byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             let Some(what) = keeping.find(name).filter(|what| scope.takes(what)) else { continue };
@@ -333,6 +334,7 @@ pub(crate) fn read(place: &Place<'_>, scope: ExtendedScope, keeping: Keeping) ->
         if let Some(xattrs) = &mut found.xattrs {
             xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         }
+
         Ok(found)
     })
 }

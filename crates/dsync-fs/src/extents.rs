@@ -260,6 +260,7 @@ impl StagedFile {
             if count == 0 {
                 break;
             }
+
             let known = self.read_full_at(at, &mut old[..count]).map_err(CopyError::Write)?;
             let (new, old) = (&new[..count], &old[..known]);
             blank::for_runs(
@@ -280,8 +281,10 @@ impl StagedFile {
                 },
             )
             .map_err(CopyError::Write)?;
+
             at += count as u64;
         }
+
         Ok(patched)
     }
 

@@ -135,6 +135,7 @@ pub(crate) fn apply(
         // The source does not list this directory, so it keeps its type and bits.
         return set_times(fd, handle, wanted).map(|()| Withheld::default());
     }
+
     let mut now = *inode;
     uncover(&mut now, &place)?;
     let (kind, device) = node.unwrap_or((now.kind, now.rdev));
@@ -144,6 +145,7 @@ pub(crate) fn apply(
     if stored.inode_mode() != inode.mode {
         chmod(fd, handle, stored.inode_mode())?;
     }
+
     let mut withheld = match &wanted.extended {
         None => Withheld::default(),
         Some(extended) => {

@@ -127,6 +127,7 @@ fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
         Ok(names) => (names, error),
         Err(lost) => (Names::Few(Vec::new()), error.or_else(|| Some(io::Error::other(lost)))),
     };
+
     let ending = Ending { complete: complete && error.is_none(), error };
     let names = match names {
         Names::Few(names) => return done(part(dir, names, true, ending)),
@@ -139,6 +140,7 @@ fn names_of(dir: Arc<Dir>, listed: &Dir, spools: &SpoolHome) -> Done<ListJob> {
         index,
         ending: if index + 1 == names.chunk_count() { ending.take() } else { None },
     };
+
     Done { output: None, weight: 0, then: (0..names.chunk_count()).map(chunk).collect() }
 }
 

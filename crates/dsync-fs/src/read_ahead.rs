@@ -108,12 +108,14 @@ impl<J: Job> ReadAhead<J> {
         self.start_threads();
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
+
         loop {
             if state.broken {
                 drop(state);
                 self.pass_on_panic();
                 return None;
             }
+
             match state.stack.pop()? {
                 Slot::Ready(output, weight) => {
                     state.ready -= 1;

@@ -209,10 +209,12 @@ impl<'a> Removal<'a> {
                 stat => stat?.kind,
             },
         };
+
         if (self.spare.entries)(&self.path.join(name), kind) {
             self.keep_level();
             return Ok(());
         }
+
         let Spare { unlink, .. } = self.spare;
         let spare = self.spare;
         let path = self.path.join(name);
@@ -244,12 +246,14 @@ impl<'a> Removal<'a> {
                 Err(error) => return Err(error),
             }
         }
+
         if !dry_run {
             match unlink(parent, name, &path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 result => result?,
             }
         }
+
         (self.visitor)(&self.path.join(name), kind);
         Ok(())
     }

@@ -270,11 +270,13 @@ impl Spool {
             let (file, room) = home.file()?;
             self.place = Place::File(file, room);
         }
+
         let Place::File(file, room) = &mut self.place else { return Ok(()) };
         let file = &*file;
         if room.as_mut().is_some_and(|room| !room.grow(self.buffer.len() as u64)) {
             return Err(SpoolError::NoPlace);
         }
+
         let mut rest = self.buffer.as_slice();
         while !rest.is_empty() {
             let written = retry(|| rustix::io::write(file, rest))?;

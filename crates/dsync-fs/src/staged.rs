@@ -452,6 +452,7 @@ impl PreparedFile {
                     .map_err(|error| CommitError::Attributes { source: Arc::new(error) });
             }
         };
+
         if let Some(basis) = basis {
             match dir.stat(&target) {
                 Ok(now) if now.stamp().is_same_content(&basis) => {}
@@ -463,6 +464,7 @@ impl PreparedFile {
                 Err(source) => return Err(CommitError::Stat { source: Arc::new(source) }),
             }
         }
+
         secure().map_err(|error| CommitError::Backup { source: Arc::new(error) })?;
         let error = match dir.give_name(&temp.dir, &temp.name, &target) {
             Ok(()) => {
@@ -472,6 +474,7 @@ impl PreparedFile {
             Err(error) => error,
         };
         let in_the_way = [Errno::ISDIR, Errno::NOTEMPTY, Errno::EXIST];
+
         match Errno::from_io_error(&error) {
             Some(errno) if in_the_way.contains(&errno) && !dir.adds_only() => {
                 if !displaces {

@@ -107,6 +107,7 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     if is_interposed() {
         return chmod_by_libc(fd, mode);
     }
+
     let empty = c"";
     // SAFETY: `fchmodat2` reads the descriptor, a NUL-terminated string that lives for the call, and
     // two integers; it writes no memory of ours.
@@ -122,6 +123,7 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     if result == 0 {
         return Ok(());
     }
+
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         // Missing, filtered by a sandbox, or refused by a filesystem that still accepts the old

@@ -201,6 +201,7 @@ impl Walk {
         if u32::try_from(operands.len()).is_err() {
             return Err(WalkError::TooManyOperands { count: operands.len() });
         }
+
         let mut opening = Opening::default();
         for (index, operand) in operands.iter().enumerate() {
             let form =
@@ -220,11 +221,13 @@ impl Walk {
                 opening.problems.push(OperandProblem { index, missing, error });
             }
         }
+
         let single_file =
             operands.len() == 1 && matches!(opening.named.as_slice(), [only] if only.kind != Kind::Dir);
         let mut names: Vec<_> = opening.named.iter().map(|named| &named.name).collect();
         names.sort_unstable();
         names.dedup();
+
         let named_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let complete = options.recursive && opening.root.is_some() && opening.problems.is_empty();
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);

@@ -140,6 +140,7 @@ async fn negotiate(
         ClientChoice::Ssh if client.transports.ssh => Carried::Pipe,
         ClientChoice::Ssh => return Err(AcceptError::WrongChoice),
     };
+
     send(&mut writer, &[BootstrapMessage::Go]).await?;
     Ok(Agreed { reader, writer, carried, terms: client.terms })
 }
@@ -168,6 +169,7 @@ async fn answer(
         Identity::generate().map_err(|error| AcceptError::System { source: std::io::Error::other(error) })?;
     let offers = open_ports(client, &identity, reached, window);
     let wanted = client.transports.quic || client.transports.tls;
+
     if let Some(ports) = client.terms.ports
         && wanted
         && offers.quic.is_none()
@@ -187,6 +189,7 @@ async fn answer(
         tcp_port: offers.tls.as_ref().and_then(|offer| NonZeroU16::new(offer.port())),
         addresses: reached.server.into_iter().collect(),
     };
+
     send(writer, &[BootstrapMessage::Server(bootstrap)]).await?;
     Ok(offers)
 }

@@ -149,6 +149,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         family: shell.family,
         options: options.clone(),
     };
+
     let outcome = reactor.run(async move { bootstrap.run(input, output).await });
     let agreed = match outcome {
         Some(Ok(agreed)) => agreed,
@@ -156,6 +157,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         // A task panicked; the hook has printed where.
         None => return Err(Failure::Ended { seen: Vec::new() }.explain(shell, options, &process)),
     };
+
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
     let Agreed { reader, writer, reached, reason } = agreed;
@@ -170,6 +172,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         }
     };
     let link = ShellLink { link, process: Arc::clone(&process) };
+
     Ok(Connected { link: paced(Arc::new(link), options.bytes_per_second), reason, process })
 }
 
@@ -203,6 +206,7 @@ impl Bootstrap {
             Ok(Err(error)) => return Err(Failure::from_greeting(error, reader).await),
             Err(_) => return Err(Failure::GreetingTimeout),
         };
+
         tracing::debug!(
             udp = server.udp_port.map_or(0, NonZeroU16::get),
             tcp = server.tcp_port.map_or(0, NonZeroU16::get),
@@ -228,6 +232,7 @@ impl Bootstrap {
             Reached::Tls(_) => ClientChoice::Tls,
             Reached::Pipe => ClientChoice::Ssh,
         };
+
         tracing::debug!(carrier = ?choice, reason = reason.as_deref().unwrap_or("asked for"), "carrier chosen");
         // In a run that is bound to ssh this went with the greeting.
         if self.options.transport != TransportChoice::Ssh
@@ -245,6 +250,7 @@ impl Bootstrap {
                 Err(_) => return Err(Failure::GreetingTimeout),
             }
         }
+
         Ok(Agreed { reader, writer, reached, reason })
     }
 

@@ -82,15 +82,18 @@ where
 {
     let Addresses { first: mut tried, later } = addresses;
     tried.truncate(MAX_ADDRESSES);
+
     let mut attempts = JoinSet::new();
     for address in &tried {
         attempts.spawn(attempt(*address));
     }
+
     let head_start = if tried.is_empty() { Duration::ZERO } else { STAGGER };
     let stagger = async {
         sleep(head_start).await;
         later.await
     };
+
     tokio::pin!(stagger);
     let mut resolved = false;
     loop {

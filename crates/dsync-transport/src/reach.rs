@@ -82,6 +82,7 @@ impl Reach {
             outcome = &mut probe => Some(outcome),
             () = sleep(HEAD_START) => None,
         };
+
         // Its limit follows below, when the round trip is known.
         let mut quic = pin!(self.quic(LONGEST_PORT_WAIT));
         let udp = loop {
@@ -108,6 +109,7 @@ impl Reach {
                 },
             }
         };
+
         let udp = match udp {
             Ok(reached) => {
                 let reason = match &probed {
@@ -118,6 +120,7 @@ impl Reach {
             }
             Err(udp) => udp,
         };
+
         let probed = match probed {
             Some(outcome) => outcome,
             None => probe.await,
@@ -126,6 +129,7 @@ impl Reach {
             Ok(probe) => self.tls(probe).await,
             Err(failure) => Err(failure),
         };
+
         match tls {
             Ok(reached) => (reached, udp),
             Err(failure) => (Reached::Pipe, format!("{udp}; {}", failure.in_words(self.wait))),
@@ -158,12 +162,14 @@ impl Reach {
             }
             Err(failure) => failure.in_words(self.wait),
         };
+
         if refused.is_none()
             && let Ok(Ok(reached)) = timeout(self.wait, quic).await
         {
             return (reached, reason);
         }
         let udp = refused.unwrap_or_else(|| self.udp_silence().in_words(patience + self.wait));
+
         (Reached::Pipe, format!("{udp}; {tls}"))
     }
 

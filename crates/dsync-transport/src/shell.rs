@@ -140,6 +140,7 @@ impl ShellProcess {
         let (Some(input), Some(output), Some(errors)) = pipes else {
             return Err(ConnectError::System { source: io::ErrorKind::BrokenPipe.into() });
         };
+
         thread::Builder::new()
             .name("dsync-stderr".into())
             .spawn(move || stderr.collect(errors))
@@ -150,6 +151,7 @@ impl ShellProcess {
             // switches.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
         }
+
         Ok((process, input, output))
     }
 

@@ -149,6 +149,7 @@ impl ControlMessage {
             Self::Missing(_) => Kind::MISSING,
             Self::Landed(_) => Kind::LANDED,
             Self::Removed { .. } => Kind::REMOVED,
+
             Self::NeedTail(_) => Kind::NEED_TAIL,
         }
     }

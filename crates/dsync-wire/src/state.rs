@@ -244,6 +244,7 @@ impl DestinationInbox {
             (S::Bye, M::Bye) => S::Over,
             (state, _) => return Err(unexpected(message.kind(), state)),
         };
+
         Ok(())
     }
 
@@ -307,6 +308,7 @@ impl ListingOrder {
             Some(_) => return Err(self.wrong_parent(listing)),
             None => self.turn_to(listing)?,
         };
+
         if !listing.entries.is_empty() && open.depth >= MAX_PATH_DEPTH {
             return Err(DecodeError::Depth { depth: open.depth as u64 + 1, limit: MAX_PATH_DEPTH as u64 });
         }
@@ -332,6 +334,7 @@ impl ListingOrder {
             open.last_name = listing.entries.last().map(|entry| entry.name.clone()).or(open.last_name);
             self.open = Some(open);
         }
+
         Ok(())
     }
 
@@ -421,6 +424,7 @@ impl LaneInbox {
             (State::Lane, M::LaneEnd) => State::LaneOver,
             (state, _) => return Err(unexpected(message.kind(), state)),
         };
+
         Ok(())
     }
 

@@ -141,6 +141,7 @@ impl Flags {
             &mut self.remote,
             &mut self.output,
         ];
+
         for group in groups {
             for (id, state) in group.switches() {
                 *state = negation::is_on(matches, id);
@@ -149,6 +150,7 @@ impl Flags {
         if negation::is_off(matches, "bwlimit") {
             self.remote.bwlimit = None;
         }
+
         for (id, limit) in
             [("timeout", &mut self.remote.timeout), ("contimeout", &mut self.remote.contimeout)]
         {
@@ -156,6 +158,7 @@ impl Flags {
         }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
+
         // The one kind of line that is a switch as well; the later word counts.
         let level = self.output.info.iter().rev().find_map(|flag| flag.strip_prefix("progress"));
         if let Some(level) = level.filter(|_| negation::is_after(matches, "info", "no_progress")) {

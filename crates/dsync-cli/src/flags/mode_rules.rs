@@ -57,6 +57,7 @@ fn symbolic(word: &str, mask: u16) -> Option<(u16, u16, u16)> {
             _ => return None,
         }
     }
+
     let everybody = who.is_empty();
     if everybody {
         whose = 0o111;
@@ -64,6 +65,7 @@ fn symbolic(word: &str, mask: u16) -> Option<(u16, u16, u16)> {
     if special == 0 {
         special = 0o4000;
     }
+
     let (mut bits, mut conditional) = (0, 0);
     for letter in rest[1..].chars() {
         match letter {
@@ -79,6 +81,7 @@ fn symbolic(word: &str, mask: u16) -> Option<(u16, u16, u16)> {
     if everybody {
         (bits, conditional) = (bits & !mask, conditional & !mask);
     }
+
     Some(match rest.as_bytes().first()? {
         b'+' => (ALL, bits, conditional),
         b'-' => (ALL & !(bits | conditional), 0, 0),

@@ -65,6 +65,7 @@ const SHELL_BYTES: &[u8] = b" \t\n*?[]{}$`\"'\\;&|<>()!#";
 fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
     let Flags { attributes, deletion, writing, .. } = flags;
     let chowned = |part: fn(&Owner) -> bool| attributes.chown.as_ref().is_some_and(part);
+
     none_with(
         (chowned(|owner| owner.user.is_some()), "--chown"),
         &[(attributes.usermap.is_some(), "--usermap")],
@@ -82,6 +83,7 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
         ],
     )?;
     let in_place = writing.in_place();
+
     none_with(
         (in_place.is_some(), in_place.unwrap_or_default()),
         &[

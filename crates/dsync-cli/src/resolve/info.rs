@@ -29,6 +29,7 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
     for word in words {
         let (name, level) = split(word);
         let level = level.ok_or_else(|| unknown(word))?;
+
         match name.as_str() {
             "name" => info.name = Some(level),
             "del" => info.del = Some(level),
@@ -52,6 +53,7 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
             _ => return Err(unknown(word)),
         }
     }
+
     Ok(info)
 }
 

@@ -62,6 +62,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
         None if dir.is_some() => Vec::new(),
         None => b"~".to_vec(),
     };
+
     if suffix.contains(&b'/') {
         let value = writing.suffix.clone().unwrap_or_default().to_string_lossy().into_owned();
         return Err(UsageError::ValueUnknown {
@@ -73,6 +74,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     if suffix.is_empty() && dir.is_none() {
         return Err(UsageError::Needs { option: "--suffix without a text", needed: "--backup-dir" });
     }
+
     let backup = (writing.backup || dir.is_some()).then_some(Backup { dir, suffix });
     let alternates = alternates(writing)?;
     let Writing { delay_updates, preallocate, sparse, .. } = *writing;
@@ -81,6 +83,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
     if temp_dir.as_ref().is_some_and(Vec::is_empty) {
         return Err(UsageError::ValueMissing { option: "--temp-dir".to_owned() });
     }
+
     Ok(WritePolicy {
         inplace,
         append,

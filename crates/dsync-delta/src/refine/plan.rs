@@ -138,6 +138,7 @@ impl SegmentPlan {
         if layout.file_len() != self.layout.file_len() || layout.block_len() > self.layout.block_len() {
             return Err(SearchError::ForeignIndex);
         }
+
         let mut counters = self.outcome.counters;
         let mut buffer = Vec::new();
         let mut emitter = Emitter::new(sink, self.segments.range(self.index));
@@ -162,6 +163,7 @@ impl SegmentPlan {
                 emitter.literal(offset, bytes).map_err(SearchError::Sink)
             }),
         })?;
+
         emitter.finish(self.outcome.value, counters).map_err(SearchError::Sink)
     }
 
@@ -249,6 +251,7 @@ impl SegmentPlan {
                 Piece::Literal(_) | Piece::Zero(_) => None,
             })
             .collect();
+
         let mut position = 0;
         let _: Result<(), Infallible> = self.walk(|expected, piece, _| {
             let next = following.get(position + 1).copied().flatten();

@@ -53,6 +53,7 @@ impl RefineRequest {
         if fine_len >= layout.block_len() {
             return None;
         }
+
         let mut runs = Vec::new();
         for plan in plans {
             plan.dirty_runs(&mut runs);
@@ -68,6 +69,7 @@ impl RefineRequest {
                 None => joined.push(run),
             }
         }
+
         let coverage = Coverage::of(joined.into_iter());
         (coverage.block_count() > 0).then(|| Self::of(layout, fine_len, coverage))
     }
@@ -137,6 +139,7 @@ impl RefineRequest {
         if fine_len >= layout.block_len() {
             return Err(RefineError::NotFiner { fine: fine_len.get(), coarse: layout.block_len().get() });
         }
+
         let mut runs = Vec::new();
         let mut end = BlockIndex(0);
         for token in TokenDecoder::new(bytes) {
@@ -152,6 +155,7 @@ impl RefineRequest {
             end = run.end();
             runs.push(run);
         }
+
         let request = Self::of(layout, fine_len, Coverage::of(runs.into_iter()));
         let blocks = request.block_count();
         if blocks > max_fine_blocks {

@@ -129,6 +129,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
             predicted: BlockIndex(stretch.start / block_len),
             compared: None,
             bounds: Bounds::new(index, stretch.end - stretch.start),
+
             counters: SearchCounters::default(),
         }
     }
@@ -265,10 +266,12 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         if unmoved {
             self.hash_to(at);
         }
+
         let window = self.window.bytes(at, at.saturating_add(len));
         if len == 0 || len_u64(window.len()) != len {
             return false;
         }
+
         let Some((equal, value)) = self.index.compare(block, window) else {
             return false;
         };

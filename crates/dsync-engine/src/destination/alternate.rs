@@ -146,6 +146,7 @@ impl Level {
                 break;
             }
         }
+
         best
     }
 }

@@ -93,6 +93,7 @@ fn prepare(
             return transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(|()| None);
         }
     };
+
     let mut wanted = file.wanted.clone();
     wanted.mtime = wanted.mtime.map(|_| fs_timestamp(mtime));
     match staged.prepare(&wanted, file.basis_stamp(), site.durability()) {
@@ -129,6 +130,7 @@ pub(super) fn run(
         if group.is_empty() && unsent.is_empty() {
             opened = Instant::now();
         }
+
         for commit in next.into_iter().flatten() {
             match commit {
                 Commit::File(prepared, file) => {
@@ -138,6 +140,7 @@ pub(super) fn run(
                 Commit::Unsent(entry) => unsent.push(entry),
             }
         }
+
         let waiting = group.len() + unsent.len();
         let full = waiting >= MAX_FILES || bytes >= MAX_BYTES || opened.elapsed() >= MAX_AGE;
         if waiting > 0 && (quiet || full) {
@@ -150,10 +153,12 @@ pub(super) fn run(
             // Where syncs are slow, wait for more work before the next one.
             idle = (started.elapsed() * IDLE_PER_FLUSH).clamp(MIN_IDLE, MAX_AGE);
         }
+
         if ended {
             break;
         }
     }
+
     Ok(group)
 }
 
@@ -178,6 +183,7 @@ fn flush(
     if let Some(error) = fatal {
         return Err(error);
     }
+
     for (file, result) in outcomes {
         match result {
             Ok(()) => {
@@ -189,10 +195,12 @@ fn flush(
         }
         settled.push(file);
     }
+
     transfers.tell_landed(group, &landed)?;
     for file in settled {
         transfers.settle(&file, Outcome::Closed)?;
     }
+
     unsent.iter().try_for_each(|unsent| unsent.part.release(&site.session.control))?;
     site.session.control.flush()
 }

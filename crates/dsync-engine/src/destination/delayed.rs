@@ -173,11 +173,13 @@ fn place(
     if late.basis.is_some_and(|basis| !is_still(&basis)) {
         return Ok(Some(Cause::Changed));
     }
+
     let secured =
         secure::secure(site, dir, &late.directory, &late.name, late.displaces.then_some(protection))?;
     if let Err(error) = secured {
         return site.cause_or_fatal(Operation::Commit, path, error).map(Some);
     }
+
     let now = if late.displaces { prepared.displace() } else { None };
     if let Err(error) = prepared.commit() {
         return site.commit_cause(path, error).map(Some);

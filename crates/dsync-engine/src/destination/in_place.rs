@@ -123,6 +123,7 @@ impl Rewriting {
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES], stopped };
         let mut saved = len;
+
         for step in order.steps() {
             match *step {
                 InPlaceStep::Save { basis_offset, len } => {
@@ -138,6 +139,7 @@ impl Rewriting {
                 _ => return Err(io::ErrorKind::Unsupported.into()),
             }
         }
+
         for literal in self.literals {
             mover.copy(
                 (mover.temp, literal.start),
@@ -146,6 +148,7 @@ impl Rewriting {
                 false,
             )?;
         }
+
         // First the length, so that a hole at the end has a place.
         target.set_len(len)?;
         let holes = self.holes.into_iter().chain(self.blanks);
@@ -173,6 +176,7 @@ impl Rewriting {
         let mut mover = Mover { temp, target, buffer: vec![0; READ_BYTES], stopped };
         let mut pieces: Vec<_> = self.literals.into_iter().map(|piece| (piece, true)).collect();
         pieces.extend(self.zeros.into_iter().map(|piece| (piece, false)));
+
         // In their order: what a failure leaves is a beginning. Holes are where nothing is written.
         pieces.sort_unstable_by_key(|(piece, _)| piece.start);
         for (piece, literal) in pieces {
@@ -183,6 +187,7 @@ impl Rewriting {
                 false => target.write_zeros(from + start, count)?,
             }
         }
+
         end_tail(target, from + len, last[0], durability)
     }
 }

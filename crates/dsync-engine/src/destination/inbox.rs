@@ -34,6 +34,7 @@ pub(super) fn run(
 ) -> Result<(), SyncError> {
     let site = transfers.site;
     let DestinationMail { mut receiver, mut order, .. } = mail;
+
     loop {
         let message = site.session.hear(&mut receiver)?;
         if transfers.ending.reporting.load(Ordering::Acquire) {
@@ -66,6 +67,7 @@ pub(super) fn run(
                 let sets = (sets > 0).then(|| site.session.budget.take(Share::AttributeSets, sets));
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
+
             // Not behind the planner, which may wait for files: a flood of problems meets this end's own lane.
             ControlMessage::Problem(problem) => {
                 site.account.problem(problem)?;
@@ -75,10 +77,12 @@ pub(super) fn run(
                 site.account.amend(|report| report.total_bytes = end.bytes);
                 Listed::End
             }
+
             other => return Err(session::unexpected(&other)),
         };
         let held = site.session.budget.take(Share::Listings, weight::of_message(&listed))?;
         point(Point::Send);
+
         // The planner ends early only when the run has failed.
         if planner.send(Waiting { message: listed, _held: held }).is_err() {
             return Ok(());

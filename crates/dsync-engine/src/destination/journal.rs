@@ -106,6 +106,7 @@ impl Entries {
             if record(kind, payload, number as u64) != bytes {
                 break;
             }
+
             match (&mut entries, kind) {
                 (None, HEAD) => {
                     let head = parse_head(payload)?;
@@ -123,12 +124,14 @@ impl Entries {
                 (Some(_), SEAL) => {}
                 _ => return entries,
             }
+
             if let Some(entries) = &mut entries {
                 entries.records += 1;
                 // Nothing may follow it.
                 entries.seal = if kind == SEAL { array(payload, 0) } else { None };
             }
         }
+
         entries
     }
 }

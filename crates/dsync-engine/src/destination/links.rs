@@ -165,6 +165,7 @@ impl Links {
                 }
             }
         }
+
         Ok(())
     }
 
@@ -276,6 +277,7 @@ impl Links {
             parent: LastOpened::default(),
             landed: Vec::new(),
         };
+
         for record in noted.iter() {
             if site.session.halt.stopped() {
                 break;
@@ -283,6 +285,7 @@ impl Links {
             let record = Record::decode(&record.map_err(spool_error)?);
             maker.directory(&record.ok_or_else(|| spool_error(SpoolError::Damaged { index: 0 }))?)?;
         }
+
         Ok(maker.landed)
     }
 }
@@ -324,16 +327,19 @@ impl Maker<'_> {
         if self.succession.took_over(further.entry) {
             return Ok(());
         }
+
         if self.succession.is_lost(first.index()) {
             site.account.link_failed(further.action, further.kind);
             return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
         }
+
         let protection = further.displaces.then_some(self.protection);
         let secured = secure::secure(site, dir, parent, &further.name, protection)?;
         let made = secured.and_then(|()| self.make(dir, further, first));
         if made.is_ok() && site.removes_source() {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
+
         match made {
             Ok(None) => Ok(()),
             Ok(Some(now)) => {
@@ -355,11 +361,13 @@ impl Maker<'_> {
             Some(successor) => Cow::Borrowed(successor.path.as_slice()),
             None => self.first_names.get(first).map_err(io::Error::other)?,
         };
+
         let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let from = self.parent.open(self.root, &parent)?;
+
         match place(dir, further, &from, &first) {
             Err(error) if cannot_link(&error) => {
                 let displaced = match further.kind {
@@ -414,6 +422,7 @@ impl Maker<'_> {
         let options = &self.site.policy.options;
         let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
         copied.map_err(CopyError::into_inner)?;
+
         let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
         let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
         let wanted = Wanted {
@@ -424,11 +433,13 @@ impl Maker<'_> {
             gid: Some(gid),
             extended,
         };
+
         // Its name comes after the last group's: it is synced by itself.
         let durability = match self.site.durability() {
             Durability::None => Durability::None,
             _ => Durability::File,
         };
+
         let mut prepared = staged.prepare(&wanted, None, durability)?;
         self.site.withheld(prepared.withheld());
         let displaced = further.displaces.then(|| prepared.displace()).flatten();

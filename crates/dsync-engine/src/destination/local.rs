@@ -101,6 +101,7 @@ pub(super) fn run<'a>(
 ) -> Result<(), SyncError> {
     let site = transfers.site;
     let mut worker = Worker { transfers, site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox };
+
     while !site.session.halt.stopped() {
         select! {
             recv(local.large.1) -> large => match large {
@@ -120,6 +121,7 @@ pub(super) fn run<'a>(
         point(Point::Receive);
         worker.outbox.flush()?;
     }
+
     Ok(())
 }
 
@@ -156,6 +158,7 @@ impl Worker<'_> {
             Ok(_) => return self.transfers.settle(file, Outcome::Unsound(Cause::Unrepresentable)),
             Err(cause) => return self.transfers.settle(file, Outcome::Unsound(cause)),
         };
+
         if let Some(tail) = file.slot.tail
             && let Some(done) = self.tail(file, &source, tail)?
         {
@@ -167,6 +170,7 @@ impl Worker<'_> {
             Err(error) => return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)),
         };
         let WritePolicy { sparse, preallocate, .. } = self.site.policy.options.writing;
+
         // Shared extents would keep the source's zeros.
         if len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source) {
             self.site.account.received(len, 0, 0);
@@ -177,6 +181,7 @@ impl Worker<'_> {
             }
             return self.submit(file, &source, staged);
         }
+
         let patch = file.slot.in_place || self.clone_old(file, &staged);
         // Before anything is written: what stays a hole, and what an old file had beyond.
         if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
@@ -189,6 +194,7 @@ impl Worker<'_> {
         if len > SEGMENT_BYTES {
             return self.large(copy, staged);
         }
+
         match self.range(&copy, &staged, 0..len) {
             Ok(()) => self.submit(file, &copy.source, staged),
             Err(failure) => self.failed(file, failure),
@@ -206,6 +212,7 @@ impl Worker<'_> {
         if len <= from {
             return self.transfers.settle(file, Outcome::Unsound(Cause::Changed)).map(Some);
         }
+
         let old = match in_place::open(&file.slot)
             .and_then(|old| old.ok_or_else(|| io::ErrorKind::NotFound.into()))
         {
@@ -226,11 +233,13 @@ impl Worker<'_> {
         if let Err(error) = in_place::keep_content(self.site, &file.slot).and_then(|()| old.distrust()) {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
+
         let failure = match self.add(source, &old, from..len).map(|()| changed_since(source)) {
             Ok(None) => return self.submit(file, source, old).map(Some),
             Ok(Some(cause)) => Failure::Source(cause),
             Err(failure) => failure,
         };
+
         // What was added is no state of the source's, or not all of one: a later run would believe it, and what is longer
         // than the source would stay so.
         if let Err(error) = old.set_len(from) {
@@ -279,10 +288,12 @@ impl Worker<'_> {
                 };
             }
         }
+
         let mut last = [0];
         if source.read_full_at(end, &mut last).map_err(failed)? == 0 {
             return Err(Failure::Source(Cause::Changed));
         }
+
         in_place::end_tail(old, range.end, last[0], self.site.durability()).map_err(Failure::Written)?;
         literal += u64::from(last[0] != 0);
         let zero = (range.end - range.start).saturating_sub(literal);
@@ -353,6 +364,7 @@ impl Worker<'_> {
     fn range(&mut self, copy: &Copy, staged: &StagedFile, range: Range<u64>) -> Result<(), Failure> {
         let (mut literal, mut matched) = (0, 0);
         let mut at = range.start;
+
         for data in copy.source.data_ranges(range.clone()) {
             let data = data.map_err(|error| Failure::Source(ListedFiles::cause(&error)))?;
             let end = data.end;
@@ -373,6 +385,7 @@ impl Worker<'_> {
         if copy.punch {
             staged.punch_hole(at, range.end - at).map_err(Failure::Written)?;
         }
+
         let zero = (range.end - range.start).saturating_sub(literal + matched);
         self.site.account.received(literal, matched, zero);
         Ok(())

@@ -195,6 +195,7 @@ fn work<'a>(
     let halt = &site.session.halt;
     let (readers_tx, readers) = bounded(QUEUED_FILES);
     let mut leftover = None;
+
     std::thread::scope(|scope| {
         let outbox = || Outbox::new(transfers, committer.clone());
         let (leftover, own) = (&mut leftover, outbox());
@@ -217,6 +218,7 @@ fn work<'a>(
         // The planner may not wait for readers that are gone, nor the committer for an outbox that nobody has.
         drop((readers, committer));
     });
+
     leftover
 }
 
@@ -246,6 +248,7 @@ fn finish(
         Some(delayed) => delayed::carry_out((site, succession), delayed, deletions.protection(), &mut group)?,
         None => Vec::new(),
     };
+
     given.append(&mut links.carry_out((site, succession, sharing), target.root.as_ref())?);
     deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
@@ -262,6 +265,7 @@ fn finish(
     site.account.amend(|report| report.syncs = group.syncs());
     site.account.tell_progress()?;
     let report = site.account.report();
+
     // Whoever hears the report may start the next run at once, however long this end takes to go.
     drop(target);
     transfers.ending.reporting.store(true, Ordering::Release);

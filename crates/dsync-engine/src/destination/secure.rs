@@ -22,11 +22,13 @@ pub(super) fn secure(
     if site.backups.get().is_none() {
         return Ok(Ok(()));
     }
+
     let old = match dir.stat(name) {
         Ok(old) => old,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(())),
         Err(error) => return Ok(Err(error)),
     };
+
     if old.kind != Kind::Dir {
         let place = site.backup_of(dir, parent, name);
         return Ok(place.and_then(|place| place.map_or(Ok(()), |place| place.keep(dir, name))));

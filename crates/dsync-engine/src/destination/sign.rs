@@ -100,10 +100,12 @@ fn first_round(
         file.set_part(part);
         site.session.control.send(&ControlMessage::Rest(rest))?;
     }
+
     let equal_twin = file.slot.twin.as_ref().is_some_and(|twin| twin.equal);
     if file.has_basis && !equal_twin && sign(transfers, file)? {
         return Ok(());
     }
+
     let Some(attempt) = file.attempt() else { return Ok(()) };
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt })
 }
@@ -156,6 +158,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     if !transfers.signatures.take(bytes, &site.session.halt) {
         return Ok(true);
     }
+
     basis.advise_sequential();
     site.session.note_length(basis.len());
     let both = SumsFormat::StrongAndWeak;
@@ -163,6 +166,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
         transfers.signatures.give(bytes);
         return Ok(false);
     };
+
     let mut head = [0; HEAD_BYTES];
     let head_len = basis.read_at(0, &mut head).unwrap_or(0);
     // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file again.
@@ -175,6 +179,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     };
     let clone = clone(transfers, file, &basis);
     let basis = Arc::new(Basis { file: basis, layout, signature_bytes: bytes });
+
     match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
         (Some(attempt), true) => send(site, file, attempt, &first).map(|()| true),
         // A source that sends what it was not asked for.

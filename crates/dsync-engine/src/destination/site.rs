@@ -184,6 +184,7 @@ impl<'a> Site<'a> {
                     .map_or_else(|| io::Error::new(source.kind(), source), io::Error::from_raw_os_error);
                 self.cause_or_fatal(Operation::Commit, path, error)?
             }
+
             _ => Cause::Unrepresentable,
         })
     }

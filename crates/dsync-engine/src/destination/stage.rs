@@ -154,10 +154,12 @@ impl Stage {
             (None, Some(clone)) => Ok((Runs::default(), clone, None)),
             (None, None) => Self::begin(site, slot, &head),
         };
+
         // At once: where a file grows as it is written, XFS reserves space ahead, over holes as well.
         let sized = beginning.and_then(|(done, staged, journal)| {
             staged.set_len(head.segments.file_len()).map(|()| (done, Some(staged), journal, None))
         });
+
         let (done, staged, journal, broken) = match sized {
             Ok(sized) => sized,
             Err(_) if unselected.is_some() => (Runs::default(), None, None, unselected),
@@ -167,6 +169,7 @@ impl Stage {
                 (Runs::default(), None, None, Some((Operation::WriteFile, cause)))
             }
         };
+
         Ok(Self {
             file: RwLock::new(staged),
             broken: Mutex::new(broken),
@@ -303,6 +306,7 @@ impl Stage {
         let guard = self.file.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file = guard.as_ref();
         let Work { hasher, holes, rewriting } = work;
+
         match *step {
             Step::Write { offset, bytes } => {
                 hasher.update(bytes);
@@ -322,6 +326,7 @@ impl Stage {
                     false => self.write_zeros(file, rewriting, part),
                 })
             }
+
             // Tokens tile the file, so nobody writes there: what is hashed is what stays.
             Step::Copy { basis_offset, offset, len } if self.cloned && basis_offset == offset => {
                 let read = |at, buffer: &mut [u8]| file.map_or(Ok(0), |file| file.read_full_at(at, buffer));
@@ -341,6 +346,7 @@ impl Stage {
                 let must_wait = || file.is_some_and(StagedFile::is_being_written);
                 copy(read, write, must_wait, (basis_offset, offset), len, hasher, buffer)
             }
+
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -413,6 +419,7 @@ impl Incoming {
         if self.stage.broken().is_some() {
             return Ok(());
         }
+
         let Self { stage, work, applier, buffer, .. } = self;
         let before = work.rewriting.bytes();
         let (mut literal, mut matched, mut zero) = (0, 0, 0);
@@ -425,6 +432,7 @@ impl Incoming {
             }
             stage.write(&step, work, buffer)
         });
+
         site.account.received(literal, matched, zero);
         let noted = work.rewriting.bytes().saturating_sub(before);
         if noted > 0 {
@@ -505,6 +513,7 @@ fn copy(
             held = 0;
         }
     }
+
     Ok(())
 }
 

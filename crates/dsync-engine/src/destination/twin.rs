@@ -24,6 +24,7 @@ pub(super) fn copy(
     let copied = staged.and_then(|staged| {
         staged.copy_all(&source, &transfers.sharing, sparse).map_err(CopyError::into_inner).map(|()| staged)
     });
+
     let staged = match copied {
         Ok(staged) => staged,
         Err(error) => {
@@ -33,6 +34,7 @@ pub(super) fn copy(
     if !source.is_unchanged().is_ok_and(|unchanged| unchanged) {
         return Ok(false);
     }
+
     let mtime = file.wanted.mtime.map(timestamp).unwrap_or_default();
     site.account.received(0, source.len(), 0);
     outbox.submit(file, Ok(staged), mtime).map(|()| true)

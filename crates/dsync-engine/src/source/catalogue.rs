@@ -159,6 +159,7 @@ impl Catalogue {
         if is_full(&lock(&self.state)) {
             before_wait()?;
         }
+
         let mut state = lock(&self.state);
         while is_full(&state) {
             if halt.stopped() {
@@ -167,6 +168,7 @@ impl Catalogue {
             state.waiting = true;
             state = wait(&self.room, state);
         }
+
         state.waiting = false;
         let number = state.next_part;
         state.next_part += 1;
@@ -178,6 +180,7 @@ impl Catalogue {
         if let Some(first) = first {
             state.parts.insert(first, Arc::new(part));
         }
+
         Ok(true)
     }
 

@@ -100,11 +100,13 @@ impl EffortGauge {
             window.measured.content_bytes += frame.content_bytes;
             window.measured.wire_bytes += frame.wire_bytes;
         }
+
         let elapsed = window.started.elapsed();
         let enough = window.measured.frames >= self.lanes && elapsed >= WINDOW;
         if !enough && elapsed < LONGEST_WINDOW {
             return;
         }
+
         let Measured { content_bytes, wire_bytes, .. } = std::mem::take(&mut window.measured);
         let sample = Sample {
             rate: ratio(window.content_bytes, 1) / elapsed.as_secs_f64(),
@@ -198,12 +200,14 @@ impl Climber {
             }
             return keep;
         }
+
         let promised = before.density / now.density.max(LEAST_DENSITY);
         if promised < 1.0 + WORTH {
             // The content does not give more: that may change with the next file.
             self.next_pause = MIN_PAUSE;
             return false;
         }
+
         let brought = now.rate / before.rate.max(1.0);
         let keep = if now.blocked <= FREE {
             // The processor is the limit now, which a rate shows as it is.

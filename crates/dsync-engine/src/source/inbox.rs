@@ -48,6 +48,7 @@ pub(super) fn run(
     let SourceMail { mut receiver, mut order, .. } = mail;
     let mut arriving = HashMap::new();
     let mut rests: HashMap<EntryId, KeptRest> = HashMap::new();
+
     loop {
         let message = shared.session.hear(&mut receiver)?;
         order.check(&message)?;
@@ -92,6 +93,7 @@ pub(super) fn run(
                 while shared.attempt.is_none() && receiver.recv().is_ok_and(|message| message.is_some()) {}
                 return Ok(*report);
             }
+
             other => return Err(session::unexpected(&other)),
         }
     }
@@ -135,6 +137,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     if !options.remove_source_files || options.dry_run {
         return Err(misbehaved(PeerMisbehaved::UnaskedRemoval));
     }
+
     for &Landed { entry, stood } in landed {
         let listed = shared.catalogue.find(entry);
         let Some((listed, witness)) = listed.and_then(|listed| Some((listed.clone(), listed.witness()?)))
@@ -155,6 +158,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         let problem = Problem { operation: Operation::RemoveSource, path, cause };
         shared.session.control.queue(&ControlMessage::Problem(problem))?;
     }
+
     shared.session.control.send(&ControlMessage::Removed { entries: landed.len() as u64 })
 }
 
@@ -195,12 +199,14 @@ fn begin_signature(
         // Weak sums only complete a signature.
         None => need.format.has_strong(),
     };
+
     if !asked_for {
         return Err(misbehaved(PeerMisbehaved::OtherSums { entry: need.entry }));
     }
     if shared.catalogue.find(need.entry).is_none() {
         return Err(not_listed(need.entry));
     }
+
     let decoder = match &refining {
         Some(Refining { request, .. }) => request.decoder(MAX_SIGNATURE_BLOCKS),
         None => SignatureDecoder::new(layout, need.format, MAX_SIGNATURE_BLOCKS),

@@ -145,10 +145,12 @@ impl Lane<'_> {
             Some(earlier) => earlier.search_again(signature, &new),
             None => dsync_delta::plan_segment(signature, &new, &opened.segments, index),
         };
+
         let plan = plan.map_err(|error| match error {
             SearchError::Read(error) => read::cause(&error),
             _ => Cause::Changed,
         });
+
         match file.planned(opened, index, plan) {
             AfterPlan::Wait => Ok(()),
             AfterPlan::End(cause) => self.end(&file.request, Err(cause)),
@@ -196,12 +198,14 @@ impl Out<'_> {
             index,
             lead: 0,
         };
+
         let new = opened.content();
         let key = self.key.clone();
         let holes = match self.shared.session.options.writing.sparse {
             true => Vec::new(),
             false => opened.holes(index),
         };
+
         let mut sink = SegmentSink { out: self, header, holes, encoder: TokenEncoder::new(), started: false };
         let outcome = match (planned, &request.signature) {
             (Some(Planned { plan, fine: Some(fine) }), _) => {
@@ -217,6 +221,7 @@ impl Out<'_> {
             (None, None) => dsync_delta::copy_segment(&new, &opened.segments, index, &key, &mut sink)
                 .map(|outcome| outcome.value),
         };
+
         sink.flush()?;
         match outcome {
             Ok(value) => Ok(Ok(value)),

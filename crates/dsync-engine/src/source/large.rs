@@ -160,10 +160,12 @@ impl LargeFile {
         if !claims.round_is_over(opened) {
             return AfterPlan::Wait;
         }
+
         if let Some(cause) = claims.failed {
             claims.ended = true;
             return AfterPlan::End(cause);
         }
+
         match self.refinement(&claims.plans) {
             Some(request) => {
                 claims.begin(Round::Await);

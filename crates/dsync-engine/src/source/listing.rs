@@ -72,12 +72,14 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         // As an operand that is named: the directory is left out, not copied without what is in it.
         lister.send_problem(Operation::ReadDirectory, &RelPath::root(), Cause::Skipped)?;
     }
+
     let root = walk.root().copied().filter(|_| options.recursive);
     let mut extended = None;
     if let Some(root) = &root {
         lister.announce_ids(root)?;
         extended = lister.root_extended(&walk)?.map(Arc::new);
     }
+
     let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
     // The one operand that is to be removed may have another name there, like one that is to be copied.
     let removes_one = options.delete_missing_args
@@ -92,6 +94,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
             shared.session.control.send(&ControlMessage::Missing(name))?;
         }
     }
+
     let problems = walk.operand_problems().iter();
     for problem in problems.filter(|problem| !(ignore_missing && problem.is_missing())) {
         let path =
@@ -107,6 +110,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         }
         lister.directory(&dir)?;
     }
+
     let end = ListingEnd { entries: lister.next_entry - u64::from(root.is_none()), bytes: lister.bytes };
     shared.session.control.send(&ControlMessage::ListingEnd(end))
 }
@@ -179,6 +183,7 @@ impl Lister<'_> {
         if self.shared.session.halt.stopped() {
             return Err(SyncError::Link(LinkError::Closed));
         }
+
         let content = match details.content {
             Ok(content) => content,
             Err(cause) => {
@@ -193,6 +198,7 @@ impl Lister<'_> {
                 None
             }
         };
+
         self.announce_named(extended.as_ref())?;
         let Some(mut entry) = entry(walked, content, extended.map(Arc::new), &self.shared.session.options)
         else {
@@ -200,6 +206,7 @@ impl Lister<'_> {
             self.note_directory(walked, None);
             return Ok(None);
         };
+
         self.announce_ids(&walked.metadata)?;
         if self.shared.session.options.hard_links {
             entry.hard_link = self.first_names.link_of(&walked.metadata, EntryId(self.next_entry));
@@ -395,10 +402,12 @@ pub(crate) fn entry(
         Kind::CharDevice => EntryKind::CharDevice { device: device() },
         Kind::BlockDevice => EntryKind::BlockDevice { device: device() },
     };
+
     let name = Name::try_from(walked.name.as_bytes()).ok()?;
     if !timestamp(metadata.mtime).is_valid() {
         return None;
     }
+
     let attributes = attributes(metadata, extended, options);
     Some(Entry { name, kind, attributes, hard_link: None })
 }

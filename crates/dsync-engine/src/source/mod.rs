@@ -76,6 +76,7 @@ pub(crate) fn run(
     if session.options.needs_whole_listing() {
         tree.files.0.keep_all();
     }
+
     {
         let shared = Shared {
             session: &session,
@@ -88,6 +89,7 @@ pub(crate) fn run(
         let shared = &shared;
         let halt = &session.halt;
         let report = &mut report;
+
         std::thread::scope(|scope| {
             let (over_tx, over) = bounded::<()>(0);
             let pulse_over = over.clone();

@@ -47,6 +47,7 @@ pub(super) fn whole(
             }
         }
     }
+
     Err(Cause::Changed)
 }
 

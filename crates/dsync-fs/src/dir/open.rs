@@ -138,11 +138,13 @@ impl Dir {
         if metadata.kind != Kind::Symlink || !any && !is_trusted(metadata.uid) {
             return Err(refusal);
         }
+
         let path = || OsStr::from_bytes(name.as_bytes()).into();
         let refuse = |link| Err(io::Error::new(io::ErrorKind::PermissionDenied, link));
         if !any && root.own_links.is_some_and(|since| metadata.ctime > since) {
             return refuse(UntrustedLink::New { path: path() });
         }
+
         // Read the text from the link that was examined, not from whatever has its name by now.
         let target = readlinkat(&link, c"", Vec::with_capacity(256))?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));

@@ -136,6 +136,7 @@ pub(super) fn open(
     if path.as_os_str().is_empty() {
         return Err(Errno::NOENT.into());
     }
+
     let named = walk.push(path.as_os_str().as_bytes(), true);
     walk.begin(path.as_os_str().as_bytes())?;
     let mut left = named;
@@ -144,6 +145,7 @@ pub(super) fn open(
         let makes = step.of_operand && (make == Make::All || make == Make::Last && left == 0);
         walk.step(&step, makes)?;
     }
+
     let opened = open_step(walk.place(), c".", OFlags::empty())?;
     let reach = walk.trail.map_or(Reach::Anywhere, |trail| Reach::Along(Trail::from(trail)));
     Ok(Dir { reach, ..opened })
@@ -300,6 +302,7 @@ impl<'a> Walk<'a> {
             self.seen.pop();
             return self.note_arrival(name);
         }
+
         // With DIRECTORY the kernel mounts an automount; for anything else, ask for the type.
         let enter = |walk: &Self| {
             retry(|| openat(walk.place(), name, PASS | OFlags::NOFOLLOW | OFlags::DIRECTORY, Mode::empty()))
@@ -319,6 +322,7 @@ impl<'a> Walk<'a> {
             }
             entered => entered?,
         };
+
         self.enter(fd, name)
     }
 
@@ -373,6 +377,7 @@ impl<'a> Walk<'a> {
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, refusal));
         }
+
         self.links += 1;
         if self.links > MAX_LINKS {
             return Err(Errno::LOOP.into());
@@ -380,6 +385,7 @@ impl<'a> Walk<'a> {
         if fstatfs(&link)?.f_type == PROC_SUPER_MAGIC {
             return Ok(Way::Object);
         }
+
         Ok(Way::Text(readlinkat(&link, c"", Vec::with_capacity(256))?.into_bytes()))
     }
 }

@@ -61,6 +61,7 @@ impl Pattern {
         if let Some(nul) = text.iter().position(|&byte| byte == 0) {
             return Err((nul + 1, FilterReason::Nul));
         }
+
         let (body, directories_only) = match text {
             [body @ .., b'/'] if !body.is_empty() => (body, true),
             _ => (text, false),
@@ -78,6 +79,7 @@ impl Pattern {
         } else {
             Matcher::Name(rest.to_vec())
         };
+
         Ok(Self { directories_only, matcher })
     }
 
@@ -131,6 +133,7 @@ fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, 
     if !anchored && !slash_before && !is_tail {
         source.push_str("(?:.*/)?");
     }
+
     translate(body, &mut source).map_err(|(column, reason)| (column + removed, reason))?;
     source.push('$');
     let regex = RegexBuilder::new(&source)
@@ -139,6 +142,7 @@ fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, 
         .size_limit(MAX_PROGRAM_BYTES)
         .build()
         .map_err(|_| (1, FilterReason::TooComplex))?;
+
     Ok(if is_tail {
         // Count those inside a class as well, though no class ever matches a slash.
         let slashes = body.iter().filter(|byte| **byte == b'/').count();
@@ -171,6 +175,7 @@ fn translate(body: &[u8], source: &mut String) -> Result<(), (usize, FilterReaso
             byte => literal(byte, source),
         }
     }
+
     Ok(())
 }
 
@@ -226,6 +231,7 @@ fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize
                     }
                 }
             }
+
             _ => {
                 let (member, after) = unescaped(body, at - 1).ok_or(open)?;
                 at = after;
@@ -234,6 +240,7 @@ fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize
             }
         }
     }
+
     if negated {
         set.iter_mut().for_each(|member| *member = !*member);
     }

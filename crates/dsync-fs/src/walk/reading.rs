@@ -89,6 +89,7 @@ impl Job for WalkJob {
                 }
                 reading.names_of_directory(Vec::new())
             }
+
             Self::Chunk(Chunk { handle, names, index, depth, ending }) => {
                 let mut reading = Reading::new(handle, depth, false);
                 match names.chunk(index) {
@@ -205,6 +206,7 @@ impl Reading {
                 }
             }
         }
+
         let dir_of =
             |name: &Name| dirs.iter().find(|&&(layer, _)| layer == name.layer).map(|(_, dir)| &**dir);
         let stats = stat_in_disk_order(&names, dir_of);
@@ -220,6 +222,7 @@ impl Reading {
                 Err(error) => self.problem(Some(&name.name), WalkOperation::Stat, error),
             }
         }
+
         self.merge(candidates);
     }
 
@@ -254,6 +257,7 @@ impl Reading {
         self.entries.reserve(candidates.len());
         let mut directories = Vec::new();
         let mut rest = candidates.into_iter().peekable();
+
         while let Some((mut winner, mut layer)) = rest.next() {
             directories.clear();
             if winner.metadata.kind == Kind::Dir {
@@ -285,6 +289,7 @@ impl Reading {
         if !shared.options.recursive {
             return;
         }
+
         let mut layers: Vec<u32> = Vec::with_capacity(found.len());
         let mut seen: Vec<(u64, u64)> = Vec::with_capacity(found.len());
         let mut partly = false;
@@ -301,6 +306,7 @@ impl Reading {
                 layers.push(layer);
             }
         }
+
         let inherited = self.handle.layers();
         let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
         let (parent, depth) = (self.handle.clone(), self.depth + 1);

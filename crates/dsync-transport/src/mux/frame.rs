@@ -80,6 +80,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
     if (lane == 0) != matches!(kind, kind::ALIVE | kind::CLOSE) {
         return Err(MuxError::BadLane { kind, lane });
     }
+
     let Some(payload) = rest.get(..length) else { return Ok(None) };
     let number = || payload.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let frame = match kind {
@@ -92,6 +93,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(u32, Frame<'_>, usize)>, Mux
         kind::STOP => Frame::Stop,
         _ => Frame::Alive,
     };
+
     Ok(Some((lane, frame, HEADER_BYTES + length)))
 }
 

@@ -192,6 +192,7 @@ impl LaneState {
         if self.receive != ReceiveState::Open {
             return Err(MuxError::BadLane { kind: kind::DATA, lane: id });
         }
+
         let left = self.allowance;
         let Some(allowance) = left.checked_sub(data.len()) else {
             return Err(MuxError::WindowExceeded { lane: id, length: data.len(), left });
@@ -200,6 +201,7 @@ impl LaneState {
         if self.reader_gone {
             return Ok(false);
         }
+
         // Small pieces share a buffer, so that the memory stays within twice the received bytes.
         match self.inbox.back_mut() {
             Some(tail) if tail.capacity() - tail.len() >= data.len() => tail.extend_from_slice(data),
@@ -329,6 +331,7 @@ impl Lanes {
                 ReceiveState::Reset => Err(ABANDONED),
             };
         };
+
         lane.uncredited += data.len();
         lane.held.shrink(data.capacity() as u64);
         if lane.receive == ReceiveState::Open && lane.uncredited >= CREDIT_STEP {
@@ -338,6 +341,7 @@ impl Lanes {
             // Within WINDOW, hence within u32.
             encode(id, Frame::Credit(u32::try_from(credit).unwrap_or(u32::MAX)), &mut self.urgent);
         }
+
         let is_over = lane.receive != ReceiveState::Open;
         if is_over {
             self.retire(id);
@@ -394,12 +398,14 @@ impl Lanes {
             self.retire(id);
             return 0;
         }
+
         let Some(mut first) = lane.output.pop_front() else { return 0 };
         let count = first.len().min(MAX_PAYLOAD).min(lane.credit);
         let payload = first.split_to(count);
         if !first.is_empty() {
             lane.output.push_front(first);
         }
+
         lane.output_bytes -= count;
         lane.credit -= count;
         lane.waiters.writable.notify_all();
@@ -423,6 +429,7 @@ impl Lanes {
             Frame::Open => return self.on_open(id),
             _ => {}
         }
+
         let Some(lane) = self.lanes.get_mut(&id) else { return self.on_frame_of_ended_lane(id, frame) };
         match frame {
             Frame::Data(data) => {
@@ -455,6 +462,7 @@ impl Lanes {
                 lane.credit = sum;
                 self.make_ready(id);
             }
+
             Frame::Open | Frame::Alive | Frame::Close(_) => {}
         }
         self.retire(id);

@@ -243,11 +243,13 @@ impl LaneRead for Reader {
                 }
             }
         }
+
         let has_output = lanes.has_output();
         drop(lanes);
         if has_output {
             shared.output.notify_one();
         }
+
         let count = self.current.len().min(buf.len());
         self.current.copy_to_slice(&mut buf[..count]);
         shared.counters.add_received(count);
@@ -278,10 +280,12 @@ async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: 
         if ended {
             return;
         }
+
         let filled = tokio::select! {
             filled = timeout(idle_timeout, reader.fill()) => filled,
             () = shared.ended.notified() => return,
         };
+
         match filled {
             Ok(Ok(0)) => shared.end(LinkError::Lost, None),
             Ok(Ok(_)) => {}
@@ -306,6 +310,7 @@ async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: D
     loop {
         parts.clear();
         let batch = shared.lock().next_batch(&mut parts);
+
         match batch {
             Batch::Data => {}
             Batch::Idle => {
@@ -325,12 +330,14 @@ async fn write_frames(shared: &Shared, mut writer: PipeWriter, alive_interval: D
             }
             Batch::Gone => return,
         }
+
         let written = tokio::select! {
             biased;
             written = writer.write_all_parts(&mut parts) => written,
             // A frame was cut off in the middle, so no farewell can follow it.
             () = farewell_over(shared) => return,
         };
+
         if let Err(error) = written {
             peer_heard_out(shared).await;
             shared.end(pipe_error(error), None);

@@ -59,6 +59,7 @@ impl Offer {
             settings::bind_any(range)?,
             Arc::new(TokioRuntime),
         )?;
+
         let accepted = Arc::default();
         let server = Arc::new(Server {
             endpoint: endpoint.clone(),
@@ -72,6 +73,7 @@ impl Offer {
             let _ = timeout(window, serve(&server)).await;
             server.endpoint.set_server_config(None);
         });
+
         Ok(Self { endpoint, accepted, serving: serving.abort_handle() })
     }
 
@@ -118,6 +120,7 @@ struct Server {
 async fn serve(server: &Arc<Server>) {
     let mut handshakes = JoinSet::new();
     let mut crowd = Crowd::<AbortHandle>::new(MAX_HANDSHAKES, server.client_address);
+
     loop {
         let incoming = tokio::select! {
             Some(admitted) = handshakes.join_next_with_id() => {
@@ -132,6 +135,7 @@ async fn serve(server: &Arc<Server>) {
             incoming = server.endpoint.accept() => incoming,
         };
         let Some(incoming) = incoming else { return };
+
         if crowd.len() >= UNCHECKED_HANDSHAKES && !incoming.remote_address_validated() && incoming.may_retry()
         {
             // A sender of forged addresses never gets past this; the client pays at most one round
@@ -141,6 +145,7 @@ async fn serve(server: &Arc<Server>) {
         }
         let address = incoming.remote_address().ip();
         let handshake = handshakes.spawn(timeout(HANDSHAKE_TIME, admit(Arc::clone(server), incoming)));
+
         if let Some(evicted) = crowd.admit(address, handshake) {
             evicted.abort();
         }
@@ -209,11 +214,13 @@ async fn attempt(dialer: Arc<Dialer>, address: SocketAddr) -> Result<(Connection
         ConnectionError::TimedOut => DialError::NoAnswer,
         error => refused(error),
     })?;
+
     let lost = |connection: &Connection| refused(connection.close_reason().unwrap_or(ConnectionError::Reset));
     let (mut send, mut receive) = connection.open_bi().await.map_err(refused)?;
     if send.write_all(&dialer.token.0).await.is_err() || send.finish().is_err() {
         return Err(lost(&connection));
     }
+
     let mut answer = [0; 1];
     match receive.read_exact(&mut answer).await {
         Ok(()) if answer == [WELCOME] => Ok((connection, endpoint)),

@@ -98,6 +98,7 @@ impl Offer {
             crowd: Mutex::new(Crowd::new(MAX_HANDSHAKES, client_address)),
             registry: Registry::new(),
         });
+
         let serving = Arc::clone(&server);
         let listening = tokio::spawn(async move {
             tokio::select! {
@@ -105,6 +106,7 @@ impl Offer {
                 () = expire(&serving, window) => {}
             }
         });
+
         Ok(Self { server, port, listening: Some(listening.abort_handle()) })
     }
 
@@ -153,6 +155,7 @@ async fn serve(server: &Arc<Server>, listener: &TcpListener) {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
+
         // Wait while the maximum of threads is busy. An evicted connection's thread ends at once.
         let Ok(permit) = Arc::clone(&threads).acquire_owned().await else { return };
         let admission = thread::Builder::new().name("dsync-tls".into()).spawn(move || {
@@ -160,6 +163,7 @@ async fn serve(server: &Arc<Server>, listener: &TcpListener) {
                 tracing::debug!(%address, ?error, "TCP connection refused");
             }
         });
+
         if admission.is_err() {
             sleep(ACCEPT_PAUSE).await;
         }
@@ -227,6 +231,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
     if near {
         prefer_short_path(&stream);
     }
+
     let registry = &server.registry;
     // The comparisons take the same time wherever the values differ.
     match kind {
@@ -255,6 +260,7 @@ fn admit(waiting: Waiting, permit: OwnedSemaphorePermit) -> Result<(), Refused> 
                 return Err(Refused::Number);
             }
         }
+
         _ => return Err(Refused::Secret),
     }
     Ok(())
@@ -393,10 +399,12 @@ pub(crate) fn dial(
     };
     let (stream, mut opener) = Stream::client(tcp, Arc::clone(&config), wait).map_err(failed)?;
     let main = Main::new(stream, near);
+
     main.write(&opening(MAIN, near, 0, &credentials.token)).map_err(failed)?;
     let mut secret = Token([0; 32]);
     read_exactly(main.stream(), &mut opener, &mut secret.0, Instant::now() + wait).map_err(failed)?;
     let registry = Registry::new();
+
     registry.set_main(main);
     let caller = Arc::new(Caller { config, address, secret, near });
     let (listening, dialing) = (Arc::clone(&registry), Arc::clone(&caller));

@@ -308,6 +308,7 @@ impl Registry {
         if let StreamError::Tls(error) = error {
             self.end(tls_error(error), Some(CloseReason::Protocol));
         }
+
         let end = Instant::now() + WORD_TIME;
         let mut state = self.lock();
         loop {
@@ -327,6 +328,7 @@ impl Registry {
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+
         drop(state);
         // Something between the two ends cut this one connection.
         self.end(LinkError::Lost, Some(CloseReason::Failed));

@@ -139,6 +139,7 @@ fn converse(
     let (mut heard, mut beaten) = (Instant::now(), Instant::now());
     let mut message = [0; LENGTH];
     let mut filled = 0;
+
     loop {
         match opener.read(&main.stream, &mut message[filled..]) {
             Ok(0) => return LinkError::Lost,

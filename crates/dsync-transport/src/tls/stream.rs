@@ -95,6 +95,7 @@ impl Stream {
         let stream = Self { tcp, tls: Mutex::new(tls) };
         let mut opener = Opener::new(HANDSHAKE_BUFFER);
         let mut outgoing = Vec::new();
+
         loop {
             // Not in the head of the match, which would hold the lock throughout.
             let step = opener.step(&mut stream.lock(), &mut outgoing);
@@ -118,6 +119,7 @@ impl Stream {
                 }
             }
         }
+
         stream.tcp.set_write_timeout(None)?;
         Ok((stream, opener))
     }
@@ -274,9 +276,11 @@ fn advance<D>(
         ConnectionState::PeerClosed | ConnectionState::Closed => Step::Ended,
         ConnectionState::BlockedHandshake => Step::Blocked,
         ConnectionState::WriteTraffic(_) => Step::Idle,
+
         // Early data is off, and there is no other state.
         _ => return (used, Err(rustls::Error::General("unexpected state".into()))),
     };
+
     (used, Ok(step))
 }
 
@@ -353,10 +357,12 @@ impl Opener {
     fn open(&mut self, tls: &mut Tls, buf: &mut [u8]) -> Result<(usize, bool), StreamError> {
         self.content.clear();
         self.taken = 0;
+
         let mut count = 0;
         // Key updates are sealed with the next content to send; alerts would be for a peer that is
         // lost.
         let mut unsent = Vec::new();
+
         loop {
             let Self { incoming, start, filled, content, .. } = self;
             let mut sink = |record: &[u8]| {

@@ -119,11 +119,13 @@ impl ServerBootstrap {
         for port in [self.udp_port, self.tcp_port] {
             out.extend_from_slice(&port.map_or(0, NonZeroU16::get).to_le_bytes());
         }
+
         let len = self.addresses.len();
         let count = u8::try_from(len)
             .ok()
             .filter(|_| len <= MAX_SERVER_ADDRESSES)
             .ok_or(BootstrapError::TooLong { len })?;
+
         out.push(count);
         for address in &self.addresses {
             match address {

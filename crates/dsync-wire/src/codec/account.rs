@@ -170,6 +170,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
             w.u64(count);
         }
     }
+
     let Report {
         listed: _,
         created: _,
@@ -190,6 +191,7 @@ pub(super) fn encode_report(report: &Report, w: &mut Writer<'_>) {
         deletions_withheld,
         deletions_over_limit,
     } = *report;
+
     for count in [
         retagged,
         files_transferred,
@@ -221,6 +223,7 @@ pub(super) fn decode_report(r: &mut Reader<'_>) -> Result<Report, DecodeError> {
             specials: r.u64("count")?,
         })
     };
+
     Ok(Report {
         listed: counts(r)?,
         created: counts(r)?,

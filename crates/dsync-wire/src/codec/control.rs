@@ -26,6 +26,7 @@ pub(super) fn encode(
     if let ControlMessage::Listing(listing) = message {
         return listing::encode(listing, packer, out);
     }
+
     let w = &mut Writer::new(message.kind(), out);
     match message {
         ControlMessage::Hello(hello) => encode_hello(hello, w),
@@ -71,6 +72,7 @@ pub(super) fn encode(
         ControlMessage::Event(event) => account::encode_event(event, w)?,
         ControlMessage::Progress(progress) => account::encode_progress(progress, w),
         ControlMessage::Report(report) => account::encode_report(report, w),
+
         // Listings were handled above; the others have no fields.
         ControlMessage::Listing(_)
         | ControlMessage::NeedsEnd
@@ -145,6 +147,7 @@ pub(super) fn decode(
         }
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
+
         _ => return Ok(None),
     }))
 }
@@ -300,6 +303,7 @@ fn decode_rest(r: &mut Reader<'_>) -> Result<Rest, DecodeError> {
     if count == 0 {
         return Err(r.value(0, offset, "number of runs"));
     }
+
     let mut runs = Vec::with_capacity(count);
     let mut at = 0_u64;
     for _ in 0..count {
@@ -312,6 +316,7 @@ fn decode_rest(r: &mut Reader<'_>) -> Result<Rest, DecodeError> {
         at = run.end;
         runs.push(run);
     }
+
     Ok(Rest { entry, attempt, state, length_log2, runs })
 }
 

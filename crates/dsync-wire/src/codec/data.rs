@@ -63,8 +63,10 @@ pub(super) fn encode<'a>(
                 at = hole.end;
             }
         }
+
         DataMessage::LaneEnd => {}
     }
+
     Ok(None)
 }
 
@@ -91,6 +93,7 @@ pub(super) fn decode(r: &mut Reader<'_>, payload: &Bytes) -> Result<Option<DataM
         }
         Kind::LANE_END => DataMessage::LaneEnd,
         Kind::HOLES => DataMessage::Holes(decode_holes(r)?),
+
         _ => return Ok(None),
     }))
 }

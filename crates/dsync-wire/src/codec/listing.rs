@@ -162,6 +162,7 @@ impl Before {
             (HASH, hash),
             (MORE, more),
         ];
+
         w.flags(code, &flags);
         if more {
             let another = matches!(linked, Some(HardLink::To(_)));
@@ -174,14 +175,17 @@ impl Before {
             ];
             w.flags(0, &flags);
         }
+
         self.encode_name(&entry.name, w)?;
         if !same_mode {
             w.mode(mode)?;
         }
+
         if !same_owner {
             w.u32(uid);
             w.u32(gid);
         }
+
         w.i64(mtime.seconds - self.seconds);
         if mtime.nanoseconds != 0 {
             w.raw(&mtime.nanoseconds.to_le_bytes());
@@ -226,6 +230,7 @@ impl Before {
         if flags & HASH != 0 && code != 0 {
             return Err(r.value(u64::from(flags), offset, "flags"));
         }
+
         let more_offset = r.offset();
         let known = EXTENDED | FIRST_NAME | ANOTHER_NAME | READ_AT;
         let more = if flags & MORE != 0 { r.flags(known, "flags")? } else { 0 };
@@ -234,12 +239,14 @@ impl Before {
         if names == FIRST_NAME | ANOTHER_NAME || not_of_directories {
             return Err(r.value(u64::from(more), more_offset, "flags"));
         }
+
         let name = self.decode_name(index, r)?;
         let mode = if flags & SAME_MODE != 0 { before_mode } else { r.mode(index)? };
         if flags & SAME_OWNER == 0 {
             self.uid = r.u32("owner")?;
             self.gid = r.u32("group")?;
         }
+
         let seconds = self.seconds.saturating_add(r.i64("seconds")?);
         let nanoseconds =
             if flags & NANOSECONDS != 0 { u32::from_le_bytes(r.array("nanoseconds")?) } else { 0 };
@@ -310,6 +317,7 @@ fn decode_details(code: u8, hash: bool, r: &mut Reader<'_>) -> Result<EntryKind,
     let device = |r: &mut Reader<'_>| -> Result<DeviceNumber, DecodeError> {
         Ok(DeviceNumber { major: r.u32("device number")?, minor: r.u32("device number")? })
     };
+
     Ok(match code {
         0 => EntryKind::File {
             size: r.at_most(MAX_FILE_LEN, "file size")?,

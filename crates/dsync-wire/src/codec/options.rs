@@ -114,6 +114,7 @@ fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
         check_operand(dir)?;
         has_meaning(dir.starts_with(b"/") || Name::new(dir).is_ok(), 0, "directory of unfinished files")?;
     }
+
     if let Some(Backup { dir, suffix }) = backup {
         dir.iter().try_for_each(|dir| check_operand(dir))?;
         at_most(suffix.len(), MAX_NAME, "backup suffix")?;
@@ -126,6 +127,7 @@ fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
         at_most(dirs.len(), MAX_ALTERNATES, "number of alternate directories")?;
         dirs.iter().try_for_each(|dir| check_operand(dir))?;
     }
+
     Ok(())
 }
 

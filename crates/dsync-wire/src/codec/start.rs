@@ -17,6 +17,7 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
     let unnamed = asked.is_some_and(|asked| asked.names.is_none());
     let destination = asked.is_some();
     let flags = [(DESTINATION, destination), (AGAIN, start.again), (CONTENTS, contents), (UNNAMED, unnamed)];
+
     w.flags(0, &flags);
     match &start.role {
         PeerRole::Source { paths } => {
@@ -32,6 +33,7 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
             asked.names.as_ref().map_or(Ok(()), |names| encode_names(names, w))?;
         }
     }
+
     w.valid(start.data_lanes > 0, "number of data lanes")?;
     w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
     options::encode(&start.options, w)

@@ -21,6 +21,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
             self.at = at;
             return self.take(block);
         }
+
         // A predicted last block shorter than the others counts unless a full one begins inside it.
         let until = tail.map_or(self.end, |end| end.min(self.end));
         match self.roll(self.at, until, tail.is_some())? {

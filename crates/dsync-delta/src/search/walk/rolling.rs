@@ -62,11 +62,13 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
                 self.pass(at)?;
             }
         }
+
         if !hold {
             let stopped = if at < last { at } else { to };
             self.load(stopped)?;
             self.at = stopped;
         }
+
         Ok(None)
     }
 
@@ -113,12 +115,15 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
             if !self.bounds.allow_comparing() {
                 return None;
             }
+
             let (out, into) = (self.window.bytes(*at, *at + 1), *at + self.block_len);
             if let (&[out], &[into]) = (out, self.window.bytes(into, into + 1)) {
                 roll.roll(out, into);
             }
+
             *at += 1;
         }
+
         None
     }
 

@@ -136,6 +136,7 @@ impl Control {
             heard: now,
             surplus: Surplus::new(now),
             starting: true,
+
             phase_limited: false,
         }
     }
@@ -182,6 +183,7 @@ impl Control {
         if !matches!(self.phase, Phase::StartUp(_)) {
             self.surplus.on_ack(now, bytes, self.bandwidth.get(), self.log.rounds());
         }
+
         let Some(sample) = sample else { return };
         self.floor.update(now, sample.rtt);
         self.round.rtts.add(sample.rtt);
@@ -189,6 +191,7 @@ impl Control {
             self.bandwidth.update(self.log.rounds(), rate);
             self.round.best = self.round.best.max(rate);
         }
+
         if sample.round_start {
             self.end_round(now);
         }
@@ -216,12 +219,14 @@ impl Control {
             self.set_window();
             return;
         }
+
         self.round.lost = self.round.lost.saturating_add(lost);
         self.usual.lost(sent, lost);
         if let Some(contest) = &mut self.contest {
             let rtt = self.round.rtts.least.or(self.last_round.rtts.least).unwrap_or_default();
             contest.on_loss(now, sent, rtt, self.floor.get(), self.mss);
         }
+
         let tolerated = self.tolerated(PROBE_LOSS);
         match &mut self.phase {
             Phase::StartUp(_) if self.round.lost > self.window * HEAVY_LOSS / 1_000_000 + 4 * self.mss => {
@@ -247,6 +252,7 @@ impl Control {
             }
             _ => {}
         }
+
         self.set_window();
     }
 
@@ -275,10 +281,12 @@ impl Control {
         if round.best == 0 {
             self.last_round.best = before.best;
         }
+
         self.phase_rounds += 1;
         if let Some(contest) = &mut self.contest {
             contest.on_round(self.floor.get());
         }
+
         let heavy = self.heavy_loss(round);
         match &mut self.phase {
             Phase::StartUp(start) => {
@@ -299,6 +307,7 @@ impl Control {
             }
             Phase::Cruise { .. } | Phase::Down(_) | Phase::Floor(_) => {}
         }
+
         if let Some(loss) = heavy {
             self.back_off(now, loss);
             if matches!(self.phase, Phase::Up { .. }) {
@@ -327,6 +336,7 @@ impl Control {
         if self.phase_rounds < 2 {
             return;
         }
+
         let clean = lost <= self.tolerated(0);
         let room = clean && round.rtts.least.is_some_and(|least| least <= self.floor_rtt() + self.noise());
         let capped = self.cap.is_some_and(|cap| cap < self.probe_window());
@@ -334,6 +344,7 @@ impl Control {
             // Nothing was lost up to here: probe further, faster with each round.
             *cap += *cap >> 7_u64.saturating_sub(self.phase_rounds).max(2);
         }
+
         if room && !self.phase_limited && self.cap.is_none() {
             // A window that queues nothing is below the path's capacity, whatever rate a busy host
             // shows.
@@ -343,6 +354,7 @@ impl Control {
                 return;
             }
         }
+
         self.starting &= room;
         if round.best < best + best / 20 && !(capped && room) {
             if clean && !capped {
@@ -408,6 +420,7 @@ impl Control {
                     self.judge_queue(now, look);
                 }
             }
+
             Phase::Floor(look) => {
                 if look.take(now, sample, self.in_flight, self.phase_rounds)
                     && look.settled.is_some_and(|at| now.saturating_duration_since(at) > FLOOR_TIME)
@@ -445,6 +458,7 @@ impl Control {
             if least <= floor + floor / 32 {
                 self.floor.confirm(now);
             }
+
             // The path was this flow's own. Its rate in the probe, whose last part returns now, is
             // all it has.
             let shown = look.rate.max(self.last_round.best).max(self.round.best);
@@ -459,6 +473,7 @@ impl Control {
             self.contest = Some(Contest::new(now, window, look.before));
             self.cap = None;
         }
+
         self.resume(now, look.began);
     }
 
