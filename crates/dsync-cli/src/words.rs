@@ -1,4 +1,4 @@
-//! What the system says of an error, in words for people.
+//! System errors in words for people.
 
 use std::io;
 

@@ -82,7 +82,7 @@ pub use crate::{
         Signature, SignatureBuilder, SignatureDecoder, SignatureError, SumsError, SumsFormat,
         signature_parallel,
     },
-    token::{DecodeError, Token, TokenDecoder, TokenEncoder},
+    token::{DecodeError, MAX_LITERAL, Token, TokenDecoder, TokenEncoder},
     tuning::{block_len, first_format, refined_block_lens, segment_log2, worthwhile},
 };
 

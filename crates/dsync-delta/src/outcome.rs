@@ -1,4 +1,4 @@
-//! What a search hands out: the tokens of a segment as they are found, and then what became of it.
+//! The output of a search: the tokens of a segment as they are found, and the outcome at its end.
 
 use crate::{segment::SegmentValue, token::Token};
 

@@ -45,7 +45,7 @@ impl Segments {
         Ok(Self { file_len, length_log2 })
     }
 
-    /// Chooses the segment length for a file; see [`tuning`].
+    /// Chooses the segment length for a file; see `tuning`.
     ///
     /// # Errors
     /// [`SegmentError::FileTooLong`] if `file_len` exceeds `i64::MAX`.

@@ -31,7 +31,7 @@ pub enum Token<'a> {
 }
 
 /// Longest literal of one token, in bytes. Longer ones are split: a literal then fits every frame.
-pub(crate) const MAX_LITERAL: usize = 128 << 10;
+pub const MAX_LITERAL: usize = 128 << 10;
 
 /// Encodes tokens into payloads.
 ///

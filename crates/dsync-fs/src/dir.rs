@@ -82,7 +82,7 @@ impl Dir {
     }
 
     /// Keeps type, permission bits, owners, device numbers, lists and root's attributes of the
-    /// directory and its entries in `user.rsync.*` (see [`crate::fake_super`]). Directories opened
+    /// directory and its entries in `user.rsync.*` (module `fake_super`). Directories opened
     /// through it inherit this property.
     #[must_use]
     pub fn with_fake_super(mut self, fake_super: bool) -> Self {

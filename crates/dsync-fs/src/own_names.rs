@@ -63,7 +63,7 @@ pub fn is_lock_name(name: &[u8]) -> bool {
     name == LOCK_NAME.to_bytes()
 }
 
-/// What the names of temporaries begin with.
+/// The prefix of temporary names.
 pub(crate) const TEMP_PREFIX: &[u8] = b".dsync-tmp-";
 pub(crate) const APART_PREFIX: &[u8] = b".dsync-away-";
 pub(crate) const CONTENT_PREFIX: &[u8] = b".dsync-part-";

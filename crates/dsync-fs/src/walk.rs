@@ -53,7 +53,7 @@ pub struct WalkOptions {
     pub readers: usize,
     /// Read files without changing their access times, where that is allowed.
     pub open_noatime: bool,
-    /// Treat entries as what `user.rsync.*` says they are: see [`crate::fake_super`].
+    /// Treat entries as what `user.rsync.*` says they are: see `fake_super`.
     pub fake_super: bool,
     /// The place for the names of very large directories.
     pub spools: SpoolHome,

@@ -26,7 +26,7 @@ pub struct RefineRequest {
 
 impl RefineRequest {
     /// Requests the weak sums of all blocks after searches without them. Returns `None` if they
-    /// would save little; [`tuning`] has the rule.
+    /// would save little; `tuning` has the rule.
     pub fn weak_sums<'p>(layout: Layout, plans: impl IntoIterator<Item = &'p SegmentPlan>) -> Option<Self> {
         let (mut new_len, mut unrolled, mut long_gap) = (0, 0, false);
         for plan in plans {
