@@ -7,29 +7,23 @@
 //!
 //! If the first name is skipped or comes to nothing, the next one takes its place and its content is asked for, also
 //! if it was noted before that ([`succession`](super::succession)). Where the filesystem has no further name
-//! (`EMLINK`, `EXDEV`), a file is copied.
+//! (`EMLINK`, `EXDEV`), a file is copied ([`linking`](super::linking)).
 //!
 //! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once it has arrived.
 
 use std::{borrow::Cow, io, sync::Arc};
 
-use dsync_fs::{
-    BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
-    SealedSpool, Sharing, Spool, SpoolError, SpoolHome, Wanted, cannot_link,
-};
+use dsync_fs::{Component, Metadata, RecordAt, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
 use dsync_wire::{
     budget::{Budget, Held, Share},
     event::{Action, FileType},
-    message::{Cause, Entry, EntryId, HardLink, Landed, Operation},
+    message::{Entry, EntryId, HardLink, Operation},
 };
 
 use super::{
-    Site,
-    directory::{Deferred, Directory, LastOpened, settle},
+    directory::{Deferred, Directory},
     protection::Protection,
     records::{self, KINDS, push_name, take, take_name},
-    removal::{self, Doomed},
-    secure,
     succession::Succession,
 };
 use crate::{
@@ -88,23 +82,17 @@ pub(super) struct Further {
 }
 
 /// Names of one directory.
-struct Record {
-    directory: Deferred,
-    links: Vec<(Further, RecordAt)>,
+pub(super) struct Record {
+    pub(super) directory: Deferred,
+    pub(super) links: Vec<(Further, RecordAt)>,
 }
 
-/// The links of a run being made.
-struct Maker<'a> {
-    site: &'a Site<'a>,
-    succession: &'a Succession,
-    sharing: &'a Sharing,
-    root: &'a Dir,
-    protection: &'a Protection,
+/// All names that are to be linked.
+pub(super) struct Noted {
     first_names: SealedSpool,
-    /// The directories of first names.
-    parent: LastOpened,
-    /// Names that were made, where the source removes what it copied.
-    landed: Vec<Landed>,
+    noted: SealedSpool,
+    /// Entries that stay in a directory which a link takes the name of.
+    pub(super) protection: Protection,
 }
 
 impl FirstName {
@@ -141,6 +129,7 @@ impl Links {
     /// Checks what the source says of an entry's names.
     pub(super) fn learn(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
         let (Some(link), Some(kind)) = (entry.hard_link, file_type(&entry.kind)) else { return Ok(()) };
+
         match link {
             HardLink::First => {
                 if self.groups.len() == self.groups.capacity() {
@@ -255,215 +244,25 @@ impl Links {
         self.noted.push(&record.encode()).map(|_| ()).map_err(spool_error)
     }
 
-    /// Makes the links and sets the directories' attributes.
-    ///
-    /// Gives the entries that the source may remove then.
-    pub(super) fn carry_out(
-        self,
-        (site, succession, sharing): (&Site<'_>, &Succession, &Sharing),
-        root: Option<&Arc<Dir>>,
-    ) -> Result<Vec<Landed>, SyncError> {
-        let Some(root) = root else { return Ok(Vec::new()) };
+    /// Ends the noting; returns what was noted, to be carried out.
+    pub(super) fn seal(self) -> Result<Noted, SyncError> {
         let Self { first_names, noted, protection, .. } = self;
-        let noted = noted.seal().map_err(spool_error)?;
-        let first_names = first_names.seal().map_err(spool_error)?;
-        let mut maker = Maker {
-            site,
-            succession,
-            sharing,
-            root,
-            protection: &protection,
-            first_names,
-            parent: LastOpened::default(),
-            landed: Vec::new(),
-        };
-
-        for record in noted.iter() {
-            if site.session.halt.stopped() {
-                break;
-            }
-            let record = Record::decode(&record.map_err(spool_error)?);
-            maker.directory(&record.ok_or_else(|| spool_error(SpoolError::Damaged { index: 0 }))?)?;
-        }
-
-        Ok(maker.landed)
+        let (first_names, noted) =
+            (first_names.seal().map_err(spool_error)?, noted.seal().map_err(spool_error)?);
+        Ok(Noted { first_names, noted, protection })
     }
 }
 
-impl Maker<'_> {
-    /// Makes the links of one directory, then sets its attributes.
-    fn directory(&mut self, record: &Record) -> Result<(), SyncError> {
-        let Deferred { path, wanted } = &record.directory;
-        let dir = match self.root.open_beneath(path) {
-            Ok(dir) => Arc::new(dir),
-            Err(error) => {
-                for (further, _) in &record.links {
-                    self.site.account.link_failed(further.action, further.kind);
-                }
-                let cause = self.site.cause_or_fatal(Operation::HardLink, path, error)?;
-                return self.site.problem(Operation::HardLink, path, cause);
-            }
-        };
-        self.site.touched(&dir);
-        for (further, first) in &record.links {
-            if self.site.stopped() {
-                break;
-            }
-            self.link(&dir, path, further, first)?;
-        }
-        settle(self.site, path, Some(&dir), wanted.as_ref())
+impl Noted {
+    /// Returns the names by directory.
+    pub(super) fn records(&self) -> impl Iterator<Item = Result<Record, SyncError>> {
+        let damaged = || spool_error(SpoolError::Damaged { index: 0 });
+        self.noted.iter().map(move |record| Record::decode(&record.map_err(spool_error)?).ok_or_else(damaged))
     }
 
-    fn link(
-        &mut self,
-        dir: &Arc<Dir>,
-        parent: &RelPath,
-        further: &Further,
-        first: &RecordAt,
-    ) -> Result<(), SyncError> {
-        let site = self.site;
-        let path = parent.join(&further.name);
-        // It came as a file, or failed as one.
-        if self.succession.took_over(further.entry) {
-            return Ok(());
-        }
-
-        if self.succession.is_lost(first.index()) {
-            site.account.link_failed(further.action, further.kind);
-            return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
-        }
-
-        let protection = further.displaces.then_some(self.protection);
-        let secured = secure::secure(site, dir, parent, &further.name, protection)?;
-        let made = secured.and_then(|()| self.make(dir, further, first));
-        if made.is_ok() && site.removes_source() {
-            self.landed.push(Landed { entry: further.entry, stood: None });
-        }
-
-        match made {
-            Ok(None) => Ok(()),
-            Ok(Some(now)) => {
-                let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
-                removal::remove(site, dir, doomed, self.protection)
-            }
-            Err(error) => {
-                site.account.link_failed(further.action, further.kind);
-                let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
-                site.problem(Operation::HardLink, &path, cause)
-            }
-        }
-    }
-
-    /// Makes one link, or a copy; gives the name of the directory that had its name.
-    fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
-        let successor = self.succession.successor(first.index());
-        let path = match &successor {
-            Some(successor) => Cow::Borrowed(successor.path.as_slice()),
-            None => self.first_names.get(first).map_err(io::Error::other)?,
-        };
-
-        let path = RelPath::parse(&path).map_err(io::Error::other)?;
-        let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        let from = self.parent.open(self.root, &parent)?;
-
-        match place(dir, further, &from, &first) {
-            Err(error) if cannot_link(&error) => {
-                let displaced = match further.kind {
-                    _ if self.is_copy(dir, &further.name, &from, &first) => None,
-                    FileType::File => self.copy(dir, further, &from, &first)?,
-                    // Of a link or a special file everything is in its attributes.
-                    _ => {
-                        let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
-                        place.copy(&from, &first).map(|()| None)?
-                    }
-                };
-                self.site.account.amend(|report| report.links_copied += 1);
-                Ok(displaced)
-            }
-            result => result,
-        }
-    }
-
-    /// True when the name is what a copy of the first would be, as an earlier run may have made it.
-    fn is_copy(&self, dir: &Dir, name: &Component, from: &Dir, first: &Component) -> bool {
-        let (Ok(old), Ok(new)) = (dir.stat(name), from.stat(first)) else { return false };
-        let facts = |entry: &Metadata| {
-            (entry.kind, entry.size, entry.mtime, entry.mode, entry.uid, entry.gid, entry.rdev)
-        };
-        let options = &self.site.policy.options;
-        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
-        let same_extended = || {
-            scope.is_empty()
-                || matches!((dir.extended(name, scope), from.extended(first, scope)), (Ok(a), Ok(b)) if a == b)
-        };
-        let same_text = || {
-            old.kind != Kind::Symlink
-                || matches!((dir.read_link(name), from.read_link(first)), (Ok(a), Ok(b)) if a == b)
-        };
-        // As everywhere, size and time stand for content unless the run is told not to believe them.
-        let believed = !options.checksum && !options.ignore_times;
-        believed && facts(&old) == facts(&new) && same_text() && same_extended()
-    }
-
-    /// Copies the file that cannot have a further name.
-    fn copy(
-        &self,
-        dir: &Arc<Dir>,
-        further: &Further,
-        from: &Dir,
-        first: &Component,
-    ) -> io::Result<Option<Component>> {
-        // Before it is read, which changes its access time.
-        let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
-        let source = from.open_source(first)?;
-        let staged = self.site.homes.stage(dir, further.name.clone())?;
-        let options = &self.site.policy.options;
-        let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
-        copied.map_err(CopyError::into_inner)?;
-
-        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
-        let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
-        let wanted = Wanted {
-            mode: Some(mode),
-            mtime: Some(mtime),
-            atime: options.atimes.then_some(atime),
-            uid: Some(uid),
-            gid: Some(gid),
-            extended,
-        };
-
-        // Its name comes after the last group's: it is synced by itself.
-        let durability = match self.site.durability() {
-            Durability::None => Durability::None,
-            _ => Durability::File,
-        };
-
-        let mut prepared = staged.prepare(&wanted, None, durability)?;
-        self.site.withheld(prepared.withheld());
-        let displaced = further.displaces.then(|| prepared.displace()).flatten();
-        prepared.commit().map_err(|error| {
-            error.raw_os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
-        })?;
-        Ok(displaced)
-    }
-}
-
-/// Links one name; gives the name of the directory that had it.
-fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
-    if !further.displaces {
-        return dir.make_hard_link(&further.name, from, first).map(|()| None);
-    }
-    let temp = dsync_fs::temp_name()?;
-    dir.make_hard_link(&temp, from, first)?;
-    match dir.exchange(&temp, &further.name) {
-        Ok(()) => Ok(Some(temp)),
-        Err(error) => {
-            // What is left of it the next run removes.
-            let _ = dir.remove_file(&temp);
-            Err(error)
-        }
+    /// Returns the path of a first name.
+    pub(super) fn first_name(&self, at: &RecordAt) -> io::Result<Cow<'_, [u8]>> {
+        self.first_names.get(at).map_err(io::Error::other)
     }
 }
 
@@ -511,7 +310,7 @@ const MAX_RECORD_LINKS: usize = 1024;
 mod tests {
     use std::sync::Arc;
 
-    use dsync_fs::FilterSet;
+    use dsync_fs::{FilterSet, Wanted};
     use dsync_wire::{
         message::{Attributes, EntryKind},
         name::Name,

@@ -26,6 +26,7 @@ mod journal;
 mod kept;
 mod landed;
 mod late;
+mod linking;
 mod links;
 mod local;
 mod owners;
@@ -248,8 +249,7 @@ fn finish(
         Some(delayed) => delayed::carry_out((site, succession), delayed, deletions.protection(), &mut group)?,
         None => Vec::new(),
     };
-
-    given.append(&mut links.carry_out((site, succession, sharing), target.root.as_ref())?);
+    given.append(&mut linking::carry_out(links, (site, succession, sharing), target.root.as_ref())?);
     deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
     // What an interrupt cut short is no success.

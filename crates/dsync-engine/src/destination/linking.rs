@@ -1,0 +1,229 @@
+//! Makes the hard links that were noted, directory by directory; a copy where the filesystem has no further name.
+
+use std::{borrow::Cow, io, sync::Arc};
+
+use dsync_fs::{
+    BackupPlace, Component, CopyError, Dir, Durability, ExtendedScope, Kind, Metadata, RecordAt, RelPath,
+    Sharing, Wanted, cannot_link,
+};
+use dsync_wire::{
+    event::FileType,
+    message::{Cause, Landed, Operation},
+};
+
+use super::{
+    Site,
+    directory::{Deferred, LastOpened, settle},
+    links::{Further, Links, Noted, Record},
+    removal::{self, Doomed},
+    secure,
+    succession::Succession,
+};
+use crate::SyncError;
+
+/// Makes the links and sets the directories' attributes; returns the entries that the source may remove then.
+pub(super) fn carry_out(
+    links: Links,
+    (site, succession, sharing): (&Site<'_>, &Succession, &Sharing),
+    root: Option<&Arc<Dir>>,
+) -> Result<Vec<Landed>, SyncError> {
+    let Some(root) = root else { return Ok(Vec::new()) };
+    let noted = &links.seal()?;
+    let (parent, landed) = (LastOpened::default(), Vec::new());
+    let mut maker = Maker { site, succession, sharing, root, noted, parent, landed };
+
+    for record in noted.records() {
+        if site.stopped() {
+            break;
+        }
+        maker.directory(&record?)?;
+    }
+    Ok(maker.landed)
+}
+
+/// The links of a run being made.
+struct Maker<'a> {
+    site: &'a Site<'a>,
+    succession: &'a Succession,
+    sharing: &'a Sharing,
+    root: &'a Dir,
+    noted: &'a Noted,
+    /// The directories of first names.
+    parent: LastOpened,
+    /// Names that were made, where the source removes what it copied.
+    landed: Vec<Landed>,
+}
+
+impl Maker<'_> {
+    /// Makes the links of one directory, then sets its attributes.
+    fn directory(&mut self, record: &Record) -> Result<(), SyncError> {
+        let Deferred { path, wanted } = &record.directory;
+        let dir = match self.root.open_beneath(path) {
+            Ok(dir) => Arc::new(dir),
+            Err(error) => {
+                for (further, _) in &record.links {
+                    self.site.account.link_failed(further.action, further.kind);
+                }
+                let cause = self.site.cause_or_fatal(Operation::HardLink, path, error)?;
+                return self.site.problem(Operation::HardLink, path, cause);
+            }
+        };
+        self.site.touched(&dir);
+        for (further, first) in &record.links {
+            if self.site.stopped() {
+                break;
+            }
+            self.link(&dir, path, further, first)?;
+        }
+        settle(self.site, path, Some(&dir), wanted.as_ref())
+    }
+
+    fn link(
+        &mut self,
+        dir: &Arc<Dir>,
+        parent: &RelPath,
+        further: &Further,
+        first: &RecordAt,
+    ) -> Result<(), SyncError> {
+        let site = self.site;
+        let path = parent.join(&further.name);
+        // It came as a file, or failed as one.
+        if self.succession.took_over(further.entry) {
+            return Ok(());
+        }
+        if self.succession.is_lost(first.index()) {
+            site.account.link_failed(further.action, further.kind);
+            return site.problem(Operation::HardLink, &path, Cause::FirstNameFailed);
+        }
+
+        let protection = further.displaces.then_some(&self.noted.protection);
+        let secured = secure::secure(site, dir, parent, &further.name, protection)?;
+        let made = secured.and_then(|()| self.make(dir, further, first));
+        if made.is_ok() && site.removes_source() {
+            self.landed.push(Landed { entry: further.entry, stood: None });
+        }
+
+        match made {
+            Ok(None) => Ok(()),
+            Ok(Some(now)) => {
+                let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
+                removal::remove(site, dir, doomed, &self.noted.protection)
+            }
+            Err(error) => {
+                site.account.link_failed(further.action, further.kind);
+                let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;
+                site.problem(Operation::HardLink, &path, cause)
+            }
+        }
+    }
+
+    /// Makes one link, or a copy; gives the name of the directory that had its name.
+    fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
+        let successor = self.succession.successor(first.index());
+        let path = match &successor {
+            Some(successor) => Cow::Borrowed(successor.path.as_slice()),
+            None => self.noted.first_name(first)?,
+        };
+        let path = RelPath::parse(&path).map_err(io::Error::other)?;
+        let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+
+        let from = self.parent.open(self.root, &parent)?;
+        match place(dir, further, &from, &first) {
+            Err(error) if cannot_link(&error) => {
+                let displaced = match further.kind {
+                    _ if self.is_copy(dir, &further.name, &from, &first) => None,
+                    FileType::File => self.copy(dir, further, &from, &first)?,
+                    // Of a link or a special file everything is in its attributes.
+                    _ => {
+                        let place = BackupPlace::new(Arc::clone(dir), further.name.clone());
+                        place.copy(&from, &first).map(|()| None)?
+                    }
+                };
+                self.site.account.amend(|report| report.links_copied += 1);
+                Ok(displaced)
+            }
+            result => result,
+        }
+    }
+
+    /// True when the name is what a copy of the first would be, as an earlier run may have made it.
+    fn is_copy(&self, dir: &Dir, name: &Component, from: &Dir, first: &Component) -> bool {
+        let (Ok(old), Ok(new)) = (dir.stat(name), from.stat(first)) else { return false };
+        let facts = |entry: &Metadata| {
+            (entry.kind, entry.size, entry.mtime, entry.mode, entry.uid, entry.gid, entry.rdev)
+        };
+        let options = &self.site.policy.options;
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let same_extended = || {
+            scope.is_empty()
+                || matches!((dir.extended(name, scope), from.extended(first, scope)), (Ok(a), Ok(b)) if a == b)
+        };
+        let same_text = || {
+            old.kind != Kind::Symlink
+                || matches!((dir.read_link(name), from.read_link(first)), (Ok(a), Ok(b)) if a == b)
+        };
+        // As everywhere, size and time stand for content unless the run is told not to believe them.
+        let believed = !options.checksum && !options.ignore_times;
+        believed && facts(&old) == facts(&new) && same_text() && same_extended()
+    }
+
+    /// Copies the file that cannot have a further name.
+    fn copy(
+        &self,
+        dir: &Arc<Dir>,
+        further: &Further,
+        from: &Dir,
+        first: &Component,
+    ) -> io::Result<Option<Component>> {
+        // Before it is read, which changes its access time.
+        let Metadata { mode, mtime, atime, uid, gid, .. } = from.stat(first)?;
+        let source = from.open_source(first)?;
+        let staged = self.site.homes.stage(dir, further.name.clone())?;
+        let options = &self.site.policy.options;
+        let copied = staged.copy_all(&source, self.sharing, options.writing.sparse);
+        copied.map_err(CopyError::into_inner)?;
+
+        let scope = ExtendedScope { acls: options.acls, xattrs: options.xattrs };
+        let extended = if scope.is_empty() { None } else { Some(Arc::new(from.extended(first, scope)?)) };
+        let wanted = Wanted {
+            mode: Some(mode),
+            mtime: Some(mtime),
+            atime: options.atimes.then_some(atime),
+            uid: Some(uid),
+            gid: Some(gid),
+            extended,
+        };
+
+        // Its name comes after the last group's: it is synced by itself.
+        let durability = match self.site.durability() {
+            Durability::None => Durability::None,
+            _ => Durability::File,
+        };
+        let mut prepared = staged.prepare(&wanted, None, durability)?;
+        self.site.withheld(prepared.withheld());
+        let displaced = further.displaces.then(|| prepared.displace()).flatten();
+        prepared.commit().map_err(|error| {
+            error.raw_os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
+        })?;
+        Ok(displaced)
+    }
+}
+
+/// Links one name; gives the name of the directory that had it.
+fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
+    if !further.displaces {
+        return dir.make_hard_link(&further.name, from, first).map(|()| None);
+    }
+    let temp = dsync_fs::temp_name()?;
+    dir.make_hard_link(&temp, from, first)?;
+    match dir.exchange(&temp, &further.name) {
+        Ok(()) => Ok(Some(temp)),
+        Err(error) => {
+            // What is left of it the next run removes.
+            let _ = dir.remove_file(&temp);
+            Err(error)
+        }
+    }
+}
