@@ -132,6 +132,7 @@ impl Level {
             if Some(file_type_of(metadata.kind)) != file_type(&entry.kind) {
                 continue;
             }
+
             let stopped = &**site.session.halt.stop_flag();
             let here = Here { dir: Some(dir), name: Some(name), within: None, stopped };
             let decision = site.policy.compare(entry, mapped, &metadata, &here);

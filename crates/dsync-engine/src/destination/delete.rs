@@ -45,7 +45,7 @@ impl Deletions {
         Self { spool: Spool::new(spools), entries: 0, compared: 0, protection }
     }
 
-    /// What stays.
+    /// Returns the rules for entries that stay.
     pub(super) fn protection(&self) -> &Protection {
         &self.protection
     }
@@ -142,7 +142,7 @@ impl Deletions {
     }
 }
 
-/// True when a directory's deletions are made as soon as it was compared: only at the end is it known
+/// Returns whether a directory's deletions are made as soon as it was compared: only at the end is it known
 /// whether they are within a limit.
 fn at_once(options: &SyncOptions) -> bool {
     options.delete_timing == DeleteTiming::During && options.max_delete.is_none()
@@ -153,7 +153,7 @@ fn withheld(site: &Site<'_>) -> bool {
     site.account.source_damaged() && !site.policy.options.ignore_errors
 }
 
-/// Whether there are no more deletions than the limit allows; counts them where there are.
+/// Returns whether there are no more deletions than the limit allows; counts them where there are.
 fn within_limit(
     site: &Site<'_>,
     root: &Dir,
@@ -236,7 +236,7 @@ fn spool_error(error: SpoolError) -> SyncError {
 }
 
 impl Record {
-    /// The directory, then names with their types.
+    /// Writes the directory, then names with their types.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);

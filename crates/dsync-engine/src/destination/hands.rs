@@ -25,7 +25,7 @@ use dsync_wire::{
 
 use crate::halt::lock;
 
-/// What carries changes out.
+/// The hands of a run.
 pub(super) enum Hands {
     /// Those of a run: they do what they are told.
     Working,
@@ -33,7 +33,7 @@ pub(super) enum Hands {
     Idle(Imagined),
 }
 
-/// What the disk would look like after the changes that idle hands did not make, as far as the run looks again.
+/// Changes that idle hands did not make, as far as the run looks at the disk again.
 pub(super) struct Imagined {
     /// Directories in which something would have been removed before they are compared, and what they take.
     changed: Mutex<(HashSet<RelPath>, Held)>,
@@ -106,7 +106,7 @@ impl Hands {
         self.work(|| dir.make_special(name, special, wanted))
     }
 
-    /// Gives the file `first` of another directory one more name.
+    /// Links the file `first` of another directory under one more name.
     pub(super) fn make_hard_link(
         &self,
         dir: &Dir,
@@ -122,7 +122,7 @@ impl Hands {
         self.work(|| dir.rename(from, to))
     }
 
-    /// Gives `temp` the name `name`. Returns the name of what had it until then; `None` when nothing did.
+    /// Renames `temp` to `name`. Returns the new name of the entry that had it until then; `None` without one.
     pub(super) fn take_name(
         &self,
         dir: &Dir,
@@ -256,7 +256,7 @@ fn now() -> Timestamp {
     Timestamp { seconds, nanoseconds: now.subsec_nanos() }
 }
 
-/// What a remembered directory takes beside its path: an entry of a set that has just doubled, and an allocation.
+/// Bytes of a remembered directory beside its path: an entry of a set that has just doubled, and an allocation.
 const CHANGED_BYTES: usize = 3 * size_of::<RelPath>() + 32;
 
 #[cfg(test)]

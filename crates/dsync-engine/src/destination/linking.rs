@@ -148,7 +148,7 @@ impl Maker<'_> {
         }
     }
 
-    /// True when the name is what a copy of the first would be, as an earlier run may have made it.
+    /// Returns whether the name is what a copy of the first would be, as an earlier run may have made it.
     fn is_copy(&self, dir: &Dir, name: &Component, from: &Dir, first: &Component) -> bool {
         let (Ok(old), Ok(new)) = (dir.stat(name), from.stat(first)) else { return false };
         let facts = |entry: &Metadata| {

@@ -96,12 +96,12 @@ pub(super) struct Noted {
 }
 
 impl FirstName {
-    /// Its number.
+    /// Returns its number.
     pub(super) fn number(&self) -> u64 {
         self.path.index()
     }
 
-    /// True when what is there is a name of the same inode already.
+    /// Returns whether an entry is a name of the same inode already.
     pub(super) fn is_of(&self, existing: &Metadata) -> bool {
         self.inode == Some((existing.dev, existing.ino))
     }
@@ -158,7 +158,7 @@ impl Links {
         Ok(())
     }
 
-    /// The group of an entry that was learned.
+    /// Returns the group of an entry that was learned.
     pub(super) fn group_of(&self, entry: &Entry, id: EntryId) -> Option<usize> {
         match entry.hard_link? {
             HardLink::First => self.find(id),
@@ -170,7 +170,7 @@ impl Links {
         self.groups.binary_search_by_key(&first, |group| group.entry).ok()
     }
 
-    /// The name that further ones of the group are linked to; `None` when there is none yet.
+    /// Returns the name that further ones of the group are linked to; `None` when there is none yet.
     pub(super) fn first_name(&self, succession: &Succession, group: usize) -> Option<FirstName> {
         let group = self.groups.get(group)?;
         if !group.placed || succession.is_lost(group.path.index()) {
@@ -198,14 +198,14 @@ impl Links {
         Ok(Some(at.index()))
     }
 
-    /// The first name could not be made: the next one will be it.
+    /// Notes that the first name could not be made: the next one will be it.
     pub(super) fn displace(&mut self, group: usize) {
         if let Some(group) = self.groups.get_mut(group) {
             group.placed = false;
         }
     }
 
-    /// The number of a filesystem; 0 for one beyond so many that links are made without knowing.
+    /// Returns the number of a filesystem; 0 for one beyond so many that links are made without knowing.
     fn device_number(&mut self, device: u64) -> u16 {
         let known = self.devices.iter().position(|&known| known == device);
         let index = known.unwrap_or(self.devices.len());
@@ -216,7 +216,7 @@ impl Links {
         number
     }
 
-    /// The path of a first name, or of the one that took over.
+    /// Returns the path of a first name, or of the one that took over.
     pub(super) fn path(&self, succession: &Succession, first: &FirstName) -> Result<Vec<u8>, SyncError> {
         match succession.successor(first.number()) {
             Some(successor) => Ok(successor.path),
@@ -238,7 +238,7 @@ impl Links {
         if record.links.len() < MAX_RECORD_LINKS { Ok(()) } else { self.end_directory() }
     }
 
-    /// Nothing more is noted in the current directory.
+    /// Ends the notes of the current directory.
     pub(super) fn end_directory(&mut self) -> Result<(), SyncError> {
         let Some(record) = self.current.take() else { return Ok(()) };
         self.noted.push(&record.encode()).map(|_| ()).map_err(spool_error)
@@ -267,7 +267,7 @@ impl Noted {
 }
 
 impl Record {
-    /// The directory, then for each link its name, its entry, a byte of flags, its type and where its first name is.
+    /// Writes the directory, then for each link its name, its entry, a byte of flags, its type and where its first name is.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);

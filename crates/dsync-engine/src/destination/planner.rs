@@ -88,7 +88,7 @@ use crate::{
     set_bytes,
 };
 
-/// What all steps of an entry need.
+/// The state that all steps of an entry need.
 pub(super) struct Planner<'a> {
     site: &'a Site<'a>,
     transfers: &'a Transfers<'a>,
@@ -100,7 +100,7 @@ pub(super) struct Planner<'a> {
     next_part: Option<u64>,
 }
 
-/// What is left to do when everything was planned and has arrived.
+/// The work that is left when everything was planned and has arrived.
 pub(super) struct Leftover {
     /// Holds the destination's lock.
     pub(super) target: Target,

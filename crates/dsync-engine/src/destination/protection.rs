@@ -1,4 +1,4 @@
-//! What a removal never touches: what the filters exclude, backups, the run's own places, and mounts.
+//! Entries that no removal touches: those that the filters exclude, backups, the run's own places, and mounts.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,7 @@ use dsync_wire::options::SyncOptions;
 use super::{Site, backup::Kept, directory::Directory};
 use crate::halt::lock;
 
-/// What is never removed, in a directory that is removed as well.
+/// The rules for entries that are never removed, in a directory that is removed as well.
 #[derive(Clone)]
 pub(super) struct Protection {
     filter: Option<Arc<FilterSet>>,
@@ -28,7 +28,7 @@ pub(super) struct Protection {
 }
 
 impl Protection {
-    /// The excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
+    /// Protects the excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
     /// mounted.
     pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
@@ -63,7 +63,7 @@ impl Protection {
         Spare { entries, mounts: self.mounts, places: Some(&self.own), stopped, unlocks, ..Spare::NOTHING }
     }
 
-    /// True when the entry of the directory stays.
+    /// Returns whether the entry of the directory stays.
     pub(super) fn covers(&self, directory: &Directory, name: &Component, found: Found) -> bool {
         let mounted = || {
             let here = directory.dir.as_ref().and_then(|dir| dir.device().ok());
@@ -75,14 +75,14 @@ impl Protection {
             || self.mounts && mounted()
     }
 
-    /// As with rsync a rule that includes the directory of unfinished files gives it up, and so does
+    /// Returns whether a directory of unfinished files stays: as with rsync a rule that includes it gives it up, and so does
     /// `delete_excluded`.
     fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
         let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
         kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
     }
 
-    /// True when the entry at this path stays.
+    /// Returns whether the entry at this path stays.
     pub(super) fn spares(&self, path: &RelPath, kind: Kind, inode: (u64, u64)) -> bool {
         self.own.has_inode(inode) || self.filters_out(path, kind)
     }
@@ -94,7 +94,7 @@ impl Protection {
     }
 }
 
-/// What is known of an extraneous entry.
+/// The known facts of an extraneous entry.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) kind: Kind,

@@ -24,7 +24,7 @@ pub(super) struct Doomed<'a> {
 }
 
 impl Doomed<'_> {
-    /// Where an entry was that is `below` the directory now.
+    /// Returns the former path of an entry that is `below` the directory now.
     pub(super) fn was(&self, below: &RelPath) -> RelPath {
         let mut path = self.parent.join(self.name);
         for name in below.components().skip(1).filter_map(|name| Component::new(name).ok()) {
@@ -34,8 +34,10 @@ impl Doomed<'_> {
     }
 }
 
-/// True when nothing in the directory is to be kept, so that it can go as a whole. An error if that is not
-/// known.
+/// Returns whether nothing in the directory is to be kept, so that it can go as a whole.
+///
+/// # Errors
+/// The system's, when that is not known.
 pub(super) fn goes_whole(
     site: &Site<'_>,
     dir: &Dir,

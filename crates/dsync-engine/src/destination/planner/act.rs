@@ -77,7 +77,7 @@ impl Planner<'_> {
         self.stand_by(found, first, reserved)
     }
 
-    /// Has an entry linked to the first of its names at the end of the run.
+    /// Notes that an entry is to be linked to the first of its names at the end of the run.
     fn follow(
         &mut self,
         subject: &Subject<'_>,
@@ -105,7 +105,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Has a name wait for the content of the first one, to be asked for in its place if that comes to nothing.
+    /// Keeps a name ready while the first one's content is awaited: if that fails, this one is asked for.
     fn stand_by(&self, found: &Found, first: FirstName, reserved: Reserved) -> Result<(), SyncError> {
         let Some(Request { file, .. }) = reserved.request else { return Ok(()) };
         let same_inode = found.existing.as_ref().is_some_and(|existing| first.is_of(existing));

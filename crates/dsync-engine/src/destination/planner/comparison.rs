@@ -23,7 +23,7 @@ use crate::{
 /// The comparison of the source's listing with the destination's own.
 pub(super) struct Comparison<'a> {
     pub(super) site: &'a Site<'a>,
-    /// What the source may send.
+    /// The bounds of what the source may send.
     pub(super) bounds: Bounds<'a>,
     pub(super) ground: Ground,
     pub(super) frontier: Frontier,
@@ -34,7 +34,7 @@ pub(super) struct Comparison<'a> {
     pub(super) pass: Pass,
 }
 
-/// Which of the passes over the listing this is.
+/// A pass over the source's listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
     /// Looks only for what is to go (`--delete-before`).

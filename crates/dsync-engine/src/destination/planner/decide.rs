@@ -22,7 +22,7 @@ use crate::{
     plan::{Decision, Policy},
 };
 
-/// What becomes of an entry.
+/// The course of an entry.
 pub(super) enum Course {
     /// It is not this run's: of a directory nothing is compared. With why, if that is told.
     Ignore(Option<Problem>),
@@ -35,10 +35,10 @@ pub(super) enum Course {
     Place(Placing),
 }
 
-/// How an entry gets its name.
+/// The way of an entry to its name.
 pub(super) struct Placing {
     pub(super) decision: Decision,
-    /// What an alternate directory has of it.
+    /// The entry of an alternate directory that is used.
     pub(super) alternate: Option<Alternate>,
     pub(super) way: Way,
 }

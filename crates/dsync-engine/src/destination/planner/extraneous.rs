@@ -1,4 +1,4 @@
-//! What only the destination has: which of it goes, which stays, and which is dsync's own.
+//! Entries that only the destination has: some go, some stay, and some are dsync's own.
 
 use dsync_fs::{
     Component, Dir, Kind, Spare, apart, is_abandoned, is_apart_name, is_finished_name, is_kept_name,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::SyncError;
 
-/// What becomes of an entry that the source does not have.
+/// The fate of an entry that the source does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It is left alone.

@@ -20,14 +20,14 @@ pub(in super::super) struct Announced {
     pub(super) id: EntryId,
     /// Below the root; of one that is ignored, nothing.
     pub(in super::super) path: SharedPath,
-    /// What its attributes take.
+    /// Memory of its attributes.
     pub(super) sets: Option<Arc<Held>>,
     pub(super) wanted: Option<Wanted>,
-    /// What the destination has of it.
+    /// Its state at the destination.
     pub(super) state: Presence,
 }
 
-/// What the destination has of an announced directory.
+/// The state of an announced directory at the destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
     /// It was there and is to be compared.
@@ -74,7 +74,7 @@ pub(super) struct Frontier {
     next: Vec<Announced>,
     /// Those of the current directory, in order.
     children: Vec<Announced>,
-    /// What both take.
+    /// Memory of both.
     held: Held,
     /// Lists the destination's own directories; none where there is nothing to list.
     ahead: Option<ListAhead>,

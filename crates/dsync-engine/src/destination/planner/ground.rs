@@ -1,4 +1,4 @@
-//! What the operator's operands are at the destination: the root, the name that a single file gets, operands that the
+//! The operator's operands at the destination: the root, the name that a single file gets, operands that the
 //! source does not have, and the directories beside the root that the run uses.
 
 use std::{
@@ -44,7 +44,7 @@ pub(super) struct Ground {
     missing: HashSet<Component>,
     /// Directories that belong to the run.
     pub(super) own: Arc<OwnPlaces>,
-    /// Where lists go that outgrow memory.
+    /// The place of lists that outgrow memory.
     pub(super) spools: SpoolHome,
     /// Directories that belong to the run's backups, as far as the source has directories of their names.
     own_paths: Vec<RelPath>,

@@ -1,4 +1,4 @@
-//! What earlier runs left in a directory of files that they did not finish, and which of it this run takes up.
+//! Unfinished files of earlier runs in one directory, and those of them that this run takes up.
 
 use std::collections::HashSet;
 
@@ -99,5 +99,5 @@ fn asks(decision: &Decision) -> bool {
     matches!(decision.action, Action::Create | Action::Update)
 }
 
-/// What dsync's own names begin with.
+/// The beginning of dsync's own names.
 const OWN_NAMES: &[u8] = b".dsync-";

@@ -26,11 +26,11 @@ pub(super) struct Merge {
     pub(super) own: OwnEntries,
     /// The last name of the source's listing.
     pub(super) last_name: Option<Vec<u8>>,
-    /// Where entries of this directory may be as well.
+    /// Alternate directories that may hold entries of this one.
     pub(super) alternates: Level,
-    /// What only the destination has.
+    /// Entries that only the destination has.
     pub(super) extraneous: Vec<(Component, Kind)>,
-    /// What goes because the source was asked for it and does not have it.
+    /// Entries that go because the source was asked for them and does not have them.
     pub(super) missing: Vec<(Component, Kind)>,
     pub(super) leftovers: Leftovers,
     /// The directory's path, if another entry has its name: to be told when the source has something in it.
@@ -45,7 +45,7 @@ pub(super) struct OwnEntries {
     read: Peekable<vec::IntoIter<(Component, io::Result<Metadata>)>>,
     /// More of them are to come.
     goes_on: bool,
-    /// True when all of them could be read.
+    /// Set while all of them could be read.
     pub(super) complete: bool,
 }
 

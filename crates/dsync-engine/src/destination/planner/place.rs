@@ -1,4 +1,4 @@
-//! Where one entry goes, and how it gets its name there.
+//! The place of one entry, and the making of the entry there.
 //!
 //! What has the name keeps it until the new entry can take it: then the two change places and the old one goes. All
 //! changes go through the run's [`Hands`](super::super::hands::Hands).
@@ -23,22 +23,22 @@ use super::super::{
 };
 use crate::SyncError;
 
-/// Where an entry goes.
+/// The place of an entry.
 pub(super) struct Place<'a> {
     pub(super) site: &'a Site<'a>,
     pub(super) directory: &'a Arc<Directory>,
     pub(super) name: &'a Component,
     pub(super) path: &'a RelPath,
     pub(super) entry: EntryId,
-    /// What must stay of a directory that gives way.
+    /// The rules for entries that stay when a directory gives way.
     pub(super) protection: &'a Protection,
-    /// What has the name until the entry takes it.
+    /// The type of the entry that has the name until this one takes it.
     pub(super) displaced: Option<Kind>,
     /// Its number as the first of several names.
     pub(super) first_name: Option<u64>,
 }
 
-/// What an earlier run left of a file, complete.
+/// A complete file that an earlier run left.
 pub(super) struct Finished {
     /// The name that it has.
     pub(super) name: Component,
@@ -123,7 +123,7 @@ impl Place<'_> {
         Ok(if set { Placed::Here } else { Placed::Open })
     }
 
-    /// Gives what an earlier run left of a file its attributes, and its name now or at the end of the run.
+    /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of the run.
     pub(super) fn take_up(&self, size: u64, finished: &Finished) -> Result<Placed, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
         let Finished { name, wanted } = finished;
@@ -143,7 +143,7 @@ impl Place<'_> {
         Ok(if self.done(Operation::Commit, named)? { Placed::Here } else { Placed::Failed })
     }
 
-    /// Gives a file of an alternate directory another name here; `None` when there can be none.
+    /// Links a file of an alternate directory here; returns `None` when there can be no link.
     pub(super) fn link(&self, found: &Alternate) -> Result<Option<Placed>, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Some(self.made())) };
         let hands = &self.site.hands;

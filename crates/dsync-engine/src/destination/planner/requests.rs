@@ -1,4 +1,4 @@
-//! What the planner asks other threads for: the content of files from the source, old files from the threads that read
+//! Requests of the planner to other threads: the content of files from the source, old files from the threads that read
 //! them, and that the committer tells of entries that needed no content.
 //!
 //! The law: whatever the planner has noted is handed over before it waits for anything. What it waits for may come back

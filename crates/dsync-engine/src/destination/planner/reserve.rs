@@ -25,12 +25,12 @@ use super::{
 };
 use crate::{SyncError, plan::Decision};
 
-/// What an entry has taken.
+/// The names and the credit that an entry has taken.
 #[derive(Default)]
 pub(super) struct Reserved {
     /// Its number as the first of several names.
     pub(super) first_name: Option<u64>,
-    /// What an earlier run left of the file, complete.
+    /// The complete file that an earlier run left.
     pub(super) finished: Option<Finished>,
     /// The request for its content.
     pub(super) request: Option<Request>,

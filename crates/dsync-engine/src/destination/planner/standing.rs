@@ -1,4 +1,4 @@
-//! What stands at the destination, as decisions ask for it.
+//! Entries of the destination, as decisions ask for them.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,7 +7,7 @@ use dsync_fs::{Component, Dir, Extended, ExtendedScope};
 use super::super::directory::{Directory, SETGID};
 use crate::plan::Standing;
 
-/// What stands at a name of the destination; without a name, the directory itself.
+/// An entry of the destination; without a name, the directory itself.
 pub(in super::super) struct Here<'a> {
     pub(in super::super) dir: Option<&'a Dir>,
     pub(in super::super) name: Option<&'a Component>,

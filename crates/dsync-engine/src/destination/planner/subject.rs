@@ -28,11 +28,11 @@ pub(super) struct Subject<'a> {
     pub(super) path: RelPath,
 }
 
-/// What there is of an entry before it is planned.
+/// The state of an entry before it is planned.
 pub(super) struct Found {
-    /// What the destination has under its name, through a link that may be followed.
+    /// The destination's entry of its name, through a link that may be followed.
     pub(super) existing: Option<Metadata>,
-    /// That is a link which may neither be followed nor give way.
+    /// Set when that is a link which may neither be followed nor give way.
     pub(super) untrusted: bool,
     /// The names of the same file, if it has several.
     pub(super) group: Option<usize>,

@@ -1,4 +1,4 @@
-//! What has an entry's name already and is of another type.
+//! Entries of another type that have the name already.
 
 use dsync_fs::{Dir, Kind};
 use dsync_wire::message::{Cause, EntryKind, Operation, Problem};
@@ -21,7 +21,7 @@ pub(super) enum Way {
     Taken(Kind),
     /// It is taken by an empty directory, which goes at once: nothing is lost with it.
     Empty,
-    /// What has it must stay, for this reason.
+    /// Its holder must stay, for this reason.
     Blocked(Problem),
 }
 
@@ -61,7 +61,7 @@ impl Way {
         }
     }
 
-    /// Where nothing may be deleted only an empty directory gives way.
+    /// Returns the way where nothing may be deleted: only an empty directory gives way.
     fn if_empty(dir: &Dir, subject: &Subject<'_>) -> Self {
         let empty = dir.open_child(&subject.name).is_ok_and(|child| child.list().entries.is_empty());
         match empty {
