@@ -434,7 +434,7 @@ mod tests {
                         assert_eq!(error.exit_code(), crate::exit_code::POLICY);
                         let text = error.to_string();
                         assert!(
-                            text.starts_with(&refused.to_string()) && text.contains(access.word()),
+                            text.starts_with(&refused.to_string()) && text.contains(access.purpose()),
                             "{text}"
                         );
                     }
