@@ -27,9 +27,9 @@ pub(crate) struct Closing<'a> {
     pub(crate) elapsed: Duration,
     /// Whether nothing was changed.
     pub(crate) dry_run: bool,
-    /// True when directories are copied.
+    /// Whether directories were copied.
     pub(crate) recursive: bool,
-    /// What was promised of the disk.
+    /// The durability that the run promised.
     pub(crate) durability: Durability,
     /// The exit code of the run.
     pub(crate) exit_code: u8,

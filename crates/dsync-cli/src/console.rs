@@ -28,7 +28,7 @@ pub(crate) struct Console {
     log: Option<Log>,
 }
 
-/// What is said, and how.
+/// The words and lists that a console prints.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Voice {
     pub(crate) listing: Listing,
@@ -37,7 +37,7 @@ pub(crate) struct Voice {
     pub(crate) hides_nonregular: bool,
     /// Links that are left out as unsafe are named.
     pub(crate) shows_unsafe_links: bool,
-    /// True when results are seen at once: flush each line, and move the bar away for it.
+    /// Whether a person may be watching: flush each line, and move the bar away for it.
     pub(crate) interactive: bool,
 }
 
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    /// A console that lists names.
+    /// Returns a console that lists names.
     fn listing(out: Box<dyn Write + Send>, quiet: bool, interactive: bool) -> Console {
         let listing = Listing { verbose: 1, ..Listing::default() };
         Console::on(out, Voice { listing, quiet, interactive, ..Voice::default() }, None, None)

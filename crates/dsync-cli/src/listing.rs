@@ -16,7 +16,7 @@ use crate::{
     numbers::{Number, Style},
 };
 
-/// What is listed, and how.
+/// The lists to print, and their form.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Listing {
     /// `-v` times, or what `--info=name` says.
@@ -25,13 +25,13 @@ pub(crate) struct Listing {
     pub(crate) itemize: u8,
     /// Whether files go to a remote host: `<`, else `>`.
     pub(crate) sends: bool,
-    /// True when files come from a remote host.
+    /// Whether files come from a remote host.
     pub(crate) receives: bool,
     /// Whether deletions are listed, whatever else is.
     pub(crate) deletions: Option<bool>,
     /// `--out-format`.
     pub(crate) format: Option<Format>,
-    /// Where the names of `%f` start; see [`Base`].
+    /// The directory where the names of `%f` start; see [`Base`].
     pub(crate) base: Base,
     /// `-8`.
     pub(crate) eight_bit: bool,
@@ -79,7 +79,7 @@ impl Listing {
         self.verbose > 0 || self.itemize > 0 || self.format.is_some()
     }
 
-    /// The line of an entry, without its end; `None` when it is not listed.
+    /// Returns the line of an entry, without its end; `None` when it is not listed.
     pub(crate) fn line(&self, planned: &Planned) -> Option<Vec<u8>> {
         let own = self.format.as_ref();
         let itemizes = own.map_or(self.itemize > 0, |format| format.has(Field::Itemized));
@@ -141,7 +141,7 @@ impl Listing {
         }
     }
 
-    /// The eleven characters of `-i`.
+    /// Returns the eleven characters of `-i`.
     fn itemized(&self, planned: &Planned) -> String {
         if planned.action == Action::Delete {
             return "*deleting  ".to_owned();
@@ -166,7 +166,7 @@ impl Listing {
         })
     }
 
-    /// A name as it is printed.
+    /// Returns a name as it is printed.
     fn shown(&self, name: &[u8]) -> Vec<u8> {
         if self.eight_bit { eight_bit(name) } else { Escaped(name).to_string().into_bytes() }
     }
@@ -269,14 +269,14 @@ pub(crate) fn reasons(planned: &Planned) -> String {
     }
 }
 
-/// The name, with a `/` behind a directory's.
+/// Returns the name, with a `/` behind a directory's.
 fn raw_name(planned: &Planned) -> Vec<u8> {
     let slash: &[u8] = if planned.kind == FileType::Directory { b"/" } else { b"" };
     let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
     [path, slash].concat()
 }
 
-/// What a link leads to; empty for anything else.
+/// Returns the target of a link, with its arrow; empty for anything else.
 fn raw_target(planned: &Planned) -> Vec<u8> {
     if planned.changes.contains(Changes::HARD_LINK) && planned.action != Action::Keep {
         [b" => ", planned.target.as_slice()].concat()

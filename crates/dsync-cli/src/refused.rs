@@ -1,6 +1,6 @@
-//! Why a filter rule is refused, for whoever says it in words.
+//! The reason why a filter rule is refused, for whoever puts it into words.
 
-/// Why a rule is refused.
+/// The reason why a rule is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// No program reads it.

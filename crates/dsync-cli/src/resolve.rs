@@ -42,7 +42,7 @@ pub(crate) struct Order {
     pub(crate) doubtful: Vec<OsString>,
 }
 
-/// What is said of a run.
+/// The output that a run was asked for.
 #[derive(Debug, Clone)]
 pub(crate) struct Reporting {
     pub(crate) voice: Voice,
@@ -56,7 +56,7 @@ pub(crate) struct Reporting {
     /// `--log-file`, its lists, and the links that its path may pass through.
     pub(crate) log: Option<(PathBuf, Listing, Links)>,
     pub(crate) style: Style,
-    /// True when directories are copied, not skipped.
+    /// Whether directories are copied, not skipped.
     pub(crate) recursive: bool,
     /// `--outbuf`.
     pub(crate) buffering: Option<Buffering>,
@@ -67,12 +67,13 @@ pub(crate) struct Reporting {
 }
 
 impl Reporting {
-    /// Whether each line of the list is written at once, given that standard output is a terminal or is not.
+    /// Returns whether each line of the list is written at once, given whether standard output is a
+    /// terminal.
     pub(crate) fn writes_lines(&self, terminal: bool) -> bool {
         self.buffering.map_or(terminal, |buffering| buffering == Buffering::Lines)
     }
 
-    /// Whether a bar is shown, given that standard error is a terminal or is not.
+    /// Returns whether to show a bar, given whether standard error is a terminal.
     pub(crate) fn bar(&self, terminal: bool) -> bool {
         let lists = self.verbose > 0 || self.voice.listing.lists();
         terminal && !self.voice.quiet && self.progress.unwrap_or(!lists)
@@ -217,7 +218,7 @@ fn reporting(
     })
 }
 
-/// What is listed on standard output.
+/// Returns the lists for standard output.
 fn listing(
     flags: &Flags,
     info: info::Info,
@@ -295,7 +296,7 @@ fn is_log(word: &str) -> bool {
     ["--log-file=", "--log-file-format="].iter().any(|option| word.starts_with(option))
 }
 
-/// True for an option that `-M` gives the remote end.
+/// Returns whether `-M` passes an option to the remote end.
 fn remote_has(flags: &Flags, wanted: &str) -> bool {
     flags.remote.remote_option.iter().any(|word| word == wanted)
 }
@@ -512,7 +513,7 @@ mod tests {
         (error.exit_code(), error.to_string())
     }
 
-    /// How a local run is reported.
+    /// Returns the output that the flags of a local run ask for.
     pub(super) fn local_report(flags: &Flags) -> Reporting {
         let (source, destination) = ends(&words("a b")).unwrap();
         reporting(flags, Links::Trusted, &source, &destination).unwrap()

@@ -96,7 +96,7 @@ impl Rules {
         }
     }
 
-    /// The rules for the engine.
+    /// Returns the rules for the engine.
     pub(crate) fn list(&self) -> &[FilterRule] {
         &self.list
     }
@@ -149,23 +149,23 @@ impl Rules {
     }
 }
 
-/// How files of rules are read.
+/// The way in which files of rules are read.
 #[derive(Debug, Clone, Copy)]
 struct Files {
     /// Links that their paths may pass through.
     links: Links,
-    /// What ends a line: 0 with `--from0`.
+    /// The byte that ends a line: 0 with `--from0`.
     end: u8,
 }
 
-/// What the lines of a file are.
+/// The meaning of a file's lines.
 #[derive(Debug, Clone, Copy)]
 enum Lines {
     Patterns { include: bool },
     Rules,
 }
 
-/// What a rule of `--filter` does.
+/// The effect of a rule of `--filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Exclude,
@@ -177,7 +177,8 @@ enum Kind {
 }
 
 impl Place {
-    /// The error for a rule that was written here. What a file says is not repeated: it may not have been meant as one.
+    /// Returns the error for a rule that was written here. A file's text is not repeated: it may
+    /// not have been meant as a file of rules.
     fn refusal(&self, text: &[u8], why: Refused) -> UsageError {
         let rule = match self {
             Self::CommandLine => format!("'{}'", Escaped(text)),
@@ -191,7 +192,7 @@ impl Place {
 struct Rule<'a> {
     kind: Kind,
     modifiers: &'a [u8],
-    /// What follows the space or `_`, if one is there.
+    /// The text after the space or `_`, if one is there.
     rest: Option<&'a [u8]>,
 }
 

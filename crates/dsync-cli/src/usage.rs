@@ -257,7 +257,8 @@ fn write_as_file(f: &mut fmt::Formatter<'_>, name: &str, is_there: bool) -> fmt:
     }
 }
 
-/// `--max-delete` from clap's `--max-delete <N>`, and `--zl` from `--zl=3`.
+/// Returns the name of an option: `--max-delete` from clap's `--max-delete <N>`, and `--zl` from
+/// `--zl=3`.
 fn option_name(shown: &str) -> String {
     let end = shown.find([' ', '=']).unwrap_or(shown.len());
     shown[..end].to_owned()

@@ -318,7 +318,7 @@ fn rsync(at: &Path, words: &[&str]) -> Option<Vec<u8>> {
     Some(output.stdout)
 }
 
-/// A source and a destination that differ in every way that a format shows.
+/// Plants a source and a destination that differ in every way that a format shows.
 fn differing() -> tempfile::TempDir {
     let at = planted();
     fs::create_dir_all(at.path().join("dst/gone")).unwrap();

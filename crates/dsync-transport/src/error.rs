@@ -51,7 +51,7 @@ pub enum ConnectError {
         program: String,
         /// Its end, as in "exited 255" or "was killed by signal 9".
         status: ShellStatus,
-        /// What it wrote to its standard error, a line each, escaped; the last 8 KiB.
+        /// The lines of its standard error, escaped; the last 8 KiB.
         stderr: Vec<String>,
     },
     /// The remote side does not have the program.
@@ -215,8 +215,8 @@ impl ConnectError {
         }
     }
 
-    /// True when the same attempt may succeed later: the network or the host may be back by then. Nothing that
-    /// was refused or answered wrongly is worth asking again.
+    /// Returns whether the same attempt may succeed later: the network or the host may be back by
+    /// then. Nothing that was refused or answered wrongly is worth asking again.
     pub fn is_retryable(&self) -> bool {
         match self {
             // ssh exits with 255 for all failures of its own; the server's refusals are told by their words.

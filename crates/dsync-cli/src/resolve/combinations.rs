@@ -58,7 +58,7 @@ fn check_accepted(flags: &Flags) -> Result<(), UsageError> {
     }
 }
 
-/// What a shell does not leave as it is.
+/// Bytes that a shell changes or acts on.
 const SHELL_BYTES: &[u8] = b" \t\n*?[]{}$`\"'\\;&|<>()!#";
 
 /// Options that each exclude others.
