@@ -16,7 +16,7 @@ use dsync_wire::{
 
 use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut};
 
-/// Who hears of the destination's events.
+/// The receiver of the destination's events.
 #[derive(Clone, Copy)]
 pub(crate) enum Audience<'a> {
     /// This end is the controller.
@@ -36,7 +36,7 @@ pub(crate) struct Account<'a> {
     pub(crate) literal_bytes: AtomicU64,
     /// See `literal_bytes`.
     pub(crate) matched_bytes: AtomicU64,
-    /// True once the source could not read something: nothing may be deleted.
+    /// Whether the source could not read something: then nothing may be deleted.
     source_damaged: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct ProgressCounters {
 }
 
 impl ProgressCounters {
-    /// The counters as they are now.
+    /// Returns the counters as they are now.
     pub(crate) fn snapshot(&self) -> Progress {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Progress {
@@ -187,7 +187,7 @@ impl<'a> Account<'a> {
         change(&mut lock(&self.report));
     }
 
-    /// The report as it stands.
+    /// Returns the report as it stands.
     pub(crate) fn report(&self) -> Report {
         let mut report = lock(&self.report).clone();
         report.literal_bytes = self.literal_bytes.load(Ordering::Relaxed);

@@ -26,7 +26,7 @@ impl CancelToken {
         self.flag.store(true, Ordering::Release);
     }
 
-    /// True once [`cancel`](Self::cancel) was called.
+    /// Returns whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
         self.flag.load(Ordering::Acquire)
     }

@@ -49,7 +49,7 @@ fn hash_up_to(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<(
     Ok((hasher.finish(), offset))
 }
 
-/// The value of a batch of small files: the keyed hash of its raw content.
+/// Returns the value of a batch of small files: the keyed hash of its raw content.
 pub(crate) fn batch_value(key: &Key, raw: &[u8]) -> [u8; 32] {
     *dsync_delta::file_root(key, raw).as_bytes()
 }
@@ -57,7 +57,7 @@ pub(crate) fn batch_value(key: &Key, raw: &[u8]) -> [u8; 32] {
 /// A file as the delta core reads it.
 pub(crate) struct Positional<'a> {
     file: &'a SourceFile,
-    /// Where it begins, to the core.
+    /// Offset that the core sees as 0.
     from: u64,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Positional<'a> {
         Self { file, from: 0 }
     }
 
-    /// What follows the first `from` bytes.
+    /// Returns the content behind the first `from` bytes.
     pub(crate) fn tail(file: &'a SourceFile, from: u64) -> Self {
         Self { file, from }
     }
@@ -80,8 +80,8 @@ impl ReadAt for Positional<'_> {
     }
 }
 
-/// The state of a file in a form that another run recognizes and that tells a peer nothing. The filesystem's
-/// number is not in it: a reboot may change that.
+/// Returns the state of a file in a form that another run recognizes and that tells a peer nothing.
+/// The filesystem's number is not in it: a reboot may change that.
 pub(crate) fn state(stamp: &Stamp) -> FileState {
     let mut hasher = ContentHasher::new();
     hasher.update(b"dsync file state v1").update(&stamp.size.to_le_bytes()).update(&stamp.ino.to_le_bytes());

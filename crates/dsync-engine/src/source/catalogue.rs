@@ -1,4 +1,4 @@
-//! What the source has listed and the destination may still ask for.
+//! The listed entries that the destination may still request.
 //!
 //! Entries are numbered as they are listed; a request names a number, never a path. A listing message is
 //! kept until the destination releases it, and at most [`MAX_UNRELEASED_ENTRIES`] entries are kept, and entries whose
@@ -26,7 +26,7 @@ use crate::{
 /// The listed entries that the destination has not released.
 #[derive(Default)]
 pub(crate) struct Catalogue {
-    /// What is released is only not counted any more.
+    /// Whether entries stay after their release, which then only stops counting them.
     keeps_all: AtomicBool,
     state: Mutex<State>,
     room: Condvar,
@@ -40,13 +40,13 @@ struct State {
     unreleased: HashMap<u64, Unreleased>,
     next_part: u64,
     entries: usize,
-    /// What their attribute sets take at the destination.
+    /// Bytes that their attribute sets take at the destination.
     set_bytes: u64,
     /// The lister waits for room: telling nobody would cost a system call for each message.
     waiting: bool,
 }
 
-/// What counts of a part until it is released.
+/// The share of one part in the counters, until the part is released.
 struct Unreleased {
     /// Its first entry; `None` for a part without entries.
     first: Option<u64>,
@@ -62,19 +62,21 @@ pub(super) struct Part {
     pub(super) first: u64,
     /// Name and size of each; the size is 0 for what is not a regular file.
     pub(super) entries: Vec<(Component, u64)>,
-    /// What each was, where entries may be removed once they were copied; `None` for a directory.
+    /// The state of each when it was listed, if copied entries may be removed; `None` for a
+    /// directory.
     pub(super) witnesses: Vec<Option<Witness>>,
-    /// How often each was asked for.
+    /// Number of requests for each so far.
     pub(super) requests: Vec<AtomicU8>,
-    /// What their attribute sets take at the destination, in bytes.
+    /// Bytes that their attribute sets take at the destination.
     pub(super) set_bytes: u64,
 }
 
-/// What an entry was when it was listed.
+/// The state of an entry when it was listed.
 #[derive(Clone, Copy)]
 pub(super) struct Witness {
     stamp: Stamp,
-    /// With other names it also has other reasons to change its attributes: these go.
+    /// Whether it had no other name. Changes through other names touch the ctime too, so only then
+    /// the ctime counts.
     only_name: bool,
 }
 
@@ -84,12 +86,12 @@ impl Witness {
         (metadata.kind != Kind::Dir).then(|| Self { stamp: metadata.stamp(), only_name })
     }
 
-    /// The stamp as it was.
+    /// Returns the stamp from the listing.
     pub(super) fn stamp(&self) -> &Stamp {
         &self.stamp
     }
 
-    /// True when an entry has not changed since.
+    /// Returns whether an entry has not changed since.
     pub(super) fn is(&self, now: &Metadata) -> bool {
         let mut stamp = now.stamp();
         if !self.only_name {
@@ -107,12 +109,13 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// The directory that holds the entry.
+    /// Returns the directory that holds the entry.
     pub(super) fn dir(&self) -> &DirRef {
         &self.part.dir
     }
 
-    /// Notes a request; false when `attempt` does not count the earlier ones, or there were enough of them.
+    /// Notes a request. Returns `false` when `attempt` does not count the earlier ones, or there
+    /// were enough of them.
     pub(super) fn ask(&self, attempt: u8) -> bool {
         let Some(requests) = self.part.requests.get(self.index) else { return false };
         let next = attempt.saturating_add(1);
@@ -120,30 +123,31 @@ impl Listed {
             && requests.compare_exchange(attempt, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The entry's name.
+    /// Returns the entry's name.
     pub(super) fn name(&self) -> &Component {
         &self.part.entries[self.index].0
     }
 
-    /// What the entry was; `None` for a directory, and where nothing is to be removed.
+    /// Returns the state of the entry when it was listed; `None` for a directory, and in a run that
+    /// removes nothing.
     pub(super) fn witness(&self) -> Option<Witness> {
         self.part.witnesses.get(self.index).copied().flatten()
     }
 
-    /// The size that was listed.
+    /// Returns the size that was listed.
     pub(super) fn size(&self) -> u64 {
         self.part.entries[self.index].1
     }
 }
 
 impl Catalogue {
-    /// Has all entries stay to the end of the run, for a destination that comes back to them.
+    /// Makes all entries stay to the end of the run, for a destination that comes back to them.
     pub(super) fn keep_all(&self) {
         self.keeps_all.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps one listing message, waiting until there is room, with `before_wait` done. False when the run has
-    /// ended.
+    /// Keeps one listing message, waiting until there is room, and calls `before_wait` before that.
+    /// Returns `false` when the run has ended.
     pub(super) fn add(
         &self,
         part: Part,
@@ -224,7 +228,7 @@ mod tests {
     use super::*;
     use crate::session::ControlOut;
 
-    /// A halt that nobody pulls.
+    /// Returns a halt that nobody pulls.
     fn halt() -> Halt {
         let (here, there) = dsync_transport::memory::pair();
         // The peer's end lives as long as the test.

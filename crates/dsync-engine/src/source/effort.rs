@@ -1,4 +1,4 @@
-//! How hard to compress, from what limits the run.
+//! The choice of compression, from the limit of the run.
 //!
 //! The rate of a run is `min(link / density, compression speed x cores, the destination)`, where the density is
 //! the part of the content that is left when it is compressed; none of it is known beforehand. So the gauge climbs:
@@ -32,11 +32,11 @@ pub(super) struct EffortGauge {
 /// One frame that went out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
-    /// What it was packed with.
+    /// The effort that packed it.
     pub(super) effort: Effort,
     pub(super) content_bytes: u64,
     pub(super) wire_bytes: u64,
-    /// How long its lane waited for the carrier.
+    /// Time that its lane waited for the carrier.
     pub(super) waited: Duration,
 }
 
@@ -81,7 +81,7 @@ impl EffortGauge {
         Self { fixed, lanes: u32::try_from(lanes).unwrap_or(1).max(1), window: Mutex::new(window) }
     }
 
-    /// The effort for the next frame.
+    /// Returns the effort for the next frame.
     pub(super) fn now(&self) -> Effort {
         self.fixed.unwrap_or_else(|| lock(&self.window).climber.effort())
     }
@@ -234,7 +234,7 @@ impl Climber {
 /// From light to strong. The steps between are passed by: their densities differ by less than two hundredths.
 const STEPS: [Effort; 6] =
     [Effort::Raw, Effort::Lz4, Effort::Zstd(1), Effort::Zstd(3), Effort::Zstd(6), Effort::Zstd(9)];
-/// Where a link begins that is probably long.
+/// The step to begin with on a link that is probably long.
 const ZSTD_1: usize = 2;
 /// Least length of one observation.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -247,7 +247,7 @@ const BUFFERS: u64 = 24 << 20;
 const BLOCKED: f64 = 0.5;
 /// Lanes that wait less than this make a lighter step worth a trial.
 const FREE: f64 = 0.1;
-/// What the rates of two windows may differ by without a reason.
+/// Difference between the rates of two windows, as a share, that may come from noise alone.
 const NOISE: f64 = 0.05;
 /// Gain in density below which a step is not worth its processor time.
 const WORTH: f64 = 0.02;
@@ -270,7 +270,8 @@ mod tests {
     const TEXT: [(f64, f64); 6] =
         [(20_000.0, 1.0), (900.0, 0.36), (700.0, 0.24), (400.0, 0.225), (130.0, 0.20), (60.0, 0.19)];
 
-    /// What a window shows on a path with this link and this destination, with this much noise.
+    /// Returns the sample of a window on a path with this link and this destination, with this much
+    /// noise.
     fn path(step: usize, (link, destination): (f64, f64), noise: f64) -> Sample {
         let (compress, density) = TEXT[step];
         let carrier = (link / density).min(destination);
@@ -279,7 +280,7 @@ mod tests {
         Sample { rate: rate * 1e6 * noise, density, blocked }
     }
 
-    /// The mean rate in MB/s over `windows` windows, as a share of the best fixed step's.
+    /// Returns the mean rate in MB/s over `windows` windows, as a share of the best fixed step's.
     fn share_of_best(path_limits: (f64, f64), windows: u32) -> f64 {
         let mut climber = Climber::default();
         let (mut sum, mut state) = (0.0, 1_u32);

@@ -1,4 +1,4 @@
-//! Which listed entries are names of one inode.
+//! The listed entries that are names of one inode.
 //!
 //! The first name that is listed stands for all of them: what is outside the operands or left out by a filter
 //! has no say. Cost: a number for each inode that has several names, in a map for each filesystem, below 48

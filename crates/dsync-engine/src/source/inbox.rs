@@ -30,13 +30,13 @@ use crate::{
 struct Arriving {
     need: NeedDelta,
     decoder: SignatureDecoder,
-    /// What its sums take, here and as an index.
+    /// Memory for its sums, as they came and as an index.
     held: Held,
     /// The file and the request that this answers.
     refining: Option<Refining>,
 }
 
-/// Receives until the report; then answers it. Gives the session's key to whoever starts the lanes.
+/// Receives until the report, then answers it. Sends the session's key to whoever starts the lanes.
 pub(super) fn run(
     shared: &Shared<'_>,
     mut mail: SourceMail,
@@ -162,7 +162,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     shared.session.control.send(&ControlMessage::Removed { entries: landed.len() as u64 })
 }
 
-/// What is asked for of a file.
+/// A request for a file, as its parts arrive.
 #[derive(Default)]
 struct Wanted {
     entry: EntryId,
@@ -262,5 +262,5 @@ fn rest_bytes(rest: &Rest) -> u64 {
     (size_of::<Rest>() + 64 + rest.runs.len() * size_of::<Range<u64>>()) as u64
 }
 
-/// What the sums of a block take: as they came, and in the index while that is made from them.
+/// Memory for the sums of a block: as they came, and in the index while it is made from them.
 const BLOCK_BYTES: u64 = 12 + 20;

@@ -308,5 +308,5 @@ impl SegmentSink<'_, '_> {
 const TOKEN_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of one batch frame at the most, before the last file is added.
 const MAX_BATCH_BYTES: usize = 384 << 10;
-/// What a file needs in a batch beside its content.
+/// Bytes of a batch that a file needs beside its content.
 const RECORD_HEADER: u64 = MAX_RECORD_HEADER as u64;

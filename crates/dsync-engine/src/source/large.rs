@@ -46,7 +46,7 @@ pub(super) struct Opened {
     pub(super) file: SourceFile,
     pub(super) stamp: Stamp,
     pub(super) segments: Segments,
-    /// Where what is sent begins.
+    /// Offset of the first byte to send.
     from: u64,
     pub(super) state: FileState,
     /// The segments to send; all of them when `None`.
@@ -61,11 +61,11 @@ struct Claims {
     ended: bool,
     plans: Vec<Option<Arc<SegmentPlan>>>,
     fine: Option<KeptSignature>,
-    /// What the weak sums take that came later.
+    /// Memory for weak sums that came later.
     weak: Option<Held>,
 }
 
-/// What is done with each segment.
+/// The task for each segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     /// Search it and keep the plan, unless an earlier search of it is as good.
@@ -76,7 +76,7 @@ enum Round {
     Send,
 }
 
-/// What a worker may do with a large file.
+/// The next task of a worker for a large file.
 pub(super) enum Claim<'a> {
     /// Search this segment, again if it has a plan, and hand in its plan.
     Plan(&'a Opened, u64, Option<Arc<SegmentPlan>>),
@@ -96,7 +96,7 @@ pub(super) struct Planned {
     pub(super) fine: Option<KeptSignature>,
 }
 
-/// What follows a search.
+/// The step after a search.
 pub(super) enum AfterPlan {
     /// Other segments are still being searched.
     Wait,
@@ -196,7 +196,7 @@ impl LargeFile {
         claims.begin(Round::Send);
     }
 
-    /// True when nothing can be claimed, for now or for good.
+    /// Returns whether nothing can be claimed, for now or for good.
     pub(super) fn is_exhausted(&self) -> bool {
         match self.opened.get() {
             Some(Ok(opened)) => lock(&self.claims).is_exhausted(opened),
@@ -223,9 +223,9 @@ impl LargeFile {
         })
     }
 
-    /// What to ask for after a search of all segments: weak sums where there are none and data has shifted,
-    /// else shorter blocks' sums. `None` when nothing is dirty, or so much that the request itself would not
-    /// fit in a message.
+    /// Returns the request to make after a search of all segments: weak sums if the signature has
+    /// none and data has shifted, else shorter blocks' sums. `None` when nothing is dirty, or so
+    /// much that the request itself would not fit in a message.
     fn refinement(&self, plans: &[Option<Arc<SegmentPlan>>]) -> Option<RefineRequest> {
         let plans = || plans.iter().flatten().map(Arc::as_ref);
         if let Some(signature) = self.request.signature.as_ref().filter(|signature| !signature.has_weak())
@@ -259,7 +259,7 @@ impl LargeFile {
         Ok(Opened { file, stamp, segments, from, state, wanted })
     }
 
-    /// Where the part begins that is wanted of the file.
+    /// Returns the offset where the wanted part of the file begins.
     fn begin_tail(&self, file: &SourceFile, stopped: &AtomicBool) -> Result<u64, Cause> {
         let Some(Tail { from, content }) = self.request.tail else { return Ok(0) };
         if file.len() <= from {
@@ -294,7 +294,7 @@ impl Claims {
         self.next = 0;
     }
 
-    /// The next segment that takes part in the round; past the last when there is none.
+    /// Returns the next segment that takes part in the round; past the last when there is none.
     fn upcoming(&self, opened: &Opened) -> u64 {
         let takes_part = |index: &u64| {
             // After a search, only what it left open is searched again.
@@ -325,7 +325,7 @@ impl Claims {
             || self.upcoming(opened) >= opened.segments.count()
     }
 
-    /// True when every segment was claimed and none is being worked on.
+    /// Returns whether every segment was claimed and none is being worked on.
     fn round_is_over(&self, opened: &Opened) -> bool {
         self.in_flight == 0 && (self.failed.is_some() || self.upcoming(opened) >= opened.segments.count())
     }
@@ -336,12 +336,12 @@ impl Opened {
         self.wanted.as_ref().is_none_or(|runs| runs.iter().any(|run| run.contains(&index)))
     }
 
-    /// What is sent of it.
+    /// Returns the content to send.
     pub(super) fn content(&self) -> Positional<'_> {
         Positional::tail(&self.file, self.from)
     }
 
-    /// The holes of a segment, from its start on. Where the filesystem cannot tell there are none.
+    /// Returns the holes of a segment, from its start on; none if the filesystem cannot tell.
     pub(super) fn holes(&self, index: u64) -> Vec<Range<u32>> {
         let Range { start, end } = self.segments.range(index);
         let segment = start + self.from..end + self.from;
@@ -350,7 +350,7 @@ impl Opened {
         holes.map_while(|hole| Some(within(hole.start)?..within(hole.end)?)).take(MAX_HOLES).collect()
     }
 
-    /// The outcome after all segments were read.
+    /// Returns the outcome after all segments were read.
     fn outcome(&self) -> Result<Timestamp, Cause> {
         match self.file.restamp() {
             Ok(now) if now == self.stamp => Ok(timestamp(self.stamp.mtime)),

@@ -248,12 +248,12 @@ impl Lister<'_> {
         ExtendedScope { acls: options.acls, xattrs: options.xattrs }
     }
 
-    /// Entries whose details are read together: few where each may be large.
+    /// Returns the number of entries whose details are read together: few if each may be large.
     fn batch_len(&self) -> usize {
         if self.scope().is_empty() { MAX_LISTING_ENTRIES } else { EXTENDED_BATCH }
     }
 
-    /// What is read of entries beyond their metadata.
+    /// Reads the details of entries: what the walk did not read.
     fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Details> {
         let (scope, checksum) = (self.scope(), self.shared.session.options.checksum);
         if scope.is_empty() && !checksum {
@@ -326,7 +326,7 @@ impl Lister<'_> {
     }
 }
 
-/// What is read of an entry beyond its metadata.
+/// The data of an entry beyond its metadata.
 struct Details {
     /// Hash of a regular file, with `checksum` only.
     content: Result<Option<[u8; 32]>, Cause>,
@@ -373,7 +373,8 @@ impl Draft {
         self.entries.push(entry);
     }
 
-    /// Bytes that an entry adds, about; a set that the entry before has as well adds none.
+    /// Returns about the number of bytes that an entry adds. A set that equals the previous entry's
+    /// adds none.
     fn weight(&self, entry: &Entry) -> usize {
         let text = if let EntryKind::Symlink { target } = &entry.kind { target.len() } else { 0 };
         let set = entry.attributes.extended.as_ref().filter(|set| self.last_set.as_ref() != Some(set));
@@ -381,8 +382,8 @@ impl Draft {
     }
 }
 
-/// The wire's form of a walked entry; `None` for one that it cannot express, such as a time that is
-/// further off than the sun's end.
+/// Returns the wire's form of a walked entry; `None` for one that it cannot express, such as a time
+/// that is further off than the sun's end.
 pub(crate) fn entry(
     walked: &WalkedEntry,
     content: Option<[u8; 32]>,
@@ -424,7 +425,7 @@ fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, options: &Sy
     Attributes { mode, mtime: timestamp(metadata.mtime), atime, uid, gid, extended }
 }
 
-/// The wire's form of what was read.
+/// Returns the wire's form of the lists and attributes that were read.
 fn wire_extended(read: dsync_fs::Extended) -> Extended {
     let dsync_fs::Acls { access, default } = read.acls.unwrap_or_default();
     let xattr = |xattr: dsync_fs::Xattr| Xattr { name: xattr.name.into_bytes(), value: xattr.value };

@@ -37,13 +37,13 @@ use crate::{
     session::{Session, SourceMail},
 };
 
-/// What a source serves.
+/// The content that a source serves.
 pub(crate) struct Tree {
     /// The operands as given, for messages.
     pub(crate) operands: Vec<PathBuf>,
     /// The walk over them.
     pub(crate) walk: Walk,
-    /// Where a destination in the same process finds the listed files.
+    /// The listed files, for a destination in the same process.
     pub(crate) files: ListedFiles,
 }
 
@@ -58,7 +58,7 @@ impl ListedFiles {
         read::open(&listed)
     }
 
-    /// The cause that an error of reading stands for.
+    /// Returns the cause that an error of reading stands for.
     pub(crate) fn cause(error: &io::Error) -> Cause {
         read::cause(error)
     }

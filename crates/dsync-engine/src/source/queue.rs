@@ -29,9 +29,9 @@ pub(super) struct Request {
     pub(super) listed: Listed,
     /// The basis' signature, when a delta was asked for.
     pub(super) signature: Option<KeptSignature>,
-    /// What is wanted of the file, when the destination has a part of it.
+    /// The missing segments, when the destination has a part of the file.
     pub(super) rest: Option<KeptRest>,
-    /// What is wanted of the file, when the destination has its beginning.
+    /// The wanted end, when the destination has the beginning of the file.
     pub(super) tail: Option<Tail>,
 }
 
@@ -54,13 +54,13 @@ impl Deref for KeptSignature {
     }
 }
 
-/// What is wanted of a file that the destination has a part of, and what that takes.
+/// The missing segments of a file that the destination has a part of, and their memory.
 pub(super) struct KeptRest {
     pub(super) rest: Rest,
     pub(super) _held: Held,
 }
 
-/// What follows the beginning of a file.
+/// The rest of a file behind its beginning.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tail {
     /// Length of the beginning.
@@ -70,17 +70,17 @@ pub(super) struct Tail {
 }
 
 impl Request {
-    /// True when a further round of sums may pay.
+    /// Returns whether a further round of sums may pay.
     pub(super) fn is_refinable(&self) -> bool {
         self.lacks_weak_sums() || self.refinement().is_some()
     }
 
-    /// True when the basis was signed with strong sums only.
+    /// Returns whether the basis was signed with strong sums only.
     pub(super) fn lacks_weak_sums(&self) -> bool {
         self.signature.as_ref().is_some_and(|signature| !signature.has_weak())
     }
 
-    /// The basis' layout in the signature, and the shorter block length of a further round.
+    /// Returns the basis' layout in the signature, and the shorter block length of a further round.
     pub(super) fn refinement(&self) -> Option<(Layout, BlockLen)> {
         let layout = self.signature.as_ref()?.layout();
         let (_, fine) = refined_block_lens(layout.file_len());
@@ -88,7 +88,7 @@ impl Request {
     }
 }
 
-/// What a lane worker does next.
+/// The next task of a lane worker.
 pub(super) enum Work {
     /// Send these small files whole.
     Batch(Vec<Request>),
@@ -165,7 +165,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// No more requests will come: workers end when the queue is empty.
+    /// Announces that no more requests will come: workers end when the queue is empty.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();

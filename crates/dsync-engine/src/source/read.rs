@@ -51,7 +51,7 @@ pub(super) fn whole(
     Err(Cause::Changed)
 }
 
-/// The cause that a read error stands for.
+/// Returns the cause that a read error stands for.
 pub(super) fn cause(error: &io::Error) -> Cause {
     if error.kind() == io::ErrorKind::NotFound {
         return Cause::Vanished;
@@ -65,7 +65,7 @@ pub(super) fn cause(error: &io::Error) -> Cause {
     error.raw_os_error().map_or(Cause::Unrepresentable, Cause::Os)
 }
 
-/// How often a small file is read before it is given up as changing.
+/// Attempts to read a small file before it is given up as changing.
 const READ_ATTEMPTS: usize = 3;
 /// A file listed as small that has grown beyond this is not read into memory.
 const MAX_WHOLE_BYTES: usize = 512 << 10;

@@ -1,4 +1,4 @@
-//! What the source's threads share.
+//! State that the source's threads share.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{SyncError, halt::lock, reconnect::Attempt, session::Session};
 
-/// What the source's threads share.
+/// State that the source's threads share.
 pub(super) struct Shared<'a> {
     pub(super) session: &'a Session,
     pub(super) catalogue: Arc<Catalogue>,
