@@ -1,9 +1,10 @@
-//! What is done with one entry: a pure comparison of the source's entry and what stands at the destination.
+//! The decision about one entry: a pure comparison of the source's entry with the destination's.
 //!
-//! Takes the run's policy, one [`Entry`] of the source's listing and the metadata of the destination's
-//! entry of the same name, if there is one. Gives a [`Decision`]: exactly one action, the attributes to
-//! set and what differs. It reads nothing (except through `content_equal`, asked only under `checksum`
-//! when sizes are equal) and changes nothing, so a dry run and a real run cannot differ.
+//! Takes the run's policy, one [`Entry`] of the source's listing and the metadata of the
+//! destination's entry of the same name, if it exists. Returns a [`Decision`]: exactly one action,
+//! the attributes to set and the differences. It reads nothing (except through `content_equals`,
+//! asked only under `checksum` when sizes are equal) and changes nothing, so a dry run and a real
+//! run cannot differ.
 //!
 //! The quick check and the order of the rules are rsync's (`rsync.1`, "-c", "-u", "--existing").
 
@@ -20,61 +21,64 @@ use dsync_wire::{
 pub(crate) struct Policy {
     /// The run's options.
     pub(crate) options: SyncOptions,
-    /// True when this process may change owners and make devices.
+    /// Whether this process may change owners and make devices.
     pub(crate) privileged: bool,
     /// The process's file mode creation mask.
     pub(crate) umask: u16,
-    /// True when nothing that is there may change: an old directory keeps its attributes, whatever is added to it.
+    /// Whether nothing that exists may change: an old directory keeps its attributes, whatever is
+    /// added to it.
     pub(crate) adds_only: bool,
 }
 
-/// What of an entry is said in the destination's numbers; `None` where it is not to be set.
+/// An entry's owner, group and lists in the destination's numbers; `None` for each that is not set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Mapped {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) extended: Option<Arc<Extended>>,
-    /// Whose the entry is at both ends; `None` when the source's owner is not kept.
+    /// The owner of the entry at both ends; `None` when the source's owner is not kept.
     pub(crate) kept_owner: Option<u32>,
-    /// Whose group it has at both ends.
+    /// The group of the entry at both ends.
     pub(crate) kept_group: Option<u32>,
 }
 
-/// What stands at the destination under an entry's name, asked only where a decision needs it and each
-/// question at most once.
+/// The destination's entry of the same name. Each question is asked only where a decision needs it,
+/// and at most once.
 pub(crate) trait Standing {
-    /// True when it is a symbolic link of this text.
+    /// Returns whether it is a symbolic link of this text.
     fn link_equals(&self, target: &[u8]) -> bool;
-    /// True when it is a file of this unkeyed hash.
+    /// Returns whether it is a file of this unkeyed hash.
     fn content_equals(&self, content: &[u8; 32]) -> bool;
-    /// Its lists and attributes; `None` when they cannot be read.
+    /// Reads its lists and attributes; `None` when they cannot be read.
     fn extended(&self, scope: ExtendedScope) -> Option<Extended>;
-    /// The permissions that its directory's default list leaves to new entries; `None` without such a list.
+    /// Returns the permissions that its directory's default list leaves to new entries; `None`
+    /// without such a list.
     fn allowed_mode(&self) -> Option<u16>;
-    /// The permission bits that new directories take over from their directory: its setgid bit.
+    /// Returns the permission bits that new directories inherit from their directory: its setgid
+    /// bit.
     fn inherited_mode(&self) -> u16;
 }
 
-/// What is compared: an entry's type and attributes.
+/// The type and attributes that are compared.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     kind: &'a EntryKind,
     attributes: &'a Attributes,
 }
 
-/// What is done with one entry.
+/// The decision about one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// The action that is reported.
     pub(crate) action: Action,
-    /// What differs.
+    /// The differences.
     pub(crate) changes: Changes,
     /// The attributes that the entry gets.
     pub(crate) wanted: Wanted,
-    /// What stands in the way and must be removed first.
+    /// The type of an entry that is in the way and must be removed first.
     pub(crate) in_the_way: Option<Kind>,
-    /// True when the destination has the source's entry under this name, or will; false when the entry is
-    /// skipped.
+    /// Whether the destination has the source's entry under this name, or will; `false` when the
+    /// entry is skipped.
     pub(crate) placed: bool,
 }
 
@@ -96,7 +100,7 @@ impl Decision {
     }
 }
 
-/// The type of an entry, without details.
+/// Returns the type of an entry, without details.
 pub(crate) fn file_type(kind: &EntryKind) -> Option<FileType> {
     Some(match kind {
         EntryKind::File { .. } => FileType::File,
@@ -110,7 +114,7 @@ pub(crate) fn file_type(kind: &EntryKind) -> Option<FileType> {
     })
 }
 
-/// The type of a destination entry.
+/// Returns the type of a destination entry.
 pub(crate) fn file_type_of(kind: Kind) -> FileType {
     match kind {
         Kind::File => FileType::File,
@@ -123,14 +127,14 @@ pub(crate) fn file_type_of(kind: Kind) -> FileType {
     }
 }
 
-/// Two modification times are the same: equal, or equal in seconds where one side's filesystem keeps
-/// no fraction.
+/// Returns whether two modification times are the same: equal, or equal in seconds where one side's
+/// filesystem keeps no fraction.
 pub(crate) fn same_time(a: Timestamp, b: Timestamp) -> bool {
     a.seconds == b.seconds && (a.nanoseconds == b.nanoseconds || a.nanoseconds == 0 || b.nanoseconds == 0)
 }
 
-/// True when `kept` is what becomes of `wanted` on a filesystem with times in steps of two seconds (FAT), or whose
-/// time ends before `wanted`.
+/// Returns whether `kept` is `wanted` as a filesystem keeps it that has times in steps of two
+/// seconds (FAT), or whose last time is before `wanted`.
 fn looks_rounded(kept: Timestamp, wanted: Timestamp) -> bool {
     let in_steps = kept.seconds % 2 == 0 && kept.seconds.abs_diff(wanted.seconds) == 1;
     let cut_off = match kept.seconds {
@@ -147,7 +151,7 @@ const LAST_UNSIGNED: i64 = u32::MAX as i64;
 const FIRST_SIGNED: i64 = i32::MIN as i64;
 
 impl Policy {
-    /// [`same_time`], or with a window whether whole seconds differ by no more than that.
+    /// Returns [`same_time`], or with a window whether whole seconds differ by no more than that.
     fn same_time(&self, a: Timestamp, b: Timestamp) -> bool {
         match self.options.modify_window {
             Some(window) => a.seconds.abs_diff(b.seconds) <= u64::from(window),
@@ -209,12 +213,13 @@ impl Policy {
         }
     }
 
-    /// True when files of so many bytes are copied.
+    /// Returns whether files of so many bytes are copied.
     pub(crate) fn selects_size(&self, size: u64) -> bool {
         (self.options.min_size..=self.options.max_size.unwrap_or(u64::MAX)).contains(&size)
     }
 
-    /// True when an entry is left alone for being there, or for not being there, whatever else differs.
+    /// Returns whether an entry is left alone because it exists, or because it does not, whatever
+    /// else differs.
     pub(crate) fn leaves_alone(&self, kind: &EntryKind, existing: Option<&Metadata>) -> bool {
         match existing {
             None => self.options.existing,
@@ -263,14 +268,14 @@ impl Policy {
         Decision { action, changes, wanted, in_the_way: None, placed: true }
     }
 
-    /// False for a link, device, fifo or socket that is one, where a file is to stand for it.
+    /// Returns `false` for a real link, device, fifo or socket where a file should stand for it.
     fn is_kept_right(&self, existing: &Metadata) -> bool {
         let faked = self.options.fake_super.destination && existing.origin == Origin::Inode;
         !faked || matches!(existing.kind, Kind::File | Kind::Dir)
     }
 
-    /// True when nothing but its time makes a file be copied, and that looks like the source's as a filesystem
-    /// keeps it that cannot hold it exactly: then every run will copy the file.
+    /// Returns whether nothing but its time makes a file be copied, and that time looks like the
+    /// source's on a filesystem that cannot hold it exactly: then every run copies the file.
     pub(crate) fn only_rounded(&self, entry: &Entry, existing: &Metadata, decision: &Decision) -> bool {
         let by_time = decision.action == Action::Update
             && matches!(entry.kind, EntryKind::File { .. })
@@ -307,7 +312,7 @@ impl Policy {
         }
     }
 
-    /// The decision for an entry that is made anew.
+    /// Returns the decision for an entry that is made anew.
     fn create(
         &self,
         entry: Subject<'_>,
@@ -327,7 +332,7 @@ impl Policy {
         Decision { action: Action::Create, changes: Changes::NONE, wanted, in_the_way, placed: true }
     }
 
-    /// The quick check, or the content check under `checksum`.
+    /// Compares by the quick check, or by content under `checksum`.
     fn same_file(
         &self,
         size: u64,
@@ -363,7 +368,7 @@ impl Policy {
         }
     }
 
-    /// Which preserved attributes differ.
+    /// Returns the preserved attributes that differ.
     fn attribute_changes(
         &self,
         entry: Subject<'_>,
@@ -425,7 +430,7 @@ impl Policy {
         })
     }
 
-    /// The attributes that the entry gets.
+    /// Returns the attributes that the entry gets.
     fn wanted(&self, entry: Subject<'_>, mapped: &Mapped, mode: u16) -> Wanted {
         let mode = (!matches!(entry.kind, EntryKind::Symlink { .. })).then_some(mode);
         let mtime = self.keeps_time(entry).then(|| fs_timestamp(entry.attributes.mtime));
@@ -433,7 +438,7 @@ impl Policy {
         Wanted { mode, mtime, atime, uid: mapped.uid, gid: mapped.gid, extended: mapped.extended.clone() }
     }
 
-    /// The permissions of an entry that has `existing`.
+    /// Returns the permissions of an entry that has `existing`.
     fn mode(&self, entry: Subject<'_>, mapped: &Mapped, existing: u16) -> u16 {
         if self.options.perms {
             return kept_mode(entry, mapped);
@@ -449,12 +454,12 @@ impl Policy {
         }
     }
 
-    /// The access time that the entry is to have.
+    /// Returns the access time for the entry.
     fn atime(&self, entry: Subject<'_>) -> Option<Timestamp> {
         entry.attributes.atime.filter(|_| self.options.atimes)
     }
 
-    /// True when the entry's modification time is preserved.
+    /// Returns whether the entry's modification time is preserved.
     fn keeps_time(&self, entry: Subject<'_>) -> bool {
         self.options.times
             && match entry.kind {
@@ -465,10 +470,11 @@ impl Policy {
     }
 }
 
-/// The source's permissions, as far as they may be kept.
+/// Returns the source's permissions, as far as they may be kept.
 ///
-/// A setuid file runs with the rights of whoever owns it. The source's owner gave it his own; with another owner, root
-/// least, it would hand out rights that nobody gave. A directory's bits are about what is made in it: they stay.
+/// A setuid file runs with the rights of its owner. The source's owner gave it his own; with
+/// another owner, root least, it would hand out rights that nobody gave. A directory's bits are
+/// about what is made in it: they stay.
 fn kept_mode(entry: Subject<'_>, mapped: &Mapped) -> u16 {
     let mode = entry.attributes.mode;
     match entry.kind {
@@ -479,7 +485,8 @@ fn kept_mode(entry: Subject<'_>, mapped: &Mapped) -> u16 {
     }
 }
 
-/// A file's permissions without what it is not trusted with when its owner or its group is not kept.
+/// Returns a file's permissions without the special bits that are unsafe when its owner or its
+/// group is not kept.
 fn trusted_with(mode: u16, owner: bool, group: bool) -> u16 {
     match (owner, group) {
         (true, true) => mode,
@@ -504,17 +511,17 @@ fn same_lists(a: &Extended, b: &Extended, mode: u16) -> bool {
     access(&a.access) == access(&b.access) && a.default == b.default
 }
 
-/// The wire's form of a filesystem's time.
+/// Returns the wire's form of a filesystem's time.
 pub(crate) fn timestamp(time: dsync_fs::Timestamp) -> Timestamp {
     Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
-/// The filesystem's form of a wire time.
+/// Returns the filesystem's form of a wire time.
 pub(crate) fn fs_timestamp(time: Timestamp) -> dsync_fs::Timestamp {
     dsync_fs::Timestamp { seconds: time.seconds, nanoseconds: time.nanoseconds }
 }
 
-/// The wire's form of a device number.
+/// Returns the wire's form of a device number.
 pub(crate) fn device_number(number: dsync_fs::DeviceNumber) -> DeviceNumber {
     DeviceNumber { major: number.major, minor: number.minor }
 }
@@ -547,7 +554,7 @@ mod tests {
         }
     }
 
-    /// What the entry looks like once it was made.
+    /// Returns the metadata of the entry once it was made.
     fn as_made(entry: &Entry, wanted: &Wanted) -> Metadata {
         let time = wanted.mtime.unwrap_or_default();
         Metadata {
