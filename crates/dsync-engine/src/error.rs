@@ -1,4 +1,4 @@
-//! Why a run could not start or not go on.
+//! Reasons why a run could not start or not go on.
 
 use std::{
     fmt, io,
@@ -21,8 +21,8 @@ use crate::{
     misbehaved::PeerMisbehaved,
 };
 
-/// Why a run ended before its end. Problems with single entries are not errors of the run: they are
-/// [`Event::Failed`](crate::Event::Failed) and counted in the [`Summary`](crate::Summary).
+/// The reason why a run ended early. Problems with single entries are not errors of the run: they
+/// are [`Event::Failed`](crate::Event::Failed) and counted in the [`Summary`](crate::Summary).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
@@ -31,7 +31,7 @@ pub enum SyncError {
     InvalidOption {
         /// The option's name in this API.
         field: &'static str,
-        /// What is wrong with it.
+        /// The fault of the value.
         reason: &'static str,
     },
     /// Both ends are remote.
@@ -48,7 +48,7 @@ pub enum SyncError {
     SourceUnreadable {
         /// The path as given.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -69,18 +69,18 @@ pub enum SyncError {
     DestinationUnusable {
         /// The destination.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A directory beside the destination cannot be opened or created.
     #[error("cannot use '{}' as {role}", path.display())]
     DirectoryUnusable {
-        /// What it is for.
+        /// The purpose of the directory.
         role: PathRole,
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -88,7 +88,7 @@ pub enum SyncError {
     /// source may have made.
     #[error("refusing {role} '{}': {link} and could lead anywhere", path.display())]
     UntrustedLink {
-        /// What the path is for.
+        /// The purpose of the path.
         role: PathRole,
         /// The path as given.
         path: PathBuf,
@@ -99,16 +99,16 @@ pub enum SyncError {
     #[error("{demand} in '{}' is not allowed: the key that you logged in with is for {} only",
             terms.path.display(), terms.access.purpose())]
     NotGranted {
-        /// What it asked for.
+        /// The refused demand.
         demand: Demand,
-        /// What was granted.
+        /// The terms of the grant.
         terms: GrantTerms,
     },
     /// A client's path leads out of the directory that was granted.
     #[error("refusing {role} '{}': {step}; all paths start at the directory that the key is for",
             path.display())]
     LeadsOut {
-        /// What the path is for.
+        /// The purpose of the path.
         role: PathRole,
         /// The path as given.
         path: PathBuf,
@@ -135,7 +135,7 @@ pub enum SyncError {
     EmptySource {
         /// The directory at the destination.
         path: PathBuf,
-        /// How many entries of it would have been removed, without what is in them.
+        /// Number of its entries that would have been removed, without their content.
         entries: u64,
     },
     /// With `delete` the destination is a directory that nobody means to empty.
@@ -159,7 +159,7 @@ pub enum SyncError {
         pattern: String,
         /// 1-based byte position.
         column: usize,
-        /// What is wrong.
+        /// The fault of the pattern.
         reason: &'static str,
     },
     /// An owner or group that entries are to get does not exist at the destination.
@@ -187,7 +187,7 @@ pub enum SyncError {
         retries: u32,
         /// The exit code of what broke the connection.
         exit_code: u8,
-        /// Why the last one failed.
+        /// The error of the last try.
         #[source]
         source: Box<Self>,
     },
@@ -200,7 +200,7 @@ pub enum SyncError {
     /// The peer shows signs of life, and nothing else has happened for long.
     #[error("the peer is there but nothing was done for {} s", after.as_secs())]
     Stalled {
-        /// For how long.
+        /// Time without progress.
         after: Duration,
     },
     /// The peer broke the protocol.
@@ -209,7 +209,7 @@ pub enum SyncError {
     /// The source sent something that its operands and the run's options do not ask for.
     #[error("the source sent {what}, which nobody asked for: {rule}")]
     NotAskedFor {
-        /// What it sent, already free of control characters.
+        /// The data that it sent, already free of control characters.
         what: String,
         /// The rule that it breaks.
         rule: &'static str,
@@ -228,31 +228,31 @@ pub enum SyncError {
     /// The filesystem failed in a way that ends the run (disk full, read-only, a failed sync).
     #[error("cannot {} '{}'", operation_words(*operation), path.display())]
     Filesystem {
-        /// What was being done.
+        /// The operation that failed.
         operation: Operation,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// A list outgrew memory, and no directory takes it as a temporary file.
     #[error("no directory for temporary files can be used, and {list} is too long for memory")]
     NoSpool {
-        /// Which list.
+        /// The list's name.
         list: &'static str,
     },
     /// A thread could not be started.
     #[error("cannot start a thread")]
     Thread {
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// The system gave no random numbers.
     #[error("the system gave no random numbers")]
     Random {
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -337,7 +337,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// An operation in the words of a message: "cannot ... 'path'".
+/// Returns an operation in the words of a message: "cannot ... 'path'".
 pub fn operation_words(operation: Operation) -> &'static str {
     match operation {
         Operation::ReadDirectory => "read directory",
@@ -361,7 +361,8 @@ pub fn operation_words(operation: Operation) -> &'static str {
 }
 
 impl SyncError {
-    /// The error for a path that cannot be opened: the refusal of another user's link, or what `otherwise` makes of it.
+    /// Returns the error for a path that cannot be opened: the refusal of another user's link, or
+    /// the error that `otherwise` makes.
     pub(crate) fn of_path(
         role: PathRole,
         path: &Path,
@@ -377,8 +378,8 @@ impl SyncError {
         }
     }
 
-    /// True when a new connection may bring the run to its end: this one broke, or the peer said so of its
-    /// side, and nobody refused anything.
+    /// Returns whether a new connection may bring the run to its end: this one broke, or the peer
+    /// said so of its side, and nobody refused anything.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Link(LinkError::PeerClosed { reason }) => *reason == CloseReason::Failed,
@@ -399,7 +400,7 @@ impl SyncError {
         }
     }
 
-    /// The exit code that a command should end with.
+    /// Returns the exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
             Self::InvalidOption { .. }

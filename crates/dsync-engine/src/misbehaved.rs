@@ -1,4 +1,5 @@
-//! How a peer can break the protocol: one variant for each law, with the numbers that show the breach.
+//! Ways in which a peer breaks the protocol: one variant for each law, with the numbers that show
+//! the breach.
 //!
 //! What does not even decode is an error of the crate that decodes it; what decodes and cannot be meant is one of
 //! this engine's own laws. `docs/wire.md` states them.
@@ -59,7 +60,7 @@ pub enum PeerMisbehaved {
     /// An entry below something that is no directory.
     #[error("parent {} is not a directory", .parent.0)]
     NoSuchParent {
-        /// What the entry names as its directory.
+        /// The directory that the entry names.
         parent: EntryId,
     },
     /// A directory's names out of order, or one of them twice.

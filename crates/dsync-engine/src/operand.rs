@@ -128,7 +128,7 @@ impl RemoteHost {
     }
 }
 
-/// Why an operand cannot be used. The command's caller is at fault in every case.
+/// The reason why an operand cannot be used. The command's caller is at fault in every case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OperandError {
@@ -147,13 +147,13 @@ pub enum OperandError {
     /// A host or user starts with `-` and could be read as an option.
     #[error("{part} may not start with '-'")]
     LeadingDash {
-        /// Which part.
+        /// The part with the fault.
         part: Part,
     },
     /// A host or user holds a character outside the allow list.
     #[error("{part} contains characters that are not allowed: '{}'", character.escape_debug())]
     ForbiddenCharacter {
-        /// Which part.
+        /// The part with the character.
         part: Part,
         /// The first such character; U+FFFD for bytes that are not UTF-8.
         character: char,
@@ -164,7 +164,7 @@ pub enum OperandError {
     /// A host or user is longer than [`MAX_PART_BYTES`].
     #[error("{part} is longer than {MAX_PART_BYTES} bytes")]
     TooLong {
-        /// Which part.
+        /// The part with the fault.
         part: Part,
     },
     /// A bracket does not hold an IPv6 address that is followed by `:`.
@@ -192,7 +192,8 @@ pub enum OperandError {
 }
 
 impl OperandError {
-    /// The exit code that a command should end with: 4 for what rsync has and dsync does not, else 1.
+    /// Returns the exit code that a command should end with: 4 for what rsync has and dsync does
+    /// not, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Daemon { .. } | Self::OtherHome { .. } => exit_code::UNSUPPORTED,
@@ -243,7 +244,7 @@ fn split_place(bytes: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     Some((&bytes[..colon], Some(&bytes[colon + 1..])))
 }
 
-/// Where a bracket that opens the host starts: first, or right after the first `@`.
+/// Returns the start of a bracket that opens the host: first, or right after the first `@`.
 fn bracket_start(bytes: &[u8]) -> Option<usize> {
     if bytes.first() == Some(&b'[') {
         return Some(0);
@@ -260,13 +261,14 @@ fn split_user(place: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// The address of `addr]`, if it is one.
+/// Returns the address of `addr]`, if it is one.
 fn bracketed(rest: &[u8]) -> Option<&str> {
     let address = std::str::from_utf8(rest.strip_suffix(b"]")?).ok()?;
     is_ipv6(address).then_some(address)
 }
 
-/// True for an IPv6 address with an optional `%zone` of letters, digits, `.`, `_` and `-`.
+/// Returns whether this is an IPv6 address with an optional `%zone` of letters, digits, `.`, `_`
+/// and `-`.
 fn is_ipv6(host: &str) -> bool {
     let (address, zone) = host.split_once('%').map_or((host, None), |(address, zone)| (address, Some(zone)));
     Ipv6Addr::from_str(address).is_ok()
@@ -297,7 +299,8 @@ fn check_part(text: &str, part: Part) -> Result<(), OperandError> {
     if text.len() > MAX_PART_BYTES { Err(OperandError::TooLong { part }) } else { Ok(()) }
 }
 
-/// The allow list. Letters and digits of any script, for internationalised names.
+/// Returns whether the allow list has the character. It has letters and digits of any script, for
+/// internationalised names.
 fn is_allowed(character: char, part: Part) -> bool {
     character.is_alphanumeric()
         || match part {
@@ -306,7 +309,8 @@ fn is_allowed(character: char, part: Part) -> bool {
         }
 }
 
-/// A remote path without the shell's notation for the home directory, where relative paths start anyway.
+/// Returns a remote path without the shell's notation for the home directory, where relative paths
+/// start anyway.
 fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
     let path = match path.strip_prefix(b"~") {
         None => path,
@@ -319,7 +323,7 @@ fn remote_path(path: &[u8]) -> Result<OsString, OperandError> {
     Ok(if path.is_empty() { OsString::from(".") } else { OsStr::from_bytes(path).to_owned() })
 }
 
-/// `~//x` is below the home directory, not `/x`.
+/// Trims slashes at the start: `~//x` is below the home directory, not `/x`.
 fn trim_slashes(path: &[u8]) -> &[u8] {
     let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
     &path[slashes..]
@@ -432,7 +436,7 @@ mod tests {
         assert_eq!(again(":\0"), Err(OperandError::Nul));
     }
 
-    /// The law of this module, on what it accepts.
+    /// Asserts the law of this module on an operand that it accepts.
     fn assert_safe(operand: &Operand) {
         let Operand::Remote { host, path } = operand else { return };
         assert!(!path.is_empty());
