@@ -38,7 +38,7 @@ use crate::{
     source::{self, ListedFiles, Tree},
 };
 
-/// Where the new files are.
+/// The place of the new files.
 ///
 /// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and `.`,
 /// `dir/.`) stands for what is in it. Several paths are merged into one tree; where two bring the
@@ -60,7 +60,7 @@ pub enum Source {
     },
 }
 
-/// Where the files go.
+/// The place that the files go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Destination {
@@ -88,27 +88,27 @@ pub struct RemoteHost {
     pub host: String,
 }
 
-/// How a remote end is started and reached.
+/// The way to start and to reach a remote end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// The remote shell and its arguments, before the host. Default `["ssh"]`.
     pub shell: Vec<OsString>,
     /// The command that starts dsync on the remote host, as its shell reads it. Default `dsync`.
     pub remote_program: String,
-    /// Which carrier to use. Default [`TransportChoice::Auto`].
+    /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
     /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60 s:
     /// both ends send a sign of life every second whatever they are busy with.
     pub timeout: Duration,
-    /// How often in a row to connect again when the connection breaks; 0 to end the run at once. Default 5:
-    /// the pauses before them add up to about half a minute.
+    /// Most attempts in a row to connect again when the connection breaks; 0 to end the run at
+    /// once. Default 5: the pauses before them add up to about half a minute.
     pub retries: u32,
-    /// How long the remote end may take to answer, logging in included. Default 300 s: a person may be typing
-    /// a password.
+    /// Time for the remote end to answer, logging in included. Default 300 s: a person may be
+    /// typing a password.
     pub connect_timeout: Duration,
     /// The ports of the remote host that may be opened. Default `None`: whichever its system chooses.
     pub ports: Option<PortRange>,
-    /// Which addresses of the host may be used. Default both kinds.
+    /// The kinds of addresses of the host that may be used. Default both kinds.
     pub family: AddressFamily,
     /// Bytes per second that each end may send, before encryption; counts for local runs too. Default `None`.
     pub bytes_per_second: Option<NonZeroU64>,
@@ -214,7 +214,7 @@ impl Job {
     }
 }
 
-/// How the other end is reached, and what it may make this one take.
+/// The way to the other end, and the limits on what it may make this one take.
 #[derive(Clone, Copy)]
 struct Remote<'a> {
     connect: &'a ConnectOptions,
@@ -222,7 +222,7 @@ struct Remote<'a> {
     cage: Option<&'a dyn Cage>,
 }
 
-/// What a run of any form comes to.
+/// The result of a run of any form.
 struct Outcome {
     report: Report,
     connection: Option<Connection>,
@@ -231,7 +231,7 @@ struct Outcome {
     earlier: Earlier,
 }
 
-/// Both ends in this process: the source is the peer, on threads of its own.
+/// Runs both ends in this process: the source is the peer, on threads of its own.
 fn local(
     paths: &[PathBuf],
     path: PathBuf,
@@ -290,7 +290,7 @@ fn local(
     Ok(Outcome { report, connection: None, traffic: here.traffic(), earlier: Earlier::default() })
 }
 
-/// This end is the source.
+/// Runs this end as the source.
 fn push(
     paths: &[PathBuf],
     host: &RemoteHost,
@@ -314,7 +314,7 @@ fn push(
     })
 }
 
-/// This end is the destination.
+/// Runs this end as the destination.
 fn pull(
     host: &RemoteHost,
     paths: Vec<OsString>,
@@ -528,21 +528,21 @@ pub fn serve_over(
     serve_link(link, silence, cancel, ListedFiles::default(), means)
 }
 
-/// What the end that serves has of its own, and the client no say in.
+/// Means of the serving end, in which the client has no say.
 struct Means<'a> {
-    /// What the client may make it hold.
+    /// The budget for memory that the client makes it hold.
     budget: Arc<Budget>,
-    /// Where lists go that outgrow memory.
+    /// The home of lists that outgrow memory.
     spools: SpoolHome,
-    /// Where the operands start, and what may be done there.
+    /// The start of the operands' paths, and the rights there.
     start: Start,
-    /// What the process is confined with.
+    /// The cage of the process.
     cage: Option<&'a dyn Cage>,
-    /// How long a session may go without progress.
+    /// Longest time of a session without progress.
     stall: Duration,
     /// The source's operands, where the client is this process; else those that it sends.
     operands: Option<&'a [PathBuf]>,
-    /// How errors are phrased for the client.
+    /// The wording of errors for the client.
     wording: Wording,
 }
 

@@ -27,10 +27,10 @@ use crate::{
     session::ControlOut,
 };
 
-/// How long a waiting thread sleeps before it looks at [`Halt::stopped`] again.
+/// Time that a waiting thread sleeps before it looks at [`Halt::stopped`] again.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
-/// How long the peer is given to hear a farewell, and again to hang up.
+/// Time for the peer to hear a farewell, and again to hang up.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// The shared end of a run.
@@ -141,17 +141,17 @@ impl Halt {
         drop(self.changed.wait_timeout_while(end, FAREWELL, |end| !end.peer_gone));
     }
 
-    /// True once a thread failed.
+    /// Returns whether a thread has failed.
     pub(crate) fn stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// True when the run ended with an error like this.
+    /// Returns whether the run ended with an error like this.
     pub(crate) fn ended_with(&self, like: impl FnOnce(&SyncError) -> bool) -> bool {
         lock(&self.end).first.as_ref().is_some_and(like)
     }
 
-    /// The error that ended the run, if one did.
+    /// Returns the error that ended the run, if one did.
     pub(crate) fn into_result(self) -> Result<(), SyncError> {
         match self.end.into_inner().unwrap_or_else(PoisonError::into_inner).first {
             Some(error) => Err(error),
@@ -190,12 +190,12 @@ impl Halt {
     }
 }
 
-/// True when no cause is known.
+/// Returns whether no cause is known: a broken link is only a symptom.
 fn is_symptom(first: Option<&SyncError>) -> bool {
     first.is_none_or(|first| matches!(first, SyncError::Link(_)))
 }
 
-/// The text of a panic.
+/// Returns the text of a panic.
 fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_owned()

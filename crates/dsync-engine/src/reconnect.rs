@@ -22,12 +22,12 @@ use crate::{
     observe::{Connection, Reconnect},
 };
 
-/// What the sessions that broke came to.
+/// The sum of the sessions that broke.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Earlier {
-    /// How many they were.
+    /// Number of these sessions.
     pub(crate) sessions: u32,
-    /// What they had finished when they were last heard of.
+    /// Files that they had finished by their last progress.
     pub(crate) files_done: u64,
     /// Bytes that they carried.
     pub(crate) traffic: Traffic,
@@ -37,23 +37,23 @@ pub(crate) struct Earlier {
 pub(crate) struct Attempt<'a> {
     observer: &'a dyn Observer,
     clock: &'a dyn Clock,
-    /// True when an earlier session broke.
+    /// Whether an earlier session broke.
     pub(crate) again: bool,
     traffic: Mutex<Traffic>,
     life: Mutex<Life>,
 }
 
-/// How a session fared.
+/// The course of a session.
 #[derive(Debug, Clone, Copy, Default)]
 struct Life {
     begun: Option<Instant>,
-    /// When something was last finished or carried.
+    /// Time when something was last finished or carried.
     advanced: Option<Instant>,
     progress: Progress,
 }
 
 impl Life {
-    /// True when it got ahead for so long that its end is the first failure of a new row.
+    /// Returns whether it made progress for so long that its end is the first failure of a new row.
     fn was_steady(&self) -> bool {
         let lasted = self.begun.zip(self.advanced).map(|(from, to)| to.saturating_duration_since(from));
         lasted.is_some_and(|lasted| lasted >= STEADY)
@@ -188,8 +188,8 @@ impl Earlier {
     }
 }
 
-/// The error of a run that could not be brought to its end. What broke the last session decides the exit
-/// code; why no other followed is in the words.
+/// Returns the error of a run that could not be brought to its end. The error that broke the last
+/// session decides the exit code; the words say why no other session followed.
 fn give_up(last: SyncError, broke: Option<&SyncError>, retries: u32) -> SyncError {
     if retries == 0 {
         return last;
@@ -198,8 +198,8 @@ fn give_up(last: SyncError, broke: Option<&SyncError>, retries: u32) -> SyncErro
     SyncError::GaveUp { retries, exit_code, source: Box::new(last) }
 }
 
-/// How long to wait before the `number`th try in a row: doubling, and up to a quarter more or less, so that
-/// many runs that lost one server do not come back as one.
+/// Returns the time to wait before the `number`th try in a row: doubling, and up to a quarter more
+/// or less, so that many runs that lost one server do not come back as one.
 fn pause(number: u32) -> Result<Duration, SyncError> {
     let random = getrandom::u32().map_err(|error| SyncError::Random { source: error.into() })?;
     Ok(pause_for(number, random))

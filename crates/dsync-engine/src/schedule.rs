@@ -6,7 +6,7 @@
 //!
 //! Points are at each lock and wait of the engine, at both ends of each channel, and where a thread begins and ends.
 
-/// Where a thread is about to take its next step.
+/// The next step of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Point {
     /// A thread of the run has started.
@@ -99,7 +99,7 @@ mod under_test {
         })
     }
 
-    /// SplitMix64's step: every bit of the result depends on every bit of the state.
+    /// Makes SplitMix64's step: every bit of the result depends on every bit of the state.
     fn mix(state: u64) -> u64 {
         let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

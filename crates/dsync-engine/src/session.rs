@@ -41,18 +41,18 @@ pub(crate) const PULSE: Duration = Duration::from_millis(250);
 /// Bytes per second at which a file is read at least.
 const SLOWEST_READ: u64 = 8 << 20;
 
-/// How long a source may hash files before it lists the next one.
+/// Time that a source may hash files before it lists the next one.
 const UNSEEN_HASHING: Duration = Duration::from_secs(24 * 3600);
 
-/// How long messages wait for others of a busy thread, in microseconds: some hundred entries are listed or planned
-/// meanwhile, and no path is so short that it matters.
+/// Time that messages wait for others of a busy thread, in microseconds: some hundred entries are
+/// listed or planned meanwhile, and no path is so short that it matters.
 const NOW_AND_THEN_US: u64 = 1000;
 
 /// The sending half of the control lane, shared by an end's threads.
 pub(crate) struct ControlOut {
     /// `None` after this end's last message: signs of life that come later are not sent.
     sender: Mutex<Option<ControlSender>>,
-    /// When what was queued last went, in microseconds since `opened`.
+    /// Time when queued messages last went, in microseconds since `opened`.
     flushed_us: AtomicU64,
     opened: Instant,
     /// Set by each message but signs of life, and by whatever else gets the run on; the watch clears it.
@@ -131,7 +131,7 @@ pub(crate) struct Session {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) options: SyncOptions,
     pub(crate) data_lanes: usize,
-    /// True when an earlier session of the run broke: its far end may not have noticed yet.
+    /// Whether an earlier session of the run broke: its far end may not have noticed yet.
     pub(crate) again: bool,
     pub(crate) control: Arc<ControlOut>,
     pub(crate) halt: Halt,
@@ -142,20 +142,20 @@ pub(crate) struct Session {
     vitals: Vitals,
 }
 
-/// When the peer was last heard.
+/// The peer's signs of life and its progress.
 struct Vitals {
     started: Instant,
     heard_ms: AtomicU64,
     timeout: Duration,
-    /// How long neither end may get on, by this end's own measure.
+    /// Longest time without progress at either end, by this end's own measure.
     stall: Duration,
     /// The longest file that this end may have to read at once, in bytes.
     longest: AtomicU64,
-    /// What the peer's last progress came to.
+    /// The work that the peer's last progress message counted.
     told: AtomicU64,
 }
 
-/// What a session is started with, besides its link.
+/// The terms of a session, besides its link.
 pub(crate) struct Terms {
     /// The peer's role.
     pub(crate) role: PeerRole,
@@ -163,11 +163,11 @@ pub(crate) struct Terms {
     pub(crate) options: SyncOptions,
     /// Longest silence of the peer.
     pub(crate) timeout: Duration,
-    /// True when an earlier session of the run broke.
+    /// Whether an earlier session of the run broke.
     pub(crate) again: bool,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
-    /// How long neither end may get on.
+    /// Longest time without progress at either end.
     pub(crate) stall: Duration,
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct SourceMail {
     pub(crate) keying: Keying,
 }
 
-/// How far the session's key is agreed on.
+/// The state of the agreement on the session's key.
 pub(crate) enum Keying {
     /// Both hellos were said.
     Agreed(Key),
@@ -371,7 +371,7 @@ impl Session {
         self.vitals.stall.saturating_add(reading).saturating_add(hashing)
     }
 
-    /// Longest silence of the peer.
+    /// Returns the longest silence of the peer.
     pub(crate) fn timeout(&self) -> Duration {
         self.vitals.timeout
     }
@@ -455,7 +455,7 @@ pub(crate) fn fatal(error: &SyncError, wording: Wording) -> ControlMessage {
     ControlMessage::Fatal(Fatal { exit_code: error.exit_code(), text: text.into_bytes() })
 }
 
-/// The error of a message that does not belong here.
+/// Returns the error of a message that does not belong here.
 pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
     misbehaved(PeerMisbehaved::UnexpectedMessage { name: message.name() })
 }

@@ -14,7 +14,7 @@ use dsync_wire::options::{AlternateUse, Alternates, Backup, DeleteTiming};
 use super::*;
 use crate::{Silent, schedule};
 
-/// Which end controls, and what crosses a link.
+/// The end that controls, and the data that crosses a link.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Local,

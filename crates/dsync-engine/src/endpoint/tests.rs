@@ -10,7 +10,7 @@ use dsync_wire::{
 use super::*;
 use crate::Silent;
 
-/// A controller and source over `link`.
+/// Runs a controller and source over `link`.
 fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
     let dir = tempfile::tempdir().unwrap();
     let cancel = CancelToken::new();
