@@ -22,7 +22,7 @@ use dsync_wire::options::{AlternateUse, SyncOptions};
 
 use crate::grant::Start;
 
-/// What a run does below a directory.
+/// The operations of a run below a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Touch {
     /// It lists and reads.
@@ -33,7 +33,7 @@ pub enum Touch {
     Write,
 }
 
-/// Which threads a cage is for.
+/// The threads that a cage is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Inmates {
     /// All of the process, which is there for this run only.
@@ -42,7 +42,7 @@ pub enum Inmates {
     Thread,
 }
 
-/// What confines the end that faces a peer.
+/// The confinement of an end that faces a peer.
 pub trait Cage: fmt::Debug + Send + Sync {
     /// Takes from the inmates what a run with this footprint does not need. Called once for each session, before
     /// the session's threads start. What cannot be taken is the cage's to report: the run goes on.
@@ -66,13 +66,13 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// The directories, open, and what is done below each.
+    /// Returns the directories, open, and the operations below each.
     pub fn places(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Touch)> {
         self.places.iter().map(|(dir, touch)| (dir.as_fd(), *touch))
     }
 
-    /// True when the run may go elsewhere as well: with `keep_dirlinks` and
-    /// `insecure_links` links decide where, which are met on the way.
+    /// Returns whether the run may go elsewhere as well: with `keep_dirlinks` and `insecure_links`
+    /// the links that it meets on the way decide where.
     pub fn is_unbounded(&self) -> bool {
         self.unbounded
     }
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// The directories of a footprint below `scratch`.
+    /// Returns the directories of a footprint below `scratch`.
     fn places(footprint: &Footprint, scratch: &Path) -> Vec<(String, Touch)> {
         let mut places: Vec<_> = footprint
             .places

@@ -1,10 +1,11 @@
-//! What a client may do whom an administrator has let in for one purpose: a directory, and an [`Access`] to it.
+//! The rights of a client whom an administrator has let in for one purpose: a directory, and an
+//! [`Access`] to it.
 //!
-//! Takes what the client asks for ([`PeerRole`] and [`SyncOptions`]) as a list of [`Demand`]s and decides each by the table
-//! in [`Access::allows`]. The law: the client's words narrow what is done, never widen it. What no demand stands for
-//! is kept elsewhere, by means that ask nobody: paths start at the grant's directory and end below it
-//! ([`Dir::confining`]), and where only additions are allowed the destination's directories refuse everything else
-//! ([`Dir::adding_only`]).
+//! Takes the client's requests ([`PeerRole`] and [`SyncOptions`]) as a list of [`Demand`]s and
+//! decides each by the table in [`Access::allows`]. The law: the client's words narrow the run,
+//! never widen it. Other means, which ask nobody, keep the rest: paths start at the grant's
+//! directory and end below it ([`Dir::confining`]), and where only additions are allowed the
+//! destination's directories refuse everything else ([`Dir::adding_only`]).
 //!
 //! It does not know how the client was let in: `dsync --server --restrict` makes a grant from its own command line, a
 //! server that stands makes one for each of its users.
@@ -22,7 +23,7 @@ use dsync_wire::{message::PeerRole, options::SyncOptions};
 
 use crate::SyncError;
 
-/// What may be done in a directory.
+/// The operations that are allowed in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everything that stays in it: `rw`.
@@ -41,7 +42,7 @@ impl Access {
     /// All of them.
     pub const EACH: [Self; 4] = [Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Append];
 
-    /// The word for it.
+    /// Returns the word for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::ReadWrite => "rw",
@@ -101,9 +102,9 @@ pub enum Demand {
     Force,
     /// Files are rewritten in place or added to.
     InPlace,
-    /// What is replaced or removed gets another name.
+    /// Replaced and removed entries get another name.
     Backup,
-    /// What has arrived waits for its name under another one, also for a later run.
+    /// Arrived files wait for their names under other ones, also for a later run.
     DelayUpdates,
     /// Unfinished files have a directory that is made and removed.
     PartialDir,
@@ -113,7 +114,7 @@ pub enum Demand {
     Alternates,
     /// Missing parents of the destination are made.
     MakePath,
-    /// What has been copied from here is removed here.
+    /// Copied files are removed from here.
     RemoveSource,
     /// Links to directories are followed in the destination.
     KeepDirlinks,
@@ -194,30 +195,30 @@ pub struct Grant {
     floor: Arc<Dir>,
 }
 
-/// What an administrator wrote.
+/// The terms that an administrator wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantTerms {
     /// The directory.
     pub path: PathBuf,
-    /// What may be done there.
+    /// The operations that are allowed there.
     pub access: Access,
 }
 
-/// Why a word is no [`GrantTerms`].
+/// The reason why a word is no [`GrantTerms`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrantTermsError {
     /// There is no directory.
     #[error("names no directory")]
     NoPath,
-    /// What follows the last comma is no access. A directory whose name has a comma needs one after it, too: a slip is
-    /// never read as leave to do everything.
+    /// The text after the last comma is no access. A directory whose name has a comma needs one
+    /// after it, too: a slip is never read as leave to do everything.
     #[error(
         "'{word}' after the last comma is none of rw, ro, wo and append (of a directory with a comma in its name, \
              say which of them: PATH,rw)"
     )]
     UnknownAccess {
-        /// What follows the comma.
+        /// The text after the comma.
         word: String,
     },
 }
@@ -272,28 +273,28 @@ impl Grant {
         }
     }
 
-    /// Where the client's paths start and end.
+    /// Returns the directory where the client's paths start and end.
     pub(crate) fn floor(&self) -> &Arc<Dir> {
         &self.floor
     }
 
-    /// The directory, and what may be done there.
+    /// Returns the directory, and the operations that are allowed there.
     pub fn terms(&self) -> &GrantTerms {
         &self.terms
     }
 
-    /// True when nothing that is there may change.
+    /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
         self.terms.access == Access::Append
     }
 }
 
-/// Where a session's own paths start: where the process is, or at the directory of a grant.
+/// The directory where a session's own paths start: the process's own, or that of a grant.
 #[derive(Clone, Default)]
 pub(crate) struct Start(pub(crate) Option<Arc<Grant>>);
 
 impl Start {
-    /// As [`Dir::open_destination`].
+    /// Opens a path as [`Dir::open_destination`] does.
     pub(crate) fn open(&self, path: &Path, links: dsync_fs::Links) -> io::Result<Dir> {
         match &self.0 {
             // Whose links are followed is not the client's to say.
@@ -302,7 +303,7 @@ impl Start {
         }
     }
 
-    /// As [`Dir::create_destination`].
+    /// Creates a path as [`Dir::create_destination`] does.
     pub(crate) fn create(&self, path: &Path, mkpath: bool, links: dsync_fs::Links) -> io::Result<Dir> {
         let Some(grant) = &self.0 else { return Dir::create_destination(path, mkpath, links) };
         let floor = &grant.floor;
@@ -318,12 +319,12 @@ impl Start {
         }
     }
 
-    /// True when nothing that is there may change.
+    /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
         self.0.as_ref().is_some_and(|grant| grant.adds_only())
     }
 
-    /// The directory that the paths are confined to.
+    /// Returns the directory that the paths are confined to.
     pub(crate) fn floor(&self) -> Option<Arc<Dir>> {
         self.0.as_ref().map(|grant| Arc::clone(grant.floor()))
     }

@@ -94,7 +94,8 @@ pub(crate) fn refuse_doomed_source(
     Ok(())
 }
 
-/// Where a source is that is there; of an entry that is no directory, the directory that it is in.
+/// Returns the place of a source that exists; of an entry that is no directory, the directory that
+/// it is in.
 fn whereabouts(form: &OperandForm) -> Option<Landing> {
     let dir = match form {
         OperandForm::Contents(path) => Dir::open_operand(path).ok()?,
@@ -109,7 +110,8 @@ fn whereabouts(form: &OperandForm) -> Option<Landing> {
     Some(Landing { dir, rest: PathBuf::new() })
 }
 
-/// True when a rule leaves out the path, or a directory on the way to it, below an entry of the root if `name` is given.
+/// Returns whether a rule leaves out the path, or a directory on the way to it, below an entry of
+/// the root if `name` is given.
 fn is_excluded(filter: &FilterSet, name: Option<&Component>, within: &Path) -> bool {
     let mut path = name.map_or_else(Vec::new, |name| name.as_bytes().to_vec());
     within.components().any(|step| {
@@ -121,11 +123,11 @@ fn is_excluded(filter: &FilterSet, name: Option<&Component>, within: &Path) -> b
     })
 }
 
-/// Where the destination is, or will be.
+/// The place where the destination is, or will be.
 struct Landing {
     /// The nearest directory that exists.
     dir: Dir,
-    /// What is missing below it.
+    /// The components that are missing below it.
     rest: PathBuf,
 }
 
@@ -142,8 +144,8 @@ impl Landing {
         Some(Self { rest: above.rest.join(destination.file_name()?), dir: above.dir })
     }
 
-    /// The landing's path below a tree that it lies in, as the tree's walk would come to it or as the
-    /// filesystem has it: a tree that is mounted twice holds itself.
+    /// Returns the landing's path below a tree that it lies in, as the tree's walk would reach it
+    /// or as the filesystem has it: a tree that is mounted twice holds itself.
     fn inside(&self, tree: &Dir, one_file_system: bool) -> Option<PathBuf> {
         let entered = !one_file_system || self.dir.device().ok() == tree.device().ok();
         let visible = || {

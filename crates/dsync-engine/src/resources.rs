@@ -1,4 +1,4 @@
-//! What a run may take of this machine because its peer says so.
+//! Limits on what a peer makes a run take of this machine.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,13 +11,14 @@ pub struct Resources {
     /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process (about 30 MiB). Default
     /// 256 MiB. A local run has no peer and no such bound.
     pub max_alloc: u64,
-    /// Where lists go that outgrow a mebibyte, as files without a name; the directory of
-    /// [temporaries](crate::WritePolicy::temp_dir), where the run has one, comes before it. Default `None`: `/var/tmp`, else
-    /// `/tmp`. Where no file can be made in any of them all lists may have 32 MiB together.
+    /// Directory for lists that outgrow a mebibyte, as files without a name. The directory of
+    /// [temporaries](crate::WritePolicy::temp_dir) comes before it, if the run has one. Default
+    /// `None`: `/var/tmp`, else `/tmp`. If no file can be made in any of them, all lists may have
+    /// 32 MiB together.
     pub spool_dir: Option<PathBuf>,
-    /// How long a run may get on with nothing while the peer shows signs of life only; at least 1 s. For each 8 MiB of
-    /// the longest file that this end knows a second comes on top, and a day where files are compared by content. Default
-    /// an hour.
+    /// Longest time without progress while the peer shows signs of life only; at least 1 s. Each 8
+    /// MiB of the longest file that this end knows adds a second; comparing files by content adds a
+    /// day. Default an hour.
     pub max_stall: Duration,
 }
 

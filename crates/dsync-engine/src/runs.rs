@@ -27,17 +27,17 @@ impl Runs {
         true
     }
 
-    /// True when the number is in the set.
+    /// Returns whether the number is in the set.
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.runs.range(..=number).next_back().is_some_and(|(_, end)| number < *end)
     }
 
-    /// True when the set is all numbers below `count`.
+    /// Returns whether the set is all numbers below `count`.
     pub(crate) fn is_all_below(&self, count: u64) -> bool {
         self.runs.get(&0).is_some_and(|end| *end >= count)
     }
 
-    /// The runs of numbers below `count` that are not in the set.
+    /// Returns the runs of numbers below `count` that are not in the set.
     pub(crate) fn missing_below(&self, count: u64) -> Vec<Range<u64>> {
         let mut missing = Vec::new();
         let mut at = 0;

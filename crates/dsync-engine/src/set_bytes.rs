@@ -1,4 +1,5 @@
-//! What attribute sets take in memory: the destination takes it from its account, the source goes by it when it is to wait.
+//! Memory for attribute sets: the destination takes it from its account, the source reckons with it
+//! to know when to wait.
 //!
 //! The law: both ends weigh a listing alike, and above what an allocator takes.
 
@@ -27,5 +28,6 @@ pub(crate) fn of_set(set: &Extended) -> usize {
     size_of::<Extended>() + 2 * ALLOCATION + lists + xattrs
 }
 
-/// What an allocation takes beside what it was asked for, at most: a header, and the rounding up of small ones.
+/// Most memory for an allocation beside the requested bytes: a header, and the rounding up of small
+/// ones.
 pub(crate) const ALLOCATION: usize = 32;
