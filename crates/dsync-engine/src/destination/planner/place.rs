@@ -1,7 +1,7 @@
 //! The place of one entry, and the making of the entry there.
 //!
-//! What has the name keeps it until the new entry can take it: then the two change places and the old one goes. All
-//! changes go through the run's [`Hands`](super::super::hands::Hands).
+//! An old entry keeps the name until the new one can take it: then the two change places and the
+//! old one goes. All changes go through the run's [`Hands`](super::super::hands::Hands).
 
 use std::{io, sync::Arc};
 
