@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{SyncError, halt::lock};
 
-/// Has an entry wait that is in its directory under a temporary name.
+/// Makes an entry wait that is in its directory under a temporary name.
 pub(super) fn note(
     site: &Site<'_>,
     delayed: &Delayed,
@@ -45,7 +45,7 @@ pub(super) fn note(
     delayed.push(late)
 }
 
-/// Has a finished file wait.
+/// Makes a finished file wait.
 pub(super) fn note_file(
     site: &Site<'_>,
     delayed: &Delayed,
@@ -136,7 +136,8 @@ fn each(delayed: &Delayed, entries: &SealedSpool, mut act: impl FnMut(&Dir, &Lat
     }
 }
 
-/// Once it has begun nothing stops it: that would leave the tree half old and half new.
+/// Moves all waiting entries to their names. Once it has begun nothing stops it: that would leave
+/// the tree half old and half new.
 fn place_all(
     (site, succession): (&Site<'_>, &Succession),
     delayed: &Delayed,
@@ -160,7 +161,7 @@ fn place_all(
     Ok(landed)
 }
 
-/// Gives the entry its name; tells why that could not be.
+/// Moves the entry to its name. Returns the cause if that failed.
 fn place(
     site: &Site<'_>,
     late: &Late,

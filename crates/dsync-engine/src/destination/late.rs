@@ -1,4 +1,4 @@
-//! What `--delay-updates` notes until the end of a run, out of memory.
+//! The notes of `--delay-updates` until the end of a run, out of memory.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use dsync_wire::{
 use super::records::{self, KINDS, push_counted, push_name, take, take_counted, take_name};
 use crate::{SyncError, halt::lock, plan::file_type_of};
 
-/// What waits for its name.
+/// The entries that wait for their names.
 pub(super) struct Delayed {
     root: Arc<Dir>,
     waiting: Mutex<Waiting>,
@@ -133,12 +133,12 @@ impl Late {
     }
 }
 
-/// The error of a record that is not what was written.
+/// Returns the error of a record that is not as it was written.
 pub(super) fn damaged() -> SyncError {
     spool_error(SpoolError::Damaged { index: 0 })
 }
 
-/// The error of a run that cannot keep its list.
+/// Returns the error of a run that cannot keep its list.
 pub(super) fn spool_error(error: SpoolError) -> SyncError {
     records::failed(Operation::Commit, "the list of delayed updates", error)
 }

@@ -34,9 +34,9 @@ use crate::{
 
 /// The names that are to be linked.
 pub(super) struct Links {
-    /// What has several names, in the order of listing.
+    /// The entries with several names, in the order of listing.
     groups: Vec<Group>,
-    /// What they take.
+    /// Memory for the groups.
     held: Held,
     /// Filesystems that first names are on, from 1 on.
     devices: Vec<u64>,
@@ -48,7 +48,7 @@ pub(super) struct Links {
     protection: Protection,
 }
 
-/// What is known of an entry with several names.
+/// The knowledge of an entry with several names.
 struct Group {
     /// The first one that was listed.
     entry: EntryId,
@@ -57,7 +57,7 @@ struct Group {
     ino: u64,
     device: u16,
     kind: FileType,
-    /// True when the destination has a first name, or will.
+    /// Whether the destination has a first name, or will.
     placed: bool,
     /// Its path; not in an `Option`, which would take eight bytes more.
     path: RecordAt,
@@ -77,7 +77,7 @@ pub(super) struct Further {
     pub(super) name: Component,
     pub(super) action: Action,
     pub(super) kind: FileType,
-    /// What has the name until then is a directory.
+    /// Whether a directory has the name until then.
     pub(super) displaces: bool,
 }
 

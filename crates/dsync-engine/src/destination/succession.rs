@@ -31,7 +31,7 @@ struct State {
     first_names: HashMap<u64, Line>,
     /// Names that were asked for in the place of others.
     successors: HashSet<EntryId>,
-    /// What stays to the end of the run.
+    /// Memory that stays to the end of the run.
     held: Held,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Successor {
     pub(super) same_inode: bool,
 }
 
-/// What is to be done with a name that was to wait.
+/// The next step for a name that was to wait.
 pub(super) enum Turn {
     /// Nothing.
     Waits,
@@ -83,19 +83,20 @@ impl Succession {
         Self { state: Mutex::new(state) }
     }
 
-    /// A first name is about to be asked for.
+    /// Notes that a first name is about to be asked for.
     pub(super) fn begin(&self, number: u64) {
         let under_way = Line { fate: Fate::UnderWay(Vec::new()), successor: None };
         lock(&self.state).first_names.insert(number, under_way);
     }
 
-    /// False when the first name needs no other one to wait.
+    /// Returns whether other names may have to wait for a first one: not once it has arrived, or if
+    /// it was there from the beginning.
     pub(super) fn is_open(&self, number: u64) -> bool {
         let state = lock(&self.state);
         state.first_names.get(&number).is_some_and(|first| !matches!(first.fate, Fate::Arrived))
     }
 
-    /// Has a name wait for the first one.
+    /// Makes a name wait for the first one.
     pub(super) fn wait(&self, number: u64, heir: Heir) -> Result<Turn, OverBudget> {
         let mut state = lock(&self.state);
         let State { first_names, successors, held } = &mut *state;
@@ -113,7 +114,8 @@ impl Succession {
         })
     }
 
-    /// A first name has arrived: gives those that waited for it, which are to be let go.
+    /// Notes that a first name has arrived. Returns the names that waited for it, whose requests
+    /// are to be cancelled.
     pub(super) fn arrived(&self, number: u64) -> Vec<Arc<Pending>> {
         let mut state = lock(&self.state);
         let Some(mut first) = state.first_names.remove(&number) else { return Vec::new() };
@@ -127,7 +129,7 @@ impl Succession {
         heirs.into_iter().map(|heir| heir.file).collect()
     }
 
-    /// A first name has come to nothing: gives the next one, which is to be asked for.
+    /// Notes that a first name has failed. Returns the next one, which is to be asked for.
     pub(super) fn lost(&self, number: u64) -> Result<Option<Arc<Pending>>, OverBudget> {
         let mut state = lock(&self.state);
         let State { first_names, successors, held } = &mut *state;
@@ -146,18 +148,18 @@ impl Succession {
         next.map(|heir| first.take_over(heir, successors, held)).transpose()
     }
 
-    /// True when nothing can be linked to a first name.
+    /// Returns whether nothing can be linked to a first name.
     pub(super) fn is_lost(&self, number: u64) -> bool {
         let state = lock(&self.state);
         state.first_names.get(&number).is_some_and(|first| matches!(first.fate, Fate::Lost))
     }
 
-    /// The name that took over from a first name.
+    /// Returns the name that took over from a first name.
     pub(super) fn successor(&self, number: u64) -> Option<Successor> {
         lock(&self.state).first_names.get(&number).and_then(|first| first.successor.clone())
     }
 
-    /// True when an entry was asked for in the place of another: it is not linked.
+    /// Returns whether an entry was asked for in the place of another: it is not linked.
     pub(super) fn took_over(&self, entry: EntryId) -> bool {
         lock(&self.state).successors.contains(&entry)
     }
@@ -181,8 +183,8 @@ impl Line {
     }
 }
 
-/// What a first name takes that is lost or has a successor, and a name that took over, beside the path: an entry of a map that
-/// has just doubled.
+/// Memory for a first name that is lost or has a successor, and for a name that took over, beside
+/// the path: an entry of a map that has just doubled.
 const LOST_BYTES: u64 = 3 * (size_of::<(u64, Line)>() + size_of::<EntryId>() + 32) as u64;
 
 #[cfg(test)]
