@@ -24,7 +24,7 @@ use crate::{
     schedule::{Point, point},
 };
 
-/// What the committer takes.
+/// A task for the committer.
 pub(super) enum Commit {
     /// A finished file on its way to its name.
     File(PreparedFile, Arc<Pending>),

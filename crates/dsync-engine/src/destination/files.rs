@@ -49,7 +49,7 @@ pub(super) struct Pending {
 
 /// A directory that a file takes the name of, and that is removed then.
 pub(super) struct Displaced {
-    /// What of it must not be removed.
+    /// The entries of it that must not be removed.
     protection: Protection,
     /// The name that the directory gets.
     now: OnceLock<Component>,
@@ -78,7 +78,7 @@ impl Pending {
         secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)
     }
 
-    /// The file has its name: removes the directory that had it.
+    /// Removes the directory that had the file's name, once the file has it.
     pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<(), SyncError> {
         let (Some(displaced), Some(dir)) = (&self.displaced, &self.slot.directory.dir) else { return Ok(()) };
         let Some(now) = displaced.now.get() else { return Ok(()) };
@@ -239,7 +239,7 @@ impl Files {
         lock(&self.by_entry).insert(file.entry, Arc::clone(file));
     }
 
-    /// The file of this number, unless it has arrived or failed (or was never asked for).
+    /// Returns the file of this number, unless it has arrived or failed (or was never asked for).
     pub(super) fn get(&self, entry: EntryId) -> Option<Arc<Pending>> {
         lock(&self.by_entry).get(&entry).cloned()
     }

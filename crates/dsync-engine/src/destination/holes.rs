@@ -1,7 +1,8 @@
-//! Which zeros of a new file are holes.
+//! The zeros of a new file that are holes.
 //!
-//! The source says where its own file has them (`Holes`), or the run wants one wherever zeros fill a block (`-S`). The
-//! law: only zeros become holes. What a source says of a place that it then sends other bytes for counts for nothing.
+//! The source says where its own file has them (`Holes`), or the run wants one wherever zeros fill
+//! a block (`-S`). The law: only zeros become holes. If a source sends other bytes for a place that
+//! it called a hole, the bytes count.
 
 use std::{io, ops::Range};
 
@@ -16,7 +17,7 @@ pub(super) enum Holes {
 }
 
 impl Holes {
-    /// What is known before the source has said anything.
+    /// Returns the holes that are known before the source has said anything.
     pub(super) fn unsaid(sparse: bool) -> Self {
         if sparse { Self::AllZeros } else { Self::Given(Vec::new()) }
     }
@@ -63,7 +64,7 @@ impl Holes {
         }
     }
 
-    /// True when the whole range is in a hole.
+    /// Returns whether the whole range is in a hole.
     fn has(&self, range: &Range<u64>) -> bool {
         let Self::Given(given) = self else { return true };
         let hole = given.get(given.partition_point(|hole| hole.end <= range.start));

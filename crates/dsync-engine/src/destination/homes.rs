@@ -1,4 +1,5 @@
-//! Where content is written until it has its name: beside its target or, if so wished, in another directory.
+//! Directories where content is written until it has its name: beside its target or, if so wished,
+//! elsewhere.
 //!
 //! The law: a directory that is named within the destination is one component beside the target and never a link; one
 //! of the operator's own is opened once. Whatever is in either is taken for a peer's: see [`dsync_fs::KeptNames`].
@@ -27,12 +28,12 @@ pub(super) struct Homes {
     stopped: Arc<AtomicBool>,
 }
 
-/// What the homes of a run are opened in.
+/// The surroundings in which the homes of a run are opened.
 #[derive(Clone, Copy)]
 pub(super) struct Around<'a> {
     /// Directories that belong to the run.
     pub(super) own: &'a Arc<OwnPlaces>,
-    /// Where lists go that outgrow memory.
+    /// The home of lists that outgrow memory.
     pub(super) spools: &'a SpoolHome,
     /// Nothing is kept of what a local run has not finished.
     pub(super) local: bool,
@@ -50,9 +51,9 @@ pub(super) struct Parts {
 /// Permissions of a directory of unfinished files beside their targets.
 pub(super) const PARTS_MODE: u16 = 0o700;
 
-/// Where files are kept that may outlive the run.
+/// The place of files that may outlive the run.
 enum PartHome {
-    /// Where they are written.
+    /// The directory where they are written.
     WithTemporaries,
     /// In a directory of this name beside the target.
     Within(Component),
@@ -118,14 +119,14 @@ impl Homes {
         }
     }
 
-    /// True when a directory of the destination is one of the operator's own: what has dsync's names there may be
-    /// another run's, or another directory's.
+    /// Returns whether a directory of the destination is one of the operator's own: entries with
+    /// dsync's names there may be another run's, or another directory's.
     pub(super) fn holds(&self, dir: &Dir) -> bool {
         let parts = if let PartHome::Apart(_, opened) = &self.parts { opened.get() } else { None };
         self.temporaries.get().into_iter().chain(parts).any(|own| own.is_same(dir).unwrap_or(true))
     }
 
-    /// True for an entry that is the directory of unfinished files beside it.
+    /// Returns whether an entry is the directory of unfinished files beside it.
     pub(super) fn is_for_parts(&self, name: &Component, kind: Kind) -> bool {
         kind == Kind::Dir && matches!(&self.parts, PartHome::Within(within) if within == name)
     }
@@ -151,12 +152,12 @@ impl Homes {
         }
     }
 
-    /// The name under which a complete file waits beside its target for a later run.
+    /// Returns the name under which a complete file waits beside its target for a later run.
     pub(super) fn finished_name(target: &Component) -> io::Result<Component> {
         kept_names(ContentHasher::new().update(target.as_bytes())).map(|names| names.finished)
     }
 
-    /// The names under which a part of a file is kept there.
+    /// Returns the names under which a part of a file is kept there.
     pub(super) fn part_names(&self, dir: &Dir, target: &Component) -> io::Result<KeptNames> {
         let mut hasher = ContentHasher::new();
         let shared = match self.parts {

@@ -24,7 +24,7 @@ use dsync_fs::{Durability, StagedFile};
 use super::{Site, slot::Slot};
 use crate::content::READ_BYTES;
 
-/// What becomes of the old file's bytes.
+/// The changes to the old file's bytes.
 #[derive(Default)]
 pub(super) struct Rewriting {
     /// New bytes, at their place in the temporary.
@@ -101,7 +101,8 @@ impl Rewriting {
         2 * (ranges * size_of::<Range<u64>>() + self.moved.len() * size_of::<BasisCopy>()) as u64
     }
 
-    /// True when there is more to remember than any edit needs: a peer made it up, and the file goes whole.
+    /// Returns whether there is more to remember than any edit needs: a peer made it up, and the
+    /// file goes whole.
     pub(super) fn is_excessive(&self) -> bool {
         let pieces = self.literals.len() + self.zeros.len() + self.holes.len() + self.moved.len();
         pieces > MAX_PIECES

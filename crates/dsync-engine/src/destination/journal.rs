@@ -16,7 +16,7 @@ use dsync_delta::{ContentHasher, Key, Segments};
 use dsync_fs::{Notes, Stamp};
 use dsync_wire::message::FileState;
 
-/// What an unfinished file is of.
+/// The file that an unfinished one is a part of: its state and its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) state: FileState,
@@ -93,7 +93,7 @@ impl Entries {
         Ok(Self::parse(&notes.read(MAX_RECORDS * RECORD_BYTES)?))
     }
 
-    /// True when the content is what the last run left.
+    /// Returns whether the content is as the last run left it.
     pub(super) fn is_untouched(&self, stamp: &Stamp) -> bool {
         self.seal == Some(seal(stamp))
     }
@@ -143,7 +143,7 @@ fn parse_head(payload: &[u8]) -> Option<Head> {
     (payload.first() == Some(&VERSION)).then_some(Head { state: FileState(array(payload, 1)?), segments })
 }
 
-/// A record with its sum.
+/// Returns a record with its sum.
 fn record(kind: u8, payload: &[u8], number: u64) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[0] = kind;
@@ -154,7 +154,8 @@ fn record(kind: u8, payload: &[u8], number: u64) -> [u8; RECORD_BYTES] {
     bytes
 }
 
-/// What tells whether the content was touched. Not the filesystem's number, which a reboot may change.
+/// Returns the bytes that show whether the content was touched. The filesystem's number is not
+/// among them: a reboot may change it.
 fn seal(stamp: &Stamp) -> [u8; SEAL_BYTES] {
     let mut bytes = Vec::with_capacity(SEAL_BYTES);
     bytes.extend_from_slice(&stamp.size.to_le_bytes());
@@ -189,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A journal of a head, a key, three segments and a seal.
+    /// Returns a journal of a head, a key, three segments and a seal.
     fn sample() -> Vec<u8> {
         let mut head = vec![VERSION];
         head.extend_from_slice(&[7; 16]);

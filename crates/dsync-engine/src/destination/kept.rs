@@ -68,7 +68,7 @@ impl Part {
         }
     }
 
-    /// What is left to ask for.
+    /// Returns the request for the missing segments.
     pub(super) fn rest(&self, entry: EntryId, attempt: u8) -> Rest {
         Rest {
             entry,
@@ -79,7 +79,7 @@ impl Part {
         }
     }
 
-    /// Bytes of the finished segments.
+    /// Returns the number of bytes of the finished segments.
     pub(super) fn done_bytes(&self) -> u64 {
         let segments = self.head.segments;
         let missing = self.done.missing_below(segments.count()).into_iter();
@@ -94,13 +94,14 @@ impl Part {
     }
 }
 
-/// What the segments of a header are of.
+/// Returns the state and segments of the file that a header belongs to.
 pub(super) fn head(header: &Segment) -> Result<Head, SyncError> {
     let segments = Segments::new(header.file_len, header.length_log2).map_err(misbehaved)?;
     Ok(Head { state: header.state, segments })
 }
 
-/// The names of what an earlier run may have left of a file of this length, when there is something.
+/// Returns the names under which an earlier run keeps a part of a file of this length; `None` if it
+/// left none.
 pub(super) fn existing(
     site: &Site<'_>,
     directory: &Directory,
@@ -129,14 +130,15 @@ fn home(site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>>
     Ok(parts.dir)
 }
 
-/// True when the run may leave, and take up, unfinished files: not where the old file itself is written, nor where
-/// space is reserved for the whole of the new one.
+/// Returns whether the run may leave, and take up, unfinished files: not where the old file itself
+/// is written, nor where space is reserved for the whole of the new one.
 fn may_keep(site: &Site<'_>) -> bool {
     let options = &site.policy.options;
     options.keep_partial != KeepPartial::Never && !options.writing.inplace && !options.writing.preallocate
 }
 
-/// A file of one segment has no finished part.
+/// Returns whether a part of such a file may be worth keeping: a file of one segment has no
+/// finished part.
 fn is_worth_keeping(segments: Segments) -> bool {
     segments.count() > 1
 }
@@ -163,7 +165,7 @@ fn open(site: &Site<'_>, slot: &Slot) -> io::Result<Option<Part>> {
     Ok(Some(Part { file, journal, head: entries.head, done }))
 }
 
-/// The finished segments that are what they were when they were verified.
+/// Returns the finished segments whose content is as it was when they were verified.
 fn verified(file: &StagedFile, entries: &Entries) -> io::Result<Runs> {
     let all = || entries.segments.keys().copied();
     if entries.is_untouched(&file.stamp()?) {

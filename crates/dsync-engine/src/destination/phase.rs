@@ -24,14 +24,14 @@ use super::{
     stage::{self, Basis, Stage},
 };
 
-/// Where a file is in its life.
+/// The phase of a file's life.
 pub(super) enum Phase {
     /// The source was asked for it, or is about to be, and nothing of it has arrived.
     Asked {
         /// Requests before this one.
         attempt: u8,
         request: Request,
-        /// What an earlier run left of it.
+        /// The part that an earlier run left.
         part: Option<Part>,
         /// The modification time that the source read it with, if that came before the first segment.
         early: Option<Timestamp>,
@@ -42,13 +42,13 @@ pub(super) enum Phase {
     Over,
 }
 
-/// What the source was asked for.
+/// The content that the source was asked for.
 pub(super) enum Request {
     /// All of the file.
     Whole,
-    /// What differs from a basis.
+    /// A delta to a basis.
     Delta(Signed),
-    /// What follows the old file, which is added to.
+    /// The tail behind the old file, which is added to.
     Tail(NeedTail),
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Signed {
     pub(super) rounds: Rounds,
 }
 
-/// Which sums of a basis the source has.
+/// The sums of a basis that the source has.
 pub(super) enum Rounds {
     /// Strong ones of long blocks; the weak ones wait until they are asked for.
     Strong(Signature),
@@ -70,7 +70,7 @@ pub(super) enum Rounds {
     Fine(Layout),
 }
 
-/// What becomes of a file whose content is not right.
+/// The next step for a file whose content is not right.
 pub(super) enum Again {
     /// It is asked for by this message.
     Ask(ControlMessage),

@@ -33,8 +33,8 @@ use crate::{
     schedule::{Point, point},
 };
 
-/// What the buffers of a lane take, in bytes: a frame, what it unfolds to, a run of copied blocks, and what the
-/// decompressor keeps.
+/// Memory for the buffers of a lane, in bytes: a frame, its unpacked content, a run of copied
+/// blocks, and the decompressor's state.
 const LANE_BUFFERS: u64 = 3 << 20;
 
 /// The state of one lane.
@@ -204,7 +204,7 @@ impl Lane<'_> {
         self.transfers.settle(file, outcome)
     }
 
-    /// The file of an entry number; `None` when what comes for it is void. A number that was never
+    /// Returns the file of an entry number; `None` when its data is void. A number that was never
     /// listed is the peer's fault.
     fn find(&self, entry: EntryId) -> Result<Option<Arc<Pending>>, SyncError> {
         if !self.transfers.was_listed(entry) {

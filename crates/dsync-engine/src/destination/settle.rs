@@ -14,7 +14,7 @@ use crate::{
     schedule::{Point, point},
 };
 
-/// What has become of a file.
+/// The outcome of a file.
 pub(super) enum Outcome {
     /// Its content is here, is right and is on its way to its name: no other name need carry it.
     Arrived,
@@ -26,7 +26,8 @@ pub(super) enum Outcome {
     Unsound(Cause),
     /// The destination could not write it.
     Failed(Operation, Cause),
-    /// What the system said when the destination wrote it; what every other file would meet as well ends the run.
+    /// The destination could not write it: the system's error. An error that every other file would
+    /// meet as well ends the run.
     Broke(Operation, io::Error),
     /// Another name of the same inode has the content, which was awaited.
     Needless,
@@ -118,7 +119,7 @@ impl Transfers<'_> {
         self.closed(file)
     }
 
-    /// The file will not have its name: another name of the same inode may take over.
+    /// Settles a file that will not have its name: another name of the same inode may take over.
     fn lost(&self, file: &Pending) -> Result<(), SyncError> {
         self.site.account.transfer_failed(file.action, file.size);
         let next = file.first_name.map(|number| self.succession.lost(number)).transpose()?.flatten();

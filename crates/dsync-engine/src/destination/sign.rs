@@ -110,7 +110,7 @@ fn first_round(
     site.session.control.send(&ControlMessage::Need { entry: file.entry, attempt })
 }
 
-/// The hash of an old file that is added to; `None` when it is not what it was, or cannot be read.
+/// Returns the hash of an old file that is added to; `None` when it has changed, or cannot be read.
 fn beginning(site: &Site<'_>, file: &Pending, tail: Tail) -> Option<[u8; 32]> {
     let old = file.slot.directory.dir.as_ref()?.open_source(&file.slot.name).ok()?;
     content::hash_beginning(&old, tail.from, site.session.halt.stop_flag())
@@ -190,8 +190,8 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     }
 }
 
-/// A private copy of a basis that shares its extents, where its filesystem can: then what the new file has
-/// in common with the old one at the same place is never written.
+/// Makes a private copy of a basis that shares its extents, where its filesystem can: then bytes
+/// that the new file has in common with the old one at the same place are never written.
 fn clone(transfers: &Transfers<'_>, file: &Pending, basis: &SourceFile) -> Option<StagedFile> {
     let site = transfers.site;
     let device = basis.stamp().dev;
@@ -220,7 +220,7 @@ fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> 
     Ok(())
 }
 
-/// How much of a basis is looked at to tell text from other content.
+/// Bytes of a basis that are looked at to tell text from other content.
 const HEAD_BYTES: usize = 4 << 10;
 /// A shorter basis is written anew: that costs less than the calls, and keeps no descriptor until it arrives.
 const MIN_CLONE_BYTES: u64 = 128 << 10;

@@ -21,20 +21,20 @@ pub(super) struct Slot {
     pub(super) has_backup: AtomicBool,
 }
 
-/// What there is of a file that is added to.
+/// The beginning of a file that is added to.
 #[derive(Clone, Copy)]
 pub(super) struct Tail {
     pub(super) from: u64,
-    /// What the old file was when this was decided.
+    /// The stamp of the old file when this was decided.
     pub(super) stamp: Stamp,
 }
 
-/// What a file is made from besides what the source sends.
+/// A local source of a file's content besides the source's data.
 #[derive(Clone)]
 pub(super) struct Twin {
-    /// Has a file of the same name.
+    /// The directory that has a file of the same name.
     pub(super) dir: Arc<Dir>,
-    /// True when its content is the source's; else it is a basis.
+    /// Whether its content is the source's; else it is a basis.
     pub(super) equal: bool,
 }
 

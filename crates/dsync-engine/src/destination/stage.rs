@@ -40,7 +40,8 @@ use crate::{
 pub(super) struct Stage {
     /// Taken when the file is committed.
     file: RwLock<Option<StagedFile>>,
-    /// Why the temporary could not be made or written; segments are then only read and dropped.
+    /// The reason why the temporary could not be made or written; segments are then only read and
+    /// dropped.
     broken: Mutex<Option<(Operation, Cause)>>,
     head: Head,
     /// Finished segments.
@@ -52,13 +53,13 @@ pub(super) struct Stage {
     cloned: bool,
     /// Zeros are to be holes where the temporary has space already: they must be made.
     punches: bool,
-    /// What becomes of the old file, when it is written itself.
+    /// The changes to the old file, when it is written itself.
     rewriting: Option<Mutex<Rewriting>>,
-    /// What its pieces take.
+    /// Memory for its pieces.
     pieces: Mutex<Held>,
-    /// Where the segments go in an old file that is added to.
+    /// Offset of the segments in an old file that is added to.
     tail_from: Option<u64>,
-    /// What copies count in.
+    /// The layout that copies count in.
     layout: Option<Layout>,
     /// Set when a segment was not what the source had read.
     differs: AtomicBool,
@@ -76,20 +77,20 @@ pub(super) struct Basis {
     pub(super) signature_bytes: u64,
 }
 
-/// What a stage is made from besides what arrives.
+/// The material of a stage besides the data that arrives.
 pub(super) struct Sources {
     pub(super) basis: Option<Arc<Basis>>,
     /// The layout that copies count in after a second round of sums.
     pub(super) fine: Option<Layout>,
     /// A clone of the basis.
     pub(super) clone: Option<StagedFile>,
-    /// Where the segments go in an old file that is added to.
+    /// Offset of the segments in an old file that is added to.
     pub(super) tail_from: Option<u64>,
-    /// What an earlier run left of the file.
+    /// The part that an earlier run left of the file.
     pub(super) part: Option<Part>,
 }
 
-/// What a stage is worth.
+/// The verdict on a stage.
 pub(super) enum Verdict {
     /// Something is still to come (or another lane has judged).
     Incomplete,
@@ -101,7 +102,7 @@ pub(super) enum Verdict {
     Broken(Operation, Cause),
 }
 
-/// What a good stage has become.
+/// The result of a good stage.
 pub(super) enum Taken {
     /// The finished file, and the modification time when it was read.
     File(StagedFile, Timestamp),
@@ -118,17 +119,17 @@ pub(super) struct Incoming {
     work: Work,
     entry: EntryId,
     index: u64,
-    /// Where the segment begins.
+    /// Offset where the segment begins.
     start: u64,
     /// Reused for copies.
     buffer: Vec<u8>,
 }
 
-/// What is known of a segment and becomes of it.
+/// The work on one segment.
 struct Work {
     hasher: SegmentHasher,
     holes: Holes,
-    /// What this segment adds to its file's.
+    /// The changes that this segment adds to its file's.
     rewriting: Rewriting,
 }
 
@@ -244,12 +245,13 @@ impl Stage {
         if differs || excessive { Verdict::Mismatch } else { Verdict::Good }
     }
 
-    /// What broke the stage, if anything did.
+    /// Returns the error that broke the stage, if one did.
     pub(super) fn broken(&self) -> Option<(Operation, Cause)> {
         *lock(&self.broken)
     }
 
-    /// The finished temporary, or the old file rewritten from it, unless that is not the `basis` any more.
+    /// Returns the finished temporary, or the old file rewritten from it, unless that is no longer
+    /// the `basis`.
     pub(super) fn take(&self, site: &Site<'_>, slot: &Slot, basis: Option<Stamp>) -> io::Result<Taken> {
         // Of a finished file nothing need be known.
         drop(lock(&self.journal).take());
@@ -275,7 +277,7 @@ impl Stage {
         Ok(Taken::File(file, mtime))
     }
 
-    /// What there is of an unfinished file, if it is one to keep.
+    /// Returns the part of an unfinished file, if it is one to keep.
     pub(super) fn take_part(&self) -> Option<Part> {
         let journal = lock(&self.journal).take()?;
         let file = self.file.write().unwrap_or_else(std::sync::PoisonError::into_inner).take()?;
@@ -373,7 +375,7 @@ impl Stage {
         })
     }
 
-    /// Has a range of zeros be a hole.
+    /// Makes a range of zeros a hole.
     fn leave_hole(
         &self,
         file: Option<&StagedFile>,
@@ -389,7 +391,7 @@ impl Stage {
         }
     }
 
-    /// Has a range of zeros be none.
+    /// Writes a range of zeros that is no hole.
     fn write_zeros(
         &self,
         file: Option<&StagedFile>,
@@ -477,7 +479,7 @@ fn again(entry: EntryId, index: u64) -> SyncError {
     misbehaved(PeerMisbehaved::SegmentTwice { entry, index })
 }
 
-/// What a stage begins with: finished segments, temporary, journal.
+/// The beginning of a stage: finished segments, temporary, journal.
 type Beginning = (Runs, StagedFile, Option<Journal>);
 
 /// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.

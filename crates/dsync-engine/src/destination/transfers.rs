@@ -1,4 +1,4 @@
-//! What the threads share that move content: files under way, and what bounds them.
+//! State that the threads share that move content: files under way, and their bounds.
 
 use std::sync::{
     Arc,
@@ -20,13 +20,13 @@ use crate::limits::MAX_UNRELEASED_ENTRIES;
 /// The files under way of a run.
 pub(super) struct Transfers<'a> {
     pub(super) site: &'a Site<'a>,
-    /// What the source was asked for, by number.
+    /// The files that the source was asked for, by number.
     pub(super) files: Files,
-    /// What becomes of the first names of files that have several.
+    /// The succession of the first names of files that have several.
     pub(super) succession: Succession,
     /// Present in a local run: files that are to be copied again.
     pub(super) copied_again: Option<Sender<Arc<Pending>>>,
-    /// Which filesystems share extents.
+    /// The filesystems that share extents.
     pub(super) sharing: Sharing,
     /// Files asked for that have neither arrived nor failed, and names that wait for one of them.
     pub(super) awaited: Credit,
@@ -39,7 +39,7 @@ pub(super) struct Transfers<'a> {
     pub(super) ending: Ending,
 }
 
-/// How far the run has come to its end.
+/// The progress of a run towards its end.
 pub(super) struct Ending {
     /// Data lanes that the source has not ended.
     pub(super) live_lanes: AtomicUsize,
