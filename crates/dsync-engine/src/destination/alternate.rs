@@ -33,13 +33,13 @@ pub(super) struct Alternates {
 #[derive(Default)]
 pub(super) struct Level(Vec<Arc<Dir>>);
 
-/// What an alternate directory has of an entry.
+/// The entry of an alternate directory that stands for one of the source's.
 pub(super) struct Alternate {
     pub(super) dir: Arc<Dir>,
     pub(super) metadata: Metadata,
-    /// What differs.
+    /// The decision for it, with the differences.
     pub(super) decision: Decision,
-    /// True when the destination itself has the same content.
+    /// Whether the destination itself has the same content.
     pub(super) adds_nothing: bool,
 }
 
@@ -78,18 +78,18 @@ impl Alternates {
         self.missing.iter().try_for_each(|path| site.account.problem(problem(path)))
     }
 
-    /// The directories themselves.
+    /// Returns the directories themselves.
     pub(super) fn roots(&self) -> impl Iterator<Item = &Dir> {
         self.roots.iter()
     }
 
-    /// What stands for a directory of the destination.
+    /// Opens the directories that stand for a directory of the destination.
     pub(super) fn level(&self, path: &RelPath) -> Level {
         Level(self.roots.iter().filter_map(|root| root.open_beneath(path).ok()).map(Arc::new).collect())
     }
 
-    /// The decision for an entry that an alternate directory has, given what the destination has; `None` when the
-    /// alternate does not matter.
+    /// Returns the decision for an entry that an alternate directory has, in view of the
+    /// destination's own entry; `None` when the alternate does not matter.
     ///
     /// An old entry of the destination gives way to an equal file of an alternate, as with rsync, unless that would
     /// only be copied over another file.
@@ -117,8 +117,8 @@ impl Alternates {
 }
 
 impl Level {
-    /// The most like entry of that name and type: the first without a difference, else the first of equal content,
-    /// else the first.
+    /// Returns the most similar entry of that name and type: the first without a difference, else
+    /// the first of equal content, else the first.
     pub(super) fn find(
         &self,
         site: &Site<'_>,

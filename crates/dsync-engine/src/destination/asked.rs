@@ -1,4 +1,5 @@
-//! What the run asked for: from a source the destination takes that and nothing else.
+//! The bounds of a run: the destination takes from a source what the run asked for, and nothing
+//! else.
 //!
 //! The law: an entry is taken if and only if an honest source of these operands, under these options, could have listed
 //! it. What the operands stand for, and the options, come from the person who started the run; what the source says of itself
@@ -52,7 +53,7 @@ pub(crate) fn listed_by(filter: FilterSet, options: &SyncOptions) -> FilterSet {
     }
 }
 
-/// What a source of the run may send.
+/// The bounds on what a source of the run may send.
 pub(super) struct Bounds<'a> {
     options: &'a SyncOptions,
     filter: FilterSet,
@@ -75,7 +76,7 @@ pub(super) struct Bounds<'a> {
 /// Something that the source sent and nobody asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unasked {
-    /// What of an entry; `None` for the entry itself.
+    /// The part of an entry; `None` for the entry itself.
     pub(super) part: Option<&'static str>,
     /// The rule that it breaks.
     pub(super) rule: &'static str,
@@ -97,7 +98,7 @@ impl Unasked {
         Self { part: Some(part), rule }
     }
 
-    /// The error that ends the run, for the entry at this path of the source's listing.
+    /// Returns the error that ends the run, for the entry at this path of the source's listing.
     pub(super) fn at(self, path: &[u8]) -> SyncError {
         let name = match path {
             [] => "the destination directory itself".to_owned(),
@@ -130,7 +131,8 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// True when the root stands for what is in an operand, so that `delete` is for the whole of the destination.
+    /// Returns whether the root stands for the content of an operand, so that `delete` is for the
+    /// whole of the destination.
     pub(super) fn is_contents(&self) -> bool {
         self.contents
     }
@@ -224,7 +226,7 @@ impl<'a> Bounds<'a> {
         self.names.as_ref().is_none_or(|names| names.binary_search(name).is_ok())
     }
 
-    /// True when what is in an operand is listed as the root's entries.
+    /// Returns whether the content of an operand is listed as the root's entries.
     fn lists_contents(&self) -> bool {
         self.contents && self.has_root && self.options.recursive
     }

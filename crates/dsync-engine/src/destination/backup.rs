@@ -1,7 +1,8 @@
-//! Where what the run replaces or removes is kept (`-b`).
+//! Backups of the entries that the run replaces or removes (`-b`).
 //!
-//! The law: nothing old moves before its backup stands. What has a name gives it away only after [`secure`](super::secure::secure) said
-//! so; a directory is emptied into its backup under its own name, so that what cannot be kept stays where it was.
+//! The law: nothing old moves before its backup stands. An entry loses its name only after
+//! [`secure`](super::secure::secure) has agreed. A directory is emptied into its backup under its
+//! own name, so that entries that cannot be kept stay in their place.
 //!
 //! Without a directory of its own a backup stays in its directory under another name; then names that end like
 //! backups are never removed. With one, the backups form a tree of the same shape, whose directories are made
@@ -24,7 +25,7 @@ use crate::halt::lock;
 pub(super) struct Backups {
     /// The destination's root.
     root: Arc<Dir>,
-    /// Where the tree of backups is; `None`: each stays in its directory.
+    /// The path of the tree of backups; `None`: each stays in its directory.
     tree: Option<PathBuf>,
     suffix: Vec<u8>,
     opened: Mutex<Opened>,
@@ -47,7 +48,7 @@ impl Backups {
         Self { root, tree, suffix: backup.suffix.clone(), opened: Mutex::default(), own }
     }
 
-    /// Where the entry `name` of a directory is kept.
+    /// Returns the place of the backup of a directory's entry `name`.
     pub(super) fn place(&self, dir: &Arc<Dir>, path: &RelPath, name: &Component) -> io::Result<BackupPlace> {
         let kept = [name.as_bytes(), &self.suffix].concat();
         // A name that is too long for its suffix.
@@ -59,7 +60,7 @@ impl Backups {
         }
     }
 
-    /// The directory of the tree that stands for a directory of the destination.
+    /// Opens the directory of the tree that stands for a directory of the destination.
     fn twin(&self, tree: &Path, path: &RelPath) -> io::Result<Arc<Dir>> {
         let mut opened = lock(&self.opened);
         if let Some((known, dir)) = &opened.last
@@ -131,7 +132,7 @@ fn tree_path(dir: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(dir))
 }
 
-/// Who may do what in a directory.
+/// Returns the attributes that decide who may do what in a directory.
 fn access_to(dir: &Dir) -> io::Result<Wanted> {
     let now = dir.metadata()?;
     // Without its list a directory's mode admits more than the list does.

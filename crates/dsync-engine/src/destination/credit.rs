@@ -25,13 +25,13 @@ pub(super) struct Credit {
 #[derive(Default)]
 struct State {
     used: u64,
-    /// What the threads wait for that wait: telling them of less would cost a system call, and a thread that wakes
-    /// for nothing, for each file.
+    /// The levels of use that waiting threads wait for. Telling them of less would cost, for each
+    /// file, a system call and a thread that wakes for nothing.
     awaited: Vec<u64>,
 }
 
 impl State {
-    /// Gives `amount` back; true when somebody waits for that.
+    /// Releases `amount`. Returns whether a thread waits for that.
     fn give(&mut self, amount: u64) -> bool {
         let before = self.used;
         self.used = before.saturating_sub(amount);
@@ -44,7 +44,7 @@ impl Credit {
         Self { limit, state: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// How much may be taken.
+    /// Returns the most that may be taken.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
@@ -69,7 +69,7 @@ impl Credit {
         free
     }
 
-    /// Gives `amount` back.
+    /// Releases `amount`.
     pub(super) fn give(&self, amount: u64) {
         let mut state = lock(&self.state);
         let awaited = state.give(amount);
@@ -79,7 +79,7 @@ impl Credit {
         }
     }
 
-    /// Gives one back.
+    /// Releases one.
     pub(super) fn release(&self) {
         self.give(1);
     }
@@ -124,7 +124,7 @@ impl OpenDirectories {
         }
     }
 
-    /// Gives back what a directory took whose path has so many bytes.
+    /// Releases the credit of a directory whose path has so many bytes.
     pub(super) fn close(&self, path_bytes: u64) {
         self.count.release();
         self.paths.give(path_bytes);
@@ -139,12 +139,12 @@ pub(super) struct PartTicket {
     /// `None` when the source counts it as forgotten already.
     number: Option<u64>,
     pending: std::sync::atomic::AtomicU64,
-    /// What the attribute sets of its entries take, until the last of its files is done.
+    /// Memory for the attribute sets of its entries, until the last of its files is done.
     sets: Option<Arc<Held>>,
 }
 
 impl PartTicket {
-    /// A ticket held once by the planner.
+    /// Makes a ticket held once by the planner.
     pub(super) fn new(number: Option<u64>) -> Self {
         Self { number, pending: std::sync::atomic::AtomicU64::new(1), sets: None }
     }

@@ -28,7 +28,7 @@ pub(super) struct Directory {
     pub(super) path: RelPath,
     /// The same, for the paths of its directories.
     pub(super) shared: SharedPath,
-    /// What its path and its attributes take.
+    /// Memory for its path and its attributes.
     _held: (Option<Held>, Option<Arc<Held>>),
     /// The open directory; `None` in a dry run where it does not exist.
     pub(super) dir: Option<Arc<Dir>>,
@@ -36,22 +36,22 @@ pub(super) struct Directory {
     wanted: Option<Wanted>,
     /// Pending pieces of work: files under way, and one while it is being planned.
     pending: AtomicU64,
-    /// True when its attributes must be set even if nothing in it changes.
+    /// Whether its attributes must be set even if nothing in it changes.
     dirty: AtomicBool,
-    /// True when deletions or hard links in it are still to come.
+    /// Whether deletions or hard links in it are still to come.
     deferred: AtomicBool,
-    /// True when what has arrived in it gets its name at the end of the run.
+    /// Whether entries that arrived in it get their names at the end of the run.
     delayed: AtomicBool,
-    /// True when there is a directory of unfinished files in it.
+    /// Whether it has a directory of unfinished files.
     has_parts: AtomicBool,
-    /// What its default list leaves to new entries, once that was asked for.
+    /// The permissions that its default list leaves to new entries, once they were asked for.
     allowed_mode: OnceLock<Option<u16>>,
     /// The permission bits that new directories in it take over, once they were asked for.
     inherited_mode: OnceLock<u16>,
 }
 
 impl Directory {
-    /// A directory whose planning starts.
+    /// Makes the state of a directory whose planning starts.
     pub(super) fn new(
         shared: SharedPath,
         dir: Option<Arc<Dir>>,
@@ -85,13 +85,13 @@ impl Directory {
         self.pending.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Something in it was made, replaced or removed.
+    /// Notes that something in it was made, replaced or removed.
     pub(super) fn touch(&self) {
         self.dirty.store(true, Ordering::Release);
     }
 
-    /// The permissions that its default list leaves to new entries; `None` when it has no such list, or it cannot
-    /// be read.
+    /// Returns the permissions that its default list leaves to new entries; `None` when it has no
+    /// such list, or it cannot be read.
     pub(super) fn allowed_mode(&self) -> Option<u16> {
         *self.allowed_mode.get_or_init(|| {
             let lists = ExtendedScope { acls: true, xattrs: false };
@@ -100,7 +100,8 @@ impl Directory {
         })
     }
 
-    /// The permission bits that new directories in it take over, as the kernel has it for its own.
+    /// Returns the permission bits that new directories in it take over, as the kernel does for its
+    /// own.
     pub(super) fn inherited_mode(&self) -> u16 {
         *self.inherited_mode.get_or_init(|| {
             let metadata = self.dir.as_ref().and_then(|dir| dir.metadata().ok());
@@ -108,12 +109,13 @@ impl Directory {
         })
     }
 
-    /// There is a directory of unfinished files in it, which is removed in the end if it is empty.
+    /// Notes that it has a directory of unfinished files, which is removed in the end if it is
+    /// empty.
     pub(super) fn note_parts(&self) {
         self.has_parts.store(true, Ordering::Release);
     }
 
-    /// Something in it waits for its name; then it gets its attributes after that.
+    /// Notes that something in it waits for its name; then it gets its attributes after that.
     pub(super) fn delay(&self) {
         self.delayed.store(true, Ordering::Release);
     }
@@ -169,7 +171,8 @@ impl Deferred {
         Self { path: directory.path.clone(), wanted: directory.wanted.clone() }
     }
 
-    /// Path and attributes; integers in this machine's byte order, because the record never leaves the process.
+    /// Encodes path and attributes; integers are in this machine's byte order, because the record
+    /// never leaves the process.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         push_counted(bytes, self.path.as_bytes());
         let wanted = self.wanted.clone().unwrap_or_default();

@@ -120,7 +120,7 @@ fn check_credit(site: &Site<'_>, planner: &Sender<Waiting>, entries: usize) -> R
     check_queue(planner)
 }
 
-/// What the planner has not come to yet is bounded whatever it is.
+/// Checks the number of messages that wait for the planner, which is bounded whatever they are.
 fn check_queue(planner: &Sender<Waiting>) -> Result<(), SyncError> {
     let messages = planner.len();
     if messages > MAX_QUEUED_MESSAGES {

@@ -39,7 +39,7 @@ use crate::{
     source::ListedFiles,
 };
 
-/// What the workers share.
+/// State that the workers share.
 pub(super) struct Local {
     files: ListedFiles,
     /// Large files, of which every worker copies segments as long as there are any.
@@ -70,7 +70,7 @@ struct Large {
     failed: Mutex<Option<Failure>>,
 }
 
-/// Why a copy came to nothing.
+/// The reason why a copy failed.
 enum Failure {
     /// The source could not be read, or changed.
     Source(Cause),
@@ -87,7 +87,8 @@ struct Worker<'a> {
     outbox: Outbox<'a>,
 }
 
-/// The workers of a run: copying is done by the kernel, so more than a few only wait for each other.
+/// Returns the numbers of the workers of a run: copying is done by the kernel, so more than a few
+/// only wait for each other.
 pub(super) fn workers() -> Range<usize> {
     0..available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8))
 }
@@ -248,7 +249,7 @@ impl Worker<'_> {
         self.failed(file, failure).map(Some)
     }
 
-    /// True when two files have the same first `len` bytes.
+    /// Returns whether two files have the same first `len` bytes.
     fn begins_alike(&mut self, source: &SourceFile, old: &StagedFile, len: u64) -> bool {
         let (ours, theirs) = &mut self.buffers;
         ours.resize(READ_BYTES, 0);
@@ -414,7 +415,8 @@ impl Worker<'_> {
     }
 }
 
-/// Why what was read of a source file since it was opened is not one state of it; `None` when it is.
+/// Returns the reason why the data read of a source file since it was opened is not one state of
+/// it; `None` when it is.
 fn changed_since(source: &SourceFile) -> Option<Cause> {
     match source.is_unchanged() {
         Ok(true) => None,
@@ -433,7 +435,7 @@ impl From<CopyError> for Failure {
     }
 }
 
-/// What one worker copies of a large file at a time: 8 MiB take a few milliseconds, so that the workers end
-/// together and an interrupt is heard.
+/// Bytes of a large file that one worker copies at a time: 8 MiB take a few milliseconds, so that
+/// the workers end together and an interrupt is heard.
 const SEGMENT_BYTES: u64 = SEGMENT_STEP as u64;
 const SEGMENT_STEP: usize = 8 << 20;

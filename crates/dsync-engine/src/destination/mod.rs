@@ -80,25 +80,25 @@ use crate::{
     source::ListedFiles,
 };
 
-/// What a destination is started with.
+/// The terms of a destination.
 pub(crate) struct Terms<'a> {
     /// The operand.
     pub(crate) operand: PathBuf,
     /// The run's filters, compiled.
     pub(crate) filter: FilterSet,
-    /// What the source's operands stand for.
+    /// The entries that the source's operands stand for.
     pub(crate) asked: Asked,
-    /// Who hears of events: `None` when the source is the controller.
+    /// The observer of events: `None` when the source is the controller.
     pub(crate) observer: Option<&'a dyn crate::Observer>,
     /// The source's files, when it is in this process.
     pub(crate) files: Option<ListedFiles>,
-    /// Where lists go that outgrow memory.
+    /// The home of lists that outgrow memory.
     pub(crate) spools: SpoolHome,
-    /// Where the operand starts, and what may be done there.
+    /// The start of the operand's path, and the rights there.
     pub(crate) start: Start,
 }
 
-/// Makes the destination like the source; gives the account of it.
+/// Makes the destination like the source and returns the account of it.
 pub(crate) fn run(
     session: Session,
     mail: DestinationMail,
@@ -237,7 +237,8 @@ fn finish_if_whole(
     finish(transfers, leftover, group).map_err(|error| halt.fail(error)).ok()
 }
 
-/// Everything has arrived: gives the names that were put off, and further ones, deletes, makes durable, reports.
+/// Ends a run once everything has arrived: renames and links what was put off, deletes, makes
+/// durable, reports.
 fn finish(
     transfers: &Transfers<'_>,
     leftover: Leftover,

@@ -1,5 +1,6 @@
-//! Whose an entry is at the destination, and who else its access control lists name: the source's names
-//! first, its numbers where a name is unknown; what the run's rules say before either.
+//! The owners of an entry at the destination, and the users and groups in its access control lists:
+//! the source's names first, its numbers where a name is unknown; the run's rules come before
+//! either.
 
 use std::{collections::HashMap, ffi::CString, sync::Arc};
 
@@ -36,6 +37,8 @@ pub(super) struct Owners {
 }
 
 impl Owners {
+    /// Reads the run's rules for owners and groups.
+    ///
     /// # Errors
     /// [`SyncError`] when a rule cannot be carried out here.
     pub(super) fn new(options: &SyncOptions) -> Result<Self, SyncError> {
@@ -72,7 +75,8 @@ impl Owners {
         Ok(())
     }
 
-    /// What an entry should get; only what is preserved and what this process may set.
+    /// Returns the owner, group and lists that an entry should get; only those that are preserved
+    /// and that this process may set.
     pub(super) fn of(&mut self, attributes: &Attributes) -> Mapped {
         let (uid, gid) = (self.users.of(attributes.uid), self.groups.of(attributes.gid));
         let privileges = Privileges::current();
@@ -221,7 +225,7 @@ impl Ids {
         self.named.insert(name.id, here.unwrap_or(name.id));
     }
 
-    /// Who the source's `id` is here.
+    /// Returns the number here of the source's `id`.
     fn of(&self, id: u32) -> u32 {
         let named = self.named.get(&id).copied();
         named.or_else(|| self.ruled(id, b"")).unwrap_or(id)
@@ -235,7 +239,7 @@ impl Ids {
 /// The attribute that has a file's capabilities, which only root may set.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// An attribute that this process may set.
+/// Returns the attribute if this process may set it.
 fn xattr(wire: &message::Xattr, fake_super: bool) -> Option<Xattr> {
     let name = CString::new(wire.name.as_slice()).ok()?;
     Xattr::is_settable(&name, fake_super).then(|| Xattr { name, value: wire.value.clone() })

@@ -44,7 +44,7 @@ pub(super) fn push_name(bytes: &mut Vec<u8>, name: &Component) {
     bytes.extend(name);
 }
 
-/// The error of a run whose list of such records, called `list`, cannot be kept.
+/// Returns the error of a run whose list of such records, called `list`, cannot be kept.
 pub(super) fn failed(operation: Operation, list: &'static str, error: SpoolError) -> SyncError {
     let source = match error {
         SpoolError::NoPlace => return SyncError::NoSpool { list },

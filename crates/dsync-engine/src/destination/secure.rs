@@ -40,7 +40,7 @@ pub(super) fn secure(
     }
 }
 
-/// As [`secure`], for an entry that never takes a directory's name.
+/// Works as [`secure`], for an entry that never takes a directory's name.
 pub(super) fn keep(
     site: &Site<'_>,
     directory: &Directory,

@@ -1,4 +1,5 @@
-//! What every part of the destination needs: the session, the policy, the account, and the tree.
+//! State that every part of the destination needs: the session, the policy, the account, and the
+//! tree.
 //!
 //! The law: nothing here knows of files under way, so whatever knows of them may take a [`Site`].
 
@@ -26,16 +27,16 @@ use crate::{
     session::Session,
 };
 
-/// What everything at the destination has in common.
+/// State that all parts of the destination share.
 pub(super) struct Site<'a> {
     pub(super) session: &'a Session,
     pub(super) key: Key,
     pub(super) policy: Policy,
-    /// What changes the tree.
+    /// The hands that change the tree.
     pub(super) hands: Hands,
     pub(super) account: Account<'a>,
     pub(super) tree: Tree,
-    /// Where unfinished files are.
+    /// The directories of unfinished files.
     pub(super) homes: Homes,
     pub(super) open: OpenDirectories,
     /// Present when what is replaced or removed is kept, once the root is open.
@@ -44,7 +45,7 @@ pub(super) struct Site<'a> {
     pub(super) delayed: OnceLock<Delayed>,
 }
 
-/// What is known of the destination's tree.
+/// The knowledge of the destination's tree.
 #[derive(Default)]
 pub(super) struct Tree {
     /// Its root's path, for messages.
@@ -109,7 +110,7 @@ impl<'a> Site<'a> {
         self.tree.display_path(path)
     }
 
-    /// True when a run that ends like this leaves unfinished files for the next.
+    /// Returns whether a run that ends like this leaves unfinished files for the next.
     pub(super) fn keeps_unfinished(&self) -> bool {
         match self.policy.options.keep_partial {
             KeepPartial::Always => true,
@@ -142,7 +143,8 @@ impl<'a> Site<'a> {
         self.account.problem(Problem { operation, path: path.as_bytes().to_vec(), cause })
     }
 
-    /// The cause that an error stands for; an error that the next file would meet as well ends the run.
+    /// Returns the cause that an error stands for; an error that the next file would meet as well
+    /// ends the run.
     pub(super) fn cause_or_fatal(
         &self,
         operation: Operation,
@@ -161,7 +163,8 @@ impl<'a> Site<'a> {
         Ok(cause(&error))
     }
 
-    /// The cause of a file's not getting its name; an error that every other file would meet as well ends the run.
+    /// Returns the cause why a file did not get its name; an error that every other file would meet
+    /// as well ends the run.
     pub(super) fn commit_cause(&self, path: &RelPath, error: CommitError) -> Result<Cause, SyncError> {
         Ok(match error {
             CommitError::TargetIsDirectory => Cause::DirectoryInTheWay,
@@ -189,7 +192,8 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Where an entry that is about to be replaced or removed is kept; `None` when it need not be.
+    /// Returns the place of the backup of an entry that is about to be replaced or removed; `None`
+    /// when it needs none.
     pub(super) fn backup_of(
         &self,
         dir: &Arc<Dir>,
@@ -202,7 +206,7 @@ impl<'a> Site<'a> {
         Ok(Some(place.until(self.session.halt.stop_flag())))
     }
 
-    /// As [`backup_of`](Self::backup_of), with a directory that is only borrowed.
+    /// Works as [`backup_of`](Self::backup_of), with a directory that is only borrowed.
     pub(super) fn backup_beside(
         &self,
         dir: &Dir,
@@ -216,7 +220,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The cause that a filesystem error stands for.
+/// Returns the cause that a filesystem error stands for.
 pub(super) fn cause(error: &io::Error) -> Cause {
     match error.raw_os_error() {
         Some(number) => Cause::Os(number),

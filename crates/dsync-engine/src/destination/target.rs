@@ -1,4 +1,4 @@
-//! What the destination operand means, given what the source sends (rsync's rule).
+//! The meaning of the destination operand, given what the source sends (rsync's rule).
 //!
 //! An existing directory takes everything inside it. Otherwise one file may be given a new name, and
 //! anything else needs a directory, which is created; its parent must exist unless `mkpath`.
@@ -17,7 +17,7 @@ use dsync_wire::{message::Tops, options::SyncOptions};
 use super::hands::{Hands, Lock};
 use crate::{SyncError, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
 
-/// Where the source's root lands.
+/// The directory where the source's root lands.
 pub(super) struct Target {
     /// The operand or its directory part, for messages.
     pub(super) path: PathBuf,
@@ -25,13 +25,13 @@ pub(super) struct Target {
     pub(super) root: Option<Arc<Dir>>,
     /// The name that the one source file gets.
     pub(super) rename: Option<Component>,
-    /// True when the root was made for this run (or, in a dry run, would be).
+    /// Whether the root was made for this run (or, in a dry run, would be).
     pub(super) created: bool,
     /// Held for the run, so that no other run writes here.
     lock: Option<Lock>,
 }
 
-/// What a destination is opened with.
+/// The terms on which a destination is opened.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) options: &'a SyncOptions,
@@ -122,7 +122,7 @@ impl Target {
         if may_name_file { Self::file(operand, terms) } else { Self::create(operand, terms) }
     }
 
-    /// The operand names a file: its parent is the root.
+    /// Opens the target of an operand that names a file: its parent is the root.
     fn file(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
         let parent = match operand.parent() {
@@ -150,7 +150,7 @@ impl Target {
         Ok(Self::with_root(parent, root, Some(name), options))
     }
 
-    /// The operand names a directory that does not exist.
+    /// Creates the target of an operand that names a directory that does not exist.
     fn create(operand: &Path, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
         let parent = operand
@@ -170,7 +170,7 @@ impl Target {
         Self::create_missing(operand, terms)
     }
 
-    /// A root that does not exist and is not made.
+    /// Returns a root that does not exist and is not made.
     fn imagined(path: &Path) -> Self {
         Self { path: path.to_owned(), root: None, rename: None, created: true, lock: None }
     }
@@ -192,7 +192,7 @@ impl Target {
     }
 }
 
-/// Whose links the operator's paths at the destination may pass through.
+/// Returns whose links the operator's paths at the destination may pass through.
 fn links(options: &SyncOptions) -> Links {
     if options.insecure_links { Links::Any } else { Links::Trusted }
 }
@@ -216,7 +216,7 @@ fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<D
     }
 }
 
-/// How long another run is waited for.
+/// Time to wait for another run.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 
 fn is_absent_or_file(error: &io::Error) -> bool {

@@ -19,7 +19,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::*;
 use crate::source::listed_entry;
 
-/// What a source would list: names with what they are.
+/// A tree that a source would list: names with their nodes.
 type Tree = BTreeMap<&'static [u8], Node>;
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ enum Node {
 /// An operand, in a directory of its own.
 #[derive(Debug, Clone)]
 enum Form {
-    /// What is in the directory, written like this behind its path.
+    /// The content of the directory, written like this behind its path.
     Contents(&'static str),
     Entry(&'static [u8]),
 }
@@ -99,7 +99,7 @@ fn plant(at: &Path, tree: &Tree) {
     }
 }
 
-/// All paths of a tree with their types.
+/// Collects all paths of a tree with their types.
 fn paths(of: &RelPath, tree: &Tree, found: &mut BTreeMap<Vec<u8>, Kind>) {
     for (name, node) in tree {
         let path = of.join(&Component::new(name).unwrap());
@@ -149,7 +149,8 @@ fn judge(
     Ok(())
 }
 
-/// What a walk gives: the source's words on its operands, its entries, and which directories are complete.
+/// The result of a walk: the source's words on its operands, its entries, and which directories are
+/// complete.
 struct Honest {
     tops: Tops,
     entries: BTreeMap<Vec<u8>, Kind>,
@@ -277,7 +278,7 @@ fn details() -> impl Strategy<Value = SyncOptions> {
     )
 }
 
-/// What a source knows of an entry.
+/// The source's knowledge of an entry.
 #[derive(Debug, Clone)]
 struct Known {
     walked: WalkedEntry,
@@ -340,7 +341,7 @@ fn sent(known: &Known, options: &SyncOptions) -> Entry {
     entry
 }
 
-/// A source's knowledge from which it would have sent this, if it is true.
+/// Returns a source's knowledge from which it would have sent this, if it is true.
 fn back(entry: &Entry, known: &Known) -> Known {
     let mut back = known.clone();
     let metadata = &mut back.walked.metadata;
