@@ -1,10 +1,11 @@
 //! The listed entries that the destination may still request.
 //!
-//! Entries are numbered as they are listed; a request names a number, never a path. A listing message is
-//! kept until the destination releases it, and at most [`MAX_UNRELEASED_ENTRIES`] entries are kept, and entries whose
-//! attribute sets take [`MAX_UNRELEASED_SET_BYTES`] there, so the
-//! lister waits and memory stays flat at both ends however large the tree is (invariant S6, load gates). Where the
-//! destination comes back to the listing, all entries stay, some 100 bytes each.
+//! Entries are numbered as they are listed; a request names a number, never a path. A listing
+//! message is kept until the destination releases it. At most [`MAX_UNRELEASED_ENTRIES`] entries
+//! are kept, and entries whose attribute sets take [`MAX_UNRELEASED_SET_BYTES`] there. So the
+//! lister waits, and memory stays flat at both ends however large the tree is (invariant S6, load
+//! gates). If the destination goes through the listing again, all entries stay, some 100 bytes
+//! each.
 
 use std::{
     collections::{BTreeMap, HashMap},

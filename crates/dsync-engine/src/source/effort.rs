@@ -1,13 +1,14 @@
 //! The choice of compression, from the limit of the run.
 //!
-//! The rate of a run is `min(link / density, compression speed x cores, the destination)`, where the density is
-//! the part of the content that is left when it is compressed; none of it is known beforehand. So the gauge climbs:
-//! while lanes wait for the carrier most of the time it tries the next stronger step for one window. How dense
-//! that makes the content is measured exactly, from the lengths of the frames, and says what the step would bring
-//! if the link were the limit. Where that much came, the link *is* the limit, and from then on densities alone
-//! decide, which a noisy rate could not; where it did not, the destination is, and the step is taken back. Lanes that
-//! hardly wait make it try the next lighter step, and keep it unless content became slower.
-//! Fixed by hand with `-z`, `--compress-choice`, `--no-compress`.
+//! The rate of a run is `min(link / density, compression speed x cores, the destination)`, where
+//! the density is the compressed share of the content; none of it is known beforehand. So the gauge
+//! climbs: while lanes wait for the carrier most of the time, it tries the next stronger step for
+//! one window. The lengths of the frames show exactly how dense that makes the content, and so the
+//! rate that the step would reach if the link were the limit. If the run reaches that rate, the
+//! link *is* the limit, and from then on densities alone decide, which are not noisy as rates are.
+//! If not, the destination is the limit, and the step is taken back. Lanes that hardly wait make it
+//! try the next lighter step, and keep it unless content became slower. Fixed by hand with `-z`,
+//! `--compress-choice`, `--no-compress`.
 
 use std::{
     sync::Mutex,
@@ -44,7 +45,7 @@ struct Window {
     started: Instant,
     content_bytes: u64,
     waited: Duration,
-    /// Of the frames with the effort of now: those of the one before are still on their way.
+    /// Frames with the effort of now: those of the one before are still on their way.
     measured: Measured,
     /// Bytes that the carrier may still take before it shows how fast it is; none once it has made lanes wait.
     unseen_bytes: u64,
@@ -67,8 +68,8 @@ impl EffortGauge {
             Compression::Auto if link.carrier() != Carrier::Memory => None,
             _ => Some(Effort::Raw),
         };
-        // A long path is slower than a light compression more often than not, and what was sent raw in the first window
-        // stands in front of all that follows.
+        // A long path is slower than a light compression more often than not, and raw content of
+        // the first window delays all that follows.
         let (step, unseen_bytes) = if link.is_near() { (0, 0) } else { (ZSTD_1, BUFFERS) };
         let window = Window {
             started: Instant::now(),
@@ -154,7 +155,7 @@ struct Climber {
     step: usize,
     /// Step and sample before the trial that is under way.
     trial: Option<(usize, Sample)>,
-    /// A step has brought what the link alone would have given for it.
+    /// Whether a step has reached the rate that the link alone would allow for it.
     link_bound: bool,
     /// Windows until the next trial.
     pause: u32,
@@ -203,7 +204,7 @@ impl Climber {
 
         let promised = before.density / now.density.max(LEAST_DENSITY);
         if promised < 1.0 + WORTH {
-            // The content does not give more: that may change with the next file.
+            // The content gets no denser: that may change with the next file.
             self.next_pause = MIN_PAUSE;
             return false;
         }
@@ -231,7 +232,8 @@ impl Climber {
     }
 }
 
-/// From light to strong. The steps between are passed by: their densities differ by less than two hundredths.
+/// The steps from light to strong. Those between are left out: their densities differ by less than
+/// two hundredths.
 const STEPS: [Effort; 6] =
     [Effort::Raw, Effort::Lz4, Effort::Zstd(1), Effort::Zstd(3), Effort::Zstd(6), Effort::Zstd(9)];
 /// The step to begin with on a link that is probably long.
@@ -240,8 +242,8 @@ const ZSTD_1: usize = 2;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Most: a link that takes longer for a frame of each lane is slow enough to be judged by fewer.
 const LONGEST_WINDOW: Duration = Duration::from_millis(1000);
-/// Bytes that go into windows, sockets and pipes of a long path before lanes wait, at the most (QUIC's send window): until then
-/// it seems to be as fast as memory.
+/// Most bytes that windows, sockets and pipes of a long path take before lanes wait (QUIC's send
+/// window): until then the path seems to be as fast as memory.
 const BUFFERS: u64 = 24 << 20;
 /// Lanes that wait longer than this share of the time make a stronger step worth a trial.
 const BLOCKED: f64 = 0.5;

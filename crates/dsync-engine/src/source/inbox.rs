@@ -88,8 +88,8 @@ pub(super) fn run(
             }
             ControlMessage::Report(report) => {
                 shared.session.control.send_last(&ControlMessage::Bye)?;
-                // The controller is done with that, and says so by closing the link. The peer waits for this, so that
-                // its exit does not cut off the farewell.
+                // The controller is done with that, and says so by closing the link. The peer waits
+                // for this, so that its exit does not cut off the farewell.
                 while shared.attempt.is_none() && receiver.recv().is_ok_and(|message| message.is_some()) {}
                 return Ok(*report);
             }
@@ -217,7 +217,7 @@ fn begin_signature(
     Ok(())
 }
 
-/// Takes a part of a signature; gives the whole when it was the last.
+/// Takes a part of a signature. Returns the whole when it was the last.
 fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<Option<Arriving>, SyncError> {
     let Some(entry) = arriving.get_mut(&sums.entry) else {
         return Err(misbehaved(PeerMisbehaved::UnaskedSums { entry: sums.entry }));
@@ -257,7 +257,7 @@ fn not_listed(entry: EntryId) -> SyncError {
     misbehaved(PeerMisbehaved::NotListed { entry })
 }
 
-/// Returns what a request for the rest of a file takes.
+/// Returns the memory for a request for the rest of a file.
 fn rest_bytes(rest: &Rest) -> u64 {
     (size_of::<Rest>() + 64 + rest.runs.len() * size_of::<Range<u64>>()) as u64
 }

@@ -52,7 +52,8 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
             Work::Large(file) => lane.large(&file)?,
         }
     }
-    // A run that is stopped has no end in order: the peer would take it for one that owes files.
+    // A stopped run sends no `LaneEnd`: the peer would take the lane for one that ended without its
+    // files.
     if shared.session.halt.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
     }
@@ -61,8 +62,8 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
     Ok(())
 }
 
-/// Returns what the buffers of a lane take, in bytes: content, what it is packed to, and the compressor, whose tables
-/// grow with its level.
+/// Returns the memory for the buffers of a lane, in bytes: content, its packed form, and the
+/// compressor, whose tables grow with its level.
 fn lane_buffers(shared: &Shared<'_>) -> u64 {
     match shared.session.options.compression {
         Compression::Zstd(10..) => 8 << 20,
@@ -168,7 +169,8 @@ impl Lane<'_> {
     }
 }
 
-/// Reads a small file into a batch, or notes why it cannot be read; false for one with holes that are to be `kept`.
+/// Reads a small file into a batch, or notes why it cannot be read. Returns `false` for one with
+/// holes that are to be `kept`.
 fn append(records: &mut RecordsEncoder, request: &Request, kept: bool) -> Result<bool, SyncError> {
     let key = (request.entry, request.attempt);
     match read::whole(&request.listed, kept, key, records) {
@@ -294,7 +296,8 @@ impl SegmentSink<'_, '_> {
         self.out.packed(raw.into(), DataMessage::Tokens)
     }
 
-    /// Sends what is left; a segment that failed before its first token still gets its header.
+    /// Sends the remaining tokens; a segment that failed before its first token still gets its
+    /// header.
     fn flush(&mut self) -> Result<(), SyncError> {
         if !self.started {
             self.start(0)?;

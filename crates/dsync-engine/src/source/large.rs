@@ -1,4 +1,4 @@
-//! One file that goes in segments, shared by the lanes that send them.
+//! One file that is sent in segments, shared by the lanes that send them.
 //!
 //! The first worker opens it; each worker claims the next segment; the worker that finishes the last one
 //! checks that the file did not change meanwhile and reports its outcome (invariant D7). After a failed
@@ -206,7 +206,7 @@ impl LargeFile {
         }
     }
 
-    /// Takes the result of a sent segment; gives the file's outcome when it was the last one out.
+    /// Takes the result of a sent segment. Returns the file's outcome when it was the last one out.
     pub(super) fn finish(&self, opened: &Opened, failure: Option<Cause>) -> Option<Result<Timestamp, Cause>> {
         let mut claims = lock(&self.claims);
         claims.in_flight -= 1;

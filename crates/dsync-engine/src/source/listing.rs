@@ -1,4 +1,4 @@
-//! Stage 1 at the source: walks the operands and sends what is found, a directory at a time.
+//! Stage 1 at the source: walks the operands and sends their entries, a directory at a time.
 
 use std::{
     collections::HashSet,
@@ -139,7 +139,7 @@ impl Lister<'_> {
         for problem in &dir.problems {
             self.problem(problem.operation, problem.path.as_bytes(), &problem.error)?;
         }
-        // The walk goes depth first: what it gives is always the directory that was noted last.
+        // The walk goes depth first: its next directory is always the one that was noted last.
         let number = self.current.take().unwrap_or_else(|| self.directories.pop().flatten());
         if let Some(number) = number {
             self.entries(number, dir)?;
@@ -171,7 +171,8 @@ impl Lister<'_> {
         self.send(number, dir, draft, dir.last)
     }
 
-    /// Checks the next entry and tells what has to be known before it; `None` when it cannot be sent.
+    /// Checks the next entry and sends whatever must be known before it; `None` when it cannot be
+    /// sent.
     fn entry(
         &mut self,
         dir: &WalkedDir,
@@ -179,7 +180,8 @@ impl Lister<'_> {
         details: Details,
     ) -> Result<Option<Entry>, SyncError> {
         let path = || dir.path.join(&walked.name);
-        // What was not read to its end is no failure of the entry.
+        // Details that were not read to their end, because the run stopped, are no failure of the
+        // entry.
         if self.shared.session.halt.stopped() {
             return Err(SyncError::Link(LinkError::Closed));
         }
@@ -220,7 +222,7 @@ impl Lister<'_> {
         Ok(Some(entry))
     }
 
-    /// Notes a directory that the walk will come to.
+    /// Notes a directory that the walk will enter.
     fn note_directory(&mut self, walked: &WalkedEntry, number: Option<EntryId>) {
         if walked.metadata.kind == Kind::Dir && self.shared.session.options.recursive {
             self.children.push(number);

@@ -64,7 +64,7 @@ impl ListedFiles {
     }
 }
 
-/// Serves a destination until it has everything; gives its report.
+/// Serves a destination until it has everything. Returns the destination's report.
 pub(crate) fn run(
     session: Session,
     mail: SourceMail,
@@ -106,8 +106,8 @@ pub(crate) fn run(
                 *report = Some(outcome?);
                 Ok(())
             });
-            // Without a key there is no request to come. Nor may a data lane come before the peer has heard on
-            // the first one what it is to do.
+            // Without a key no request will come. Nor may a data lane come before the peer has
+            // received its task on the first one.
             let Ok(key) = key.recv() else { return };
             for number in 0..session.data_lanes {
                 let (key, number) = (key.clone(), u8::try_from(number).unwrap_or(u8::MAX));

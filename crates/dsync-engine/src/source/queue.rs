@@ -35,12 +35,12 @@ pub(super) struct Request {
     pub(super) tail: Option<Tail>,
 }
 
-/// A basis' signature, and what it takes until the last who searches in it is done.
+/// A basis' signature, and its memory until the last search in it is done.
 #[derive(Clone)]
 pub(super) struct KeptSignature(Arc<(IndexedSignature, Held)>);
 
 impl KeptSignature {
-    /// Keeps a signature with what was taken for it.
+    /// Keeps a signature with the memory that was taken for it.
     pub(super) fn new(signature: IndexedSignature, held: Held) -> Self {
         Self(Arc::new((signature, held)))
     }
@@ -123,8 +123,9 @@ impl Item {
 }
 
 impl State {
-    /// Removes a large file that workers know if `is_due`; true when it was here. Since they take from the front, it
-    /// is before the first small file, behind which thousands more may wait.
+    /// Removes a large file that workers know if `is_due`. Returns whether it was here. Since they
+    /// take from the front, it is before the first small file, behind which thousands more may
+    /// wait.
     fn remove(&mut self, file: &Arc<LargeFile>, is_due: impl Fn(&LargeFile) -> bool) -> bool {
         let mut known = self.items.iter().take_while(|item| matches!(item, Item::Large(_)));
         let found = known.position(|item| item.is(file)).filter(|_| is_due(file));
@@ -133,7 +134,8 @@ impl State {
 }
 
 impl Queue {
-    /// Appends a request; false when there are more than the destination can have a use for.
+    /// Appends a request. Returns `false` when there are more than the destination can have a use
+    /// for.
     pub(super) fn push(&self, request: Request) -> bool {
         let small = request.signature.is_none()
             && request.rest.is_none()
@@ -155,8 +157,8 @@ impl Queue {
         true
     }
 
-    /// Puts a file back whose segments can be claimed again, unless it is still here; it goes first, being
-    /// the oldest.
+    /// Puts a file back whose segments can be claimed again, unless it is still here. It goes first
+    /// because it is the oldest.
     pub(super) fn push_again(&self, file: Arc<LargeFile>) {
         let mut state = lock(&self.state);
         state.remove(&file, |_| true);

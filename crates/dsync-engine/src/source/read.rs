@@ -1,7 +1,8 @@
 //! Reading source files: opening by listed name, whole small files, causes of failure.
 //!
-//! A file is read between two looks at its attributes; a difference means that what was read may be a
-//! mix of two states, and it is read again (at most [`READ_ATTEMPTS`] times) or given up as changed.
+//! A file is read between two looks at its attributes. A difference means that the content may be a
+//! mix of two states: the file is read again (at most [`READ_ATTEMPTS`] times) or given up as
+//! changed.
 
 use std::io;
 
@@ -19,7 +20,8 @@ pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
     listed.dir().open_source(listed.name()).map_err(|error| cause(&error))
 }
 
-/// Reads a small file whole into a batch, in one consistent state; false for one with holes that are to be `kept`.
+/// Reads a small file whole into a batch, in one consistent state. Returns `false` for one with
+/// holes that are to be `kept`.
 pub(super) fn whole(
     listed: &Listed,
     kept: bool,
