@@ -169,16 +169,17 @@ impl Job {
         self
     }
 
-    /// Sets what confines the threads that write what a remote source sends. Default: nothing, they may what the
-    /// process may. The thread that calls [`run`](Self::run) is not confined: it starts the remote shell.
+    /// Sets the cage of the threads that write the data of a remote source. Default: none, they may
+    /// do all that the process may. The thread that calls [`run`](Self::run) is not confined: it
+    /// starts the remote shell.
     #[must_use]
     pub fn cage(mut self, cage: Arc<dyn Cage>) -> Self {
         self.cage = Some(cage);
         self
     }
 
-    /// Carries the run out on the calling thread and the engine's own, and returns when it is over and,
-    /// under the default durability, on the disk.
+    /// Runs on the calling thread and the engine's own, and returns when the run is over and, under
+    /// the default durability, on the disk.
     ///
     /// # Errors
     /// [`SyncError`] when the run could not start or not go on; what failed for single entries is in
@@ -248,7 +249,7 @@ fn local(
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
     let asked = asked::of_operands(paths)?;
-    // Both ends are this process, which wants what it makes itself hold.
+    // Both ends are this process, which may hold as much memory as it likes.
     let budget = Budget::unbounded();
     let theirs_budget = Arc::clone(&budget);
     let spools = resources.spool_home();
@@ -264,7 +265,7 @@ fn local(
 
     let files = ListedFiles::default();
     let theirs = files.clone();
-    // What is copied from file to file crosses no link that could be held to a rate.
+    // Content that is copied from file to file crosses no link whose rate could be limited.
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
@@ -300,7 +301,7 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    // What cannot be read is said before anybody is asked for a password.
+    // Unreadable operands are reported before anybody is asked for a password.
     let open = || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None);
     let mut tree = Some(open()?);
     let asked = asked::of_operands(paths)?.as_sent();
@@ -507,8 +508,8 @@ pub fn serve(
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
 }
 
-/// Serves one session over a link that exists: what [`serve`] does after the bootstrap, for a program with a carrier of its
-/// own. The session ends when the peer is silent for `silence`.
+/// Serves one session over a link that exists: the part of [`serve`] after the bootstrap, for a
+/// program with a carrier of its own. The session ends when the peer is silent for `silence`.
 ///
 /// The peer has no say in `resources`. With a `grant` it may do in its directory what that allows, else whatever this process
 /// may. No cage is entered: the process is the caller's.
@@ -701,8 +702,9 @@ fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), 
     }
 }
 
-/// Returns how long an answer from a port is waited for: long where the carrier was demanded, as a remote end that is
-/// only busy is better than none, and short where another carrier takes the session.
+/// Returns how long to wait for an answer from a port: long where the carrier was demanded, as a
+/// remote end that is only busy is better than none, and short where another carrier takes the
+/// session.
 fn port_wait(transport: TransportChoice) -> Duration {
     match transport {
         TransportChoice::Quic | TransportChoice::Tls => LONGEST_PORT_WAIT,

@@ -124,11 +124,12 @@ impl Halt {
         self.link.close(reason);
     }
 
-    /// Tells the peer why, and gives it a moment to hang up, because closing discards what is on the way.
+    /// Tells the peer the reason, and waits a moment for it to hang up, because closing discards
+    /// the data on its way.
     fn farewell(&self, fatal: ControlMessage) {
         let (told_tx, told) = bounded(1);
         let control = Arc::clone(&self.control);
-        // On its own thread: the control lane may be blocked by the very trouble that ends the run.
+        // On its own thread: the trouble that ends the run may block the control lane.
         std::thread::spawn(move || {
             // Behind what other threads are sending; nothing follows it.
             let _ = control.send_last(&fatal);

@@ -1,4 +1,5 @@
-//! A run over a connection that may break: whole sessions, one after the other, until one comes to its end.
+//! A run over a connection that may break: whole sessions, one after the other, until one ends
+//! well.
 //!
 //! A new session is a new plan. What earlier ones finished is found equal and skipped, what they left
 //! unfinished is taken up where it stood, so no state has to outlive a connection but what lies beside the

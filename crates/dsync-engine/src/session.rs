@@ -1,4 +1,5 @@
-//! The start of a session, equal for both roles: who speaks first, the session key, signs of life.
+//! The start of a session, equal for both roles: the first messages, the session key, signs of
+//! life.
 //!
 //! The controller opens the control lane and says [`Hello`] and [`Start`], and as the source goes on with its listing;
 //! the peer answers with its own hello and, once it has opened what it was asked to open, with `Ready`. Both hellos carry 32
@@ -55,7 +56,7 @@ pub(crate) struct ControlOut {
     /// Time when queued messages last went, in microseconds since `opened`.
     flushed_us: AtomicU64,
     opened: Instant,
-    /// Set by each message but signs of life, and by whatever else gets the run on; the watch clears it.
+    /// Set by each message but signs of life, and by all other progress; the watch clears it.
     moved: AtomicBool,
 }
 
@@ -66,7 +67,7 @@ impl ControlOut {
         Self { sender: Mutex::new(Some(sender)), flushed_us, opened, moved: AtomicBool::new(true) }
     }
 
-    /// Notes that the run gets on.
+    /// Notes that the run makes progress.
     pub(crate) fn note_progress(&self) {
         self.moved.store(true, Ordering::Relaxed);
     }
@@ -96,7 +97,7 @@ impl ControlOut {
         }
     }
 
-    /// Sends what is queued.
+    /// Sends the queued messages.
     pub(crate) fn flush(&self) -> Result<(), SyncError> {
         match lock(&self.sender).as_mut() {
             Some(sender) => Ok(sender.flush()?),
@@ -104,8 +105,9 @@ impl ControlOut {
         }
     }
 
-    /// Sends what is queued unless that was done a moment ago, for a caller that comes again soon: many small
-    /// pieces of work cost one call, and one wake-up there, and a slow one goes at once.
+    /// Sends the queued messages unless that was done a moment ago, for a caller that comes again
+    /// soon: many small pieces of work cost one call, and one wake-up there, and a slow one goes at
+    /// once.
     pub(crate) fn flush_now_and_then(&self) -> Result<(), SyncError> {
         let now = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
         if now.saturating_sub(self.flushed_us.load(Ordering::Relaxed)) < NOW_AND_THEN_US {
@@ -193,7 +195,7 @@ pub(crate) struct DestinationMail {
     pub(crate) key: Key,
 }
 
-/// A peer that has heard what it is to do and has not answered yet.
+/// A peer that has received its task and has not answered yet.
 pub(crate) struct Invitation {
     /// The session to be.
     pub(crate) session: Session,
@@ -206,8 +208,8 @@ pub(crate) struct Invitation {
 }
 
 impl Session {
-    /// Starts a session as its controller and source. Does not wait for the peer, which may hear the listing as soon as it
-    /// knows what it is for: on a long path that is a round trip.
+    /// Starts a session as its controller and source. Does not wait for the peer, which may hear
+    /// the listing as soon as it knows its task: on a long path that saves a round trip.
     pub(crate) fn start_source(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, SourceMail), SyncError> {
         let (session, receiver, ours) = Self::start(link, terms)?;
         let mail = SourceMail { receiver, order: SourceInbox::controller(), keying: Keying::Offered(ours) };
@@ -227,7 +229,7 @@ impl Session {
         Ok((session, DestinationMail { receiver, order, key }))
     }
 
-    /// Says as the controller what is to be done, and gives the hello that this end has said.
+    /// Sends, as the controller, the task of the session. Returns the hello that this end has sent.
     fn start(link: Arc<dyn Link>, terms: Terms) -> Result<(Self, ControlReceiver, Hello), SyncError> {
         let lane = link.open_lane()?;
         let mut sender = ControlSender::new(lane.tx);
@@ -245,7 +247,7 @@ impl Session {
         Ok((Self::assemble(link, data_lanes, sender, terms), receiver, ours))
     }
 
-    /// Hears as the controller that the peer is ready; the session's key.
+    /// Waits, as the controller, for the peer to be ready. Returns the session's key.
     pub(crate) fn hear_ready(
         &self,
         receiver: &mut ControlReceiver,
@@ -353,17 +355,18 @@ impl Session {
         Ok(message)
     }
 
-    /// Notes that the run gets on.
+    /// Notes that the run makes progress.
     pub(crate) fn note_progress(&self) {
         self.control.note_progress();
     }
 
-    /// Notes a file that may have to be read from end to end before anything is said of it.
+    /// Notes a file that may have to be read from end to end before any message about it.
     pub(crate) fn note_length(&self, bytes: u64) {
         self.vitals.longest.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Returns how long neither end may get on: with long files that are read at a go, longer.
+    /// Returns the longest time without progress at either end: longer if long files are read at a
+    /// go.
     fn patience(&self) -> Duration {
         let reading = Duration::from_secs(self.vitals.longest.load(Ordering::Relaxed) / SLOWEST_READ);
         // What a source hashes before it lists it is not known yet.
@@ -382,8 +385,8 @@ impl Session {
         self.vitals.heard_ms.store(now, Ordering::Relaxed);
     }
 
-    /// Watches until `over` disconnects: ends the run when it is cancelled, the peer is silent, or neither end gets on
-    /// though the peer shows signs of life.
+    /// Watches until `over` disconnects: ends the run when it is cancelled, the peer is silent, or
+    /// neither end makes progress though the peer shows signs of life.
     pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
         let mut moved = Instant::now();
         while !self.halt.stopped() {
@@ -460,7 +463,7 @@ pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
     misbehaved(PeerMisbehaved::UnexpectedMessage { name: message.name() })
 }
 
-/// Hears the controller's hello and what is to be done.
+/// Receives the controller's hello and the task of the session.
 fn hear_start(receiver: &mut ControlReceiver) -> Result<(Hello, Start), SyncError> {
     let mut order = PeerInbox::new();
     let mut theirs = None;
