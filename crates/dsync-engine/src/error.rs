@@ -185,7 +185,7 @@ pub enum SyncError {
     GaveUp {
         /// Tries in a row.
         retries: u32,
-        /// The exit code of what broke the connection.
+        /// The exit code of the error that broke the connection.
         exit_code: u8,
         /// The error of the last try.
         #[source]
@@ -298,15 +298,16 @@ impl fmt::Display for PathRole {
     }
 }
 
-/// The words in which an end that serves tells its client why it gives up.
+/// The words in which an end that serves tells its client why it ends the run.
 ///
-/// A library knows facts; which option of which command mends them is the command's to say, and what the remote end
-/// says is shown as it is. So the command at that end phrases its errors. The default is the error and its causes.
+/// A library knows facts; the command knows which option mends them, and the words of the remote
+/// end are shown as they are. So the command at that end phrases its errors. The default is the
+/// error and its causes.
 #[derive(Debug, Clone, Copy)]
 pub struct Wording(fn(&SyncError) -> String);
 
 impl Wording {
-    /// Returns the wording of a function; of what it returns 500 characters are sent.
+    /// Returns the wording of a function; at most 500 characters of its text are sent.
     pub const fn new(phrase: fn(&SyncError) -> String) -> Self {
         Self(phrase)
     }
@@ -391,7 +392,8 @@ impl SyncError {
         }
     }
 
-    /// Returns what the remote shell wrote to its standard error before it failed, a line each, escaped.
+    /// Returns the text that the remote shell wrote to its standard error before it failed, a line
+    /// each, escaped.
     pub fn shell_stderr(&self) -> &[String] {
         match self {
             Self::Connect(error) => error.shell_stderr(),

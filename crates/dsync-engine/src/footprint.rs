@@ -1,5 +1,5 @@
-//! The directories that one end of a run touches, as far as its operands and options name them, and what it is to be
-//! confined with: a [`Cage`].
+//! The directories that one end of a run touches, as far as its operands and options name them, and
+//! the means to confine it to them: a [`Cage`].
 //!
 //! The engine knows the directories and when its threads have not begun yet; what a cage is made of (and whether a process may
 //! be caged at all) is the program's affair, so the library only calls. The law: a footprint is opened in the same way as the
@@ -44,8 +44,9 @@ pub enum Inmates {
 
 /// The confinement of an end that faces a peer.
 pub trait Cage: fmt::Debug + Send + Sync {
-    /// Takes from the inmates what a run with this footprint does not need. Called once for each session, before
-    /// the session's threads start. What cannot be taken is the cage's to report: the run goes on.
+    /// Takes away from the inmates all that a run with this footprint does not need. Called once
+    /// for each session, before the session's threads start. If something cannot be taken away, the
+    /// cage reports that: the run goes on.
     fn enter(&self, footprint: &Footprint, inmates: Inmates);
 
     /// Takes all files from the calling thread and those that it starts, which carry bytes and do nothing else. Called
@@ -137,7 +138,7 @@ impl Footprint {
         footprint
     }
 
-    /// Adds a directory; what cannot be opened fails when the run opens it.
+    /// Adds a directory; one that cannot be opened fails when the run opens it.
     fn add(&mut self, dir: io::Result<Dir>, touch: Touch) {
         let Ok(dir) = dir else { return };
         self.places.push((dir, touch));
@@ -154,7 +155,8 @@ fn nearest(path: &Path, open: impl Fn(&Path) -> io::Result<Dir>) -> Option<(Dir,
     })
 }
 
-/// Returns a path that starts at a missing directory as one that starts above it: what is missing has no links.
+/// Returns a path that starts at a missing directory as one that starts above it: a missing
+/// directory has no links.
 pub(crate) fn from_missing(below: &Path, path: &Path) -> PathBuf {
     if path.is_absolute() {
         return path.to_owned();

@@ -30,11 +30,11 @@ pub enum Access {
     ReadWrite,
     /// It may be copied from: `ro`.
     ReadOnly,
-    /// It may be copied to, also over what is there, and deleted from: `wo`. What is there cannot be copied, but a client
-    /// learns whether it equals what the client has.
+    /// It may be copied to, also over existing files, and deleted from: `wo`. Existing files cannot
+    /// be copied, but a client learns whether they equal its own.
     WriteOnly,
-    /// It may be copied from, and new entries may be added: `append`. Nothing that is there is changed, replaced or
-    /// removed.
+    /// It may be copied from, and new entries may be added: `append`. Nothing that exists is
+    /// changed, replaced or removed.
     Append,
 }
 
@@ -92,13 +92,13 @@ impl Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Demand {
-    /// The client is the destination: a pull, or the list that a dry run of one gives.
+    /// The client is the destination: a pull, or the list that a dry run of a pull prints.
     Read,
     /// The client is the source: a push.
     Write,
     /// Entries that the source does not have are removed.
     Delete,
-    /// A directory that is not empty gives way to what is none.
+    /// A directory that is not empty is replaced by an entry of another type.
     Force,
     /// Files are rewritten in place or added to.
     InPlace,
@@ -141,7 +141,7 @@ impl Demand {
         Self::InsecureLinks,
     ];
 
-    /// Lists what a client asks for that gives this end a role.
+    /// Lists a client's demands in the request that assigns this end its role.
     pub fn of(role: &PeerRole, options: &SyncOptions) -> Vec<Self> {
         let writing = &options.writing;
         let asked: &[(Self, bool)] = match role {
@@ -297,7 +297,7 @@ impl Start {
     /// Opens a path as [`Dir::open_destination`] does.
     pub(crate) fn open(&self, path: &Path, links: dsync_fs::Links) -> io::Result<Dir> {
         match &self.0 {
-            // Whose links are followed is not the client's to say.
+            // The client has no say in whose links are followed.
             Some(grant) => Ok(grant.floor.open_operand_above(path)?.adding_only(grant.adds_only())),
             None => Dir::open_destination(path, links),
         }
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(Demand::of(&source(), &plain), [Demand::Read]);
         for (demand, options) in each_option() {
             assert_eq!(Demand::of(&destination(), &options), [Demand::Write, demand]);
-            // What the client does to its own tree is its own affair.
+            // Changes of the client to its own tree are its own affair.
             assert_eq!(Demand::of(&source(), &options), [Demand::Read]);
         }
         let moving = SyncOptions { remove_source_files: true, ..plain };

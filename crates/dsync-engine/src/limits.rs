@@ -1,4 +1,4 @@
-//! Limits that both roles keep: one end does not go beyond them, the other refuses what does.
+//! Limits that both roles keep: one end stays within them, the other refuses anything beyond.
 
 /// Entries that are listed and not released. With about 60 bytes each this is some 2 MB; it must exceed what the
 /// destination collects before it commits a group, or both would wait.

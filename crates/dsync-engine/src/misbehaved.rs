@@ -1,8 +1,8 @@
 //! Ways in which a peer breaks the protocol: one variant for each law, with the numbers that show
 //! the breach.
 //!
-//! What does not even decode is an error of the crate that decodes it; what decodes and cannot be meant is one of
-//! this engine's own laws. `docs/wire.md` states them.
+//! A message that does not even decode is an error of the crate that decodes it. A message that
+//! decodes but makes no sense breaks one of this engine's own laws. `docs/wire.md` states them.
 
 use dsync_delta::{AddWeakError, ApplyError, RefineError, SegmentError, SumsError};
 use dsync_fs::InvalidComponent;

@@ -159,7 +159,7 @@ impl Policy {
         }
     }
 
-    /// Decides what is done with `entry`, given the destination's entry of that name.
+    /// Decides about `entry`, given the destination's entry of that name.
     pub(crate) fn decide(
         &self,
         entry: &Entry,
@@ -259,7 +259,8 @@ impl Policy {
         };
         let mut mode = self.mode(subject, mapped, existing.mode);
         if action == Action::Update && !self.options.perms && matches!(entry.kind, EntryKind::File { .. }) {
-            // What the old content was trusted with, the new one is only if it is the same owner's.
+            // The new content is trusted with the old one's special bits only if it is the same
+            // owner's.
             let owner = mapped.kept_owner == Some(existing.uid);
             mode = trusted_with(mode, owner, mapped.kept_group == Some(existing.gid));
         }
@@ -288,7 +289,7 @@ impl Policy {
         by_time && changed.nanoseconds == 0 && looks_rounded(kept, entry.attributes.mtime)
     }
 
-    /// Decides what is done with the transfer's root, of which only the attributes are compared.
+    /// Decides about the transfer's root, of which only the attributes are compared.
     pub(crate) fn decide_attributes(
         &self,
         kind: &EntryKind,
@@ -355,7 +356,7 @@ impl Policy {
         !self.options.ignore_times && self.same_time(timestamp(existing.mtime), entry.attributes.mtime)
     }
 
-    /// Adds what a transfer itself changes.
+    /// Adds the changes that a transfer itself makes.
     fn note_replacement(&self, entry: Subject<'_>, changes: &mut Changes) {
         let is_file = matches!(entry.kind, EntryKind::File { .. });
         if !is_file || self.options.checksum {
@@ -411,7 +412,8 @@ impl Policy {
         changes
     }
 
-    /// Returns what a directory needs before anything is made in it; `None`, the rule, for nothing.
+    /// Returns the attributes that a directory needs before anything is made in it; `None`, the
+    /// rule, for nothing.
     ///
     /// A user must be allowed to list it and to write there. New entries take over its group if it has the setgid bit,
     /// so that bit and the group are set at once. All other permissions are set when the work in it is done.
@@ -499,12 +501,13 @@ fn trusted_with(mode: u16, owner: bool, group: bool) -> u16 {
 const SPECIAL: u16 = 0o7000;
 /// Permissions that the owner of a directory needs to list it and to work in it.
 const OWNER_WORKS: u16 = 0o700;
-/// The bit that gives a directory's group to what is made in it.
+/// The bit that makes new entries take over a directory's group.
 const SETGID: u16 = 0o2000;
 /// Permissions to execute, of anybody.
 const EXECUTES: u16 = 0o111;
 
-/// Access control lists are the same but for what the permission bits say, which are compared themselves.
+/// Returns whether access control lists are the same but for the permission bits, which are
+/// compared themselves.
 fn same_lists(a: &Extended, b: &Extended, mode: u16) -> bool {
     let (Some(a), Some(b)) = (&a.acls, &b.acls) else { return a.acls.is_none() && b.acls.is_none() };
     let access = |acl: &Option<Acl>| acl.as_ref().map(|acl| acl.with_mode(mode));

@@ -8,8 +8,8 @@ use dsync_wire::limits::DEFAULT_MAX_ALLOC;
 /// Bounds of one end. They are this end's own: no peer changes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {
-    /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process (about 30 MiB). Default
-    /// 256 MiB. A local run has no peer and no such bound.
+    /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process
+    /// (about 30 MiB). Default 256 MiB. A local run has no peer and no such bound.
     pub max_alloc: u64,
     /// Directory for lists that outgrow a mebibyte, as files without a name. The directory of
     /// [temporaries](crate::WritePolicy::temp_dir) comes before it, if the run has one. Default

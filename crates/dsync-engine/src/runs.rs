@@ -11,7 +11,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Adds a number; false when it is there already.
+    /// Adds a number. Returns `false` if the set has it already.
     pub(crate) fn insert(&mut self, number: u64) -> bool {
         if self.contains(number) {
             return false;

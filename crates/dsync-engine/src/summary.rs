@@ -1,4 +1,4 @@
-//! The outcome of a run that came to its end.
+//! The outcome of a finished run.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ pub struct Summary {
     pub reconnects: u32,
     /// Files that were finished over connections that broke: the report is of the last one.
     pub files_done_before: u64,
-    /// Bytes that this end gave to and got from the carriers of all connections, before encryption.
+    /// Bytes that this end sent and received over the carriers of all connections, before
+    /// encryption.
     pub traffic: Traffic,
     /// Wall time from the start of the run to the last message.
     pub elapsed: Duration,
