@@ -122,7 +122,7 @@ fn binary(root: &Path, target: &str) -> PathBuf {
     root.join("fuzz/target").join(arch).join("release").join(target)
 }
 
-/// True for a target that runs whole sessions.
+/// Returns whether a target runs whole sessions.
 fn is_session(target: &str) -> bool {
     target.starts_with("session_")
 }

@@ -28,7 +28,7 @@ pub(crate) fn report(args: &[String]) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// The hunt as a command, with all that it needs.
+/// Returns the hunt as a command, once all that it needs is there.
 fn ready(args: &[String]) -> Result<Command, TaskError> {
     provide(FOR_TESTS)?;
     provide(FOR_HUNTING)?;

@@ -16,11 +16,11 @@ pub trait Observer: Send + Sync {
     /// each [`reconnecting`](Self::reconnecting).
     fn connected(&self, _connection: &Connection) {}
 
-    /// The remote end's system lacks something of what is to confine the process there: a sentence each, as that end says
-    /// it. Called when the session begins, and only where there is something.
+    /// Reports what the remote end's system lacks to confine the process there: a sentence each, in
+    /// that end's words. Called when the session begins, and only if something is lacking.
     fn peer_lacks(&self, _lacks: &[String]) {}
 
-    /// The connection broke, or a new one could not be made; another try follows.
+    /// Reports that the connection broke, or a new one could not be made; another try follows.
     fn reconnecting(&self, _reconnect: &Reconnect<'_>) {}
 
     /// Reports that something happened to one entry.

@@ -139,7 +139,7 @@ pub(crate) struct Session {
     pub(crate) halt: Halt,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
-    /// What the peer says that its system lacks of what confines it.
+    /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
 }

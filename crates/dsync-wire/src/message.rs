@@ -39,7 +39,8 @@ pub enum ControlMessage {
     Start(Box<Start>),
     /// The peer's agreement: it has opened its side; once.
     Ready {
-        /// What its system lacks of what confines it, for people: a sentence on each line, [`MAX_READY_TEXT`] bytes at most.
+        /// Sentences for people on what its system lacks to confine it, a line each,
+        /// [`MAX_READY_TEXT`] bytes at most.
         ///
         /// [`MAX_READY_TEXT`]: crate::limits::MAX_READY_TEXT
         lacks: Vec<u8>,

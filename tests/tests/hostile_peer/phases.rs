@@ -75,7 +75,7 @@ fn an_opening_that_does_not_end_ends_the_run() {
     }
 }
 
-/// A source that has nothing to copy, up to the destination's report.
+/// Plays a source that has nothing to copy, up to the destination's report.
 fn lists_nothing(session: &Session) {
     session.tops();
     session.control(&Message::new(7).int(0).byte(3).raw(&[0, 0]).frame());

@@ -156,7 +156,8 @@ impl Kept {
         self.0.is_some()
     }
 
-    /// True for what has the name of a backup, directories included: what is in one would be renamed in it, not kept.
+    /// Returns whether this is the name of a backup, directories included: files in one would be
+    /// renamed in it, not kept.
     pub(super) fn covers(&self, path: &RelPath) -> bool {
         let named = |suffix: &Vec<u8>| path.as_bytes().ends_with(suffix);
         self.0.as_ref().is_some_and(named)

@@ -108,7 +108,7 @@ fn further_round(
     Ok(())
 }
 
-/// The source may be ahead of the planner by its credit, not more.
+/// Checks that the source is ahead of the planner by no more than its credit.
 fn check_credit(site: &Site<'_>, planner: &Sender<Waiting>, entries: usize) -> Result<(), SyncError> {
     let progress = &site.account.progress;
     let entries = entries as u64;
