@@ -259,7 +259,7 @@ impl Grant {
     /// Opens the directory. Its path is the administrator's and may pass through any link.
     ///
     /// # Errors
-    /// What the system says, e.g. when there is no such directory.
+    /// The system's error, e.g. when the directory does not exist.
     pub fn open(terms: GrantTerms) -> io::Result<Self> {
         let floor = Arc::new(Dir::open_operand(&terms.path)?.confining()?);
         Ok(Self { terms, floor })
