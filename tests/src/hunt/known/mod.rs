@@ -37,7 +37,6 @@ const SECTIONS: &[(&str, &[Known])] = &[
     ("Writing", writing::ENTRIES),
     ("Directories that options name", places::ENTRIES),
     ("Lists", lists::ENTRIES),
-    ("What the hunt leaves out", &[]),
 ];
 
 /// Returns the sentence of the first entry that explains a finding.
@@ -54,6 +53,8 @@ mod tests {
     fn page_and_table_have_the_same_entries_in_the_same_order() {
         let page = include_str!("../../../../docs/from-rsync.md");
         let told: Vec<(&str, Vec<String>)> = page.split("\n## ").skip(1).map(section).collect();
+        // Sections without entries tell of what the hunt does not look for.
+        let told: Vec<_> = told.into_iter().filter(|(_, sentences)| !sentences.is_empty()).collect();
         let meant = SECTIONS.iter().map(|(heading, entries)| {
             (*heading, entries.iter().map(|known| known.says.to_owned()).collect::<Vec<_>>())
         });
