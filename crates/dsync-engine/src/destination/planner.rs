@@ -6,19 +6,20 @@
 //!
 //! An entry is planned in four steps, each of which returns a value that the next ones read and none changes:
 //!
-//! 1. [`resolve`]: what there is of it ([`Found`](subject::Found)).
-//! 2. [`decide`]: what becomes of it ([`Course`](decide::Course)). What the pair of entries means is decided by
-//!    [`crate::plan`].
-//! 3. [`reserve`]: what it takes: its name, its number as the first of several names, what earlier runs left of it, credit
-//!    ([`Reserved`](reserve::Reserved)).
+//! 1. [`resolve`]: its state at the destination ([`Found`](subject::Found)).
+//! 2. [`decide`]: the course that it takes ([`Course`](decide::Course)). [`crate::plan`] decides what
+//!    the pair of entries means.
+//! 3. [`reserve`]: its resources: its name, its number as the first of several names, the part that
+//!    earlier runs left of it, credit ([`Reserved`](reserve::Reserved)).
 //! 4. [`act`]: carries it out, except for file content, which is asked for ([`Requests`]).
 //!
-//! Nothing here asks whether this is a dry run: what changes the disk goes through the run's
+//! Nothing here asks whether this is a dry run: every change of the disk goes through the run's
 //! [`Hands`](super::hands::Hands).
 //!
-//! What has a state of its own is a type of its own: the operands' meaning ([`ground`]), the directories that come next
-//! ([`frontier`]), the two listings of one directory ([`merge`]) and of the tree ([`comparison`]), the first pass of
-//! `--delete-before` ([`sweep`]), unfinished files ([`leftovers`]), the ways to other threads ([`requests`]).
+//! Everything with a state of its own is a type of its own: the operands' meaning ([`ground`]), the
+//! directories that come next ([`frontier`]), the two listings of one directory ([`merge`]) and of
+//! the tree ([`comparison`]), the first pass of `--delete-before` ([`sweep`]), unfinished files
+//! ([`leftovers`]), the ways to other threads ([`requests`]).
 
 mod act;
 mod comparison;
@@ -162,7 +163,8 @@ pub(super) fn run<'a>(
     Ok(None)
 }
 
-/// Waits for what the source says of its operands, which comes before all listings; `None` when the run has ended.
+/// Waits for the source's words on its operands, which come before all listings; `None` when the
+/// run has ended.
 fn hear_tops(
     site: &Site<'_>,
     listing: &Receiver<Waiting>,
@@ -247,7 +249,7 @@ impl Planner<'_> {
     fn open_up_root(&self, existing: Option<&Metadata>, decision: &Decision) -> bool {
         let (Some(root), Some(existing)) = (self.comparison.ground.root(), existing) else { return false };
         let early = self.site.policy.while_worked_in(existing, &decision.wanted);
-        // What fails here fails again, and is told then.
+        // A failure here happens again later, and is reported then.
         early.is_some_and(|early| self.site.hands.dress_itself(root, &early).is_ok())
     }
 
@@ -261,7 +263,7 @@ impl Planner<'_> {
         ground.note_missing(name.as_bytes())
     }
 
-    /// Plans what the first pass has listed, now that its deletions are made.
+    /// Plans the entries that the first pass has listed, now that its deletions are made.
     fn plan_swept(&mut self, sweep: Sweep) -> Result<(), SyncError> {
         let kept = sweep.end(&mut self.comparison)?;
         // Every listing was released; from now on none is.
@@ -287,7 +289,7 @@ impl Planner<'_> {
         let is_new = self.next_part.is_some();
         self.next_part = self.next_part.map(|part| part + 1);
         let mut merge = self.comparison.turn_to(listing.dir, &mut self.requests)?;
-        // What was swept was judged then.
+        // The first pass has judged them.
         if is_new {
             self.comparison.judge(&mut merge, listing)?;
         }

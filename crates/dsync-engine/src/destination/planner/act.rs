@@ -1,4 +1,5 @@
-//! The fourth step: carries out what was decided. Everything that changes the disk goes through the run's hands.
+//! The fourth step: carries out the decision. Every change of the disk goes through the run's
+//! hands.
 
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::{
@@ -29,7 +30,7 @@ use crate::{
 };
 
 impl Planner<'_> {
-    /// Carries out what was decided on an entry.
+    /// Carries out the decision on an entry.
     pub(super) fn act(
         &mut self,
         subject: &Subject<'_>,
@@ -125,7 +126,7 @@ impl Planner<'_> {
         reserved: Reserved,
     ) -> Result<(), SyncError> {
         let decision = &placing.decision;
-        // What is left alone is not up to date, and may not even be there.
+        // Skipped entries are not reported as up to date: they may not exist at all.
         if decision.placed || placing.alternate.is_some() {
             subject.tell(self.site, decision.action, decision.changes, subject.link_text())?;
         }
@@ -194,11 +195,11 @@ impl Planner<'_> {
         let Some(dir) = &subject.directory.dir else { return false };
         let early = self.site.policy.while_worked_in(existing, &decision.wanted);
         let open_up = |early| self.site.hands.dress(dir, &subject.name, Kind::Dir, early).is_ok();
-        // What fails here fails again, and is told then.
+        // A failure here happens again later, and is reported then.
         early.as_ref().is_some_and(open_up)
     }
 
-    /// Takes up what an earlier run left of a file, asks for its content, or sets its attributes.
+    /// Takes up an earlier run's file, asks for the content, or sets the attributes.
     fn file(
         &mut self,
         subject: &Subject<'_>,

@@ -37,7 +37,7 @@ pub(super) struct Comparison<'a> {
 /// A pass over the source's listing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Looks only for what is to go (`--delete-before`).
+    /// Looks only for entries to delete (`--delete-before`).
     Sweep,
     /// Plans.
     Plan,
@@ -92,7 +92,7 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    /// Finds the destination's entry of this name; what comes before it is extraneous.
+    /// Finds the destination's entry of this name; the entries before it are extraneous.
     pub(super) fn meet(
         &mut self,
         merge: &mut Merge,
@@ -112,7 +112,8 @@ impl<'a> Comparison<'a> {
         Ok(None)
     }
 
-    /// Returns what the destination has of an entry: under `keep_dirlinks` a directory where a link leads to one.
+    /// Returns the destination's state of an entry: under `keep_dirlinks` a directory where a link
+    /// leads to one.
     ///
     /// # Errors
     /// Of a link that may neither be followed nor give way, which is the operator's to decide.
@@ -199,8 +200,8 @@ impl<'a> Comparison<'a> {
         Ok(merge)
     }
 
-    /// Opens a directory that was announced, unless it is imagined; one that was there comes with what was listed of it
-    /// ahead.
+    /// Opens a directory that was announced, unless it is imagined. One that existed comes with the
+    /// entries that were listed ahead.
     fn open_announced(
         &mut self,
         path: &RelPath,
@@ -229,7 +230,8 @@ impl<'a> Comparison<'a> {
         Ok(Some(site.session.budget.take(Share::Paths, bytes)?))
     }
 
-    /// Tells that what the source has in a directory cannot be copied, as another entry has the directory's name.
+    /// Reports that the source's entries in a directory cannot be copied, as another entry has the
+    /// directory's name.
     pub(super) fn tell_covered(&self, merge: &mut Merge) -> Result<(), SyncError> {
         merge.covered.take().map_or(Ok(()), |path| {
             self.site.problem(Operation::ReadDestination, &path, Cause::Os(NOT_A_DIRECTORY))

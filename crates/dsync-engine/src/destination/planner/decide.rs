@@ -1,4 +1,4 @@
-//! The second step: what becomes of an entry, given what was found of it.
+//! The second step: the course that an entry takes, in view of the state that was found.
 //!
 //! Decisions only look. They know the options, both entries and the alternate directories, and not whether the run is a
 //! dry one.
@@ -54,7 +54,7 @@ impl Course {
 }
 
 impl Placing {
-    /// Returns whether what has the name goes on having it.
+    /// Returns whether the old entry goes on having the name.
     pub(super) fn keeps_inode(&self, policy: &Policy, existing: &Metadata) -> bool {
         match self.decision.action {
             Action::Keep | Action::Retag => true,
@@ -69,7 +69,7 @@ impl Placing {
 }
 
 impl Planner<'_> {
-    /// Decides what becomes of an entry.
+    /// Decides which course an entry takes.
     pub(super) fn decide(
         &mut self,
         merge: &Merge,
@@ -129,7 +129,7 @@ impl Planner<'_> {
         None
     }
 
-    /// Returns what is not done with an entry that the run does not copy.
+    /// Returns the operation that is left undone for an entry that the run does not copy.
     fn not_copied(&self, subject: &Subject<'_>) -> Option<Operation> {
         let policy = &self.site.policy;
         let leads_out = |target: &[u8]| policy.options.safe_links && leads_out(&subject.path, target);
@@ -143,7 +143,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Compares an entry with what the destination has of it.
+    /// Compares an entry with the destination's.
     fn compare(&mut self, subject: &Subject<'_>, existing: Option<&Metadata>) -> Decision {
         let mapped = self.owners.of(&subject.entry.attributes);
         let here = Here {
@@ -161,7 +161,7 @@ impl Planner<'_> {
         decision
     }
 
-    /// Looks for the entry in the alternate directories; returns what becomes of it then.
+    /// Looks for the entry in the alternate directories. Returns the course that it takes then.
     fn with_alternate(
         &mut self,
         merge: &Merge,
@@ -178,7 +178,8 @@ impl Planner<'_> {
         let Some(better) = alternates.decision(&found, existing) else { return (own, None) };
 
         found.adds_nothing = matches!(own.action, Action::Keep | Action::Retag);
-        // What is made here gets what it would get without an alternate, whose permissions may be any.
+        // An entry that is made here gets the permissions that it would get without an alternate,
+        // whose own may be any.
         let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
         (decision, Some(found))
     }

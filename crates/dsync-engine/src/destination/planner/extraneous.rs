@@ -38,7 +38,7 @@ enum Fate {
 }
 
 impl Comparison<'_> {
-    /// Notes a destination entry that the source does not have; removes what dead runs left.
+    /// Notes a destination entry that the source does not have; removes the remains of dead runs.
     pub(super) fn sort_out(
         &mut self,
         merge: &mut Merge,
@@ -89,7 +89,7 @@ impl Comparison<'_> {
         }
 
         let missing = self.ground.is_missing(directory, name);
-        // After a sweep, what was to go has gone.
+        // After a sweep, the deletions are made.
         let over = options.delete_timing == DeleteTiming::Before && options.delete && !sweeps;
         let may_go = !merge.is_own && !over && (options.delete || missing);
         if !may_go || self.protection.covers(directory, name, found) {
@@ -103,7 +103,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Removes what a dead run left.
+    /// Removes the remains of a dead run.
     fn reap(&self, directory: &Directory, reap: impl FnOnce(&Dir) -> bool) {
         if let Some(dir) = &directory.dir
             && self.site.hands.reap(|| reap(dir))

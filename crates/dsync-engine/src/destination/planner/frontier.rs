@@ -87,7 +87,8 @@ impl Frontier {
         Ok(Self { next: Vec::new(), children: Vec::new(), held, ahead: None })
     }
 
-    /// Begins with the root; `own` is what the destination has of it, and where its listings go.
+    /// Begins with the root; `own` is its directory at the destination, and the home of its
+    /// listings.
     pub(super) fn begin(
         &mut self,
         site: &Site<'_>,

@@ -35,7 +35,7 @@ use crate::{
     misbehaved::{PeerMisbehaved, misbehaved},
 };
 
-/// The root of the destination and what belongs to it.
+/// The root of the destination and the places that belong to it.
 pub(super) struct Ground {
     pub(super) target: Target,
     /// Directories that may hold entries as well (`--link-dest` and its like).
@@ -79,7 +79,7 @@ impl Ground {
         self.target.root.as_ref()
     }
 
-    /// Returns what the destination has of its root.
+    /// Returns the destination's state of its root.
     pub(super) fn presence(&self) -> Presence {
         match (&self.target.root, self.target.created) {
             (None, _) => Presence::Imagined,
@@ -152,7 +152,7 @@ impl Ground {
         is_own
     }
 
-    /// Returns what the destination has under a name: a directory where a link leads to one.
+    /// Returns the destination's entry of a name: a directory where a link leads to one.
     ///
     /// # Errors
     /// Of a link that may neither be followed nor give way, which is the operator's to decide.
@@ -205,7 +205,7 @@ fn open_beside(
 ) -> Result<Option<Alternates>, SyncError> {
     let own = around.own;
     let policy = &site.policy.options.writing;
-    // What cannot be looked at is no place of the run's.
+    // A directory that cannot be looked at is no place of the run's.
     let _ = own.add(root);
 
     let open = |options| Alternates::open(options, root, Path::new(""));
@@ -228,7 +228,7 @@ fn open_beside(
     Ok(alternates)
 }
 
-/// Opens what the run writes into beside its tree.
+/// Opens the directories that the run writes into beside its tree.
 fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), SyncError> {
     let policy = &site.policy.options.writing;
     site.homes.prepare(root, around)?;

@@ -83,7 +83,7 @@ impl Leftovers {
         None
     }
 
-    /// Removes what was not taken up: those files are not asked for any more.
+    /// Removes the parts that were not taken up: those files are not asked for any more.
     pub(super) fn remove_rest(&self, site: &Site<'_>, directory: &Directory) {
         let Some(dir) = &directory.dir else { return };
         for name in self.found.iter().filter(|name| !self.taken_up.contains(name)) {

@@ -1,4 +1,5 @@
-//! A directory's two listings side by side: what the destination has of each name, and what only it has.
+//! A directory's two listings side by side: the destination's state of each name, and the entries
+//! that only it has.
 
 use std::{io, iter::Peekable, sync::Arc, vec};
 
@@ -19,7 +20,7 @@ pub(super) struct Merge {
     pub(super) id: EntryId,
     /// Its path, also where it is ignored.
     shared: SharedPath,
-    /// For judging what the source says is in it.
+    /// The state of judging the source's words on its entries.
     pub(super) judged: Judged,
     /// The destination's directory; `None` for one that is ignored.
     pub(super) directory: Option<Arc<Directory>>,
@@ -81,7 +82,8 @@ impl OwnEntries {
 }
 
 impl Merge {
-    /// Returns a directory of which nothing is known at the destination: what is listed of it is judged and passed over.
+    /// Returns the merge of a directory without a known state at the destination: its listed
+    /// entries are judged and passed over.
     pub(super) fn ignored(id: EntryId, shared: SharedPath, judged: Judged) -> Self {
         Self {
             id,
@@ -124,7 +126,7 @@ impl Merge {
     }
 }
 
-/// Returns what a listed entry is; `None` when it vanished or could not be looked at.
+/// Returns the metadata of a listed entry; `None` when it vanished or could not be looked at.
 pub(super) fn known(metadata: &io::Result<Metadata>) -> Option<Found> {
     let metadata = metadata.as_ref().ok()?;
     Some(Found { kind: metadata.kind, mode: metadata.mode, device: metadata.dev, ino: metadata.ino })

@@ -58,7 +58,7 @@ pub(super) enum Placed {
 }
 
 impl Place<'_> {
-    /// Returns what has the entry's name, or had it and is called `now`.
+    /// Returns the old entry, which has the name or had it and is called `now`.
     pub(super) fn doomed<'b>(&'b self, now: &'b Component, kind: Kind) -> Doomed<'b> {
         Doomed { parent: &self.directory.path, name: self.name, now, kind }
     }
@@ -81,7 +81,7 @@ impl Place<'_> {
         let secured = secure::secure(self.site, dir, &self.directory.path, self.name, Some(self.protection));
         let taken = secured.map(|secured| secured.and_then(|()| hands.take_name(dir, &temp, self.name)));
         match taken {
-            // As with rsync, only what goes with a directory is told.
+            // As with rsync, only the entries that are removed with a directory are reported.
             Ok(Ok(Some(old))) if kind == Kind::Dir => {
                 removal::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
                 self.done(operation, Ok(()))
@@ -90,7 +90,7 @@ impl Place<'_> {
             Ok(Ok(Some(old))) => self.done(operation, hands.remove_file(dir, &old)),
             Ok(Ok(None)) => self.done(operation, Ok(())),
             failed => {
-                // What is left of it the next run removes.
+                // The next run removes its remains.
                 let _ = hands.remove_file(dir, &temp).or_else(|_| hands.remove_empty_directory(dir, &temp));
                 // Of an old directory some may have gone to its backup.
                 self.directory.touch();
@@ -171,7 +171,7 @@ impl Place<'_> {
         Ok(Some(if linked { self.made() } else { Placed::Failed }))
     }
 
-    /// Removes what has the name of a file that an alternate directory makes needless.
+    /// Removes the old entry of a file that an alternate directory makes needless.
     pub(super) fn drop_old(&self, old: Kind, found: &Alternate) -> Result<(), SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(()) };
         if let Some(kind) = self.displaced {

@@ -1,8 +1,9 @@
-//! Requests of the planner to other threads: the content of files from the source, old files from the threads that read
-//! them, and that the committer tells of entries that needed no content.
+//! Requests of the planner to other threads: for the content of files from the source, for old
+//! files from the threads that read them, and to the committer to tell of entries that needed no
+//! content.
 //!
-//! The law: whatever the planner has noted is handed over before it waits for anything. What it waits for may come back
-//! only when these files have come.
+//! The law: the planner hands over everything that it has noted before it waits for anything: the
+//! credit that it waits for may come back only when these files have come.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -56,7 +57,8 @@ impl<'a> Requests<'a> {
         Self { transfers, handover: Handover { readers, files: Vec::new(), bytes: 0 }, outbox }
     }
 
-    /// Takes some of what a bound admits, waiting for it; returns `false` when the run has ended.
+    /// Acquires `amount` of a credit, blocking until it is free. Returns `false` when the run has
+    /// ended.
     pub(super) fn take(&mut self, credit: &Credit, amount: u64) -> Result<bool, SyncError> {
         if credit.try_take(amount) {
             return Ok(true);
@@ -65,7 +67,8 @@ impl<'a> Requests<'a> {
         Ok(credit.take(amount, &self.transfers.site.session.halt))
     }
 
-    /// Takes what a file under way takes: one of the awaited, its directory and its part of the listing.
+    /// Acquires the credit of a file in flight: one of the awaited, its directory and its part of
+    /// the listing.
     pub(super) fn admit(&mut self, file: Pending) -> Result<Arc<Pending>, SyncError> {
         file.slot.directory.hold();
         file.part.hold();
@@ -114,8 +117,8 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Tells the source that an entry needed no content, once the disk has it; `before` is what it was before the run,
-    /// if the run did not make it.
+    /// Tells the source that an entry needed no content, once the disk has it; `before` is its
+    /// metadata before the run, if the run did not make it.
     pub(super) fn landed(
         &mut self,
         id: EntryId,
@@ -166,7 +169,7 @@ impl Handover {
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// Hands over what is noted.
+    /// Hands over everything that is noted.
     fn flush(&mut self) -> Result<(), SyncError> {
         if self.files.is_empty() {
             return Ok(());

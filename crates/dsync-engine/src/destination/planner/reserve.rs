@@ -1,5 +1,6 @@
-//! The third step: what an entry takes before anything is done: its name, its number as the first of several names, what
-//! earlier runs left of it, and the credit of its content.
+//! The third step: reserves the resources of an entry before anything is done: its name, its number
+//! as the first of several names, the part that earlier runs left of it, and the credit of its
+//! content.
 //!
 //! The credit comes last, as it may have to be waited for; whatever it takes is given back with the file's end.
 
@@ -37,7 +38,8 @@ pub(super) struct Reserved {
 }
 
 impl Planner<'_> {
-    /// Takes what an entry needs; `None` when its name could not be freed, which is told.
+    /// Reserves the resources of an entry; `None` when its name could not be freed, which is
+    /// reported.
     pub(super) fn reserve(
         &mut self,
         merge: &mut Merge,
@@ -65,7 +67,7 @@ impl Planner<'_> {
         Ok(Some(reserved))
     }
 
-    /// Takes what an entry needs that gets its name by itself.
+    /// Reserves the resources of an entry that gets its name by itself.
     fn reserve_place(
         &mut self,
         merge: &mut Merge,
@@ -87,7 +89,7 @@ impl Planner<'_> {
         };
 
         let has_part = merge.leftovers.claim_part(self.transfers, &place, decision, size);
-        // Complete ones are taken up only for what is made from nothing else.
+        // Complete ones are taken up only for files that are made from nothing else.
         let mapped = || self.owners.of(&subject.entry.attributes);
         let finished = match alternate {
             None => merge.leftovers.claim_finished(self.site, &place, subject.entry, decision, mapped),
@@ -104,7 +106,8 @@ impl Planner<'_> {
         Ok(Reserved { first_name, finished, request })
     }
 
-    /// Takes what a further name needs to be asked for in the place of the first, while that one's content is awaited.
+    /// Reserves the resources with which a further name can be asked for in the place of the first,
+    /// while that one's content is awaited.
     fn reserve_succession(
         &mut self,
         subject: &Subject<'_>,

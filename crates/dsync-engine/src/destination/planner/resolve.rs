@@ -1,4 +1,4 @@
-//! The first step: what there is of an entry.
+//! The first step: finds the state of an entry.
 
 use super::{
     Planner,
@@ -8,7 +8,7 @@ use super::{
 use crate::SyncError;
 
 impl Planner<'_> {
-    /// Finds what the destination has of an entry, and of the other names of its file.
+    /// Finds the destination's state of an entry, and of the other names of its file.
     pub(super) fn resolve(&mut self, merge: &mut Merge, subject: &Subject<'_>) -> Result<Found, SyncError> {
         let Subject { id, entry, directory, name, path, .. } = subject;
         let met = self.comparison.meet(merge, directory, name)?;

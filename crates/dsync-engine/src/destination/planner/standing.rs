@@ -25,7 +25,7 @@ impl Standing for Here<'_> {
 
     fn content_equals(&self, content: &[u8; 32]) -> bool {
         let (Some(dir), Some(name)) = (self.dir, self.name) else { return false };
-        // To look at a copy is no access that its access time tells of.
+        // Looking at a copy is no access that should show in its access time.
         let hash = dir.open_source_noatime(name).and_then(|file| crate::content::hash(&file, self.stopped));
         hash.is_ok_and(|here| here == *content)
     }
@@ -46,8 +46,8 @@ impl Standing for Here<'_> {
     }
 }
 
-/// A root that the run has made, with all permissions that the system gave it: what its parent's default list or the
-/// mask left of all, and what it took over. `None` where it is not made.
+/// A root that the run has made, with all permissions that the system set: those that its parent's
+/// default list or the mask left, and those that it took over. `None` if the run makes no root.
 pub(super) struct Made(pub(super) Option<u16>);
 
 impl Standing for Made {

@@ -1,4 +1,5 @@
-//! An entry of the source's listing on its way through the planner, and what is found of it.
+//! An entry of the source's listing on its way through the planner, and the state that was found of
+//! it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `--delete-before`: a first pass over the listing that only looks for what is to go.
+//! `--delete-before`: a first pass over the listing that only looks for entries to delete.
 //!
 //! The source's listing is kept, out of memory, while it is compared with the destination's own; when it is
 //! complete the deletions are made, and only then the same listing is planned. The source counts each message as
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::SyncError;
 
-/// The first pass, and what it keeps for the second.
+/// The first pass, and the listings that it keeps for the second.
 pub(super) struct Sweep {
     tops: Tops,
     listings: Spool,
@@ -89,7 +89,7 @@ impl Sweep {
         self.listings.push(&record).map(|_| ()).map_err(spool_error)
     }
 
-    /// Ends the first pass: makes the deletions, and returns what was listed.
+    /// Ends the first pass: makes the deletions, and returns the listings.
     pub(super) fn end(self, comparison: &mut Comparison<'_>) -> Result<Kept, SyncError> {
         let site = comparison.site;
         let next = Deletions::new(comparison.protection.clone(), &comparison.ground.spools);
@@ -117,7 +117,7 @@ impl Kept {
     }
 }
 
-/// Looks at what the destination has of an entry.
+/// Looks at the destination's state of an entry.
 fn look_at(
     comparison: &mut Comparison<'_>,
     merge: &mut Merge,
@@ -128,7 +128,7 @@ fn look_at(
     if let Some(directory) = merge.directory.clone() {
         let name = comparison.ground.name_of(entry, id)?;
         let met = comparison.meet(merge, &directory, &name)?;
-        // What may not be followed is told when the entry is compared.
+        // A link that may not be followed is reported when the entry is compared.
         let existing = comparison.follow(&directory, &name, entry, met).unwrap_or_default();
         let is_directory = existing.is_some_and(|existing| existing.kind == Kind::Dir);
         if is_directory && comparison.site.policy.copies(&entry.kind) {

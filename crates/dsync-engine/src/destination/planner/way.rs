@@ -15,9 +15,9 @@ use crate::SyncError;
 
 /// Whether an entry can have its name.
 pub(super) enum Way {
-    /// The name is free, or what has it is replaced by a rename.
+    /// The name is free, or its entry is replaced by a rename.
     Free,
-    /// It is taken by what goes once the entry is there.
+    /// It is taken by an entry that goes once the new one is there.
     Taken(Kind),
     /// It is taken by an empty directory, which goes at once: nothing is lost with it.
     Empty,
@@ -42,7 +42,7 @@ impl Way {
         }
 
         let options = &site.policy.options;
-        // Backups beside what they are of would stay in the directory.
+        // Backups beside their originals would stay in the directory.
         let kept_within = options.writing.backup.as_ref().is_some_and(|backup| backup.dir.is_none());
         if !options.delete && !options.force || kept_within {
             return Ok(Self::if_empty(dir, subject));
@@ -52,7 +52,7 @@ impl Way {
         let doomed = Doomed { parent: &subject.directory.path, name, now: name, kind };
         match removal::goes_whole(site, dir, doomed, protection) {
             Ok(true) => Ok(Self::Taken(kind)),
-            // What a rule protects stays, but for a directory with nothing in it.
+            // A protected entry stays, unless it is a directory with nothing in it.
             Ok(false) => Ok(Self::if_empty(dir, subject)),
             Err(error) => {
                 let cause = site.cause_or_fatal(Operation::Delete, &subject.path, error)?;
@@ -70,7 +70,7 @@ impl Way {
         }
     }
 
-    /// Returns what has the name until the entry takes it.
+    /// Returns the type of the entry that has the name until the new one takes it.
     pub(super) fn displaced(&self) -> Option<Kind> {
         if let Self::Taken(kind) = self { Some(*kind) } else { None }
     }
