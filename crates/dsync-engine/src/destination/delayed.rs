@@ -1,10 +1,13 @@
-//! `--delay-updates`: what has arrived waits under a temporary name beside its target until everything has.
+//! `--delay-updates`: arrived files wait under temporary names beside their targets until
+//! everything has arrived.
 //!
-//! The names are noted, out of memory, and no directory is held open for them. At the end one sync writes all content
-//! to the disk; then all of it gets its names in one go, before hard links and deletions, and the directories get their
-//! attributes last. The law: no name shows new content before all content is on the disk. A run that ends early removes
-//! what waits, or keeps the files for the next like unfinished ones: under names that the next finds, which they only
-//! get when their content is on the disk. What a killed one leaves is removed by the next like every temporary.
+//! The names are noted, out of memory, and no directory is held open for them. At the end one sync
+//! writes all content to the disk. Then all files are renamed in one go, before hard links and
+//! deletions, and the directories get their attributes last. The law: no name shows new content
+//! before all content is on the disk. A run that ends early removes the waiting files, or keeps
+//! them for the next run like unfinished ones: under names that the next run finds, and only once
+//! their content is on the disk. The temporaries that a killed run leaves are removed by the next,
+//! as always.
 //!
 //! Directories are made and attributes set as always, and so is what takes another type's place in a directory's favour.
 
@@ -68,7 +71,8 @@ pub(super) fn note_file(
     note(site, delayed, &file.slot.directory, &late)
 }
 
-/// Writes all content to the disk, then gives everything its name. Gives the entries that the source may remove then.
+/// Writes all content to the disk, then renames everything. Returns the entries that the source may
+/// remove then.
 pub(super) fn carry_out(
     (site, succession): (&Site<'_>, &Succession),
     delayed: &Delayed,
@@ -102,7 +106,7 @@ pub(super) fn settle(site: &Site<'_>, delayed: &Delayed) -> Result<(), SyncError
     Ok(())
 }
 
-/// Removes what waits, as the run came to nothing, or keeps the files for the next one.
+/// Removes the waiting files, as the run failed, or keeps them for the next one.
 pub(super) fn abandon(site: &Site<'_>, delayed: &Delayed) {
     let Ok(entries) = delayed.take_entries() else { return };
     let sync = || lock(&site.tree.touched).values().try_for_each(|dir| dir.sync_filesystem());

@@ -1,10 +1,11 @@
 //! Deletions: noted while planning, carried out when all content has arrived or, if so wished, with each
 //! directory.
 //!
-//! Nothing is removed when something of the source could not be read (unless `ignore_errors`), when the run did
-//! not come to its end, or when there are more deletions than allowed (invariants S5, D13). With
-//! [`DeleteTiming::During`] this holds for what was known when the directory was compared, with
-//! [`DeleteTiming::Before`] for what was known when everything was listed. The list is kept out of memory.
+//! Nothing is removed when something of the source could not be read (unless `ignore_errors`), when
+//! the run did not end well, or when there are more deletions than allowed (invariants S5, D13).
+//! With [`DeleteTiming::During`] this holds for the state when the directory was compared, with
+//! [`DeleteTiming::Before`] for the state when everything was listed. The list is kept out of
+//! memory.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::{SyncError, plan::file_type_of};
 /// Deletions by directory.
 pub(super) struct Deletions {
     spool: Spool,
-    /// Extraneous entries noted, without what is in them.
+    /// Number of noted extraneous entries, without those in them.
     entries: u64,
     /// Entries of the destination that were compared.
     compared: u64,
@@ -163,7 +164,7 @@ fn within_limit(
 ) -> Result<bool, SyncError> {
     let Some(limit) = site.policy.options.max_delete else { return Ok(true) };
 
-    // Below what is removed there are entries that were not compared.
+    // A removed directory holds entries that were not compared.
     let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
         if site.stopped() {

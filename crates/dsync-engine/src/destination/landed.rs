@@ -1,8 +1,9 @@
-//! `--remove-source-files`: telling the source what it need not keep any more.
+//! `--remove-source-files`: tells the source which entries it need not keep any more.
 //!
-//! The law: an entry is told only when it has its name, its content and its attributes here, and all of that is on
-//! the disk, so that no power cut can take both copies. What stood here before the run is synced like what has
-//! just come: an earlier run may not have. The report waits until the source has seen to all of them.
+//! The law: the source hears of an entry only when it has its name, its content and its attributes
+//! here, and all of that is on the disk, so that no power cut can take both copies. An entry that
+//! stood here before the run is synced like a new one: an earlier run may not have done so. The
+//! report waits until the source has seen to all of them.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ pub(super) struct Unsent {
 }
 
 impl Unsent {
-    /// Notes an entry that is here; `before` is what it was before the run, if the run did not make it.
+    /// Notes an entry that is here; `before` is its metadata before the run, if the run did not
+    /// make it.
     pub(super) fn new(entry: EntryId, part: &Arc<PartTicket>, before: Option<&Metadata>) -> Self {
         part.hold();
         let stood = before.map(|before| content::state(&before.stamp()));

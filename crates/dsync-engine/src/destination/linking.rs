@@ -50,7 +50,7 @@ struct Maker<'a> {
     noted: &'a Noted,
     /// The directories of first names.
     parent: LastOpened,
-    /// Names that were made, where the source removes what it copied.
+    /// Names that were made, for a source that removes the files that it copied.
     landed: Vec<Landed>,
 }
 
@@ -117,7 +117,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Makes one link, or a copy; gives the name of the directory that had its name.
+    /// Makes one link, or a copy. Returns the name of the directory that had its name.
     fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
         let successor = self.succession.successor(first.index());
         let path = match &successor {
@@ -148,7 +148,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Returns whether the name is what a copy of the first would be, as an earlier run may have made it.
+    /// Returns whether the name is as a copy of the first would be: an earlier run may have made
+    /// it.
     fn is_copy(&self, dir: &Dir, name: &Component, from: &Dir, first: &Component) -> bool {
         let (Ok(old), Ok(new)) = (dir.stat(name), from.stat(first)) else { return false };
         let facts = |entry: &Metadata| {
@@ -211,7 +212,7 @@ impl Maker<'_> {
     }
 }
 
-/// Links one name; gives the name of the directory that had it.
+/// Links one name. Returns the name of the directory that had it.
 fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Result<Option<Component>> {
     if !further.displaces {
         return dir.make_hard_link(&further.name, from, first).map(|()| None);
@@ -221,7 +222,7 @@ fn place(dir: &Dir, further: &Further, from: &Dir, first: &Component) -> io::Res
     match dir.exchange(&temp, &further.name) {
         Ok(()) => Ok(Some(temp)),
         Err(error) => {
-            // What is left of it the next run removes.
+            // The next run removes its remains.
             let _ = dir.remove_file(&temp);
             Err(error)
         }

@@ -1,13 +1,14 @@
-//! Hard links: what has several names at the source gets them here, across the whole transfer.
+//! Hard links: entries with several names at the source get them here, across the whole transfer.
 //!
-//! The first of the names that the destination takes is an entry like any other. Each later one is compared
-//! with it; where it is not a name of the same inode already it is noted, out of memory, and linked when
-//! everything that was asked for has its name, before deletions and before its directory gets its attributes.
-//! So a link is only made to what is complete and, by the order of syncs, on the disk.
+//! The first of the names that the destination takes is an entry like any other. Each later one is
+//! compared with it. Unless it is a name of the same inode already, it is noted, out of memory, and
+//! linked when every requested file has its name, before deletions and before its directory gets
+//! its attributes. So a link is only made to a file that is complete and, by the order of syncs, on
+//! the disk.
 //!
-//! If the first name is skipped or comes to nothing, the next one takes its place and its content is asked for, also
-//! if it was noted before that ([`succession`](super::succession)). Where the filesystem has no further name
-//! (`EMLINK`, `EXDEV`), a file is copied ([`linking`](super::linking)).
+//! If the first name is skipped or fails, the next one takes its place and its content is asked
+//! for, also if it was noted before that ([`succession`](super::succession)). If the filesystem
+//! takes no further name (`EMLINK`, `EXDEV`), a file is copied ([`linking`](super::linking)).
 //!
 //! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once it has arrived.
 
@@ -126,7 +127,7 @@ impl Links {
         })
     }
 
-    /// Checks what the source says of an entry's names.
+    /// Checks the source's words on an entry's names.
     pub(super) fn learn(&mut self, entry: &Entry, id: EntryId) -> Result<(), SyncError> {
         let (Some(link), Some(kind)) = (entry.hard_link, file_type(&entry.kind)) else { return Ok(()) };
 
@@ -183,7 +184,7 @@ impl Links {
         Some(FirstName { path: group.path, inode: device.map(|&device| (device, group.ino)) })
     }
 
-    /// Notes the group's first name, and the inode that has it and keeps it; gives its number.
+    /// Notes the group's first name, and the inode that has it and keeps it. Returns its number.
     pub(super) fn place(
         &mut self,
         group: usize,
@@ -216,7 +217,7 @@ impl Links {
         number
     }
 
-    /// Returns the path of a first name, or of the one that took over.
+    /// Returns the path of a first name, or of its successor.
     pub(super) fn path(&self, succession: &Succession, first: &FirstName) -> Result<Vec<u8>, SyncError> {
         match succession.successor(first.number()) {
             Some(successor) => Ok(successor.path),
@@ -244,7 +245,7 @@ impl Links {
         self.noted.push(&record.encode()).map(|_| ()).map_err(spool_error)
     }
 
-    /// Ends the noting; returns what was noted, to be carried out.
+    /// Ends the noting. Returns the noted names, to be linked.
     pub(super) fn seal(self) -> Result<Noted, SyncError> {
         let Self { first_names, noted, protection, .. } = self;
         let (first_names, noted) =

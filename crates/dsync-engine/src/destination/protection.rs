@@ -20,8 +20,8 @@ pub(super) struct Protection {
     parts: Option<Component>,
     mounts: bool,
     kept: Kept,
-    /// Directories that a link leads to which stands for a directory of the source (`keep_dirlinks`): what is in them is
-    /// that directory's.
+    /// Directories that a link leads to which stands for a directory of the source
+    /// (`keep_dirlinks`): their entries are that directory's.
     led_to: Arc<Mutex<HashSet<RelPath>>>,
     /// The run's own places.
     own: Arc<OwnPlaces>,
@@ -47,12 +47,12 @@ impl Protection {
         }
     }
 
-    /// Returns whether the backups of what is in a directory stay there.
+    /// Returns whether the backups of a directory's entries stay in it.
     pub(super) fn keeps_backups_beside(&self) -> bool {
         self.kept.stay_beside()
     }
 
-    /// Returns what stays in a directory that is removed.
+    /// Returns the entries that stay in a directory that is removed.
     pub(super) fn spare<'a>(
         &'a self,
         site: &'a Site<'_>,

@@ -1,4 +1,5 @@
-//! Removes entries with everything below them, and tells of each: what is extraneous, and what gives its name away.
+//! Removes entries with everything below them, and reports each: extraneous entries, and those that
+//! give way to another.
 
 use std::io;
 
@@ -89,9 +90,9 @@ pub(super) fn remove(
 
     told?;
     match result {
-        // Gone already is what was wanted; a run that is stopped has no more to say.
+        // An entry that is gone already needs no removal; a stopped run reports nothing more.
         Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),
-        // What is still there was not found elsewhere: a place for its backup.
+        // If the entry is still there, something else was not found: a place for its backup.
         Err((path, error)) if error.kind() != io::ErrorKind::NotFound || dir.stat(now).is_ok() => {
             let path = doomed.was(&path);
             let cause = site.cause_or_fatal(Operation::Delete, &path, error)?;

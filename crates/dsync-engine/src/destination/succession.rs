@@ -1,13 +1,15 @@
-//! Hard links: which name takes over when the first one of a file comes to nothing.
+//! Hard links: the succession of names when the first one of a file fails.
 //!
-//! The first name carries the content. While it is under way, every other name that is planned waits here as one that
-//! the source can still be asked for: its listing is not released, its directory stays open. Once the content has
-//! arrived they are let go. If the file vanishes at the source instead, or fails here before its content is whole, the
-//! next name is asked for in its place, and what is linked to the first name is linked to that one.
+//! The first name carries the content. While it is in flight, every other name that is planned
+//! waits here as one that the source can still be asked for: its listing is not released, its
+//! directory stays open. Once the content has arrived their requests are cancelled. If the file
+//! vanishes at the source instead, or fails here before its content is whole, the next name is
+//! asked for in its place, and further names are linked to that one.
 //!
-//! The law: what waits counts as awaited, so requests do not end while one may still follow, and there is a bound on
-//! how many wait. Memory: what a file under way takes for each name that waits; of each that was lost or took over some
-//! bytes and a path, out of the session's account, to the end of the run.
+//! The law: waiting names count as awaited, so requests do not end while one may still follow, and
+//! their number is bounded. Memory: that of a file in flight for each waiting name; some bytes and
+//! a path for each name that was lost or took over, out of the session's account, to the end of the
+//! run.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,7 +24,7 @@ use dsync_wire::{
 use super::files::Pending;
 use crate::halt::lock;
 
-/// First names, by their numbers, that are under way or came to nothing.
+/// First names, by their numbers, that are in flight or failed.
 pub(super) struct Succession {
     state: Mutex<State>,
 }
@@ -47,7 +49,7 @@ enum Fate {
     UnderWay(Vec<Heir>),
     /// It has arrived under the name that took over.
     Arrived,
-    /// It came to nothing, and so has every name that waited.
+    /// It failed, and so has every name that waited.
     Lost,
 }
 
@@ -76,7 +78,7 @@ pub(super) enum Turn {
 }
 
 impl Succession {
-    /// Begins without names; what it keeps comes out of `budget`.
+    /// Begins without names; its memory is taken from `budget`.
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
         let held = budget.nothing(Share::HardLinks);
         let state = State { first_names: HashMap::new(), successors: HashSet::new(), held };
