@@ -67,7 +67,7 @@ impl<'a> Outbox<'a> {
         self.flush()
     }
 
-    /// Hands what is noted to the committer.
+    /// Hands everything that is noted to the committer.
     pub(super) fn flush(&mut self) -> Result<(), SyncError> {
         if self.commits.is_empty() {
             return Ok(());
@@ -162,7 +162,7 @@ pub(super) fn run(
     Ok(group)
 }
 
-/// Commits the group and settles its files, and what only had to be on the disk.
+/// Commits the group and settles its files, and the entries that only had to be on the disk.
 fn flush(
     transfers: &Transfers<'_>,
     group: &mut CommitGroup<Arc<Pending>>,

@@ -71,7 +71,8 @@ impl Pending {
         }
     }
 
-    /// Keeps what has the file's name until then; the inner error says why it must stay.
+    /// Keeps the entry that has had the file's name until then; the inner error is the reason why
+    /// it must stay.
     pub(super) fn secure(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
         let Some(dir) = &self.slot.directory.dir else { return Ok(Ok(())) };
         let protection = self.displaced.as_ref().map(|displaced| &displaced.protection);
@@ -87,7 +88,8 @@ impl Pending {
         removal::remove(site, dir, doomed, &displaced.protection)
     }
 
-    /// Notes the basis that the source is about to be told of; returns whether nothing of the file had come before.
+    /// Notes the basis that the source is about to be told of. Returns whether nothing of the file
+    /// had come before.
     pub(super) fn set_basis(&self, signed: Signed) -> bool {
         match &mut *lock(&self.phase) {
             Phase::Asked { request, .. } => {
@@ -143,14 +145,15 @@ impl Pending {
         need
     }
 
-    /// Notes what an earlier run left of the file, of which the source is about to be told.
+    /// Notes the part that an earlier run left of the file, which the source is about to be told
+    /// of.
     pub(super) fn set_part(&self, found: Part) {
         if let Phase::Asked { part, .. } = &mut *lock(&self.phase) {
             *part = Some(found);
         }
     }
 
-    /// Leaves what there is of the file where the next run finds it.
+    /// Leaves the part of the file that has arrived where the next run finds it.
     fn keep(&self) {
         let part = match self.end() {
             Phase::Asked { part, .. } => part,
@@ -172,7 +175,7 @@ impl Pending {
         std::mem::replace(&mut *lock(&self.phase), Phase::Over)
     }
 
-    /// Goes on to the next request, or to the end; returns what comes of it, and the phase before.
+    /// Moves on to the next request, or to the end. Returns the next step and the phase before.
     pub(super) fn again(&self, cause: Cause) -> (Again, Phase) {
         lock(&self.phase).again(self.entry, cause)
     }

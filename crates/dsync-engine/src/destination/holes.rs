@@ -22,7 +22,7 @@ impl Holes {
         if sparse { Self::AllZeros } else { Self::Given(Vec::new()) }
     }
 
-    /// Takes what the source says of the segment that begins at `start`.
+    /// Takes the source's holes of the segment that begins at `start`.
     pub(super) fn say(&mut self, start: u64, holes: &[Range<u32>]) {
         let place = |at: u32| start.saturating_add(at.into());
         if let Self::Given(given) = self {

@@ -35,7 +35,7 @@ pub(super) struct Around<'a> {
     pub(super) own: &'a Arc<OwnPlaces>,
     /// The home of lists that outgrow memory.
     pub(super) spools: &'a SpoolHome,
-    /// Nothing is kept of what a local run has not finished.
+    /// Whether the run is local: it keeps no unfinished files.
     pub(super) local: bool,
 }
 
@@ -91,7 +91,8 @@ impl Homes {
         Ok(())
     }
 
-    /// Makes the operator's own directories ready for content: removes what killed runs left, creates what is missing.
+    /// Makes the operator's own directories ready for content: removes the temporaries of killed
+    /// runs, creates missing directories.
     pub(super) fn prepare(&self, root: &Dir, around: &Around<'_>) -> Result<(), SyncError> {
         let Around { own, spools, local } = *around;
         if let Some(dir) = self.temporaries.get() {
@@ -171,7 +172,8 @@ impl Homes {
         kept_names(hasher.update(target.as_bytes()))
     }
 
-    /// Removes the directory of unfinished files beside this one if it is empty. True when it did.
+    /// Removes the directory of unfinished files beside this one if it is empty. Returns whether it
+    /// did.
     pub(super) fn tidy(&self, beside: &Dir) -> bool {
         let PartHome::Within(name) = &self.parts else { return false };
         beside.remove_empty_dir(name).is_ok()

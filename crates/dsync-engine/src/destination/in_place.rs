@@ -1,10 +1,11 @@
 //! `--inplace`: the old file becomes the new one without being replaced.
 //!
-//! What arrives over a link is staged like any other file, except that only its new bytes are written and what moved
-//! is noted; when all of it is there and its root is the source's, the old file is rewritten from that. So a broken
-//! connection or hostile content never touches the old file, and the temporary needs room for the new bytes only.
-//! What moved is moved inside the file, in an order in which nothing is read after it was overwritten
-//! ([`InPlaceOrder`]); the temporary also takes what must be saved meanwhile.
+//! A file that arrives over a link is staged like any other, except that only its new bytes are
+//! written and moved ranges are noted. When it is complete and its root is the source's, the old
+//! file is rewritten from that. So a broken connection or hostile content never touches the old
+//! file, and the temporary needs room for the new bytes only. Ranges are moved inside the file, in
+//! an order in which no byte is read after it was overwritten ([`InPlaceOrder`]); the temporary
+//! also takes bytes that must be saved meanwhile.
 //!
 //! The law: until the rewriting begins the file is old, after it the file is new. In between it is neither, and a
 //! power cut then leaves a mixture, whose modification time is not the source's: the next run makes it whole.
@@ -178,7 +179,7 @@ impl Rewriting {
         let mut pieces: Vec<_> = self.literals.into_iter().map(|piece| (piece, true)).collect();
         pieces.extend(self.zeros.into_iter().map(|piece| (piece, false)));
 
-        // In their order: what a failure leaves is a beginning. Holes are where nothing is written.
+        // In their order, so that a failure leaves a beginning. Holes are where nothing is written.
         pieces.sort_unstable_by_key(|(piece, _)| piece.start);
         for (piece, literal) in pieces {
             let start = piece.start;
@@ -339,7 +340,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
-        /// Law: the old file becomes what the tokens say, whatever moves where.
+        /// Law: the old file becomes the file that the tokens describe, whatever moves where.
         #[test]
         fn rewritten_file_is_the_new_file(
             old in prop::collection::vec(any::<u8>(), 0..3000),

@@ -1,10 +1,10 @@
-//! The journal beside an unfinished file: which segments it holds, and what they must hash to.
+//! The journal beside an unfinished file: the segments that it holds, and their hashes.
 //!
-//! It is only ever appended to, in records of one length with a sum each; what follows the first record that
-//! is wrong was never written, or is not to be believed. It names the state of the source's file that the
-//! segments are of, the key that each value was made with (every session has another), and, as its last record when
-//! the run ended in an orderly way, the stamp that the content then had: content with another stamp has been
-//! touched since and is hashed again from end to end.
+//! It is only ever appended to, in records of one length with a sum each. Everything behind the
+//! first wrong record was never written, or is not to be believed. It names the state of the
+//! source's file that the segments are of, and the key that each value was made with (every session
+//! has another). If the run ended in an orderly way, its last record is the stamp that the content
+//! then had: content with another stamp has been touched since and is hashed again from end to end.
 //!
 //! Each record is 64 bytes: kind, 47 bytes, and the first 16 of the BLAKE3 hash of those and of the record's
 //! number. Kinds: 1 head (version byte 1, state, length of the file, log2 of the segment length), 2 key, 3 segment
@@ -76,7 +76,7 @@ impl Journal {
     }
 
     fn append(&mut self, kind: u8, payload: &[u8]) -> io::Result<()> {
-        // What a later run would not read.
+        // A later run would not read more.
         if self.records >= MAX_RECORDS as u64 {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Journal {
 }
 
 impl Entries {
-    /// Reads a journal; `None` when it does not even say what it is of.
+    /// Reads a journal; `None` when it does not even name the file's state.
     pub(super) fn read(notes: &Notes) -> io::Result<Option<Self>> {
         Ok(Self::parse(&notes.read(MAX_RECORDS * RECORD_BYTES)?))
     }

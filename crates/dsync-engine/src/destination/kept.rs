@@ -1,9 +1,10 @@
 //! Unfinished files: kept when a run ends before its end, taken up by the next.
 //!
-//! A part is of use only while the source's file is in the state that it is of; the source sees to that. Here
-//! the law is: a segment counts as finished only if it was verified when it came, and is still what it was then.
-//! Content that nobody has touched since its journal was sealed is believed after a look at a few segments;
-//! otherwise every segment is hashed again. What does not hold is sent again.
+//! A part is of use only while the source's file is in the state that the part is of; the source
+//! sees to that. Here the law is: a segment counts as finished only if it was verified when it
+//! came, and is unchanged since. Content that nobody has touched since its journal was sealed is
+//! believed after a look at a few segments; otherwise every segment is hashed again. Segments that
+//! fail are sent again.
 
 use std::{io, sync::Arc};
 
@@ -53,8 +54,8 @@ impl Part {
         }
     }
 
-    /// Takes up what an earlier run left of a file; `None` when there is nothing, or nothing of use, which is
-    /// then removed.
+    /// Takes up the part that an earlier run left of a file; `None` when there is none, or none of
+    /// use, which is then removed.
     pub(super) fn find(site: &Site<'_>, slot: &Slot) -> Option<Self> {
         if !may_keep(site) {
             return None;
@@ -208,6 +209,6 @@ fn is_right(file: &StagedFile, entries: &Entries, index: u64) -> bool {
     hasher.finish().is_ok_and(|found| found.to_bytes() == *value)
 }
 
-/// Segments of an untouched file that are hashed again: enough to notice a disk that lost what it was given,
-/// which rarely spares most of a file, and a second's work at the most.
+/// Segments of an untouched file that are hashed again: enough to notice a disk that lost written
+/// data, which rarely spares most of a file, and a second's work at the most.
 const SAMPLE: usize = 4;

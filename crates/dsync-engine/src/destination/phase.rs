@@ -7,8 +7,8 @@
 //!   +----- asked for again ---+      at most MAX_ATTEMPTS requests, see Phase::again
 //! ```
 //!
-//! Each phase has its own data and no other, so that a transition is one assignment, under the file's lock, and what the
-//! phase before had goes with it.
+//! Each phase has its own data and no other, so that a transition is one assignment, under the
+//! file's lock, and drops the data of the phase before.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) enum Request {
     Tail(NeedTail),
 }
 
-/// The basis of a delta, and what goes with it until the first segment.
+/// The basis of a delta, and the data that belongs to it until the first segment.
 pub(super) struct Signed {
     pub(super) basis: Arc<Basis>,
     /// A copy of the basis that shares its extents, to be made the new file by writing what differs.
@@ -114,7 +114,7 @@ impl Phase {
         }
     }
 
-    /// Returns the request for the file's end, if that is what was asked for.
+    /// Returns the request for the file's tail, if it asks for that.
     pub(super) fn tail(&self) -> Option<NeedTail> {
         match self.request()? {
             Request::Tail(tail) => Some(*tail),
@@ -127,7 +127,7 @@ impl Phase {
         self.basis().map(|basis| basis.file.stamp())
     }
 
-    /// Goes on to the next request, or to the end; returns what comes of it, and the phase before.
+    /// Moves on to the next request, or to the end. Returns the next step and the phase before.
     ///
     /// A file is asked for [`MAX_ATTEMPTS`] times at the most: again when it changed while the source read it, and again
     /// without a basis when its content is not the source's.
@@ -150,7 +150,7 @@ impl Phase {
 }
 
 impl Request {
-    /// Takes what the first segment's stage is made from.
+    /// Takes the material of the first segment's stage.
     pub(super) fn sources(&mut self, part: Option<Part>) -> stage::Sources {
         let none = stage::Sources { basis: None, fine: None, clone: None, tail_from: None, part };
         match self {

@@ -71,8 +71,8 @@ pub(super) fn run<'a>(transfers: &'a Transfers<'a>, outbox: Outbox<'a>) -> Resul
     Err(misbehaved(PeerMisbehaved::LaneCutShort))
 }
 
-/// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is needed;
-/// before that, what was asked for would be waited for without end.
+/// Notes that the source ended a lane. It ends its last one when it has heard that nothing more is
+/// needed. Before that, the requested files would be awaited without end.
 fn lane_over(ending: &Ending) -> Result<(), SyncError> {
     let was_last = ending.live_lanes.fetch_sub(1, Ordering::AcqRel) == 1;
     if was_last && !ending.needs_ended.load(Ordering::Acquire) {

@@ -22,7 +22,8 @@ pub(super) enum Outcome {
     Nameless,
     /// After [`Arrived`](Self::Arrived) the run is done with it: it has its name, waits for it or never gets it.
     Closed,
-    /// Its content is not what the source has, or the source cannot read it: it is asked for again where that may help.
+    /// Its content is not the source's, or the source cannot read it: it is asked for again where
+    /// that may help.
     Unsound(Cause),
     /// The destination could not write it.
     Failed(Operation, Cause),
@@ -34,7 +35,7 @@ pub(super) enum Outcome {
 }
 
 impl Transfers<'_> {
-    /// Settles what follows from a file's outcome: requests, problems, counts, and what it holds.
+    /// Settles the consequences of a file's outcome: requests, problems, counts, and its memory.
     pub(super) fn settle(&self, file: &Arc<Pending>, outcome: Outcome) -> Result<(), SyncError> {
         match outcome {
             Outcome::Arrived => self.arrived(file),
@@ -126,7 +127,7 @@ impl Transfers<'_> {
         next.map_or(Ok(()), |next| self.take_over(&next))
     }
 
-    /// Ends what the source owes for the file.
+    /// Ends the request for the file.
     fn end_request(&self, file: &Pending, before: &Phase) {
         self.return_signature(before);
         if !self.is_local() {
@@ -135,7 +136,7 @@ impl Transfers<'_> {
         self.awaited.release();
     }
 
-    /// Returns what the source held of the basis' sums.
+    /// Releases the credit for the basis' sums that the source held.
     fn return_signature(&self, before: &Phase) {
         if let Some(basis) = before.basis() {
             self.signatures.give(basis.signature_bytes);

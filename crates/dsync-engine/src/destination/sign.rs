@@ -1,4 +1,5 @@
-//! Stage 3: signatures of the old files that deltas are asked against, and what is left of earlier runs' parts.
+//! Stage 3: signatures of the old files that deltas are asked against, and the rest of parts that
+//! earlier runs left.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -34,7 +35,7 @@ use crate::{
     schedule::{Point, point},
 };
 
-/// A request for further sums that waits for a signer, and what it takes.
+/// A request for further sums that waits for a signer, and its memory.
 pub(super) struct Refinement {
     pub(super) refine: Refine,
     pub(super) _held: Held,
@@ -142,7 +143,8 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
     }
 }
 
-/// Signs one old file and asks for the delta; false when it has to be asked for whole.
+/// Signs one old file and asks for the delta. Returns `false` when the whole file has to be asked
+/// for.
 fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let site = transfers.site;
     let Some((dir, _)) = file.slot.basis_dir() else { return Ok(false) };
@@ -182,7 +184,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
 
     match (file.attempt(), file.set_basis(Signed { basis, clone, rounds })) {
         (Some(attempt), true) => send(site, file, attempt, &first).map(|()| true),
-        // A source that sends what it was not asked for.
+        // A source that sends more than it was asked for.
         _ => {
             transfers.signatures.give(bytes);
             Ok(true)

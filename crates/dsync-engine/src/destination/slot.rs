@@ -1,4 +1,5 @@
-//! The place that a file is to take: its name, what stands there, and what the file may be made from.
+//! The place that a file takes: its name, the old entry of that name, and the material for the
+//! file.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

@@ -49,7 +49,8 @@ pub(super) struct Stage {
     /// Notes them for a later run, when the file is one to keep.
     journal: Mutex<Option<Journal>>,
     basis: Option<Arc<Basis>>,
-    /// The temporary began as a clone of the basis: what is at its place already is not written.
+    /// Whether the temporary began as a clone of the basis: bytes that are at their place already
+    /// are not written.
     cloned: bool,
     /// Zeros are to be holes where the temporary has space already: they must be made.
     punches: bool,
@@ -61,7 +62,7 @@ pub(super) struct Stage {
     tail_from: Option<u64>,
     /// The layout that copies count in.
     layout: Option<Layout>,
-    /// Set when a segment was not what the source had read.
+    /// Set when a segment differed from the source's reading.
     differs: AtomicBool,
     /// The modification time that the source read it with, once it has ended.
     complete: Mutex<Option<Timestamp>>,
@@ -108,7 +109,7 @@ pub(super) enum Taken {
     File(StagedFile, Timestamp),
     /// There was no temporary.
     Nothing,
-    /// The old file, which was to be rewritten, is not the one that the delta was made from any more.
+    /// The old file, which was to be rewritten, is no longer the basis of the delta.
     Stale,
 }
 
@@ -146,7 +147,8 @@ impl Stage {
         let part = part.filter(|part| part.head == head);
         let cloned = part.is_none() && clone.is_some();
         let writing = &site.policy.options.writing;
-        // A file that has grown since it was listed, as an honest source's can, is not what was asked for.
+        // A file that has grown since it was listed, as an honest source's can, is not the
+        // requested one.
         let len = tail_from.unwrap_or(0).saturating_add(head.segments.file_len());
         let unselected = (!site.policy.selects_size(len)).then_some((Operation::ReadFile, Cause::Changed));
         let beginning = match (part, clone) {
@@ -285,7 +287,8 @@ impl Stage {
         Some(Part { file, journal, head: self.head, done })
     }
 
-    /// Takes the values of a segment, this end's and the source's; false when it has come before.
+    /// Takes the values of a segment, this end's and the source's. Returns `false` when it has come
+    /// before.
     fn finish_segment(&self, index: u64, ours: Option<[u8; 32]>, theirs: &[u8; 32]) -> bool {
         if !lock(&self.done).insert(index) {
             return false;
@@ -329,7 +332,7 @@ impl Stage {
                 })
             }
 
-            // Tokens tile the file, so nobody writes there: what is hashed is what stays.
+            // Tokens tile the file, so nobody writes there: the hashed bytes are those that stay.
             Step::Copy { basis_offset, offset, len } if self.cloned && basis_offset == offset => {
                 let read = |at, buffer: &mut [u8]| file.map_or(Ok(0), |file| file.read_full_at(at, buffer));
                 let write = |at, bytes: &[u8]| {
@@ -411,7 +414,7 @@ impl Stage {
 }
 
 impl Incoming {
-    /// Takes what the source says of its file's holes in the segment.
+    /// Takes the source's holes in the segment.
     pub(super) fn holes(&mut self, holes: &[Range<u32>]) {
         self.work.holes.say(self.start, holes);
     }
@@ -482,7 +485,8 @@ fn again(entry: EntryId, index: u64) -> SyncError {
 /// The beginning of a stage: finished segments, temporary, journal.
 type Beginning = (Runs, StagedFile, Option<Journal>);
 
-/// Copies a run of the basis. A basis that shrank meanwhile gives other bytes, and the root differs.
+/// Copies a run of the basis. If the basis shrank meanwhile, the bytes differ, and so does the
+/// root.
 ///
 /// The system lets one lane at a time write a file: one that `must_wait` goes on reading and hashing instead, and
 /// writes more at once when its turn comes.
@@ -529,7 +533,7 @@ mod tests {
 
     use super::*;
 
-    /// Copies 3 MiB with short reads; gives the lengths of the writes.
+    /// Copies 3 MiB with short reads. Returns the lengths of the writes.
     fn writes(must_wait: bool) -> Vec<usize> {
         let basis: Vec<u8> = (0..3_u32 << 20).map(|at| (at % 251) as u8).collect();
         let segments = Segments::new(basis.len() as u64, 22).unwrap();
