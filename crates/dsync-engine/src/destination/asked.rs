@@ -1,13 +1,15 @@
 //! The bounds of a run: the destination takes from a source what the run asked for, and nothing
 //! else.
 //!
-//! The law: an entry is taken if and only if an honest source of these operands, under these options, could have listed
-//! it. What the operands stand for, and the options, come from the person who started the run; what the source says of itself
-//! can only narrow that. The same holds for what may be deleted: a listing says what of a directory is gone only where
-//! an operand stands for that directory or for one above it.
+//! The law: an entry is taken if and only if an honest source of these operands, under these
+//! options, could have listed it. The operands and the options are the words of the person who
+//! started the run; the source's words about itself can only narrow them. The same holds for
+//! deletions: a listing decides which entries of a directory are gone only where an operand stands
+//! for that directory or for one above it.
 //!
-//! The rules are those by which [`dsync_fs::Walk`] lists, with the same filters, and by which the lister sends. An option
-//! that selects entries, or what is sent of them, has its one place here. The tests compare this with walks of real trees.
+//! The rules are those by which [`dsync_fs::Walk`] lists, with the same filters, and by which the
+//! lister sends. An option that selects entries, or the parts of them that are sent, has its one
+//! place here. The tests compare this with walks of real trees.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -57,7 +59,7 @@ pub(crate) fn listed_by(filter: FilterSet, options: &SyncOptions) -> FilterSet {
 pub(super) struct Bounds<'a> {
     options: &'a SyncOptions,
     filter: FilterSet,
-    /// An operand stands for what is in it.
+    /// Whether an operand stands for its content.
     contents: bool,
     /// The names that the other operands have, in order, each once; `None` when any may come.
     names: Option<Vec<Name>>,
@@ -65,7 +67,8 @@ pub(super) struct Bounds<'a> {
     single: bool,
     /// The permission bits that the run's changes can give; `None` without any.
     modes: Option<Modes>,
-    /// The source has announced the root's attributes: it could open what is to be listed as the root.
+    /// Whether the source has announced the root's attributes: then it could open the directory
+    /// that is listed as the root.
     has_root: bool,
     /// Entries that operands name and that are to come.
     named_left: u32,
@@ -110,7 +113,7 @@ impl Unasked {
 }
 
 impl<'a> Bounds<'a> {
-    /// Derives what may come from what the operands stand for and the options.
+    /// Derives the bounds from the operands' meaning and the options.
     pub(super) fn new(asked: Asked, filter: &FilterSet, options: &'a SyncOptions) -> Self {
         let Asked { contents, mut names } = asked;
         let single = !contents && names.as_ref().is_some_and(|names| names.len() == 1);
@@ -142,7 +145,7 @@ impl<'a> Bounds<'a> {
         self.names.as_ref().map_or(0, Vec::len)
     }
 
-    /// Judges what the source says of its operands.
+    /// Judges the source's words on its operands.
     pub(super) fn tops(&mut self, tops: &Tops) -> Result<(), Unasked> {
         if let Some(attributes) = &tops.root {
             if !self.contents {
@@ -194,7 +197,8 @@ impl<'a> Bounds<'a> {
         Ok(Judged { is_root, within: Within::new(&self.filter, path) })
     }
 
-    /// Judges the source's word that it lists all of a directory, so that what it does not list may be deleted.
+    /// Judges the source's word that it lists all of a directory, so that entries which it does not
+    /// list may be deleted.
     pub(super) fn whole(&self, directory: &Judged) -> Result<(), Unasked> {
         let listed = if directory.is_root { self.lists_contents() } else { self.options.recursive };
         let rule = if self.contents { "it is not listed" } else { NOT_CONTENTS };
@@ -231,7 +235,7 @@ impl<'a> Bounds<'a> {
         self.contents && self.has_root && self.options.recursive
     }
 
-    /// Judges what belongs to an entry's type, and its other names.
+    /// Judges the parts that belong to an entry's type, and its other names.
     fn details(&self, entry: &Entry) -> Result<(), Unasked> {
         let options = self.options;
         if !options.hard_links && matches!(entry.hard_link, Some(HardLink::First | HardLink::To(_))) {
@@ -255,7 +259,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Judges what is said of every type of entry.
+    /// Judges the parts that every type of entry has.
     fn attributes(&mut self, attributes: &Attributes, kind: &EntryKind) -> Result<(), Unasked> {
         let options = self.options;
         let Attributes { mode, atime, uid, gid, ref extended, .. } = *attributes;
@@ -306,7 +310,7 @@ pub(super) fn holes(options: &SyncOptions) -> Result<(), Unasked> {
 }
 
 impl Judged {
-    /// Returns the directory's path, as far as it is needed to judge what is in it.
+    /// Returns the directory's path, as far as it is needed to judge the directory's entries.
     pub(super) fn path(&self) -> &[u8] {
         self.within.directory()
     }

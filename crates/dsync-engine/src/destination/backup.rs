@@ -21,7 +21,7 @@ use dsync_wire::options::{Backup, WritePolicy};
 
 use crate::halt::lock;
 
-/// Keeps what is replaced.
+/// The backups of replaced and removed entries.
 pub(super) struct Backups {
     /// The destination's root.
     root: Arc<Dir>,
@@ -100,8 +100,8 @@ impl Backups {
     }
 }
 
-/// Opens the directory that stands for `original`, made where there is none: another entry gives way, which is a backup
-/// of what the directory was before.
+/// Opens the directory that stands for `original`, and makes it if it is missing. Another entry of
+/// its name gives way: it is a backup from before the directory existed.
 fn open_twin(parent: &Dir, name: &Component, original: Option<&Dir>) -> io::Result<Dir> {
     match parent.open_child(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -123,7 +123,7 @@ fn open_twin(parent: &Dir, name: &Component, original: Option<&Dir>) -> io::Resu
 pub(super) fn add_tree(root: &Dir, backup: &Backup, own: &OwnPlaces) -> io::Result<()> {
     match backup.dir.as_deref().map(|tree| root.open_operand_here(&tree_path(tree))) {
         Some(Ok(tree)) => own.add_whole(&tree),
-        // What cannot be opened is reported when something is to be kept there.
+        // A tree that cannot be opened is reported when something is to be kept there.
         Some(Err(_)) | None => Ok(()),
     }
 }

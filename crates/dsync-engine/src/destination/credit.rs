@@ -15,7 +15,7 @@ use crate::{
     session::ControlOut,
 };
 
-/// A counting semaphore that gives up when the run has ended.
+/// A counting semaphore that stops waiting when the run has ended.
 pub(super) struct Credit {
     limit: u64,
     state: Mutex<State>,
@@ -49,7 +49,7 @@ impl Credit {
         self.limit
     }
 
-    /// Takes `amount`, waiting for it. False when the run has ended.
+    /// Takes `amount`, waiting for it. Returns `false` when the run has ended.
     pub(super) fn take(&self, amount: u64, halt: &Halt) -> bool {
         // Woken for a part of the limit, not for each piece of it.
         let (enough, ample) = (self.limit.saturating_sub(amount), self.limit.saturating_sub(self.limit / 8));
@@ -84,7 +84,7 @@ impl Credit {
         self.give(1);
     }
 
-    /// Waits until nothing is taken. False when the run has ended.
+    /// Waits until nothing is taken. Returns `false` when the run has ended.
     pub(super) fn drained(&self, halt: &Halt) -> bool {
         self.wait_until(halt, 0, 0).is_some()
     }
@@ -149,13 +149,14 @@ impl PartTicket {
         Self { number, pending: std::sync::atomic::AtomicU64::new(1), sets: None }
     }
 
-    /// Keeps what was taken for the attribute sets of its entries.
+    /// Keeps the memory that was taken for the attribute sets of its entries.
     pub(super) fn holding(mut self, sets: Option<Arc<Held>>) -> Self {
         self.sets = sets;
         self
     }
 
-    /// Returns what was taken for the attribute sets of its entries, to be kept with one of them.
+    /// Returns the memory that was taken for the attribute sets of its entries, to be kept with one
+    /// of them.
     pub(super) fn sets(&self) -> Option<Arc<Held>> {
         self.sets.clone()
     }

@@ -74,7 +74,7 @@ impl Directory {
         }
     }
 
-    /// Keeps what was taken for its path and for its attributes until it is gone.
+    /// Keeps the memory for its path and for its attributes until it is gone.
     pub(super) fn holding(mut self, path: Held, attributes: Option<Arc<Held>>) -> Self {
         self._held = (Some(path), attributes);
         self
@@ -152,10 +152,10 @@ impl Directory {
     }
 }
 
-/// The bit that gives a directory's group to what is made in it.
+/// The bit that makes new entries take over a directory's group.
 pub(super) const SETGID: u16 = 0o2000;
 
-/// A directory whose attributes are set when what was put off has been done in it.
+/// A directory whose attributes are set once the postponed work in it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Deferred {
     /// Path from the destination's root.
@@ -212,7 +212,7 @@ impl Deferred {
     }
 }
 
-/// The directory that was opened last: what is put off in one often comes in a row.
+/// The directory that was opened last: postponed work in one directory often comes in a row.
 #[derive(Default)]
 pub(super) struct LastOpened(Option<(RelPath, Arc<Dir>)>);
 

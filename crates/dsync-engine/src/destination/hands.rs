@@ -35,7 +35,8 @@ pub(super) enum Hands {
 
 /// Changes that idle hands did not make, as far as the run looks at the disk again.
 pub(super) struct Imagined {
-    /// Directories in which something would have been removed before they are compared, and what they take.
+    /// Directories in which something would have been removed before they are compared, and their
+    /// memory.
     changed: Mutex<(HashSet<RelPath>, Held)>,
 }
 
@@ -117,7 +118,7 @@ impl Hands {
         self.work(|| dir.make_hard_link(name, from, first))
     }
 
-    /// Renames an entry over what has the name.
+    /// Renames an entry over the old one of that name.
     pub(super) fn rename(&self, dir: &Dir, from: &Component, to: &Component) -> io::Result<()> {
         self.work(|| dir.rename(from, to))
     }
@@ -150,8 +151,8 @@ impl Hands {
         self.work(set_aside)
     }
 
-    /// Removes a directory and all in it that is not spared; `removed` hears of each entry. With `backups_beside` the
-    /// backups of what is in a directory stay there, so that it stays as well.
+    /// Removes a directory and all in it that is not spared; `removed` hears of each entry. With
+    /// `backups_beside` the backups of its entries stay in the directory, so that it stays as well.
     pub(super) fn remove_tree(
         &self,
         dir: &Dir,
@@ -194,12 +195,12 @@ impl Hands {
         self.work(|| dir.set_own_attributes(wanted))
     }
 
-    /// Removes what a dead run left; returns whether something is gone.
+    /// Removes an entry that a dead run left. Returns whether something is gone.
     pub(super) fn reap(&self, reap: impl FnOnce() -> bool) -> bool {
         matches!(self, Self::Working) && reap()
     }
 
-    /// Writes what was changed to the disk.
+    /// Writes the changes to the disk.
     pub(super) fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         match self {
             Self::Working => sync(),
@@ -217,8 +218,8 @@ impl Hands {
         Ok(())
     }
 
-    /// Returns what a look at an entry would find after the changes so far: removing an entry changes the time of its
-    /// directory.
+    /// Returns the metadata that a look at an entry would find after the changes so far: removing
+    /// an entry changes the time of its directory.
     pub(super) fn as_found(&self, path: &RelPath, found: Metadata) -> Metadata {
         match self {
             Self::Idle(imagined) if found.kind == Kind::Dir && lock(&imagined.changed).0.contains(path) => {
@@ -229,7 +230,7 @@ impl Hands {
     }
 }
 
-/// Directories that the backups of what is in them would keep.
+/// Directories that would stay because the backups of their entries stay in them.
 struct Staying {
     backups_beside: bool,
     directories: HashSet<RelPath>,

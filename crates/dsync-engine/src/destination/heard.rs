@@ -18,7 +18,7 @@ pub(super) enum Listed {
     End,
 }
 
-/// A message that waits for the planner, and what it takes until it is planned.
+/// A message that waits for the planner, and its memory until it is planned.
 pub(super) struct Waiting {
     pub(super) message: Listed,
     pub(super) _held: Held,

@@ -184,7 +184,8 @@ impl Worker<'_> {
         }
 
         let patch = file.slot.in_place || self.clone_old(file, &staged);
-        // Before anything is written: what stays a hole, and what an old file had beyond.
+        // The length first: it leaves holes where nothing is written, and cuts off the end of an
+        // old file that is longer.
         if (patch || sparse || source.has_holes() || len > SEGMENT_BYTES)
             && let Err(error) = staged.set_len(len)
         {
@@ -202,7 +203,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Adds to an old file what the source has beyond; `None` when all of it has to be copied.
+    /// Appends to an old file the end that the source has beyond it; `None` when all of it has to
+    /// be copied.
     fn tail(
         &mut self,
         file: &Arc<Pending>,
@@ -241,8 +243,8 @@ impl Worker<'_> {
             Err(failure) => failure,
         };
 
-        // What was added is no state of the source's, or not all of one: a later run would believe it, and what is longer
-        // than the source would stay so.
+        // The appended bytes are no state of the source's, or not all of one: a later run would
+        // believe them, and a file that is longer than the source would stay so.
         if let Err(error) = old.set_len(from) {
             return self.transfers.settle(file, Outcome::Broke(Operation::WriteFile, error)).map(Some);
         }
@@ -302,7 +304,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Makes the empty copy one of the old file, where that costs nothing. True when it did.
+    /// Makes the empty copy one of the old file, where that costs nothing. Returns whether it did.
     fn clone_old(&self, file: &Pending, staged: &StagedFile) -> bool {
         let whole = self.site.policy.options.whole_file || file.action != Action::Update;
         if whole || !staged.device().is_ok_and(|device| self.transfers.sharing.may_share(device, device)) {

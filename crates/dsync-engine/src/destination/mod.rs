@@ -126,10 +126,11 @@ pub(crate) fn run(
     session.conclude(report)
 }
 
-/// The planner's ways to the threads that read what the destination has, and to the committer.
+/// The planner's ways to the threads that read the destination's files, and to the committer.
 type Ways<'a> = (Sender<Vec<Arc<Pending>>>, Outbox<'a>);
 
-/// Starts the threads and waits until all of them have ended; returns the report of a run that came to its end.
+/// Starts the threads and waits until all of them have ended. Returns the report of a run that
+/// ended well.
 fn converse<'a>(
     transfers: &'a Transfers<'a>,
     local: Option<&'a Local>,
@@ -172,7 +173,7 @@ fn converse<'a>(
     report
 }
 
-/// Leaves what a run that ended early has not finished for the next one, or removes it.
+/// Leaves the unfinished files of a run that ended early for the next one, or removes them.
 fn leave_unfinished(transfers: &Transfers<'_>) {
     let site = transfers.site;
     if site.keeps_unfinished() {
@@ -183,8 +184,9 @@ fn leave_unfinished(transfers: &Transfers<'_>) {
     }
 }
 
-/// Runs the planner and the threads that read what the destination has and write what it gets; returns what the planner
-/// leaves when all of them have ended. Each has an outbox of its own, and nobody has one after that.
+/// Runs the planner and the threads that read and write the destination's files. Returns the
+/// planner's leftover work when all of them have ended. Each has an outbox of its own, and nobody
+/// has one after that.
 fn work<'a>(
     transfers: &'a Transfers<'a>,
     local: Option<&'a Local>,
@@ -253,7 +255,7 @@ fn finish(
     given.append(&mut linking::carry_out(links, (site, succession, sharing), target.root.as_ref())?);
     deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
-    // What an interrupt cut short is no success.
+    // A run that an interrupt cut short is no success.
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));
     }

@@ -85,8 +85,8 @@ impl Owners {
         Mapped {
             uid: sets_owner.then_some(uid),
             gid: sets_group.then_some(gid),
-            // Without privileges what the user makes is the user's: so is what was his. What is only noted under
-            // `--fake-super` gives nobody a right.
+            // Without privileges everything that the user makes is his, and so his own entries keep
+            // their owner. An owner that is only noted under `--fake-super` gains no right.
             kept_owner: (sets_owner || self.fake_super || self.preserves_owner && privileges.is_user(uid))
                 .then_some(uid),
             kept_group: (sets_group || self.fake_super).then_some(gid),

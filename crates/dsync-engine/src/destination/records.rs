@@ -1,5 +1,5 @@
-//! Records of what a run puts off, on spools that never leave the process: what they are made of, and what their
-//! failure means. Integers are in this machine's byte order.
+//! Records of postponed work, on spools that never leave the process: their parts, and the errors
+//! of their failures. Integers are in this machine's byte order.
 
 use std::io;
 

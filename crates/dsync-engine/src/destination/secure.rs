@@ -1,4 +1,4 @@
-//! Keeping what has a name before the name is given away.
+//! Backups of entries that are about to lose their names.
 
 use std::{io, sync::Arc};
 
@@ -7,8 +7,8 @@ use dsync_fs::{Component, Dir, Kind, RelPath};
 use super::{Site, directory::Directory, protection::Protection, removal};
 use crate::SyncError;
 
-/// Keeps what has a name that is about to be given to another entry; the inner error says why it must not be.
-/// Without backups everything may give way.
+/// Keeps the entry of a name that another one is about to take; the inner error is the reason why
+/// it must not. Without backups everything may give way.
 ///
 /// With a `protection` a directory may give way as well: all that is in it is moved to its backup, and the emptied
 /// directory keeps its name.

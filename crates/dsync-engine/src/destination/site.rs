@@ -39,7 +39,7 @@ pub(super) struct Site<'a> {
     /// The directories of unfinished files.
     pub(super) homes: Homes,
     pub(super) open: OpenDirectories,
-    /// Present when what is replaced or removed is kept, once the root is open.
+    /// Present when replaced and removed entries are kept, once the root is open.
     pub(super) backups: OnceLock<Backups>,
     /// Present when names are given at the end, once the root is open.
     pub(super) delayed: OnceLock<Delayed>,
@@ -99,7 +99,7 @@ impl<'a> Site<'a> {
         self.session.halt.stopped()
     }
 
-    /// Returns whether the source removes what it copied.
+    /// Returns whether the source removes the files that it copied.
     pub(super) fn removes_source(&self) -> bool {
         let options = &self.policy.options;
         options.remove_source_files && !options.dry_run

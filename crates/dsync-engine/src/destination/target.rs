@@ -42,7 +42,8 @@ pub(super) struct Terms<'a> {
 impl Target {
     /// Opens the destination, creating it where the rule says so, and takes its lock.
     ///
-    /// The guards hold for what `contents` says, which is the operator's word, and not for what the source announces.
+    /// The guards hold for `contents`, which is the operator's word, and not for the source's
+    /// announcement.
     pub(super) fn open(
         operand: &Path,
         tops: &Tops,
@@ -72,7 +73,8 @@ impl Target {
         drop(self.lock.take());
     }
 
-    /// Returns where a root is that does not exist: the nearest directory that does, and what is missing below it.
+    /// Returns the place of a root that does not exist: the nearest directory that does, and the
+    /// path that is missing below it.
     pub(super) fn missing(&self, options: &SyncOptions, start: &Start) -> Option<(Dir, PathBuf)> {
         let steps: Vec<_> = self.path.components().collect();
         (0..steps.len()).rev().find_map(|there| {

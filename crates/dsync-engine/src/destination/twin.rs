@@ -8,8 +8,8 @@ use dsync_wire::message::Operation;
 use super::{commit::Outbox, files::Pending, settle::Outcome, slot::Twin, transfers::Transfers};
 use crate::{SyncError, plan::timestamp};
 
-/// Copies a file of equal content from an alternate directory. False when that failed or it changed meanwhile:
-/// then it has to come from the source.
+/// Copies a file of equal content from an alternate directory. Returns `false` when that failed or
+/// it changed meanwhile: then it has to come from the source.
 pub(super) fn copy(
     transfers: &Transfers<'_>,
     outbox: &mut Outbox<'_>,

@@ -207,11 +207,12 @@ proptest! {
             judge(&mut bounds, 0, &RelPath::root(), &tree, is_whole)
         };
 
-        // Each operand's place has all of the tree: what is missing in the walk no honest source would have listed.
+        // Each operand's place has all of the tree: no honest source would have listed an entry
+        // that the walk lacks.
         let verdict = judged(&|path| honest.whole.get(path.as_bytes()) == Some(&true));
         prop_assert_eq!(verdict.is_ok(), listed == honest.entries, "{:?}: {:?}", verdict, honest.entries);
 
-        // What an operand does not stand for is not the source's to call complete.
+        // The source has no say in the completeness of a directory that no operand stands for.
         let claimed = judged(&|_| true);
         let contents = forms.iter().any(|form| matches!(form, Form::Contents(_)));
         if verdict.is_ok() {
@@ -259,7 +260,7 @@ proptest! {
     }
 }
 
-/// Options that say what is sent of an entry.
+/// Options that decide which parts of an entry are sent.
 fn details() -> impl Strategy<Value = SyncOptions> {
     any::<[bool; 9]>().prop_map(
         |[owner, group, atimes, acls, xattrs, hard_links, checksum, links, devices]| SyncOptions {
@@ -327,7 +328,8 @@ fn known() -> impl Strategy<Value = Known> {
     })
 }
 
-/// Returns what an honest source sends of an entry: what the lister reads under these options, in its form.
+/// Returns an entry as an honest source sends it: the lister's reading under these options, in its
+/// form.
 fn sent(known: &Known, options: &SyncOptions) -> Entry {
     let content = known.content.filter(|_| options.checksum);
     let extended = known.extended.clone().filter(|_| options.acls || options.xattrs).map(|mut set| {
