@@ -61,7 +61,7 @@ pub(super) struct Part {
     pub(super) dir: DirRef,
     /// Number of the first of them.
     pub(super) first: u64,
-    /// Name and size of each; the size is 0 for what is not a regular file.
+    /// Name and size of each; the size is 0 for entries that are no regular files.
     pub(super) entries: Vec<(Component, u64)>,
     /// The state of each when it was listed, if copied entries may be removed; `None` for a
     /// directory.
@@ -189,7 +189,7 @@ impl Catalogue {
         Ok(true)
     }
 
-    /// Forgets a listing message; false when there is none of this number.
+    /// Forgets a listing message. Returns `false` when none has this number.
     pub(super) fn release(&self, number: u64) -> bool {
         let mut state = lock(&self.state);
         let Some(Unreleased { first, entries, set_bytes }) = state.unreleased.remove(&number) else {
@@ -216,7 +216,8 @@ impl Catalogue {
     }
 }
 
-/// Unreleased entries at which a lister that waits is told: a part of a listing is much shorter than what is free then.
+/// Unreleased entries at which a waiting lister is woken: a part of a listing is much shorter than
+/// the room that is free then.
 const AMPLE_ROOM: usize = MAX_UNRELEASED_ENTRIES - MAX_UNRELEASED_ENTRIES / 8;
 /// The same for these.
 const AMPLE_SET_ROOM: u64 = MAX_UNRELEASED_SET_BYTES - MAX_UNRELEASED_SET_BYTES / 8;

@@ -181,7 +181,8 @@ impl Climber {
         }
         if now.blocked > BLOCKED && self.step + 1 < STEPS.len() {
             self.trial = Some((self.step, now));
-            // Most links that are slow at all are slow enough for it; what is lighter is found from there.
+            // Most links that are slow at all are slow enough for it; lighter steps are found from
+            // there.
             self.step = (self.step + 1).max(ZSTD_1);
         } else if now.blocked < FREE && self.step > 0 {
             self.trial = Some((self.step, now));
@@ -192,7 +193,7 @@ impl Climber {
     /// Judges a trial.
     fn keeps(&mut self, step: usize, before: Sample, now: Sample) -> bool {
         if self.step < step {
-            // Lighter: what it costs on the link shows in the rate, if the link has become the limit.
+            // Lighter: its cost on the link shows in the rate, if the link has become the limit.
             let keep = now.rate >= before.rate * (1.0 - NOISE);
             if keep {
                 self.link_bound = false;

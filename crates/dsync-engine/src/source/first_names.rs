@@ -1,8 +1,8 @@
 //! The listed entries that are names of one inode.
 //!
-//! The first name that is listed stands for all of them: what is outside the operands or left out by a filter
-//! has no say. Cost: a number for each inode that has several names, in a map for each filesystem, below 48
-//! bytes; nothing for others.
+//! The first name that is listed stands for all of them: names outside the operands or left out by
+//! a filter have no say. Cost: a number for each inode that has several names, in a map for each
+//! filesystem, below 48 bytes; nothing for others.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

@@ -99,7 +99,7 @@ pub(super) fn run(
     }
 }
 
-/// Keeps what the destination still needs of a file until it asks for that.
+/// Keeps the destination's missing segments of a file until it asks for them.
 fn keep_rest(
     shared: &Shared<'_>,
     rests: &mut HashMap<EntryId, KeptRest>,

@@ -297,7 +297,7 @@ impl Claims {
     /// Returns the next segment that takes part in the round; past the last when there is none.
     fn upcoming(&self, opened: &Opened) -> u64 {
         let takes_part = |index: &u64| {
-            // After a search, only what it left open is searched again.
+            // After a search, only segments that it left open are searched again.
             let settled =
                 self.round == Round::Plan && self.plan(*index).is_some_and(|plan| !plan.wants_weak_sums());
             opened.wants(*index) && !settled

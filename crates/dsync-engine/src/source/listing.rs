@@ -69,7 +69,8 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
     };
     let options = &shared.session.options;
     if walk.root().is_some() && !options.recursive {
-        // As an operand that is named: the directory is left out, not copied without what is in it.
+        // A directory without `recursive` is left out like a named operand, not copied without its
+        // content.
         lister.send_problem(Operation::ReadDirectory, &RelPath::root(), Cause::Skipped)?;
     }
 
@@ -255,7 +256,7 @@ impl Lister<'_> {
         if self.scope().is_empty() { MAX_LISTING_ENTRIES } else { EXTENDED_BATCH }
     }
 
-    /// Reads the details of entries: what the walk did not read.
+    /// Reads the details of entries that the walk did not read.
     fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Details> {
         let (scope, checksum) = (self.scope(), self.shared.session.options.checksum);
         if scope.is_empty() && !checksum {
@@ -393,7 +394,7 @@ pub(crate) fn entry(
     options: &SyncOptions,
 ) -> Option<Entry> {
     let metadata = &walked.metadata;
-    // What is not copied is nobody's business there.
+    // The destination learns nothing of parts that are not copied.
     let device = || if options.devices { device_number(metadata.rdev) } else { DeviceNumber::default() };
     let kind = match metadata.kind {
         Kind::File => EntryKind::File { size: metadata.size, content },

@@ -229,8 +229,9 @@ fn take_batch(items: &mut VecDeque<Item>, lanes: usize) -> Vec<Request> {
     batch
 }
 
-/// Requests that wait. An entry is asked for again only when its last content has arrived, and released
-/// entries not at all, so an honest destination stays below what may be unreleased.
+/// Most waiting requests. An entry is asked for again only when its last content has arrived, and
+/// released entries not at all, so an honest destination stays below the bound on unreleased
+/// entries.
 const MAX_QUEUED_REQUESTS: usize = 2 * MAX_UNRELEASED_ENTRIES;
 /// Files up to this size go whole in batches; larger ones in segments, whose setup would cost a small
 /// file more than its content.
