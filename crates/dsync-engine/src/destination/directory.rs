@@ -220,7 +220,7 @@ impl LastOpened {
     /// Opens a directory of the destination by its path.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(super) fn open(&mut self, root: &Dir, path: &RelPath) -> io::Result<Arc<Dir>> {
         if let Some((last, dir)) = &self.0
             && last == path

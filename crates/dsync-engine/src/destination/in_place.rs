@@ -112,7 +112,7 @@ impl Rewriting {
     /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
     ///
     /// # Errors
-    /// What the system says, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set; from the first write
+    /// The system's error, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set; from the first write
     /// on, `target` is a mixture then.
     pub(super) fn carry_out(
         self,
@@ -161,7 +161,7 @@ impl Rewriting {
     /// Adds the `len` bytes that were staged to `target`, which is the old file of `from` bytes; `temp` has the literals.
     ///
     /// # Errors
-    /// As [`carry_out`](Self::carry_out); what is written is a beginning of what was to be.
+    /// As [`carry_out`](Self::carry_out); the bytes written by then are a beginning of the new end.
     pub(super) fn add_to(
         self,
         temp: &StagedFile,

@@ -5,9 +5,10 @@
 //! one filesystem that can; else it shares those of the old file, where the destination's filesystem can, and
 //! writes only what differs; else it copies, a large file by all workers at once. Holes stay holes.
 //!
-//! The law: a copy is submitted only if the source file was unchanged from its opening to the end of the
-//! last read (invariant D7), and then takes the same way to its name as one that came over a link. Nothing
-//! is hashed: there is no peer to distrust and no wire to corrupt what the kernel copies.
+//! The law: a copy is submitted only if the source file was unchanged from its opening to the end
+//! of the last read (invariant D7), and then takes the same way to its name as one that came over a
+//! link. Nothing is hashed: there is no peer to distrust, and no wire corrupts bytes that the
+//! kernel copies.
 
 use std::{
     io,

@@ -239,7 +239,7 @@ fn finish_if_whole(
     finish(transfers, leftover, group).map_err(|error| halt.fail(error)).ok()
 }
 
-/// Ends a run once everything has arrived: renames and links what was put off, deletes, makes
+/// Ends a run once everything has arrived: renames and links the postponed entries, deletes, makes
 /// durable, reports.
 fn finish(
     transfers: &Transfers<'_>,

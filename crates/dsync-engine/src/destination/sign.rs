@@ -1,5 +1,5 @@
-//! Stage 3: signatures of the old files that deltas are asked against, and the rest of parts that
-//! earlier runs left.
+//! Stage 3: signatures of the old files that deltas are asked against, and requests for the rest of
+//! files that earlier runs left in part.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -152,7 +152,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let Ok(basis) = dir.open_source(&file.slot.name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len());
     let layout = Layout::new(basis.len(), block_len);
-    // What the source may come to hold, and this end holds until then.
+    // Memory that the source may come to hold, and that this end holds until then.
     let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
     if bytes == 0 || layout.block_count() > MAX_SIGNATURE_BLOCKS {
         return Ok(false);

@@ -107,7 +107,7 @@ impl Target {
                 return Err(SyncError::DestinationIsFile { path: operand.to_owned() });
             }
             Err(error) if is_absent_or_file(&error) => {}
-            // Another user's link that leads to no directory is what the one file replaces.
+            // The one file replaces another user's link that leads to no directory.
             Err(error)
                 if may_name_file
                     && UntrustedLink::of(&error).is_some()

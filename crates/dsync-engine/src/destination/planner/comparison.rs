@@ -23,7 +23,7 @@ use crate::{
 /// The comparison of the source's listing with the destination's own.
 pub(super) struct Comparison<'a> {
     pub(super) site: &'a Site<'a>,
-    /// The bounds of what the source may send.
+    /// The bounds on what the source may send.
     pub(super) bounds: Bounds<'a>,
     pub(super) ground: Ground,
     pub(super) frontier: Frontier,

@@ -26,8 +26,8 @@ use crate::{
 pub(super) enum Course {
     /// It is not this run's: of a directory nothing is compared. With why, if that is told.
     Ignore(Option<Problem>),
-    /// Its name is one of the first name's inode already. With what it would become if the first name's content did not
-    /// come, while that is awaited.
+    /// Its name is one of the first name's inode already. With the decision for the case that the
+    /// first name's content does not come, while that is awaited.
     Stay { first: FirstName, instead: Option<Decision> },
     /// Its name is linked to the first one at the end of the run.
     Follow { first: FirstName, decision: Decision, way: Way },
@@ -114,7 +114,7 @@ impl Planner<'_> {
             return Some(Course::Ignore(Some(subject.problem(Operation::CreateDirectory, cause))));
         }
         if let Some(operation) = self.not_copied(subject) {
-            // It is told of what it would not leave alone anyway.
+            // An entry that would be left alone anyway is not reported.
             let silent = self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref());
             let problem = || Problem { operation, path: subject.listed_path(), cause: Cause::Skipped };
             return Some(Course::Ignore((!silent).then(problem)));

@@ -228,7 +228,7 @@ fn open_beside(
     Ok(alternates)
 }
 
-/// Opens the directories that the run writes into beside its tree.
+/// Prepares the places that the run writes into beside its tree.
 fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), SyncError> {
     let policy = &site.policy.options.writing;
     site.homes.prepare(root, around)?;

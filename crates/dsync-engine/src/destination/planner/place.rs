@@ -86,7 +86,7 @@ impl Place<'_> {
                 removal::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
                 self.done(operation, Ok(()))
             }
-            // What is to be kept has another name by now.
+            // An entry that must be kept has another name by now.
             Ok(Ok(Some(old))) => self.done(operation, hands.remove_file(dir, &old)),
             Ok(Ok(None)) => self.done(operation, Ok(())),
             failed => {
