@@ -78,8 +78,8 @@ pub enum Destination {
     },
 }
 
-/// A host as ssh is to be told of it. Made by [`Operand::parse`](crate::Operand::parse), which refuses
-/// what could be read as an option or by a shell.
+/// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
+/// refuses text that could be read as an option or by a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteHost {
     /// Login name, when given.
@@ -162,7 +162,7 @@ impl Job {
         self
     }
 
-    /// Sets what the run may take of this machine.
+    /// Sets the limits on what the run takes of this machine.
     #[must_use]
     pub fn resources(mut self, resources: Resources) -> Self {
         self.resources = resources;
@@ -283,7 +283,7 @@ fn local(
 
     let report = match (result, peer) {
         (Ok(report), _) => report,
-        // What the peer knows at first hand is told in its words.
+        // The peer's own error says more than this end's report of it.
         (Err(SyncError::Peer { .. } | SyncError::Link(_)), Ok(Err(theirs))) => return Err(theirs),
         (Err(error), _) => return Err(error),
     };
@@ -461,7 +461,7 @@ fn connect_or_cancel(
 
     loop {
         match connected.recv_timeout(POLL) {
-            // An interrupt also ends the remote shell: say what the user did, not what followed.
+            // An interrupt also ends the remote shell: report what the user did, not what followed.
             _ if cancel.is_cancelled() => return Err(SyncError::Cancelled),
             Ok(result) => return Ok(result?),
             Err(RecvTimeoutError::Timeout) => {}
@@ -555,7 +555,8 @@ impl Default for Means<'_> {
     }
 }
 
-/// Serves one session over a link, in whatever role the controller gives; as a source it lists into `files`.
+/// Serves one session over a link, in the role that the controller assigns; as a source it lists
+/// into `files`.
 fn serve_link(
     link: Arc<dyn Link>,
     timeout: Duration,

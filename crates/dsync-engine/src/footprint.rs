@@ -1,10 +1,11 @@
 //! The directories that one end of a run touches, as far as its operands and options name them, and
 //! the means to confine it to them: a [`Cage`].
 //!
-//! The engine knows the directories and when its threads have not begun yet; what a cage is made of (and whether a process may
-//! be caged at all) is the program's affair, so the library only calls. The law: a footprint is opened in the same way as the
-//! run opens its directories, so it never holds what the run would refuse; of what does not exist yet it holds
-//! the nearest directory that does.
+//! The engine knows the directories, and when its threads have not begun yet. The program decides
+//! what a cage is made of (and whether a process may be caged at all), so the library only calls.
+//! The law: a footprint is opened in the same way as the run opens its directories, so it never
+//! holds a directory that the run would refuse. For a directory that does not exist yet it holds
+//! the nearest one that does.
 
 use std::{
     collections::HashMap,
@@ -145,7 +146,7 @@ impl Footprint {
     }
 }
 
-/// Opens the nearest directory on the way to a path, and says what is missing below it.
+/// Opens the nearest directory on the way to a path, and returns the path that is missing below it.
 fn nearest(path: &Path, open: impl Fn(&Path) -> io::Result<Dir>) -> Option<(Dir, PathBuf)> {
     let steps: Vec<_> = path.components().collect();
     (0..=steps.len()).rev().find_map(|there| {
@@ -168,7 +169,7 @@ pub(crate) fn from_missing(below: &Path, path: &Path) -> PathBuf {
         match steps.next() {
             Some(Step::ParentDir) if !from.as_os_str().is_empty() => _ = from.pop(),
             Some(Step::CurDir) => {}
-            // Back into what is missing.
+            // Back into the missing part.
             Some(Step::Normal(name)) if below.starts_with(from.join(name)) => from.push(name),
             _ => return Path::new(".").join(from).join(rest),
         }

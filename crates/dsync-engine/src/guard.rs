@@ -32,7 +32,7 @@ pub(crate) fn refuse_self_copy(
     filter: &FilterSet,
     one_file_system: bool,
 ) -> Result<(), SyncError> {
-    // What cannot be opened or located fails, or is made, later.
+    // A path that cannot be opened or located fails, or is made, later.
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
 
     for source in sources {
@@ -56,8 +56,9 @@ pub(crate) fn refuse_self_copy(
 
 /// Refuses a local run that would delete one of its sources: one that lies where extraneous entries are removed.
 ///
-/// A source that a filter keeps from deletion is safe, and so is one on another filesystem under `one_file_system`.
-/// Removal at the end of the run is no better than before: what the run does not copy is lost then.
+/// A source that a filter keeps from deletion is safe, and so is one on another filesystem under
+/// `one_file_system`. Removal at the end of the run is no better than before: entries that the run
+/// does not copy are lost then.
 pub(crate) fn refuse_doomed_source(
     sources: &[PathBuf],
     destination: &Path,
@@ -71,7 +72,8 @@ pub(crate) fn refuse_doomed_source(
     let forms: Vec<_> =
         sources.iter().filter_map(|source| Some((source, OperandForm::of(source).ok()?))).collect();
     for (_, scope) in &forms {
-        // What the operand stands for at the destination, which loses what the operand does not have.
+        // The directory that the operand stands for at the destination: it loses the entries that
+        // the operand does not have.
         let name = if let OperandForm::Entry { name, .. } = scope { Some(name) } else { None };
         let Ok(root) = Dir::open_operand(destination) else { continue };
         let root = match name {

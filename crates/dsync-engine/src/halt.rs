@@ -73,7 +73,8 @@ impl Halt {
     pub(crate) fn fail(&self, error: SyncError) {
         self.stopped.store(true, Ordering::Release);
         match error {
-            // What this end's own closing looks like from another thread, and the controller's when it has the report.
+            // The error that this end's own closing causes in another thread, and the controller's
+            // closing when it has the report.
             SyncError::Link(LinkError::Closed | LinkError::PeerClosed { reason: CloseReason::Done }) => {
                 lock(&self.end).first.get_or_insert(error);
             }

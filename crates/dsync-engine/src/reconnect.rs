@@ -1,11 +1,13 @@
 //! A run over a connection that may break: whole sessions, one after the other, until one ends
 //! well.
 //!
-//! A new session is a new plan. What earlier ones finished is found equal and skipped, what they left
-//! unfinished is taken up where it stood, so no state has to outlive a connection but what lies beside the
-//! files. The law: nothing is tried again before a session has begun (a wrong password is asked for once), nor
-//! what a new connection cannot mend ([`SyncError::is_retryable`]), nor without end: failures in a row are counted, and
-//! only a session that got ahead for a minute ends the row. One that broke after a minute of silence does not.
+//! A new session is a new plan. Files that earlier ones finished are found equal and skipped,
+//! unfinished files are taken up where they stood, so no state has to outlive a connection but the
+//! parts beside the files. The law: nothing is tried again before a session has begun (a wrong
+//! password is asked for once), nor after an error that a new connection cannot mend
+//! ([`SyncError::is_retryable`]), nor without end: failures in a row are counted, and only a
+//! session that made progress for a minute ends the row. One that broke after a minute of silence
+//! does not.
 
 use std::{
     sync::Mutex,
@@ -98,7 +100,7 @@ impl Attempt<'_> {
         lock(&self.life).begun = Some(self.clock.now());
     }
 
-    /// Notes what the link has carried.
+    /// Notes the bytes that the link has carried.
     pub(crate) fn note_traffic(&self, traffic: Traffic) {
         *lock(&self.traffic) = traffic;
     }
@@ -115,7 +117,7 @@ impl Observer for Attempt<'_> {
 
     fn progress(&self, progress: &Progress) {
         let mut life = lock(&self.life);
-        // Not what was compared: the next session compares all of it again.
+        // Comparisons do not count: the next session compares everything again.
         let reached = |progress: &Progress| (progress.files_done, progress.bytes_done);
         if reached(progress) != reached(&life.progress) {
             life.advanced = Some(self.clock.now());
@@ -126,7 +128,7 @@ impl Observer for Attempt<'_> {
     }
 }
 
-/// Carries out sessions until one comes to its end, `retries` times in a row at most after the first.
+/// Runs sessions until one ends well, with at most `retries` tries in a row after the first.
 pub(crate) fn run<T>(
     retries: u32,
     observer: &dyn Observer,
@@ -214,7 +216,7 @@ fn pause_for(number: u32, random: u32) -> Duration {
 
 /// A killed process is back at once; a network is not.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// With five tries the pauses come to half a minute, besides the time that connecting takes.
+/// With five tries the pauses add up to half a minute, besides the time that connecting takes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A session that got ahead for so long was none of the failures in a row.
 const STEADY: Duration = Duration::from_secs(60);

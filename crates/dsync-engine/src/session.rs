@@ -1,10 +1,10 @@
 //! The start of a session, equal for both roles: the first messages, the session key, signs of
 //! life.
 //!
-//! The controller opens the control lane and says [`Hello`] and [`Start`], and as the source goes on with its listing;
-//! the peer answers with its own hello and, once it has opened what it was asked to open, with `Ready`. Both hellos carry 32
-//! random bytes; the session key is derived from both, so neither end can choose it alone, and no
-//! content can be prepared to collide under it.
+//! The controller opens the control lane and sends [`Hello`] and [`Start`], and as the source goes
+//! on with its listing. The peer answers with its own hello and, once it has opened its operands,
+//! with `Ready`. Both hellos carry 32 random bytes; the session key is derived from both, so
+//! neither end can choose it alone, and no content can be prepared to collide under it.
 
 use std::{
     sync::{
@@ -273,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Says as the peer that this end is ready, and what its system lacks of what confines it.
+    /// Reports, as the peer, that this end is ready, and what its system lacks to confine it.
     pub(crate) fn say_ready(&self, lacks: &[String]) -> Result<(), SyncError> {
         let mut text = lacks.join("\n");
         let end = (0..=MAX_READY_TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
@@ -281,12 +281,12 @@ impl Session {
         self.control.send(&ControlMessage::Ready { lacks: text.into_bytes() })
     }
 
-    /// Returns what the peer said that its system lacks, a sentence each.
+    /// Returns the peer's sentences on what its system lacks to confine it.
     pub(crate) fn peer_lacks(&self) -> Vec<String> {
         lock(&self.peer_lacks).clone()
     }
 
-    /// Hears as the peer what is to be done.
+    /// Receives, as the peer, the task of the session.
     pub(crate) fn accept(
         link: Arc<dyn Link>,
         timeout: Duration,
@@ -369,7 +369,7 @@ impl Session {
     /// go.
     fn patience(&self) -> Duration {
         let reading = Duration::from_secs(self.vitals.longest.load(Ordering::Relaxed) / SLOWEST_READ);
-        // What a source hashes before it lists it is not known yet.
+        // The files that a source hashes before it lists them are not known yet.
         let hashing = if self.options.checksum { UNSEEN_HASHING } else { Duration::ZERO };
         self.vitals.stall.saturating_add(reading).saturating_add(hashing)
     }

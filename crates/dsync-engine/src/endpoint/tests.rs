@@ -1,4 +1,4 @@
-//! Round trips, counted: what an end says without having been answered.
+//! Round trips, counted: the messages of an end before it has an answer.
 
 use dsync_wire::{
     event::Report,
