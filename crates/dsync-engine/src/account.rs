@@ -1,4 +1,5 @@
-//! The destination's account of a run: what the report and the progress say, and who hears of events.
+//! The destination's account of a run: the counts of its report and its progress, and the receiver
+//! of its events.
 //!
 //! Counters are atomics because lane threads, the planner and the committer add to them at once. The
 //! law (invariant D14): the report's counts are those of the planned actions that did not fail.
@@ -127,7 +128,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Counts a transfer that takes the place of one that failed; what it makes was counted as a link.
+    /// Counts a transfer that takes the place of one that failed; its name was counted as a link.
     pub(crate) fn transfer_added(&self, size: u64) {
         self.progress.files_needed.fetch_add(1, Ordering::Relaxed);
         self.progress.bytes_needed.fetch_add(size, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 //!
 //! This crate is the library that the `dsync` command is a thin shell around, and that a backup
 //! product embeds. It prints nothing, reads no environment, never exits the process and holds no
-//! global state; what it has to say goes to an [`Observer`], a typed [`Summary`] or a [`SyncError`].
+//! global state; it reports to an [`Observer`], in a typed [`Summary`] or a [`SyncError`].
 
 mod account;
 pub mod cancel;

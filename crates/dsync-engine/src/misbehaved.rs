@@ -154,7 +154,7 @@ pub enum PeerMisbehaved {
         entry: EntryId,
     },
 
-    /// A request for what was never listed.
+    /// A request for an entry that was never listed.
     #[error("request for entry {}, which is not listed", .entry.0)]
     NotListed {
         /// The number.

@@ -378,7 +378,7 @@ impl Policy {
         standing: &dyn Standing,
     ) -> Changes {
         let mut changes = Changes::NONE;
-        // Whatever the inode says: what is stored has to be written anew.
+        // Whatever the inode says: damaged stored attributes must be written anew.
         let damaged = existing.origin == Origin::Damaged;
         if self.keeps_time(entry) && !self.same_time(timestamp(existing.mtime), entry.attributes.mtime) {
             changes.insert(Changes::TIME);
@@ -720,8 +720,8 @@ mod tests {
     }
 
     proptest! {
-        /// Law: what a decision makes needs nothing the next time (a run converges), whatever the options,
-        /// as long as times are preserved.
+        /// Law: an entry that a decision makes needs nothing the next time (a run converges),
+        /// whatever the options, as long as times are preserved.
         #[test]
         fn what_was_made_is_kept(
             options in any_options(), size in 0..100_u64, mode in 0..=0o7777_u16,
