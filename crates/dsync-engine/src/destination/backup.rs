@@ -33,7 +33,7 @@ pub(super) struct Backups {
     own: Arc<OwnPlaces>,
 }
 
-/// The tree of backups once there is one.
+/// The tree of backups once it is open.
 #[derive(Default)]
 struct Opened {
     root: Option<Arc<Dir>>,
@@ -84,7 +84,8 @@ impl Backups {
         Ok(twin)
     }
 
-    /// Opens the tree, made where it is missing. In the destination that is no change of the destination.
+    /// Opens the tree, and makes it if it is missing. In the destination that counts as no change
+    /// of the destination.
     fn open_tree(&self, tree: &Path) -> io::Result<Arc<Dir>> {
         let before = self.root.metadata()?.mtime;
         let opened = self.root.create_operand_here(tree, true)?;

@@ -28,7 +28,7 @@ use crate::{
 pub(super) enum Commit {
     /// A finished file on its way to its name.
     File(PreparedFile, Arc<Pending>),
-    /// An entry that is to be told when it is on the disk.
+    /// An entry that the source hears of once it is on the disk.
     Unsent(Unsent),
 }
 
@@ -61,7 +61,7 @@ impl<'a> Outbox<'a> {
         if self.commits.len() >= MAX_TOGETHER { self.flush() } else { Ok(()) }
     }
 
-    /// Hands an entry to the committer that is to be told when it is on the disk.
+    /// Hands an entry to the committer, so that the source hears of it once it is on the disk.
     pub(super) fn submit_unsent(&mut self, unsent: Unsent) -> Result<(), SyncError> {
         self.commits.push(Commit::Unsent(unsent));
         self.flush()
@@ -111,7 +111,7 @@ fn prepare(
     }
 }
 
-/// Commits until every [`Outbox`] is gone; returns the group for the final sync.
+/// Commits until every [`Outbox`] is gone. Returns the group for the final sync.
 pub(super) fn run(
     transfers: &Transfers<'_>,
     commits: &Receiver<Vec<Commit>>,

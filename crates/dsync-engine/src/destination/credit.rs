@@ -1,4 +1,4 @@
-//! Counting limits: how much the destination lets be under way at once.
+//! Counting limits: how much the destination lets be in flight at once.
 //!
 //! Each bound protects one resource: open directories (descriptors), signature bytes (the source's
 //! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so no
@@ -107,7 +107,7 @@ impl Credit {
     }
 }
 
-/// Bounds on the directories that are held open because something is under way in them.
+/// Bounds on the directories that are held open because something in them is in flight.
 pub(super) struct OpenDirectories {
     /// Descriptors.
     pub(super) count: Credit,
@@ -134,7 +134,7 @@ impl OpenDirectories {
 /// Directories held open, unless the descriptor limit is lower.
 const MAX_OPEN_DIRECTORIES: u64 = 1024;
 
-/// One listing message whose files are under way; when the last is done the source may forget it.
+/// One listing message whose files are in flight; when the last is done the source may forget it.
 pub(super) struct PartTicket {
     /// `None` when the source counts it as forgotten already.
     number: Option<u64>,

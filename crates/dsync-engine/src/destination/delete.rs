@@ -1,5 +1,5 @@
-//! Deletions: noted while planning, carried out when all content has arrived or, if so wished, with each
-//! directory.
+//! Deletions: noted while planning, and made when all content has arrived or, if so wished, with
+//! each directory.
 //!
 //! Nothing is removed when something of the source could not be read (unless `ignore_errors`), when
 //! the run did not end well, or when there are more deletions than allowed (invariants S5, D13).
@@ -107,7 +107,8 @@ impl Deletions {
         Ok(())
     }
 
-    /// Carries the deletions out and sets the directories' attributes; `changed` hears of each directory.
+    /// Makes the deletions and sets the directories' attributes; `changed` is called for each
+    /// directory.
     pub(super) fn carry_out(
         self,
         site: &Site<'_>,
@@ -154,7 +155,8 @@ fn withheld(site: &Site<'_>) -> bool {
     site.account.source_damaged() && !site.policy.options.ignore_errors
 }
 
-/// Returns whether there are no more deletions than the limit allows; counts them where there are.
+/// Returns whether there are no more deletions than the limit allows, and reports their number if
+/// there are more.
 fn within_limit(
     site: &Site<'_>,
     root: &Dir,

@@ -34,7 +34,7 @@ pub(super) struct Directory {
     pub(super) dir: Option<Arc<Dir>>,
     /// Attributes it gets in the end; `None` for one that the source did not announce.
     wanted: Option<Wanted>,
-    /// Pending pieces of work: files under way, and one while it is being planned.
+    /// Pending pieces of work: files in flight, and one while it is being planned.
     pending: AtomicU64,
     /// Whether its attributes must be set even if nothing in it changes.
     dirty: AtomicBool,

@@ -135,7 +135,7 @@ impl Pending {
         }
     }
 
-    /// Notes that the end of the file is asked for; returns the request.
+    /// Notes that the end of the file is asked for. Returns the request.
     pub(super) fn want_tail(&self, from: u64, content: Option<[u8; 32]>) -> NeedTail {
         let mut phase = lock(&self.phase);
         let need = NeedTail { entry: self.entry, attempt: phase.attempt().unwrap_or(0), from, content };
@@ -170,7 +170,7 @@ impl Pending {
         lock(&self.phase).attempt()
     }
 
-    /// Ends the file; returns the phase that it was in.
+    /// Ends the file. Returns the phase that it was in.
     pub(super) fn end(&self) -> Phase {
         std::mem::replace(&mut *lock(&self.phase), Phase::Over)
     }
@@ -230,7 +230,7 @@ impl Pending {
     }
 }
 
-/// Files under way by entry number.
+/// Files in flight by entry number.
 #[derive(Default)]
 pub(super) struct Files {
     by_entry: Mutex<HashMap<EntryId, Arc<Pending>>>,

@@ -146,13 +146,15 @@ impl Hands {
         self.work(|| dir.remove_empty_dir(name))
     }
 
-    /// Takes an entry that is no directory out of its directory, to its backup if there is to be one.
+    /// Takes an entry that is no directory out of its directory, into its backup if the run keeps
+    /// one.
     pub(super) fn set_aside(&self, set_aside: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.work(set_aside)
     }
 
-    /// Removes a directory and all in it that is not spared; `removed` hears of each entry. With
-    /// `backups_beside` the backups of its entries stay in the directory, so that it stays as well.
+    /// Removes a directory and all in it that is not spared; `removed` is called for each entry.
+    /// With `backups_beside` the backups of its entries stay in the directory, so that it stays as
+    /// well.
     pub(super) fn remove_tree(
         &self,
         dir: &Dir,

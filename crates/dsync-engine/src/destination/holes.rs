@@ -10,7 +10,7 @@ use dsync_fs::blank;
 
 /// The holes of one segment.
 pub(super) enum Holes {
-    /// Wherever there are zeros.
+    /// All zeros.
     AllZeros,
     /// In these ranges of the file, which are in order and apart.
     Given(Vec<Range<u64>>),

@@ -132,7 +132,8 @@ impl Homes {
         kind == Kind::Dir && matches!(&self.parts, PartHome::Within(within) if within == name)
     }
 
-    /// Opens the directory that unfinished files are kept in whose targets are in `beside`, made if it is missing and `make`.
+    /// Opens the directory that keeps the unfinished files of targets in `beside`; makes it if it
+    /// is missing and `make` is set.
     pub(super) fn of_parts(&self, beside: &Arc<Dir>, make: bool) -> io::Result<Parts> {
         let elsewhere = |dir| Parts { dir, within: false, made: false };
         match &self.parts {

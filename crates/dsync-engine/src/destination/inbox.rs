@@ -25,7 +25,7 @@ use crate::{
     set_bytes,
 };
 
-/// Receives until the source says goodbye.
+/// Receives until the source's last message.
 pub(super) fn run(
     transfers: &Transfers<'_>,
     mail: DestinationMail,
@@ -90,7 +90,7 @@ pub(super) fn run(
     }
 }
 
-/// Passes a request for further sums to the signers. Of a file that is not under way any more nothing is to be signed.
+/// Passes a request for further sums to the signers. A file that is no longer in flight needs none.
 fn further_round(
     transfers: &Transfers<'_>,
     refinements: &Sender<Refinement>,

@@ -117,7 +117,8 @@ pub(super) fn existing(
     home.stat(&names.notes).is_ok().then_some(names)
 }
 
-/// Opens the directory that unfinished files of this one are kept in, made if it is missing and `make`.
+/// Opens the directory that keeps unfinished files of this one; makes it if it is missing and
+/// `make` is set.
 fn home(site: &Site<'_>, beside: &Directory, make: bool) -> io::Result<Arc<Dir>> {
     let dir = beside.dir.as_ref().ok_or(io::ErrorKind::NotFound)?;
     let parts = site.homes.of_parts(dir, make)?;
@@ -154,7 +155,7 @@ fn open(site: &Site<'_>, slot: &Slot) -> io::Result<Option<Part>> {
     let segments = entries.head.segments;
     done.limit_missing(segments.count(), MAX_REST_RUNS);
     if done.is_all_below(segments.count()) {
-        // Something must be asked for, or nothing would ever say that the file is complete.
+        // Something must be asked for, or no message would ever complete the file.
         done = (0..segments.count() - 1).collect();
     }
     // Zeros that come are not written, so nothing else may be where they go.

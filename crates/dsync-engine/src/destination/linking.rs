@@ -21,7 +21,8 @@ use super::{
 };
 use crate::SyncError;
 
-/// Makes the links and sets the directories' attributes; returns the entries that the source may remove then.
+/// Makes the links and sets the directories' attributes. Returns the entries that the source may
+/// remove then.
 pub(super) fn carry_out(
     links: Links,
     (site, succession, sharing): (&Site<'_>, &Succession, &Sharing),

@@ -33,7 +33,7 @@ use crate::{
     plan::{file_type, file_type_of},
 };
 
-/// The names that are to be linked.
+/// The names to link.
 pub(super) struct Links {
     /// The entries with several names, in the order of listing.
     groups: Vec<Group>,
@@ -71,7 +71,7 @@ pub(super) struct FirstName {
     inode: Option<(u64, u64)>,
 }
 
-/// A name that is to be linked.
+/// A name to link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Further {
     pub(super) entry: EntryId,
@@ -88,7 +88,7 @@ pub(super) struct Record {
     pub(super) links: Vec<(Further, RecordAt)>,
 }
 
-/// All names that are to be linked.
+/// All names to link.
 pub(super) struct Noted {
     first_names: SealedSpool,
     noted: SealedSpool,
@@ -225,7 +225,7 @@ impl Links {
         }
     }
 
-    /// Notes a name that is to be linked in the directory that is being planned.
+    /// Notes a name to link in the directory that is being planned.
     pub(super) fn note(
         &mut self,
         directory: &Directory,

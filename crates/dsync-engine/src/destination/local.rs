@@ -49,7 +49,7 @@ pub(super) struct Local {
     again: Receiver<Arc<Pending>>,
 }
 
-/// One copy under way.
+/// One copy in flight.
 struct Copy {
     file: Arc<Pending>,
     source: SourceFile,
@@ -331,7 +331,8 @@ impl Worker<'_> {
         self.segments(&large)
     }
 
-    /// Copies segments of a large file until all are claimed; whoever ends the last one submits the file.
+    /// Copies segments of a large file until all are claimed. The worker that ends the last one
+    /// submits the file.
     fn segments(&mut self, large: &Large) -> Result<(), SyncError> {
         let len = large.copy.source.len();
         while !self.site.session.halt.stopped() {

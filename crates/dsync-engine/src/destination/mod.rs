@@ -1,11 +1,13 @@
 //! The destination role: compares listings, asks for what differs, stages, verifies, commits, deletes.
 //!
-//! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one receiver per
-//! data lane (stage 7), a committer (stage 8), a watch and a pulse. When every file that was asked for
-//! has its name, deletions are carried out, everything is made durable, and only then the report is sent.
+//! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one
+//! receiver per data lane (stage 7), a committer (stage 8), a watch and a pulse. When every
+//! requested file has its name, the deletions are made, everything is made durable, and only then
+//! the report is sent.
 //!
-//! The law: the run goes on to its end only when every thread that can hand in work has been joined
-//! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides it.
+//! The law: the run ends well only when every thread that can hand in work has been joined
+//! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides
+//! it.
 
 mod alternate;
 pub(crate) mod asked;
@@ -164,7 +166,7 @@ fn converse<'a>(
         }
         report = finish_if_whole(transfers, leftover, lock(group).take());
 
-        // The source says goodbye, or hangs up.
+        // The source sends its last message, or hangs up.
         if let Some(inbox) = inbox {
             let _ = inbox.join();
         }
@@ -269,7 +271,8 @@ fn finish(
     site.account.tell_progress()?;
     let report = site.account.report();
 
-    // Whoever hears the report may start the next run at once, however long this end takes to go.
+    // A source that has the report may start the next run at once, however long this end takes to
+    // end.
     drop(target);
     transfers.ending.reporting.store(true, Ordering::Release);
     site.session.control.send_last(&ControlMessage::Report(Box::new(report.clone())))?;

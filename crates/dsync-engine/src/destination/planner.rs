@@ -109,7 +109,7 @@ pub(super) struct Leftover {
     pub(super) deletions: Deletions,
 }
 
-/// Plans the whole tree; returns when every file that was asked for has arrived or failed.
+/// Plans the whole tree. Returns when every requested file has arrived or failed.
 pub(super) fn run<'a>(
     transfers: &'a Transfers<'a>,
     (operand, beside): (&Path, (Start, SpoolHome)),
@@ -245,7 +245,8 @@ impl Planner<'_> {
         Ok((Some(decision.wanted), state))
     }
 
-    /// Lets the run work in its root; returns whether the root's own permissions have to be set afterwards.
+    /// Lets the run work in its root. Returns whether the root's own permissions have to be set
+    /// afterwards.
     fn open_up_root(&self, existing: Option<&Metadata>, decision: &Decision) -> bool {
         let (Some(root), Some(existing)) = (self.comparison.ground.root(), existing) else { return false };
         let early = self.site.policy.while_worked_in(existing, &decision.wanted);

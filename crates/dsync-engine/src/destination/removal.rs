@@ -12,7 +12,7 @@ use dsync_wire::{
 use super::{Site, protection::Protection};
 use crate::{SyncError, plan::file_type_of};
 
-/// An entry that is to be removed.
+/// An entry to remove.
 #[derive(Clone, Copy)]
 pub(super) struct Doomed<'a> {
     /// The directory that it is in.
@@ -35,7 +35,7 @@ impl Doomed<'_> {
     }
 }
 
-/// Returns whether nothing in the directory is to be kept, so that it can go as a whole.
+/// Returns whether the directory may go as a whole because nothing in it must be kept.
 ///
 /// # Errors
 /// The system's, when that is not known.
@@ -102,8 +102,8 @@ pub(super) fn remove(
     }
 }
 
-/// Moves all that is in a directory to its backup and reports it; the emptied directory keeps its name. The inner error
-/// says that something had to stay, which was reported.
+/// Moves all that is in a directory to its backup and reports it; the emptied directory keeps its
+/// name. The inner error means that something had to stay, which was reported.
 pub(super) fn empty(
     site: &Site<'_>,
     dir: &Dir,
@@ -146,8 +146,8 @@ fn empty_child(
     })
 }
 
-/// Takes an entry that was `path` out of its directory, where it is called `now`: to its backup if there is to
-/// be one.
+/// Takes an entry that was `path` out of its directory, where it is called `now`: into its backup
+/// if the run keeps one.
 pub(super) fn set_aside(site: &Site<'_>, dir: &Dir, now: &Component, path: &RelPath) -> io::Result<()> {
     let (parent, name) = (path.parent().unwrap_or_else(RelPath::root), path.file_name());
     match site.backup_beside(dir, &parent, name.as_ref().unwrap_or(now))? {

@@ -67,7 +67,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Looks at old files that were handed over together, as long as the run goes on.
+/// Looks at old files that were handed over together, until the run stops.
 fn first_rounds(
     transfers: &Transfers<'_>,
     outbox: &mut Outbox<'_>,

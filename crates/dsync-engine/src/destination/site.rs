@@ -1,7 +1,8 @@
 //! State that every part of the destination needs: the session, the policy, the account, and the
 //! tree.
 //!
-//! The law: nothing here knows of files under way, so whatever knows of them may take a [`Site`].
+//! The law: nothing here knows of files in flight, so everything that knows of them may take a
+//! [`Site`].
 
 use std::{
     collections::HashMap,

@@ -233,7 +233,7 @@ impl Stage {
         Ok(Incoming { stage, applier, work, entry, index, start, buffer: Vec::new() })
     }
 
-    /// Judges the file, once everything is here; exactly one caller hears more than `Incomplete`.
+    /// Judges the file, once everything is here. Exactly one caller gets more than `Incomplete`.
     pub(super) fn verdict(&self) -> Verdict {
         let whole = lock(&self.done).is_all_below(self.head.segments.count());
         if !whole || lock(&self.complete).is_none() || self.judged.swap(true, Ordering::AcqRel) {

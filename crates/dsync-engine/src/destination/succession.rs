@@ -71,9 +71,9 @@ pub(super) struct Successor {
 pub(super) enum Turn {
     /// Nothing.
     Waits,
-    /// The first one has failed meanwhile: it is to be asked for.
+    /// The first one has failed meanwhile: this name has to be asked for.
     Now(Arc<Pending>),
-    /// The first one has arrived meanwhile: it is to be let go.
+    /// The first one has arrived meanwhile: the request for this name is cancelled.
     Needless(Arc<Pending>),
 }
 
@@ -116,8 +116,8 @@ impl Succession {
         })
     }
 
-    /// Notes that a first name has arrived. Returns the names that waited for it, whose requests
-    /// are to be cancelled.
+    /// Notes that a first name has arrived. Returns the names that waited for it: their requests
+    /// are cancelled.
     pub(super) fn arrived(&self, number: u64) -> Vec<Arc<Pending>> {
         let mut state = lock(&self.state);
         let Some(mut first) = state.first_names.remove(&number) else { return Vec::new() };
@@ -131,7 +131,7 @@ impl Succession {
         heirs.into_iter().map(|heir| heir.file).collect()
     }
 
-    /// Notes that a first name has failed. Returns the next one, which is to be asked for.
+    /// Notes that a first name has failed. Returns the next one, which has to be asked for.
     pub(super) fn lost(&self, number: u64) -> Result<Option<Arc<Pending>>, OverBudget> {
         let mut state = lock(&self.state);
         let State { first_names, successors, held } = &mut *state;

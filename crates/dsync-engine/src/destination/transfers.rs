@@ -1,4 +1,4 @@
-//! State that the threads share that move content: files under way, and their bounds.
+//! State of the threads that move content: files in flight, and their bounds.
 
 use std::sync::{
     Arc,
@@ -17,14 +17,14 @@ use super::{
 };
 use crate::limits::MAX_UNRELEASED_ENTRIES;
 
-/// The files under way of a run.
+/// The files in flight of a run.
 pub(super) struct Transfers<'a> {
     pub(super) site: &'a Site<'a>,
     /// The files that the source was asked for, by number.
     pub(super) files: Files,
     /// The succession of the first names of files that have several.
     pub(super) succession: Succession,
-    /// Present in a local run: files that are to be copied again.
+    /// The files that a local run copies again; `None` in any other run.
     pub(super) copied_again: Option<Sender<Arc<Pending>>>,
     /// The filesystems that share extents.
     pub(super) sharing: Sharing,

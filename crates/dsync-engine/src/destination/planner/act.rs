@@ -78,7 +78,7 @@ impl Planner<'_> {
         self.stand_by(found, first, reserved)
     }
 
-    /// Notes that an entry is to be linked to the first of its names at the end of the run.
+    /// Notes that an entry is linked to the first of its names at the end of the run.
     fn follow(
         &mut self,
         subject: &Subject<'_>,
@@ -190,7 +190,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Lets the run work in a directory; returns whether its own permissions have to be set afterwards.
+    /// Lets the run work in a directory. Returns whether its own permissions have to be set
+    /// afterwards.
     fn open_up(&self, subject: &Subject<'_>, existing: &Metadata, decision: &Decision) -> bool {
         let Some(dir) = &subject.directory.dir else { return false };
         let early = self.site.policy.while_worked_in(existing, &decision.wanted);

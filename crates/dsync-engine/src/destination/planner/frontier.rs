@@ -30,7 +30,7 @@ pub(in super::super) struct Announced {
 /// The state of an announced directory at the destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It was there and is to be compared.
+    /// It existed and has to be compared.
     Old { dirty: bool },
     /// It was just made and is empty.
     New,
@@ -62,7 +62,7 @@ impl Announced {
         Self { id, path, sets: None, wanted: None, state: Presence::Ignored }
     }
 
-    /// Returns whether the destination has it and its entries are to be compared.
+    /// Returns whether the destination has it and its entries have to be compared.
     pub(super) fn is_old(&self) -> bool {
         matches!(self.state, Presence::Old { .. })
     }

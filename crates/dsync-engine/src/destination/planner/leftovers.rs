@@ -34,7 +34,7 @@ impl Leftovers {
         self.found.push(name);
     }
 
-    /// Takes up a part of a file that is about to be asked for; returns whether there may be one.
+    /// Takes up a part of a file that is about to be asked for. Returns whether there may be one.
     pub(super) fn claim_part(
         &mut self,
         transfers: &Transfers<'_>,

@@ -105,7 +105,7 @@ impl Place<'_> {
         self.make(Operation::CreateDirectory, dir, make)
     }
 
-    /// Removes the empty directory that has the name; returns whether the name is free.
+    /// Removes the empty directory that has the name. Returns whether the name is free.
     pub(super) fn clear(&self) -> Result<bool, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(true) };
         self.done(Operation::Delete, self.site.hands.remove_empty_directory(dir, self.name))
@@ -143,7 +143,7 @@ impl Place<'_> {
         Ok(if self.done(Operation::Commit, named)? { Placed::Here } else { Placed::Failed })
     }
 
-    /// Links a file of an alternate directory here; returns `None` when there can be no link.
+    /// Links a file of an alternate directory here. Returns `None` when it cannot be linked.
     pub(super) fn link(&self, found: &Alternate) -> Result<Option<Placed>, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Some(self.made())) };
         let hands = &self.site.hands;
@@ -226,7 +226,7 @@ impl Place<'_> {
         delayed::note(self.site, delayed, self.directory, &late)
     }
 
-    /// Notes that the directory was changed, or reports why it was not; returns whether it was.
+    /// Notes that the directory was changed, or reports why it was not. Returns whether it was.
     pub(super) fn done(&self, operation: Operation, result: io::Result<()>) -> Result<bool, SyncError> {
         if result.is_ok() {
             self.directory.touch();
@@ -237,7 +237,7 @@ impl Place<'_> {
         self.report(operation, result)
     }
 
-    /// Reports why something could not be done; returns whether it was.
+    /// Reports why something could not be done. Returns whether it was done.
     pub(super) fn report(&self, operation: Operation, result: io::Result<()>) -> Result<bool, SyncError> {
         match result {
             Ok(()) => Ok(true),

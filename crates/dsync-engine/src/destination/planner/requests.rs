@@ -72,7 +72,8 @@ impl<'a> Requests<'a> {
     pub(super) fn admit(&mut self, file: Pending) -> Result<Arc<Pending>, SyncError> {
         file.slot.directory.hold();
         file.part.hold();
-        // What bounds the files under way: a source that lists more meanwhile gets ahead of its credit.
+        // The bound on files in flight: a source that lists more meanwhile gets ahead of its
+        // credit.
         self.take(&self.transfers.awaited, 1)?;
         Ok(Arc::new(file))
     }

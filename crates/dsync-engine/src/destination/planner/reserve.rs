@@ -2,7 +2,8 @@
 //! as the first of several names, the part that earlier runs left of it, and the credit of its
 //! content.
 //!
-//! The credit comes last, as it may have to be waited for; whatever it takes is given back with the file's end.
+//! The credit comes last, as the planner may have to wait for it; all of it is released with the
+//! file's end.
 
 use std::sync::{Arc, Mutex, atomic::AtomicBool};
 
