@@ -97,7 +97,7 @@ impl<'a> Account<'a> {
                 && !planned.changes.contains(Changes::HARD_LINK);
             if transfers && planned.kind == FileType::File {
                 report.files_transferred += 1;
-                // Listed sizes may add up to more than there is.
+                // Listed sizes may add up to more than 64 bits hold.
                 report.transferred_bytes = report.transferred_bytes.saturating_add(planned.size);
             }
         }

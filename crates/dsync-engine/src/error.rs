@@ -331,7 +331,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     while let Some(cause) = source {
         text.push_str(": ");
         let cause_text = cause.to_string();
-        // The standard library's decoration of system errors says nothing to a person.
+        // The standard library's decoration of system errors tells a person nothing.
         text.push_str(cause_text.split(" (os error ").next().unwrap_or(&cause_text));
         source = cause.source();
     }

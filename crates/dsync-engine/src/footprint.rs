@@ -54,7 +54,8 @@ pub trait Cage: fmt::Debug + Send + Sync {
     /// before the operands are known.
     fn enter_carrier(&self) {}
 
-    /// Returns what could not be taken so far because the system lacks it, a sentence each: the other end hears of it.
+    /// Returns what could not be taken away so far because the system lacks the means, a sentence
+    /// each: the other end hears of it.
     fn lacks(&self) -> Vec<String> {
         Vec::new()
     }

@@ -39,7 +39,7 @@ pub(crate) fn refuse_self_copy(
         let Ok(form) = OperandForm::of(source) else { continue };
         let (tree, name) = match &form {
             OperandForm::Contents(path) => (Dir::open_operand(path), None),
-            // A link given by name is copied as a link; there is no tree to be inside of.
+            // A link given by name is copied as a link; it has no tree to be inside of.
             OperandForm::Entry { parent, name } => {
                 (Dir::open_operand(parent).and_then(|parent| parent.open_child(name)), Some(name))
             }

@@ -10,6 +10,6 @@ pub(crate) const MAX_UNRELEASED_SET_BYTES: u64 = 16 << 20;
 pub(crate) const MAX_SIGNATURE_BLOCKS: u64 = 4 << 20;
 /// Shorter blocks of one request: a larger one is not made, nor answered.
 pub(crate) const MAX_FINE_BLOCKS: u64 = 512 << 10;
-/// Bytes of the paths of directories that the destination holds open, in each of which something is under way: those of
-/// a usual tree are a hundredth of it.
+/// Bytes of the paths of directories that the destination holds open because something in them is
+/// in flight: those of a usual tree are a hundredth of it.
 pub(crate) const MAX_OPEN_PATH_BYTES: u64 = 32 << 20;

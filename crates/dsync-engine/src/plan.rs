@@ -736,7 +736,7 @@ mod tests {
             prop_assert!(second.changes.is_empty());
         }
 
-        /// Law: a kept entry has no differences that are to be preserved; any other has a reason.
+        /// Law: a kept entry has no differences in preserved attributes; any other has a reason.
         #[test]
         fn an_action_has_a_reason(
             options in any_options(), sizes in (0..3_u64, 0..3_u64), modes in (0..4_u16, 0..4_u16),

@@ -191,8 +191,8 @@ impl Earlier {
     }
 }
 
-/// Returns the error of a run that could not be brought to its end. The error that broke the last
-/// session decides the exit code; the words say why no other session followed.
+/// Returns the error of a run that did not end well. The error that broke the last session decides
+/// the exit code; the words say why no other session followed.
 fn give_up(last: SyncError, broke: Option<&SyncError>, retries: u32) -> SyncError {
     if retries == 0 {
         return last;

@@ -27,7 +27,7 @@ impl Resources {
     pub(crate) fn spool_home(&self) -> SpoolHome {
         match &self.spool_dir {
             Some(dir) => SpoolHome::new(vec![dir.clone()]),
-            // The first is to be on a disk, the second often is memory.
+            // The first should be on a disk, the second often is memory.
             None => SpoolHome::new(vec!["/var/tmp".into(), "/tmp".into()]),
         }
     }

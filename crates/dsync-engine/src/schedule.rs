@@ -1,8 +1,8 @@
 //! Named points at which a test delays the engine's threads.
 //!
-//! A run has a dozen threads, and most orders of their steps are too rare to be met by chance. In this crate's own
-//! tests each point may delay the thread that comes to it, as a seed says; the same seed delays the same steps. In every
-//! other build a point is nothing.
+//! A run has a dozen threads, and most orders of their steps are too rare to happen by chance. In
+//! this crate's own tests each point may delay the thread that reaches it, as a seed decides; the
+//! same seed delays the same steps. In every other build a point does nothing.
 //!
 //! Points are at each lock and wait of the engine, at both ends of each channel, and where a thread begins and ends.
 
@@ -54,7 +54,8 @@ mod under_test {
         static FOLLOWED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     }
 
-    /// Calls `run` with the threads delayed as `seed` says. Threads of other tests are delayed as well.
+    /// Calls `run` with the threads delayed as `seed` decides. Threads of other tests are delayed
+    /// as well.
     pub(crate) fn run_with<T>(seed: u64, run: impl FnOnce() -> T) -> T {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         SEED.store(seed.max(1), Ordering::Release);
@@ -63,7 +64,7 @@ mod under_test {
         result
     }
 
-    /// Delays this thread if the schedule says so.
+    /// Delays this thread if the schedule demands it.
     ///
     /// Three schedules in four slow one of the run's threads down at every step; the others delay all threads alike.
     pub(crate) fn point(point: Point) {

@@ -216,7 +216,7 @@ impl Session {
         Ok((session, mail))
     }
 
-    /// Starts a session as its controller and destination; returns when the peer is ready.
+    /// Starts a session as its controller and destination. Returns when the peer is ready.
     pub(crate) fn start_destination(
         link: Arc<dyn Link>,
         terms: Terms,
@@ -343,7 +343,7 @@ impl Session {
         self.note_alive();
         match &message {
             ControlMessage::Alive => {}
-            // Said several times a second, whether there is any or not.
+            // Sent several times a second, with or without progress.
             ControlMessage::Progress(progress) => {
                 let told = progress.work();
                 if self.vitals.told.swap(told, Ordering::Relaxed) != told {
@@ -491,8 +491,8 @@ fn tell(link: &Arc<dyn Link>, sender: ControlSender, error: SyncError) -> SyncEr
     }
 }
 
-/// Carries out the opening of a session; closes the link, which ends it, when it takes too long. Until
-/// the watch begins nothing else would notice a peer whose carrier lives and who says nothing.
+/// Opens a session; closes the link, which ends it, when that takes too long. Until the watch
+/// begins nothing else would notice a peer whose carrier lives and who sends nothing.
 fn within<T>(
     link: &Arc<dyn Link>,
     limit: Duration,

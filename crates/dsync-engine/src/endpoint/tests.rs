@@ -32,7 +32,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)
 }
 
-/// Hears messages until one of this name; the names of all.
+/// Receives messages until one of this name. Returns the names of all.
 fn hear(receiver: &mut ControlReceiver, last: &str) -> Vec<&'static str> {
     let mut names = Vec::new();
     while names.last() != Some(&last) {

@@ -153,7 +153,7 @@ struct Sample {
 #[derive(Default)]
 struct Climber {
     step: usize,
-    /// Step and sample before the trial that is under way.
+    /// Step and sample before the current trial.
     trial: Option<(usize, Sample)>,
     /// Whether a step has reached the rate that the link alone would allow for it.
     link_bound: bool,

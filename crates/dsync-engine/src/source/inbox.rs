@@ -54,7 +54,7 @@ pub(super) fn run(
         order.check(&message)?;
         match message {
             ControlMessage::Need { entry, attempt } => {
-                // Asked for again: a round that is under way is void.
+                // Asked for again: a round that has begun is void.
                 lock(&shared.refining).remove(&entry);
                 let rest = rests.remove(&entry);
                 push(shared, Wanted { entry, attempt, rest, ..Wanted::default() })?;
@@ -117,7 +117,7 @@ fn keep_rest(
     Ok(())
 }
 
-/// Hears that the peer is ready, where this end has not heard it: the session's key.
+/// Returns the session's key, waiting for the peer to be ready if this end has not heard so yet.
 fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
     let SourceMail { receiver, order, keying } = mail;
     let ours = match keying {
@@ -228,7 +228,7 @@ fn take_sums(arriving: &mut HashMap<EntryId, Arriving>, sums: &Sums) -> Result<O
     Ok(if sums.last { arriving.remove(&sums.entry) } else { None })
 }
 
-/// Queues the file that a signature is for, or goes on with its next round.
+/// Queues the file that a signature is for, or continues with its next round.
 fn use_signature(
     shared: &Shared<'_>,
     key: &Key,

@@ -82,7 +82,8 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
     }
 
     let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
-    // The one operand that is to be removed may have another name there, like one that is to be copied.
+    // A single missing operand, which is removed there, may have another name there, like a single
+    // file that is copied.
     let removes_one = options.delete_missing_args
         && matches!(walk.operand_problems(), [only] if operands.len() == 1 && only.missing.is_some());
     let single_file = walk.single_file() || removes_one;

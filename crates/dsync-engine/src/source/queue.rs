@@ -65,7 +65,7 @@ pub(super) struct KeptRest {
 pub(super) struct Tail {
     /// Length of the beginning.
     pub(super) from: u64,
-    /// Its hash, where it is to be compared.
+    /// Its hash, if it has to be compared.
     pub(super) content: Option<[u8; 32]>,
 }
 
