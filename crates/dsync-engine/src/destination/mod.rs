@@ -271,8 +271,8 @@ fn finish(
     site.account.tell_progress()?;
     let report = site.account.report();
 
-    // A source that has the report may start the next run at once, however long this end takes to
-    // end.
+    // The receiver of the report may start the next run at once, however long this end takes to
+    // exit.
     drop(target);
     transfers.ending.reporting.store(true, Ordering::Release);
     site.session.control.send_last(&ControlMessage::Report(Box::new(report.clone())))?;
