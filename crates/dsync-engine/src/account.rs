@@ -1,8 +1,8 @@
 //! The destination's account of a run: the counts of its report and its progress, and the receiver
 //! of its events.
 //!
-//! Counters are atomics because lane threads, the planner and the committer add to them at once. The
-//! law (invariant D14): the report's counts are those of the planned actions that did not fail.
+//! Counters are atomics because lane threads, the planner and the committer add to them at once.
+//! The law (invariant D14): the report's counts are those of the planned actions that did not fail.
 
 use std::sync::{
     Mutex,

@@ -8,8 +8,8 @@ use std::sync::{
 /// A flag that stops a run; clones share it.
 ///
 /// After [`cancel`](Self::cancel) the run ends within about a second with
-/// [`SyncError::Cancelled`](crate::SyncError::Cancelled). Files already committed stay, no name holds a
-/// mix of old and new, and temporaries are removed.
+/// [`SyncError::Cancelled`](crate::SyncError::Cancelled). Files already committed stay, no name
+/// holds a mix of old and new, and temporaries are removed.
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     flag: Arc<AtomicBool>,

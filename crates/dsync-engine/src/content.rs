@@ -1,5 +1,5 @@
-//! Reading a file's content: whole, for the unkeyed hash that `checksum` compares, and by position, for
-//! the delta core; and the sum of what shows that it was not touched meanwhile.
+//! Reading a file's content: whole, for the unkeyed hash that `checksum` compares, and by position,
+//! for the delta core; and the sum of what shows that it was not touched meanwhile.
 
 use std::{
     io,

@@ -1,4 +1,5 @@
-//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`], [`serve_over`].
+//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`],
+//! [`serve_over`].
 
 use std::{
     ffi::OsString,
@@ -40,9 +41,9 @@ use crate::{
 
 /// The place of the new files.
 ///
-/// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and `.`,
-/// `dir/.`) stands for what is in it. Several paths are merged into one tree; where two bring the
-/// same name the first wins, and directories are joined.
+/// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and
+/// `.`, `dir/.`) stands for what is in it. Several paths are merged into one tree; where two bring
+/// the same name the first wins, and directories are joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -97,8 +98,8 @@ pub struct ConnectOptions {
     pub remote_program: String,
     /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
-    /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60 s:
-    /// both ends send a sign of life every second whatever they are busy with.
+    /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
+    /// s: both ends send a sign of life every second whatever they are busy with.
     pub timeout: Duration,
     /// Most attempts in a row to connect again when the connection breaks; 0 to end the run at
     /// once. Default 5: the pauses before them add up to about half a minute.
@@ -106,11 +107,13 @@ pub struct ConnectOptions {
     /// Time for the remote end to answer, logging in included. Default 300 s: a person may be
     /// typing a password.
     pub connect_timeout: Duration,
-    /// The ports of the remote host that may be opened. Default `None`: whichever its system chooses.
+    /// The ports of the remote host that may be opened. Default `None`: whichever its system
+    /// chooses.
     pub ports: Option<PortRange>,
     /// The kinds of addresses of the host that may be used. Default both kinds.
     pub family: AddressFamily,
-    /// Bytes per second that each end may send, before encryption; counts for local runs too. Default `None`.
+    /// Bytes per second that each end may send, before encryption; counts for local runs too.
+    /// Default `None`.
     pub bytes_per_second: Option<NonZeroU64>,
 }
 
@@ -142,7 +145,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Describes a run with default options (see [`SyncOptions`]: nothing recursive, nothing preserved).
+    /// Describes a run with default options (see [`SyncOptions`]: nothing recursive, nothing
+    /// preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
         Self { source, destination, options, connect, resources: Resources::default(), cage: None }
@@ -358,8 +362,8 @@ fn pull(
     })
 }
 
-/// Runs a destination on a thread of its own, in a cage: the calling one starts the next remote shell if the connection
-/// breaks.
+/// Runs a destination on a thread of its own, in a cage: the calling one starts the next remote
+/// shell if the connection breaks.
 fn confined<T: Send>(
     operand: &Path,
     options: &SyncOptions,
@@ -442,8 +446,8 @@ fn with_remote(
     Ok(Outcome { report, connection: Some(connection), traffic, earlier })
 }
 
-/// Connects on a thread of its own, because a remote shell may ask for a password or hang for as long as
-/// it likes: a cancelled run does not wait for it. The shell ends when its input does.
+/// Connects on a thread of its own, because a remote shell may ask for a password or hang for as
+/// long as it likes: a cancelled run does not wait for it. The shell ends when its input does.
 fn connect_or_cancel(
     shell: RemoteShell,
     options: dsync_transport::ConnectOptions,
@@ -472,13 +476,14 @@ fn connect_or_cancel(
     }
 }
 
-/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`, answers
-/// go out on `output`; returns when the session is over.
+/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
+/// answers go out on `output`; returns when the session is over.
 ///
-/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION` variable, from which the
-/// address that the client really reached is taken. With a `grant` the client may do in its directory what it allows and
-/// nothing else; without one, whatever this process may. A `cage` is entered when the operands are known, by the threads that
-/// carry bytes before they start. The client is told in this `wording` why a session ends.
+/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION`
+/// variable, from which the address that the client really reached is taken. With a `grant` the
+/// client may do in its directory what it allows and nothing else; without one, whatever this
+/// process may. A `cage` is entered when the operands are known, by the threads that carry bytes
+/// before they start. The client is told in this `wording` why a session ends.
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.
@@ -493,7 +498,8 @@ pub fn serve(
 ) -> Result<(), SyncError> {
     let budget = Budget::new(resources.max_alloc);
     let accept = || {
-        // The carrier's threads start from this one, and keep its cage: they carry bytes and open nothing.
+        // The carrier's threads start from this one, and keep its cage: they carry bytes and open
+        // nothing.
         cage.inspect(|cage| cage.enter_carrier());
         dsync_transport::accept(input, output, ssh_connection, &budget)
     };
@@ -511,8 +517,8 @@ pub fn serve(
 /// Serves one session over a link that exists: the part of [`serve`] after the bootstrap, for a
 /// program with a carrier of its own. The session ends when the peer is silent for `silence`.
 ///
-/// The peer has no say in `resources`. With a `grant` it may do in its directory what that allows, else whatever this process
-/// may. No cage is entered: the process is the caller's.
+/// The peer has no say in `resources`. With a `grant` it may do in its directory what that allows,
+/// else whatever this process may. No cage is entered: the process is the caller's.
 ///
 /// # Errors
 /// [`SyncError`]; the peer has been told, where it could be.

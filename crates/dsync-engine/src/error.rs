@@ -84,8 +84,8 @@ pub enum SyncError {
         #[source]
         source: io::Error,
     },
-    /// The destination, or a directory that an option names, is reached through another user's link, or through one that a
-    /// source may have made.
+    /// The destination, or a directory that an option names, is reached through another user's
+    /// link, or through one that a source may have made.
     #[error("refusing {role} '{}': {link} and could lead anywhere", path.display())]
     UntrustedLink {
         /// The purpose of the path.

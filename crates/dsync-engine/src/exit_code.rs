@@ -1,6 +1,7 @@
 //! Exit codes: rsync's numbers where the meaning is the same, 40 and up where rsync has none.
 //!
-//! They live in the library so that every program that embeds it, and both ends of a session, agree.
+//! They live in the library so that every program that embeds it, and both ends of a session,
+//! agree.
 
 /// Success.
 pub const OK: u8 = 0;

@@ -50,8 +50,8 @@ pub trait Cage: fmt::Debug + Send + Sync {
     /// cage reports that: the run goes on.
     fn enter(&self, footprint: &Footprint, inmates: Inmates);
 
-    /// Takes all files from the calling thread and those that it starts, which carry bytes and do nothing else. Called
-    /// before the operands are known.
+    /// Takes all files from the calling thread and those that it starts, which carry bytes and do
+    /// nothing else. Called before the operands are known.
     fn enter_carrier(&self) {}
 
     /// Returns what could not be taken away so far because the system lacks the means, a sentence
@@ -98,7 +98,8 @@ impl Footprint {
                     }
                     let Ok(dir) = start.open_source(&parent) else { continue };
                     let own = dir.stat(&name).is_ok_and(|entry| entry.kind == Kind::Dir);
-                    // A file may be replaced by a rename until it is opened: only its directory stands for it.
+                    // A file may be replaced by a rename until it is opened: only its directory
+                    // stands for it.
                     let own = own && touch == Touch::Read && *entries < MANY_ENTRIES;
                     footprint.add(if own { dir.open_child(&name) } else { Ok(dir) }, touch);
                 }
@@ -120,7 +121,8 @@ impl Footprint {
         let backup = writing.backup.as_ref().and_then(|backup| backup.dir.as_ref());
         let written = writing.temp_dir.iter().chain(partial).chain(backup).map(|dir| (dir, Touch::Write));
         let alternates = writing.alternates.iter().flat_map(|alternates| {
-            // A link into the destination would give a file rights that it does not have where it is.
+            // A link into the destination would give a file rights that it does not have where it
+            // is.
             let touch = if alternates.way == AlternateUse::Link { Touch::Write } else { Touch::Read };
             alternates.dirs.iter().map(move |dir| (dir, touch))
         });
@@ -177,7 +179,8 @@ pub(crate) fn from_missing(below: &Path, path: &Path) -> PathBuf {
     }
 }
 
-/// Operands of one directory, as a shell's `*` makes them, from which on the directory stands for all of them.
+/// Operands of one directory, as a shell's `*` makes them, from which on the directory stands for
+/// all of them.
 const MANY_ENTRIES: usize = 64;
 
 #[cfg(test)]

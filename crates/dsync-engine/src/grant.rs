@@ -7,8 +7,8 @@
 //! directory and end below it ([`Dir::confining`]), and where only additions are allowed the
 //! destination's directories refuse everything else ([`Dir::adding_only`]).
 //!
-//! It does not know how the client was let in: `dsync --server --restrict` makes a grant from its own command line, a
-//! server that stands makes one for each of its users.
+//! It does not know how the client was let in: `dsync --server --restrict` makes a grant from its
+//! own command line, a server that stands makes one for each of its users.
 
 use std::{
     ffi::{OsStr, OsString},

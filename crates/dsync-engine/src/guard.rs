@@ -1,9 +1,9 @@
-//! Refusals of what nobody means: a tree copied into itself or deleted before it is copied, a home directory or `/`
-//! that is emptied.
+//! Refusals of what nobody means: a tree copied into itself or deleted before it is copied, a home
+//! directory or `/` that is emptied.
 //!
-//! Only a local run can copy a tree into itself, or remove its own source. A destination inside the source is fine when the filters
-//! exclude it, the usual way to keep backups within the tree that they are of, or when it is on another
-//! filesystem that the walk does not enter.
+//! Only a local run can copy a tree into itself, or remove its own source. A destination inside the
+//! source is fine when the filters exclude it, the usual way to keep backups within the tree that
+//! they are of, or when it is on another filesystem that the walk does not enter.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -54,7 +54,8 @@ pub(crate) fn refuse_self_copy(
     Ok(())
 }
 
-/// Refuses a local run that would delete one of its sources: one that lies where extraneous entries are removed.
+/// Refuses a local run that would delete one of its sources: one that lies where extraneous entries
+/// are removed.
 ///
 /// A source that a filter keeps from deletion is safe, and so is one on another filesystem under
 /// `one_file_system`. Removal at the end of the run is no better than before: entries that the run

@@ -1,8 +1,9 @@
 //! One run has many threads and ends once: the first failure wins and wakes all the others.
 //!
-//! A thread that cannot go on calls [`Halt::fail`]. That records the error if it is the first, tells the
-//! peer, and closes the link, so that every thread blocked on a lane returns; threads that wait for
-//! something else poll [`Halt::stopped`]. Errors that follow from the closing are thus never reported.
+//! A thread that cannot go on calls [`Halt::fail`]. That records the error if it is the first,
+//! tells the peer, and closes the link, so that every thread blocked on a lane returns; threads
+//! that wait for something else poll [`Halt::stopped`]. Errors that follow from the closing are
+//! thus never reported.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -68,8 +69,9 @@ impl Halt {
 
     /// Ends the run with `error`, unless a cause is known already.
     ///
-    /// A broken lane or link is a symptom: the peer hangs up a lane when it fails, and its reason is then
-    /// on the way over the control lane. So a symptom waits a moment for a cause to take its place.
+    /// A broken lane or link is a symptom: the peer hangs up a lane when it fails, and its reason
+    /// is then on the way over the control lane. So a symptom waits a moment for a cause to take
+    /// its place.
     pub(crate) fn fail(&self, error: SyncError) {
         self.stopped.store(true, Ordering::Release);
         match error {

@@ -1,12 +1,13 @@
 //! One operand of the command line, or of a job description: a local path or `[user@]host:path`.
 //!
-//! The rule is rsync's: a `:` before any `/` makes an operand remote, so `./a:b` and `/a:b` are local
-//! whatever they contain. An IPv6 address stands in brackets: `user@[2001:db8::1]:path`.
+//! The rule is rsync's: a `:` before any `/` makes an operand remote, so `./a:b` and `/a:b` are
+//! local whatever they contain. An IPv6 address stands in brackets: `user@[2001:db8::1]:path`.
 //!
-//! The law kept here: a [`RemoteHost`] that this module makes can be handed to a remote shell as one
-//! argument without being read as an option, split, or expanded. That is an allow list, not a list of
-//! known bad characters (CVE-2017-1000117 and its relatives in other tools were missing entries of such
-//! a list). Nothing here looks at the disk or at the network: an operand means the same everywhere.
+//! The law kept here: a [`RemoteHost`] that this module makes can be handed to a remote shell as
+//! one argument without being read as an option, split, or expanded. That is an allow list, not a
+//! list of known bad characters (CVE-2017-1000117 and its relatives in other tools were missing
+//! entries of such a list). Nothing here looks at the disk or at the network: an operand means the
+//! same everywhere.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -87,8 +88,8 @@ impl Operand {
         Ok(Self::Remote { host: RemoteHost::new(user, host)?, path: remote_path(path)? })
     }
 
-    /// Reads an operand that comes after one on `host`: rsync's short form `:path` means the same host
-    /// again. Everything else is as for [`parse`](Self::parse).
+    /// Reads an operand that comes after one on `host`: rsync's short form `:path` means the same
+    /// host again. Everything else is as for [`parse`](Self::parse).
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -104,8 +105,8 @@ impl Operand {
 }
 
 impl RemoteHost {
-    /// Makes a host from its parts, which are checked as [`Operand::parse`] checks them. `host` is a name,
-    /// an ssh alias or an address; an IPv6 address has no brackets.
+    /// Makes a host from its parts, which are checked as [`Operand::parse`] checks them. `host` is
+    /// a name, an ssh alias or an address; an IPv6 address has no brackets.
     ///
     /// # Errors
     /// [`OperandError`] when a part is empty, too long, starts with `-` or holds a character that is not

@@ -415,8 +415,9 @@ impl Policy {
     /// Returns the attributes that a directory needs before anything is made in it; `None`, the
     /// rule, for nothing.
     ///
-    /// A user must be allowed to list it and to write there. New entries take over its group if it has the setgid bit,
-    /// so that bit and the group are set at once. All other permissions are set when the work in it is done.
+    /// A user must be allowed to list it and to write there. New entries take over its group if it
+    /// has the setgid bit, so that bit and the group are set at once. All other permissions are set
+    /// when the work in it is done.
     pub(crate) fn while_worked_in(&self, existing: &Metadata, wanted: &Wanted) -> Option<Wanted> {
         if self.options.fake_super.destination || self.adds_only {
             return None;

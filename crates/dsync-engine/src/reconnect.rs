@@ -316,8 +316,8 @@ mod tests {
         assert_eq!(result.unwrap_err().exit_code(), crate::exit_code::TIMEOUT);
     }
 
-    /// Sessions that all break, each after `seconds` in which every one brings `bytes`; how many it took to give
-    /// up with two retries, or a hundred.
+    /// Sessions that all break, each after `seconds` in which every one brings `bytes`; how many it
+    /// took to give up with two retries, or a hundred.
     fn sessions_until_given_up(seconds: u64, bytes: u64) -> u32 {
         let clock = FakeClock::new();
         let tries = Cell::new(0);

@@ -1,5 +1,5 @@
-//! Sets of segment numbers, kept as runs: a file's segments come nearly in order, so that a set of millions
-//! is a few runs.
+//! Sets of segment numbers, kept as runs: a file's segments come nearly in order, so that a set of
+//! millions is a few runs.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -54,7 +54,8 @@ impl Runs {
         missing
     }
 
-    /// Forgets numbers until no more than `most` runs are missing below `count`, the last of which reaches it.
+    /// Forgets numbers until no more than `most` runs are missing below `count`, the last of which
+    /// reaches it.
     pub(crate) fn limit_missing(&mut self, count: u64, most: usize) {
         let missing = self.missing_below(count);
         if let Some(last) = missing.get(most.saturating_sub(1))

@@ -4,7 +4,8 @@
 //! this crate's own tests each point may delay the thread that reaches it, as a seed decides; the
 //! same seed delays the same steps. In every other build a point does nothing.
 //!
-//! Points are at each lock and wait of the engine, at both ends of each channel, and where a thread begins and ends.
+//! Points are at each lock and wait of the engine, at both ends of each channel, and where a thread
+//! begins and ends.
 
 /// The next step of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,8 @@ mod under_test {
 
     /// Delays this thread if the schedule demands it.
     ///
-    /// Three schedules in four slow one of the run's threads down at every step; the others delay all threads alike.
+    /// Three schedules in four slow one of the run's threads down at every step; the others delay
+    /// all threads alike.
     pub(crate) fn point(point: Point) {
         let seed = SEED.load(Ordering::Acquire);
         if seed == 0 {

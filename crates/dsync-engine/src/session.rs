@@ -87,8 +87,8 @@ impl ControlOut {
         }
     }
 
-    /// Sends one message together with others: at the latest when the next one is [sent](Self::send),
-    /// which the pulse does several times a second.
+    /// Sends one message together with others: at the latest when the next one is
+    /// [sent](Self::send), which the pulse does several times a second.
     pub(crate) fn queue(&self, message: &ControlMessage) -> Result<(), SyncError> {
         self.note_sent(message);
         match lock(&self.sender).as_mut() {
@@ -300,7 +300,8 @@ impl Session {
                 Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
             }
         };
-        // A client that shows signs of life gets no further with a long silence that it asks for itself.
+        // A client that shows signs of life gets no further with a long silence that it asks for
+        // itself.
         let (mut sender, receiver, theirs, start) = within(&link, timeout.min(stall), opening)?;
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
@@ -335,8 +336,8 @@ impl Session {
         }
     }
 
-    /// Receives the next control message; notes that the peer is alive. A fatal message of the peer is
-    /// an error here.
+    /// Receives the next control message; notes that the peer is alive. A fatal message of the peer
+    /// is an error here.
     pub(crate) fn hear(&self, inbox: &mut ControlReceiver) -> Result<ControlMessage, SyncError> {
         let message = next(inbox)?;
         point(Point::Receive);

@@ -7,7 +7,8 @@ use std::{collections::HashSet, mem::size_of, sync::Arc};
 
 use dsync_wire::message::{Acl, Extended, Listing, Xattr};
 
-/// Returns the bytes of a listing's attribute sets, as they came and as this end has translated them.
+/// Returns the bytes of a listing's attribute sets, as they came and as this end has translated
+/// them.
 pub(crate) fn of_sets(listing: &Listing) -> u64 {
     let sets = || listing.entries.iter().filter_map(|entry| entry.attributes.extended.as_ref());
     if sets().next().is_none() {

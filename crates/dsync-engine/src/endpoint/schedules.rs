@@ -1,7 +1,8 @@
-//! Whole runs under many schedules: whatever the order of the threads' steps, the result is the source.
+//! Whole runs under many schedules: whatever the order of the threads' steps, the result is the
+//! source.
 //!
-//! Each run has a seed, which chooses direction, options and delays; a failure names it. `DSYNC_SCHEDULES=N` tries more
-//! of them, `DSYNC_SCHEDULE=SEED` one alone.
+//! Each run has a seed, which chooses direction, options and delays; a failure names it.
+//! `DSYNC_SCHEDULES=N` tries more of them, `DSYNC_SCHEDULE=SEED` one alone.
 
 use std::{
     collections::BTreeMap,
@@ -108,7 +109,8 @@ impl Case {
         self.scratch.path().join(path)
     }
 
-    /// Files of every way through the engine: new, changed, equal, larger than a batch takes, with several names.
+    /// Files of every way through the engine: new, changed, equal, larger than a batch takes, with
+    /// several names.
     fn plant(&self) {
         let text = |number: usize, len: usize| vec![u8::try_from(number % 251).unwrap(); len];
         let ages = match self.beginning {

@@ -47,7 +47,8 @@ struct Window {
     waited: Duration,
     /// Frames with the effort of now: those of the one before are still on their way.
     measured: Measured,
-    /// Bytes that the carrier may still take before it shows how fast it is; none once it has made lanes wait.
+    /// Bytes that the carrier may still take before it shows how fast it is; none once it has made
+    /// lanes wait.
     unseen_bytes: u64,
     climber: Climber,
 }
@@ -258,8 +259,8 @@ const WORTH: f64 = 0.02;
 const CLEAR: f64 = 1.25;
 /// Zeros alone are this dense; keeps a quotient finite.
 const LEAST_DENSITY: f64 = 0.001;
-/// Windows between trials that fail: 1 s at first, doubled up to 16 s, so that trials that cost a tenth
-/// of their window cost a hundredth of a run.
+/// Windows between trials that fail: 1 s at first, doubled up to 16 s, so that trials that cost a
+/// tenth of their window cost a hundredth of a run.
 const MIN_PAUSE: u32 = 10;
 const MAX_PAUSE: u32 = 160;
 

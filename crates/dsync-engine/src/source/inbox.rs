@@ -1,4 +1,5 @@
-//! The destination's messages at the source: requests into the queue, credit back, the final report.
+//! The destination's messages at the source: requests into the queue, credit back, the final
+//! report.
 
 use std::{collections::HashMap, io, ops::Range};
 
@@ -131,7 +132,8 @@ fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
     Ok(key)
 }
 
-/// Removes entries that are at the destination for good, unless they have changed since they were listed.
+/// Removes entries that are at the destination for good, unless they have changed since they were
+/// listed.
 fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
     let options = &shared.session.options;
     if !options.remove_source_files || options.dry_run {

@@ -1,4 +1,5 @@
-//! One data lane at the source: takes requested files from the queue, reads, searches, compresses, sends.
+//! One data lane at the source: takes requested files from the queue, reads, searches, compresses,
+//! sends.
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -183,7 +184,8 @@ fn append(records: &mut RecordsEncoder, request: &Request, kept: bool) -> Result
 }
 
 impl Out<'_> {
-    /// Sends one segment's header and tokens. The inner error is the file's, the outer one the run's.
+    /// Sends one segment's header and tokens. The inner error is the file's, the outer one the
+    /// run's.
     fn segment(
         &mut self,
         request: &Request,
@@ -306,8 +308,8 @@ impl SegmentSink<'_, '_> {
     }
 }
 
-/// Raw bytes of one frame of tokens: large enough for the compressors, small enough that sixteen lanes
-/// of them stay within the memory bound.
+/// Raw bytes of one frame of tokens: large enough for the compressors, small enough that sixteen
+/// lanes of them stay within the memory bound.
 const TOKEN_FRAME_BYTES: usize = 256 << 10;
 /// Bytes of one batch frame at the most, before the last file is added.
 const MAX_BATCH_BYTES: usize = 384 << 10;

@@ -1,14 +1,15 @@
 //! One file that is sent in segments, shared by the lanes that send them.
 //!
-//! The first worker opens it; each worker claims the next segment; the worker that finishes the last one
-//! checks that the file did not change meanwhile and reports its outcome (invariant D7). After a failed
-//! read no further segment is claimed. A destination that has some segments of the file in this very state gets
-//! the others only.
+//! The first worker opens it; each worker claims the next segment; the worker that finishes the
+//! last one checks that the file did not change meanwhile and reports its outcome (invariant D7).
+//! After a failed read no further segment is claimed. A destination that has some segments of the
+//! file in this very state gets the others only.
 //!
-//! A delta whose basis is long takes rounds: first every segment is searched, with strong sums only, and
-//! only its plan is kept. Where the data has shifted, the destination is asked for weak sums, and the
-//! segments that they may change are searched again. Then it is asked for shorter blocks' sums where the plans
-//! found nothing, and the segments are sent with those. A round without anything to ask for is left out.
+//! A delta whose basis is long takes rounds: first every segment is searched, with strong sums
+//! only, and only its plan is kept. Where the data has shifted, the destination is asked for weak
+//! sums, and the segments that they may change are searched again. Then it is asked for shorter
+//! blocks' sums where the plans found nothing, and the segments are sent with those. A round
+//! without anything to ask for is left out.
 
 use std::{
     ops::Range,

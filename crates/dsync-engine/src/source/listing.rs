@@ -43,8 +43,8 @@ struct Lister<'a> {
     names: dsync_fs::Names,
     known_ids: HashSet<(bool, u32)>,
     first_names: FirstNames,
-    /// Numbers of directories that are still to be walked, the last one next; `None` for one that was not
-    /// listed as an entry.
+    /// Numbers of directories that are still to be walked, the last one next; `None` for one that
+    /// was not listed as an entry.
     directories: Vec<Option<EntryId>>,
     /// Those of the current directory.
     children: Vec<Option<EntryId>>,
@@ -450,8 +450,8 @@ fn content(dir: &DirRef, name: &Component, stopped: &AtomicBool) -> Result<[u8; 
 
 /// Fixed part of an entry's estimated size.
 const ENTRY_BYTES: usize = 48;
-/// Entries whose lists and attributes are read together: enough for all processors, and at 512 KiB for each
-/// at the most 32 MiB.
+/// Entries whose lists and attributes are read together: enough for all processors, and at 512 KiB
+/// for each at the most 32 MiB.
 const EXTENDED_BATCH: usize = 64;
 /// Estimated bytes of one listing message: well under the frame limit, and small enough that the
 /// destination starts on a large directory before it is listed to its end.

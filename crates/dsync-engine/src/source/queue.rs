@@ -1,8 +1,8 @@
 //! The files that the destination asked for, in the order of its requests, shared by all lanes.
 //!
-//! Lane workers take from one queue: several small files at a time, or the next segment of a large file.
-//! A large file stays at the front until all its segments are claimed, so one huge file and many small
-//! ones both occupy every lane.
+//! Lane workers take from one queue: several small files at a time, or the next segment of a large
+//! file. A large file stays at the front until all its segments are claimed, so one huge file and
+//! many small ones both occupy every lane.
 
 use std::{
     collections::VecDeque,
@@ -193,8 +193,8 @@ impl Queue {
         }
     }
 
-    /// Removes a large file whose segments are all claimed. Since a worker found that, the file's next round
-    /// may have begun: then it stays.
+    /// Removes a large file whose segments are all claimed. Since a worker found that, the file's
+    /// next round may have begun: then it stays.
     pub(super) fn retire(&self, file: &Arc<LargeFile>) {
         let mut state = lock(&self.state);
         if !state.remove(file, LargeFile::is_exhausted) {
@@ -233,11 +233,11 @@ fn take_batch(items: &mut VecDeque<Item>, lanes: usize) -> Vec<Request> {
 /// released entries not at all, so an honest destination stays below the bound on unreleased
 /// entries.
 const MAX_QUEUED_REQUESTS: usize = 2 * MAX_UNRELEASED_ENTRIES;
-/// Files up to this size go whole in batches; larger ones in segments, whose setup would cost a small
-/// file more than its content.
+/// Files up to this size go whole in batches; larger ones in segments, whose setup would cost a
+/// small file more than its content.
 pub(super) const SMALL_FILE_BYTES: u64 = 128 << 10;
-/// Content of one batch frame. Large enough that frame costs vanish, small enough that lanes share a
-/// tree of a few hundred files.
+/// Content of one batch frame. Large enough that frame costs vanish, small enough that lanes share
+/// a tree of a few hundred files.
 const BATCH_BYTES: u64 = 256 << 10;
 const MIN_BATCH_FILES: usize = 8;
 const MAX_BATCH_FILES: usize = 256;
