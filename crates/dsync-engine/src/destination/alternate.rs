@@ -1,8 +1,9 @@
-//! Files of other directories that the destination may use instead of the source's (`--link-dest` and its like).
+//! Files of other directories that the destination may use instead of the source's (`--link-dest`
+//! and its like).
 //!
-//! The directories are the operator's own paths; below them every step is one component without links, as in
-//! the destination. The law: an entry is taken from there only when everything that the run compares is equal,
-//! by the same rules as those for an old file in the destination itself.
+//! The directories are the operator's own paths; below them every step is one component without
+//! links, as in the destination. The law: an entry is taken from there only when everything that
+//! the run compares is equal, by the same rules as those for an old file in the destination itself.
 
 use std::{ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc};
 
@@ -44,8 +45,8 @@ pub(super) struct Alternate {
 }
 
 impl Alternates {
-    /// Opens the directories; one that does not exist has nothing, as with rsync. Relative ones start at `below`, which
-    /// need not exist, in `base`.
+    /// Opens the directories; one that does not exist has nothing, as with rsync. Relative ones
+    /// start at `below`, which need not exist, in `base`.
     pub(super) fn open(options: &Options, base: &Dir, below: &Path) -> Result<Self, SyncError> {
         let (mut roots, mut missing) = (Vec::new(), Vec::new());
         for dir in &options.dirs {
@@ -91,8 +92,8 @@ impl Alternates {
     /// Returns the decision for an entry that an alternate directory has, in view of the
     /// destination's own entry; `None` when the alternate does not matter.
     ///
-    /// An old entry of the destination gives way to an equal file of an alternate, as with rsync, unless that would
-    /// only be copied over another file.
+    /// An old entry of the destination gives way to an equal file of an alternate, as with rsync,
+    /// unless that would only be copied over another file.
     pub(super) fn decision(&self, found: &Alternate, existing: Option<&Metadata>) -> Option<Decision> {
         let mut decision = found.decision.clone();
         let equal = decision.action == Action::Keep;

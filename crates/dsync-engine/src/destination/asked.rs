@@ -46,7 +46,8 @@ pub(crate) fn of_operands(paths: &[PathBuf]) -> Result<Asked, SyncError> {
     Ok(asked)
 }
 
-/// Returns the rules by which a source leaves entries out: the run's own, and not the destination's unfinished files.
+/// Returns the rules by which a source leaves entries out: the run's own, and not the destination's
+/// unfinished files.
 pub(crate) fn listed_by(filter: FilterSet, options: &SyncOptions) -> FilterSet {
     let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
     match parts {

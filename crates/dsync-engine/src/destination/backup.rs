@@ -4,9 +4,10 @@
 //! [`secure`](super::secure::secure) has agreed. A directory is emptied into its backup under its
 //! own name, so that entries that cannot be kept stay in their place.
 //!
-//! Without a directory of its own a backup stays in its directory under another name; then names that end like
-//! backups are never removed. With one, the backups form a tree of the same shape, whose directories are made
-//! when they are needed and look like the originals; below the destination that tree is left alone.
+//! Without a directory of its own a backup stays in its directory under another name; then names
+//! that end like backups are never removed. With one, the backups form a tree of the same shape,
+//! whose directories are made when they are needed and look like the originals; below the
+//! destination that tree is left alone.
 
 use std::{
     ffi::OsStr,

@@ -1,8 +1,8 @@
 //! Stage 8: makes finished files durable and visible, in groups.
 //!
-//! Under the default durability a group costs one sync of its filesystem, before its renames. A group is
-//! closed when it is large, old, or when nothing more comes for a moment: files of slow runs should
-//! not wait long for their names, and the source's credit returns only with them.
+//! Under the default durability a group costs one sync of its filesystem, before its renames. A
+//! group is closed when it is large, old, or when nothing more comes for a moment: files of slow
+//! runs should not wait long for their names, and the source's credit returns only with them.
 
 use std::{
     io,
@@ -32,10 +32,12 @@ pub(super) enum Commit {
     Unsent(Unsent),
 }
 
-/// One thread's way to the committer. Finished files go together, so that many small ones wake it once.
+/// One thread's way to the committer. Finished files go together, so that many small ones wake it
+/// once.
 ///
-/// The committer ends when the last outbox is dropped, never before: so no file can be handed in too late.
-/// Whoever has one [flushes](Self::flush) it before it waits for more work: until then its files have no name.
+/// The committer ends when the last outbox is dropped, never before: so no file can be handed in
+/// too late. Whoever has one [flushes](Self::flush) it before it waits for more work: until then
+/// its files have no name.
 pub(super) struct Outbox<'a> {
     transfers: &'a Transfers<'a>,
     committer: Sender<Vec<Commit>>,
@@ -48,8 +50,8 @@ impl<'a> Outbox<'a> {
         Self { transfers, committer, commits: Vec::new() }
     }
 
-    /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the time of the
-    /// content that was read, which may be newer than the listing.
+    /// Sets the attributes of a written temporary and notes it for the committer; `mtime` is the
+    /// time of the content that was read, which may be newer than the listing.
     pub(super) fn submit(
         &mut self,
         file: &Arc<Pending>,

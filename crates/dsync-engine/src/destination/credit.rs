@@ -1,8 +1,8 @@
 //! Counting limits: how much the destination lets be in flight at once.
 //!
 //! Each bound protects one resource: open directories (descriptors), signature bytes (the source's
-//! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so no
-//! single file can block a run.
+//! memory), listed entries (both ends' memory). A bound always admits one piece, however large, so
+//! no single file can block a run.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -89,8 +89,8 @@ impl Credit {
         self.wait_until(halt, 0, 0).is_some()
     }
 
-    /// Waits until at most `enough` is taken, and once it waits, to be told, until at most `ample` is; `None` when
-    /// the run has ended.
+    /// Waits until at most `enough` is taken, and once it waits, to be told, until at most `ample`
+    /// is; `None` when the run has ended.
     fn wait_until(&self, halt: &Halt, enough: u64, ample: u64) -> Option<MutexGuard<'_, State>> {
         let mut state = lock(&self.state);
         while state.used > enough {

@@ -9,7 +9,8 @@
 //! their content is on the disk. The temporaries that a killed run leaves are removed by the next,
 //! as always.
 //!
-//! Directories are made and attributes set as always, and so is what takes another type's place in a directory's favour.
+//! Directories are made and attributes set as always, and so is what takes another type's place in
+//! a directory's favour.
 
 use std::{io, sync::Arc};
 

@@ -56,8 +56,8 @@ impl Deletions {
         self.compared += entries as u64;
     }
 
-    /// Removes the extraneous entries of a directory that was compared to its end, now or, as a rule,
-    /// later; then its attributes are set after that.
+    /// Removes the extraneous entries of a directory that was compared to its end, now or, as a
+    /// rule, later; then its attributes are set after that.
     pub(super) fn note(
         &mut self,
         site: &Site<'_>,
@@ -144,8 +144,8 @@ impl Deletions {
     }
 }
 
-/// Returns whether a directory's deletions are made as soon as it was compared: only at the end is it known
-/// whether they are within a limit.
+/// Returns whether a directory's deletions are made as soon as it was compared: only at the end is
+/// it known whether they are within a limit.
 fn at_once(options: &SyncOptions) -> bool {
     options.delete_timing == DeleteTiming::During && options.max_delete.is_none()
 }

@@ -1,8 +1,8 @@
 //! A destination directory while work in it is pending.
 //!
-//! Making or renaming an entry changes the directory's own time, so its attributes are set when the last
-//! pending piece of work in it is done. A directory that needs deletions or hard links is set after those
-//! instead.
+//! Making or renaming an entry changes the directory's own time, so its attributes are set when the
+//! last pending piece of work in it is done. A directory that needs deletions or hard links is set
+//! after those instead.
 
 use std::{
     io,

@@ -100,7 +100,8 @@ impl Pending {
         }
     }
 
-    /// Looks at the basis of an attempt, of which the source asks for further sums; `None` when the attempt is over.
+    /// Looks at the basis of an attempt, of which the source asks for further sums; `None` when the
+    /// attempt is over.
     ///
     /// # Errors
     /// [`PeerMisbehaved`] when the attempt has no basis, has begun to arrive, or `take` has nothing left.
@@ -180,8 +181,8 @@ impl Pending {
         lock(&self.phase).again(self.entry, cause)
     }
 
-    /// Returns the stage that a segment belongs to, made for the first one; `None` when the segment is void because the
-    /// file was asked for again since, or is over.
+    /// Returns the stage that a segment belongs to, made for the first one; `None` when the segment
+    /// is void because the file was asked for again since, or is over.
     pub(super) fn stage(&self, site: &Site<'_>, header: &Segment) -> Result<Option<Arc<Stage>>, SyncError> {
         let mut phase = lock(&self.phase);
         let Some(attempt) = phase.attempt().filter(|&attempt| header.attempt >= attempt) else {
@@ -209,8 +210,9 @@ impl Pending {
         Ok(Some(stage))
     }
 
-    /// Notes that the source has read the whole file without a change; returns its stage. `None` where nothing has
-    /// arrived yet, as the end may overtake the file's only segment, and where the attempt is over.
+    /// Notes that the source has read the whole file without a change; returns its stage. `None`
+    /// where nothing has arrived yet, as the end may overtake the file's only segment, and where
+    /// the attempt is over.
     pub(super) fn complete(&self, attempt: u8, mtime: Timestamp) -> Option<Arc<Stage>> {
         let mut phase = lock(&self.phase);
         if phase.attempt() != Some(attempt) {
@@ -247,7 +249,8 @@ impl Files {
         lock(&self.by_entry).get(&entry).cloned()
     }
 
-    /// Leaves unfinished files where the next run finds them; no thread may be writing them any more.
+    /// Leaves unfinished files where the next run finds them; no thread may be writing them any
+    /// more.
     pub(super) fn keep_unfinished(&self) {
         for (_, file) in std::mem::take(&mut *lock(&self.by_entry)) {
             file.keep();

@@ -1,11 +1,13 @@
 //! The destination's hands: every change that planning, deleting and ending make to its disk.
 //!
-//! The law: decisions are the same in a run and in its dry run, because they cannot ask which of the two it is. Which one
-//! it is shows here only. The hands of a dry run are idle: they change nothing and report success, so that all later
-//! steps go on as they would after the change. Where a later step looks at the disk again, they remember what it would
-//! have found there ([`as_found`](Hands::as_found)).
+//! The law: decisions are the same in a run and in its dry run, because they cannot ask which of
+//! the two it is. Which one it is shows here only. The hands of a dry run are idle: they change
+//! nothing and report success, so that all later steps go on as they would after the change. Where
+//! a later step looks at the disk again, they remember what it would have found there
+//! ([`as_found`](Hands::as_found)).
 //!
-//! Content does not pass here: a dry run asks for none ([`Requests`](super::planner)), so nothing is staged or committed.
+//! Content does not pass here: a dry run asks for none ([`Requests`](super::planner)), so nothing
+//! is staged or committed.
 
 use std::{
     collections::HashSet,
@@ -49,7 +51,8 @@ pub(super) enum Lock {
 }
 
 impl Hands {
-    /// Returns the hands of a run with these options; what idle hands remember comes out of `budget`.
+    /// Returns the hands of a run with these options; what idle hands remember comes out of
+    /// `budget`.
     pub(super) fn of(options: &SyncOptions, budget: &Arc<Budget>) -> Self {
         if !options.dry_run {
             return Self::Working;
@@ -123,7 +126,8 @@ impl Hands {
         self.work(|| dir.rename(from, to))
     }
 
-    /// Renames `temp` to `name`. Returns the new name of the entry that had it until then; `None` without one.
+    /// Renames `temp` to `name`. Returns the new name of the entry that had it until then; `None`
+    /// without one.
     pub(super) fn take_name(
         &self,
         dir: &Dir,
@@ -176,7 +180,8 @@ impl Hands {
         }
     }
 
-    /// Returns whether directories that their owner may not read are opened up for being removed or counted.
+    /// Returns whether directories that their owner may not read are opened up for being removed or
+    /// counted.
     pub(super) fn unlocks(&self) -> bool {
         matches!(self, Self::Working)
     }
@@ -239,7 +244,8 @@ struct Staying {
 }
 
 impl Staying {
-    /// Returns whether an entry would be removed; everything in a directory is asked for before the directory.
+    /// Returns whether an entry would be removed; everything in a directory is asked for before the
+    /// directory.
     fn goes(&mut self, path: &RelPath, kind: Kind) -> bool {
         if kind == Kind::Dir {
             return !self.directories.contains(path);
@@ -259,7 +265,8 @@ fn now() -> Timestamp {
     Timestamp { seconds, nanoseconds: now.subsec_nanos() }
 }
 
-/// Bytes of a remembered directory beside its path: an entry of a set that has just doubled, and an allocation.
+/// Bytes of a remembered directory beside its path: an entry of a set that has just doubled, and an
+/// allocation.
 const CHANGED_BYTES: usize = 3 * size_of::<RelPath>() + 32;
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ impl Holes {
         if at < range.end { each(at..range.end, false) } else { Ok(()) }
     }
 
-    /// Calls back with the parts of content that lies at `offset`, in order, and whether they are holes.
+    /// Calls back with the parts of content that lies at `offset`, in order, and whether they are
+    /// holes.
     pub(super) fn for_content(
         &self,
         offset: u64,

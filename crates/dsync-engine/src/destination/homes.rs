@@ -1,8 +1,9 @@
 //! Directories where content is written until it has its name: beside its target or, if so wished,
 //! elsewhere.
 //!
-//! The law: a directory that is named within the destination is one component beside the target and never a link; one
-//! of the operator's own is opened once. Whatever is in either is taken for a peer's: see [`dsync_fs::KeptNames`].
+//! The law: a directory that is named within the destination is one component beside the target and
+//! never a link; one of the operator's own is opened once. Whatever is in either is taken for a
+//! peer's: see [`dsync_fs::KeptNames`].
 
 use std::{
     ffi::OsStr,

@@ -7,8 +7,9 @@
 //! an order in which no byte is read after it was overwritten ([`InPlaceOrder`]); the temporary
 //! also takes bytes that must be saved meanwhile.
 //!
-//! The law: until the rewriting begins the file is old, after it the file is new. In between it is neither, and a
-//! power cut then leaves a mixture, whose modification time is not the source's: the next run makes it whole.
+//! The law: until the rewriting begins the file is old, after it the file is new. In between it is
+//! neither, and a power cut then leaves a mixture, whose modification time is not the source's: the
+//! next run makes it whole.
 
 use std::{
     io,
@@ -158,7 +159,8 @@ impl Rewriting {
         self.zeros.into_iter().try_for_each(|zero| target.clear(zero.start, zero.end - zero.start))
     }
 
-    /// Adds the `len` bytes that were staged to `target`, which is the old file of `from` bytes; `temp` has the literals.
+    /// Adds the `len` bytes that were staged to `target`, which is the old file of `from` bytes;
+    /// `temp` has the literals.
     ///
     /// # Errors
     /// As [`carry_out`](Self::carry_out); the bytes written by then are a beginning of the new end.
@@ -194,9 +196,10 @@ impl Rewriting {
     }
 }
 
-/// Ends a file that was added to, whose last byte is missing. With that alone it has its length, so what was added must
-/// be on the disk before: after a power cut a file that is as long as the source's lacks no more than that byte, which
-/// ext4 writes after the length where the block is there already, and its time, by which a later run finds it.
+/// Ends a file that was added to, whose last byte is missing. With that alone it has its length, so
+/// what was added must be on the disk before: after a power cut a file that is as long as the
+/// source's lacks no more than that byte, which ext4 writes after the length where the block is
+/// there already, and its time, by which a later run finds it.
 pub(super) fn end_tail(target: &StagedFile, len: u64, last: u8, durability: Durability) -> io::Result<()> {
     if durability != Durability::None {
         target.sync_data()?;
@@ -242,8 +245,8 @@ impl Mover<'_> {
     }
 }
 
-/// Opens the old file of a run that writes in place; `None` when the file is replaced as usual. Before it is written
-/// into, its content is to be [kept](keep_content).
+/// Opens the old file of a run that writes in place; `None` when the file is replaced as usual.
+/// Before it is written into, its content is to be [kept](keep_content).
 pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
     let Some(dir) = slot.directory.dir.as_ref().filter(|_| slot.in_place) else {
         return Ok(None);
@@ -251,8 +254,8 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
     StagedFile::open_in_place(dir, slot.name.clone()).map(Some)
 }
 
-/// Creates the file that content is written to: the old one, or a new one beside it, with its space reserved if
-/// that is wished. In place the content's length is `len` at the end whatever it was.
+/// Creates the file that content is written to: the old one, or a new one beside it, with its space
+/// reserved if that is wished. In place the content's length is `len` at the end whatever it was.
 pub(super) fn create(site: &Site<'_>, slot: &Slot, len: u64) -> io::Result<StagedFile> {
     if let Some(old) = open(slot)? {
         keep_content(site, slot)?;

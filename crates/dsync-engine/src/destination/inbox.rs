@@ -68,7 +68,8 @@ pub(super) fn run(
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
 
-            // Not behind the planner, which may wait for files: a flood of problems meets this end's own lane.
+            // Not behind the planner, which may wait for files: a flood of problems meets this
+            // end's own lane.
             ControlMessage::Problem(problem) => {
                 site.account.problem(problem)?;
                 continue;
@@ -129,8 +130,9 @@ fn check_queue(planner: &Sender<Waiting>) -> Result<(), SyncError> {
     Ok(())
 }
 
-/// Bound on second rounds that wait for a signer; each answers one of at most so many open requests.
+/// Bound on second rounds that wait for a signer; each answers one of at most so many open
+/// requests.
 const MAX_QUEUED_REFINEMENTS: usize = 4096;
-/// Bound on messages between inbox and planner: each entry of the credit in a listing of its own, and
-/// names and problems besides.
+/// Bound on messages between inbox and planner: each entry of the credit in a listing of its own,
+/// and names and problems besides.
 const MAX_QUEUED_MESSAGES: usize = 4 * MAX_UNRELEASED_ENTRIES;

@@ -6,9 +6,10 @@
 //! has another). If the run ended in an orderly way, its last record is the stamp that the content
 //! then had: content with another stamp has been touched since and is hashed again from end to end.
 //!
-//! Each record is 64 bytes: kind, 47 bytes, and the first 16 of the BLAKE3 hash of those and of the record's
-//! number. Kinds: 1 head (version byte 1, state, length of the file, log2 of the segment length), 2 key, 3 segment
-//! (number, value), 4 seal (length, modification and change time, inode). Numbers are little endian.
+//! Each record is 64 bytes: kind, 47 bytes, and the first 16 of the BLAKE3 hash of those and of the
+//! record's number. Kinds: 1 head (version byte 1, state, length of the file, log2 of the segment
+//! length), 2 key, 3 segment (number, value), 4 seal (length, modification and change time, inode).
+//! Numbers are little endian.
 
 use std::{collections::BTreeMap, io};
 

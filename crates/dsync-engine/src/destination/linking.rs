@@ -1,4 +1,5 @@
-//! Makes the hard links that were noted, directory by directory; a copy where the filesystem has no further name.
+//! Makes the hard links that were noted, directory by directory; a copy where the filesystem has no
+//! further name.
 
 use std::{borrow::Cow, io, sync::Arc};
 
@@ -166,7 +167,8 @@ impl Maker<'_> {
             old.kind != Kind::Symlink
                 || matches!((dir.read_link(name), from.read_link(first)), (Ok(a), Ok(b)) if a == b)
         };
-        // As everywhere, size and time stand for content unless the run is told not to believe them.
+        // As everywhere, size and time stand for content unless the run is told not to believe
+        // them.
         let believed = !options.checksum && !options.ignore_times;
         believed && facts(&old) == facts(&new) && same_text() && same_extended()
     }

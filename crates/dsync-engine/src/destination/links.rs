@@ -10,7 +10,8 @@
 //! for, also if it was noted before that ([`succession`](super::succession)). If the filesystem
 //! takes no further name (`EMLINK`, `EXDEV`), a file is copied ([`linking`](super::linking)).
 //!
-//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once it has arrived.
+//! Cost: 45 bytes of memory for each inode with several names, nothing for its further names once
+//! it has arrived.
 
 use std::{borrow::Cow, io, sync::Arc};
 
@@ -171,7 +172,8 @@ impl Links {
         self.groups.binary_search_by_key(&first, |group| group.entry).ok()
     }
 
-    /// Returns the name that further ones of the group are linked to; `None` when there is none yet.
+    /// Returns the name that further ones of the group are linked to; `None` when there is none
+    /// yet.
     pub(super) fn first_name(&self, succession: &Succession, group: usize) -> Option<FirstName> {
         let group = self.groups.get(group)?;
         if !group.placed || succession.is_lost(group.path.index()) {
@@ -206,7 +208,8 @@ impl Links {
         }
     }
 
-    /// Returns the number of a filesystem; 0 for one beyond so many that links are made without knowing.
+    /// Returns the number of a filesystem; 0 for one beyond so many that links are made without
+    /// knowing.
     fn device_number(&mut self, device: u64) -> u16 {
         let known = self.devices.iter().position(|&known| known == device);
         let index = known.unwrap_or(self.devices.len());
@@ -268,7 +271,8 @@ impl Noted {
 }
 
 impl Record {
-    /// Writes the directory, then for each link its name, its entry, a byte of flags, its type and where its first name is.
+    /// Writes the directory, then for each link its name, its entry, a byte of flags, its type and
+    /// where its first name is.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);

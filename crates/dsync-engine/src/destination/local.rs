@@ -1,9 +1,10 @@
 //! Stages 3 to 7 of a local run: content goes from file to file and crosses no link.
 //!
-//! The source lists and the planner decides as in every run; then, instead of asking for a file, the
-//! destination opens it by the source's own directory handle. It shares the source's extents where both are on
-//! one filesystem that can; else it shares those of the old file, where the destination's filesystem can, and
-//! writes only what differs; else it copies, a large file by all workers at once. Holes stay holes.
+//! The source lists and the planner decides as in every run; then, instead of asking for a file,
+//! the destination opens it by the source's own directory handle. It shares the source's extents
+//! where both are on one filesystem that can; else it shares those of the old file, where the
+//! destination's filesystem can, and writes only what differs; else it copies, a large file by all
+//! workers at once. Holes stay holes.
 //!
 //! The law: a copy is submitted only if the source file was unchanged from its opening to the end
 //! of the last read (invariant D7), and then takes the same way to its name as one that came over a

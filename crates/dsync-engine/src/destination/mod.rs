@@ -1,4 +1,5 @@
-//! The destination role: compares listings, asks for what differs, stages, verifies, commits, deletes.
+//! The destination role: compares listings, asks for what differs, stages, verifies, commits,
+//! deletes.
 //!
 //! Threads: an inbox for the source's messages, a planner (stage 2), signers (stage 3), one
 //! receiver per data lane (stage 7), a committer (stage 8), a watch and a pulse. When every
@@ -220,7 +221,8 @@ fn work<'a>(
                 None => halt.spawn(scope, "sign", move || sign::run(transfers, own, &readers, refinements)),
             };
         }
-        // The planner may not wait for readers that are gone, nor the committer for an outbox that nobody has.
+        // The planner may not wait for readers that are gone, nor the committer for an outbox that
+        // nobody has.
         drop((readers, committer));
     });
 

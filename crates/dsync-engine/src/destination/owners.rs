@@ -32,7 +32,8 @@ pub(super) struct Owners {
     fake_super: bool,
     /// The last set that was translated: neighbours often have the same.
     last: Option<(Arc<message::Extended>, Arc<Extended>)>,
-    /// Those that were translated since the listing began, by their place in memory: a source may name them in turns.
+    /// Those that were translated since the listing began, by their place in memory: a source may
+    /// name them in turns.
     translated: HashMap<*const message::Extended, (Arc<message::Extended>, Arc<Extended>)>,
 }
 
@@ -217,8 +218,8 @@ impl Ids {
         Ok(Self { rules: rules.collect::<Result<_, _>>()?, named: HashMap::new() })
     }
 
-    /// Notes a name of the source. Root is root by number, whatever it is called (never an unknown name,
-    /// rsync's CVE-2026-53798).
+    /// Notes a name of the source. Root is root by number, whatever it is called (never an unknown
+    /// name, rsync's CVE-2026-53798).
     fn learn(&mut self, name: &IdName, find: impl FnOnce(&[u8]) -> Option<u32>) {
         let by_name = || if name.id == 0 { None } else { find(&name.name) };
         let here = self.ruled(name.id, &name.name).or_else(by_name);

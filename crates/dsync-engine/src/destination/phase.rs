@@ -33,7 +33,8 @@ pub(super) enum Phase {
         request: Request,
         /// The part that an earlier run left.
         part: Option<Part>,
-        /// The modification time that the source read it with, if that came before the first segment.
+        /// The modification time that the source read it with, if that came before the first
+        /// segment.
         early: Option<Timestamp>,
     },
     /// It arrives in segments.
@@ -55,7 +56,8 @@ pub(super) enum Request {
 /// The basis of a delta, and the data that belongs to it until the first segment.
 pub(super) struct Signed {
     pub(super) basis: Arc<Basis>,
-    /// A copy of the basis that shares its extents, to be made the new file by writing what differs.
+    /// A copy of the basis that shares its extents, to be made the new file by writing what
+    /// differs.
     pub(super) clone: Option<StagedFile>,
     pub(super) rounds: Rounds,
 }
@@ -129,8 +131,8 @@ impl Phase {
 
     /// Moves on to the next request, or to the end. Returns the next step and the phase before.
     ///
-    /// A file is asked for [`MAX_ATTEMPTS`] times at the most: again when it changed while the source read it, and again
-    /// without a basis when its content is not the source's.
+    /// A file is asked for [`MAX_ATTEMPTS`] times at the most: again when it changed while the
+    /// source read it, and again without a basis when its content is not the source's.
     pub(super) fn again(&mut self, entry: EntryId, cause: Cause) -> (Again, Self) {
         let Some(attempt) = self.attempt().map(|attempt| attempt + 1) else {
             return (Again::Over, Self::Over);
@@ -165,7 +167,8 @@ impl Request {
 }
 
 impl Rounds {
-    /// Takes the weak sums for a source that asks; `None` when it has them, or is past the need for them.
+    /// Takes the weak sums for a source that asks; `None` when it has them, or is past the need for
+    /// them.
     pub(super) fn weak(&mut self) -> Option<Signature> {
         match std::mem::replace(self, Self::First) {
             Self::Strong(weak) => Some(weak),
@@ -177,7 +180,8 @@ impl Rounds {
         }
     }
 
-    /// Goes on to shorter blocks; `None` when the source has their sums already. Weak sums come before or never.
+    /// Goes on to shorter blocks; `None` when the source has their sums already. Weak sums come
+    /// before or never.
     pub(super) fn refine(&mut self, fine: Layout) -> Option<()> {
         let before = std::mem::replace(self, Self::Fine(fine));
         (!matches!(before, Self::Fine(_))).then_some(())

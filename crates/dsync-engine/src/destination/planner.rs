@@ -1,10 +1,12 @@
-//! Stage 2: compares the source's listing with the destination's own, a directory at a time, and plans each entry.
+//! Stage 2: compares the source's listing with the destination's own, a directory at a time, and
+//! plans each entry.
 //!
-//! Both listings are in byte order of names. Each source entry meets the destination entry of the same name, or none;
-//! destination entries that no source entry meets are extraneous, and are noted for deletion if the source said that its
-//! listing of the directory is complete (invariant S5).
+//! Both listings are in byte order of names. Each source entry meets the destination entry of the
+//! same name, or none; destination entries that no source entry meets are extraneous, and are noted
+//! for deletion if the source said that its listing of the directory is complete (invariant S5).
 //!
-//! An entry is planned in four steps, each of which returns a value that the next ones read and none changes:
+//! An entry is planned in four steps, each of which returns a value that the next ones read and
+//! none changes:
 //!
 //! 1. [`resolve`]: its state at the destination ([`Found`](subject::Found)).
 //! 2. [`decide`]: the course that it takes ([`Course`](decide::Course)). [`crate::plan`] decides what

@@ -1,4 +1,5 @@
-//! Entries that no removal touches: those that the filters exclude, backups, the run's own places, and mounts.
+//! Entries that no removal touches: those that the filters exclude, backups, the run's own places,
+//! and mounts.
 
 use std::{
     collections::HashSet,
@@ -16,7 +17,8 @@ use crate::halt::lock;
 #[derive(Clone)]
 pub(super) struct Protection {
     filter: Option<Arc<FilterSet>>,
-    /// Directories of this name are unfinished files'; they go with a directory that goes as a whole.
+    /// Directories of this name are unfinished files'; they go with a directory that goes as a
+    /// whole.
     parts: Option<Component>,
     mounts: bool,
     kept: Kept,
@@ -28,8 +30,8 @@ pub(super) struct Protection {
 }
 
 impl Protection {
-    /// Protects the excluded entries, unless they are to be removed as well, and with `one_file_system` whatever is
-    /// mounted.
+    /// Protects the excluded entries, unless they are to be removed as well, and with
+    /// `one_file_system` whatever is mounted.
     pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
         let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
         let kept = Kept::of(&options.writing);
@@ -38,7 +40,8 @@ impl Protection {
         Self { filter, parts, mounts, kept, own, led_to }
     }
 
-    /// Protects a directory that a link of the destination leads to, if it is in the destination as well.
+    /// Protects a directory that a link of the destination leads to, if it is in the destination as
+    /// well.
     pub(super) fn note_led_to(&self, root: &Dir, target: &Dir) {
         let (Ok(root), Ok(target)) = (root.real_path(), target.real_path()) else { return };
         let below = target.strip_prefix(root).ok().map(|below| RelPath::parse(below.as_os_str().as_bytes()));
@@ -75,8 +78,8 @@ impl Protection {
             || self.mounts && mounted()
     }
 
-    /// Returns whether a directory of unfinished files stays: as with rsync a rule that includes it gives it up, and so does
-    /// `delete_excluded`.
+    /// Returns whether a directory of unfinished files stays: as with rsync a rule that includes it
+    /// gives it up, and so does `delete_excluded`.
     fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
         let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
         kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)

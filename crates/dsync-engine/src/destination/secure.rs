@@ -10,8 +10,8 @@ use crate::SyncError;
 /// Keeps the entry of a name that another one is about to take; the inner error is the reason why
 /// it must not. Without backups everything may give way.
 ///
-/// With a `protection` a directory may give way as well: all that is in it is moved to its backup, and the emptied
-/// directory keeps its name.
+/// With a `protection` a directory may give way as well: all that is in it is moved to its backup,
+/// and the emptied directory keeps its name.
 pub(super) fn secure(
     site: &Site<'_>,
     dir: &Arc<Dir>,

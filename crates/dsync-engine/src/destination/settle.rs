@@ -18,9 +18,11 @@ use crate::{
 pub(super) enum Outcome {
     /// Its content is here, is right and is on its way to its name: no other name need carry it.
     Arrived,
-    /// After [`Arrived`](Self::Arrived) it could not get its name, which was recorded: another name may take over.
+    /// After [`Arrived`](Self::Arrived) it could not get its name, which was recorded: another name
+    /// may take over.
     Nameless,
-    /// After [`Arrived`](Self::Arrived) the run is done with it: it has its name, waits for it or never gets it.
+    /// After [`Arrived`](Self::Arrived) the run is done with it: it has its name, waits for it or
+    /// never gets it.
     Closed,
     /// Its content is not the source's, or the source cannot read it: it is asked for again where
     /// that may help.

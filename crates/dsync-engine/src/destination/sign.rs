@@ -171,7 +171,8 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
 
     let mut head = [0; HEAD_BYTES];
     let head_len = basis.read_at(0, &mut head).unwrap_or(0);
-    // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file again.
+    // Weak sums cost a tenth of the pass that strong ones take; a second pass would read the file
+    // again.
     let (first, rounds) = match first_format(layout, &head[..head_len]) {
         SumsFormat::StrongOnly => {
             let (strong, weak) = signature.split();
@@ -224,5 +225,6 @@ fn send(site: &Site<'_>, file: &Pending, attempt: u8, signature: &Signature) -> 
 
 /// Bytes of a basis that are looked at to tell text from other content.
 const HEAD_BYTES: usize = 4 << 10;
-/// A shorter basis is written anew: that costs less than the calls, and keeps no descriptor until it arrives.
+/// A shorter basis is written anew: that costs less than the calls, and keeps no descriptor until
+/// it arrives.
 const MIN_CLONE_BYTES: u64 = 128 << 10;

@@ -1,8 +1,8 @@
 //! Stage 7: one file being put together from segments on several lanes.
 //!
-//! Segments are written to their place in the temporary as they come, hashed on the way; a segment is good when
-//! its value equals the source's, and the file when all its segments are (invariants D3, D5): the values merge
-//! into the file's root, so nothing more would be learned from that.
+//! Segments are written to their place in the temporary as they come, hashed on the way; a segment
+//! is good when its value equals the source's, and the file when all its segments are (invariants
+//! D3, D5): the values merge into the file's root, so nothing more would be learned from that.
 
 use std::{
     io,
@@ -135,7 +135,8 @@ struct Work {
 }
 
 impl Stage {
-    /// Takes up the part that is there of the file, or makes the temporary, for the first segment that arrives.
+    /// Takes up the part that is there of the file, or makes the temporary, for the first segment
+    /// that arrives.
     pub(super) fn create(
         site: &Site<'_>,
         slot: &Slot,
@@ -158,7 +159,8 @@ impl Stage {
             (None, None) => Self::begin(site, slot, &head),
         };
 
-        // At once: where a file grows as it is written, XFS reserves space ahead, over holes as well.
+        // At once: where a file grows as it is written, XFS reserves space ahead, over holes as
+        // well.
         let sized = beginning.and_then(|(done, staged, journal)| {
             staged.set_len(head.segments.file_len()).map(|()| (done, Some(staged), journal, None))
         });
@@ -488,8 +490,8 @@ type Beginning = (Runs, StagedFile, Option<Journal>);
 /// Copies a run of the basis. If the basis shrank meanwhile, the bytes differ, and so does the
 /// root.
 ///
-/// The system lets one lane at a time write a file: one that `must_wait` goes on reading and hashing instead, and
-/// writes more at once when its turn comes.
+/// The system lets one lane at a time write a file: one that `must_wait` goes on reading and
+/// hashing instead, and writes more at once when its turn comes.
 fn copy(
     read: impl Fn(u64, &mut [u8]) -> io::Result<usize>,
     mut write: impl FnMut(u64, &[u8]) -> io::Result<()>,
@@ -523,7 +525,8 @@ fn copy(
     Ok(())
 }
 
-/// With this many bytes of a copy read ahead, a lane waits for its turn: 1 MiB is written in half a millisecond.
+/// With this many bytes of a copy read ahead, a lane waits for its turn: 1 MiB is written in half a
+/// millisecond.
 const WAIT_BYTES: usize = 4 * READ_BYTES;
 
 #[cfg(test)]

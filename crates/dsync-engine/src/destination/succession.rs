@@ -37,7 +37,8 @@ struct State {
     held: Held,
 }
 
-/// The names that carry one content in turn. There is none for a first name that was there from the beginning, or arrived.
+/// The names that carry one content in turn. There is none for a first name that was there from the
+/// beginning, or arrived.
 struct Line {
     fate: Fate,
     /// The name that took over.

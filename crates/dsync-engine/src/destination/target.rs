@@ -1,7 +1,7 @@
 //! The meaning of the destination operand, given what the source sends (rsync's rule).
 //!
-//! An existing directory takes everything inside it. Otherwise one file may be given a new name, and
-//! anything else needs a directory, which is created; its parent must exist unless `mkpath`.
+//! An existing directory takes everything inside it. Otherwise one file may be given a new name,
+//! and anything else needs a directory, which is created; its parent must exist unless `mkpath`.
 
 use std::{
     io,
@@ -68,7 +68,8 @@ impl Target {
         Ok(target)
     }
 
-    /// Lets other runs write here, and leaves no name of the lock: before the names are written to the disk.
+    /// Lets other runs write here, and leaves no name of the lock: before the names are written to
+    /// the disk.
     pub(super) fn unlock(&mut self) {
         drop(self.lock.take());
     }
@@ -206,8 +207,8 @@ fn unusable(path: &Path, source: io::Error) -> SyncError {
     })
 }
 
-/// Waits a little for another run to end: single files that are copied to one place at the same time
-/// follow each other, while a run that overlaps with a long one is refused.
+/// Waits a little for another run to end: single files that are copied to one place at the same
+/// time follow each other, while a run that overlaps with a long one is refused.
 fn wait_for_lock(root: &Dir, wait: Duration, halt: &Halt) -> io::Result<Option<DirLock>> {
     let until = Instant::now() + wait;
     loop {

@@ -1,7 +1,7 @@
 //! The weights of the source's messages while this end holds them.
 //!
-//! The law: a weight lies above what an allocator takes for the message, whatever its fields are. It is taken from the
-//! session's account when a message arrives, before it waits for the planner.
+//! The law: a weight lies above what an allocator takes for the message, whatever its fields are.
+//! It is taken from the session's account when a message arrives, before it waits for the planner.
 
 use std::mem::size_of;
 

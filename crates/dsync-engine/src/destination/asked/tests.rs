@@ -1,5 +1,5 @@
-//! The bounds against walks of real trees: whatever the operands and rules, the destination takes exactly what an honest
-//! source lists.
+//! The bounds against walks of real trees: whatever the operands and rules, the destination takes
+//! exactly what an honest source lists.
 
 use std::{
     collections::BTreeMap,

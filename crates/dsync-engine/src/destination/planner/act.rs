@@ -106,7 +106,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Keeps a name ready while the first one's content is awaited: if that fails, this one is asked for.
+    /// Keeps a name ready while the first one's content is awaited: if that fails, this one is
+    /// asked for.
     fn stand_by(&self, found: &Found, first: FirstName, reserved: Reserved) -> Result<(), SyncError> {
         let Some(Request { file, .. }) = reserved.request else { return Ok(()) };
         let same_inode = found.existing.as_ref().is_some_and(|existing| first.is_of(existing));

@@ -1,4 +1,5 @@
-//! The two trees side by side, a directory at a time: both passes over the source's listing go along here.
+//! The two trees side by side, a directory at a time: both passes over the source's listing go
+//! along here.
 
 use std::{io, sync::Arc};
 
@@ -221,7 +222,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Takes the right to have one more directory open, waiting for it; `None` when the run has ended.
+    /// Takes the right to have one more directory open, waiting for it; `None` when the run has
+    /// ended.
     fn take_place(&self, path: &SharedPath, requests: &mut Requests<'_>) -> Result<Option<Held>, SyncError> {
         let (site, bytes) = (self.site, path.len() as u64);
         if !requests.take(&site.open.count, 1)? || !requests.take(&site.open.paths, bytes)? {

@@ -1,7 +1,7 @@
 //! The second step: the course that an entry takes, in view of the state that was found.
 //!
-//! Decisions only look. They know the options, both entries and the alternate directories, and not whether the run is a
-//! dry one.
+//! Decisions only look. They know the options, both entries and the alternate directories, and not
+//! whether the run is a dry one.
 
 use dsync_fs::{Kind, Metadata, RelPath};
 use dsync_wire::{
@@ -185,9 +185,9 @@ impl Planner<'_> {
     }
 }
 
-/// Returns whether a link at `path` below the transfer's root is not safe by its text alone, as rsync judges it: it
-/// is absolute, begins with more `..` than there are directories above it, or goes up again later on, where
-/// the directory it passes through may be a link itself.
+/// Returns whether a link at `path` below the transfer's root is not safe by its text alone, as
+/// rsync judges it: it is absolute, begins with more `..` than there are directories above it, or
+/// goes up again later on, where the directory it passes through may be a link itself.
 fn leads_out(path: &RelPath, target: &[u8]) -> bool {
     let mut above = path.depth().saturating_sub(1);
     let mut goes_down = false;

@@ -112,16 +112,16 @@ impl Comparison<'_> {
         }
     }
 
-    /// Removes a temporary, unless the run that made it may live: another run may work below this one's root, and this
-    /// one by another name of the directory.
+    /// Removes a temporary, unless the run that made it may live: another run may work below this
+    /// one's root, and this one by another name of the directory.
     fn reap_temporary(&self, dir: &Dir, name: &Component) -> bool {
         let stopped = Some(&**self.site.session.halt.stop_flag());
         let spare = Spare { places: Some(&self.ground.own), stopped, ..Spare::NOTHING };
         is_abandoned(dir, name) && dir.remove_tree(name, spare, &mut |_, _| {}).is_ok()
     }
 
-    /// Refuses to empty a directory for an operand without any entry: that is more often a disk that is not mounted than
-    /// a tree that was emptied.
+    /// Refuses to empty a directory for an operand without any entry: that is more often a disk
+    /// that is not mounted than a tree that was emptied.
     pub(super) fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
         let is_operand = match self.bounds.is_contents() {
             true => directory.path.is_root(),

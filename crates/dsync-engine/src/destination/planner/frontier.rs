@@ -1,8 +1,9 @@
-//! The directories that come next: those that the source has listed as entries, and the destination's own beside them.
+//! The directories that come next: those that the source has listed as entries, and the
+//! destination's own beside them.
 //!
-//! The source lists a directory after its parent, in the order of its parent's listing, and everything below it before
-//! the next. So the directories that were announced form a stack. The destination's own listings are read ahead in the
-//! same order, by threads.
+//! The source lists a directory after its parent, in the order of its parent's listing, and
+//! everything below it before the next. So the directories that were announced form a stack. The
+//! destination's own listings are read ahead in the same order, by threads.
 
 use std::sync::Arc;
 
@@ -43,7 +44,8 @@ pub(super) enum Presence {
 }
 
 impl Announced {
-    /// Returns the bytes of a directory that waits for its listing, here and where it is listed ahead.
+    /// Returns the bytes of a directory that waits for its listing, here and where it is listed
+    /// ahead.
     fn weight(&self) -> u64 {
         let path = match self.path.is_root() {
             true => 0,

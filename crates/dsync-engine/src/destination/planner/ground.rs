@@ -1,5 +1,5 @@
-//! The operator's operands at the destination: the root, the name that a single file gets, operands that the
-//! source does not have, and the directories beside the root that the run uses.
+//! The operator's operands at the destination: the root, the name that a single file gets, operands
+//! that the source does not have, and the directories beside the root that the run uses.
 
 use std::{
     collections::HashSet,
@@ -46,7 +46,8 @@ pub(super) struct Ground {
     pub(super) own: Arc<OwnPlaces>,
     /// The place of lists that outgrow memory.
     pub(super) spools: SpoolHome,
-    /// Directories that belong to the run's backups, as far as the source has directories of their names.
+    /// Directories that belong to the run's backups, as far as the source has directories of their
+    /// names.
     own_paths: Vec<RelPath>,
 }
 
@@ -137,7 +138,8 @@ impl Ground {
         directory.path.is_root() && self.missing.contains(name)
     }
 
-    /// Returns whether a directory belongs to the run's backups, which the source may have a directory for.
+    /// Returns whether a directory belongs to the run's backups, which the source may have a
+    /// directory for.
     pub(super) fn is_own(&mut self, path: &RelPath, dir: &Dir) -> bool {
         let below = |own: &RelPath| own.components().zip(path.components()).all(|(a, b)| a == b);
         let within = |own: &RelPath| own.depth() <= path.depth() && below(own);
@@ -252,7 +254,8 @@ fn alternates_of_missing(
     Alternates::open(options, &base, &below).map(Some)
 }
 
-/// Refuses a directory that is made only when it is needed, if it is something else or another user's link is on the way.
+/// Refuses a directory that is made only when it is needed, if it is something else or another
+/// user's link is on the way.
 fn refuse_unusable(role: PathRole, root: &Dir, dir: &[u8]) -> Result<(), SyncError> {
     let path = Path::new(OsStr::from_bytes(dir));
     match root.open_operand_here(path) {

@@ -34,7 +34,8 @@ pub(super) struct Merge {
     /// Entries that go because the source was asked for them and does not have them.
     pub(super) missing: Vec<(Component, Kind)>,
     pub(super) leftovers: Leftovers,
-    /// The directory's path, if another entry has its name: to be told when the source has something in it.
+    /// The directory's path, if another entry has its name: to be told when the source has
+    /// something in it.
     pub(super) covered: Option<RelPath>,
     /// It belongs to the run's backups: nothing in it is extraneous.
     pub(super) is_own: bool,

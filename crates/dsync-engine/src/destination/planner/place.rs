@@ -63,8 +63,8 @@ impl Place<'_> {
         Doomed { parent: &self.directory.path, name: self.name, now, kind }
     }
 
-    /// Makes an entry under its name, or beside it where another has the name: then the two change places
-    /// and the other one goes.
+    /// Makes an entry under its name, or beside it where another has the name: then the two change
+    /// places and the other one goes.
     pub(super) fn make(
         &self,
         operation: Operation,
@@ -123,7 +123,8 @@ impl Place<'_> {
         Ok(if set { Placed::Here } else { Placed::Open })
     }
 
-    /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of the run.
+    /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of
+    /// the run.
     pub(super) fn take_up(&self, size: u64, finished: &Finished) -> Result<Placed, SyncError> {
         let Some(dir) = &self.directory.dir else { return Ok(Placed::Open) };
         let Finished { name, wanted } = finished;
@@ -154,7 +155,8 @@ impl Place<'_> {
         }
 
         let linked = if self.displaced.is_some() {
-            // Tried before anything is moved out of the way; if there can be no link, a copy takes the name.
+            // Tried before anything is moved out of the way; if there can be no link, a copy takes
+            // the name.
             let probe = dsync_fs::temp_name()
                 .and_then(|probe| link(&probe).and_then(|()| hands.remove_file(dir, &probe)));
             if probe.is_err() {
@@ -187,7 +189,8 @@ impl Place<'_> {
         self.done(Operation::Delete, removed).map(|_| ())
     }
 
-    /// Backs up an old file before one of an alternate directory takes its place, unless they are the same.
+    /// Backs up an old file before one of an alternate directory takes its place, unless they are
+    /// the same.
     fn keep_other(&self, found: &Alternate) -> Result<io::Result<()>, SyncError> {
         if found.adds_nothing { Ok(Ok(())) } else { secure::keep(self.site, self.directory, self.name) }
     }

@@ -41,7 +41,8 @@ pub(super) struct Requests<'a> {
     outbox: Outbox<'a>,
 }
 
-/// A file that is about to be asked for; it holds its credit, its directory and its part of the listing.
+/// A file that is about to be asked for; it holds its credit, its directory and its part of the
+/// listing.
 pub(super) struct Request {
     pub(super) file: Arc<Pending>,
     /// An earlier run may have left a part of it.
@@ -154,8 +155,8 @@ pub(super) fn tell_displaced(site: &Site<'_>, place: &Place<'_>) -> Result<(), S
     }
 }
 
-/// The way of files that this end reads something of first: old files to sign or, in a local run, all. They go
-/// together, so that many small ones wake a reader once.
+/// The way of files that this end reads something of first: old files to sign or, in a local run,
+/// all. They go together, so that many small ones wake a reader once.
 struct Handover {
     readers: Sender<Vec<Arc<Pending>>>,
     files: Vec<Arc<Pending>>,
@@ -182,7 +183,9 @@ impl Handover {
     }
 }
 
-/// Files that are handed over together: so many of one directory that two readers seldom want its lock at once.
+/// Files that are handed over together: so many of one directory that two readers seldom want its
+/// lock at once.
 const MAX_TOGETHER: usize = 256;
-/// Bytes of files that are handed over together, before the last is added: a few milliseconds of copying.
+/// Bytes of files that are handed over together, before the last is added: a few milliseconds of
+/// copying.
 const MAX_BYTES_TOGETHER: u64 = 4 << 20;

@@ -1,8 +1,9 @@
 //! `--delete-before`: a first pass over the listing that only looks for entries to delete.
 //!
-//! The source's listing is kept, out of memory, while it is compared with the destination's own; when it is
-//! complete the deletions are made, and only then the same listing is planned. The source counts each message as
-//! forgotten once it was compared, so it never waits, and keeps its entries for the requests of the second pass.
+//! The source's listing is kept, out of memory, while it is compared with the destination's own;
+//! when it is complete the deletions are made, and only then the same listing is planned. The
+//! source counts each message as forgotten once it was compared, so it never waits, and keeps its
+//! entries for the requests of the second pass.
 
 use std::sync::atomic::Ordering;
 

@@ -26,8 +26,8 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Returns the way of an entry whose name is taken by one of another type. That stays until the new entry can take
-    /// its name.
+    /// Returns the way of an entry whose name is taken by one of another type. That stays until the
+    /// new entry can take its name.
     pub(super) fn of(
         site: &Site<'_>,
         subject: &Subject<'_>,
