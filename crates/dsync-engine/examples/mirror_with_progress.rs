@@ -1,7 +1,8 @@
 //! A local mirror with a progress line: `mirror_with_progress SOURCE DESTINATION`.
 //!
-//! Makes DESTINATION like what is in SOURCE, deletes what is gone, and says how far it is four times a
-//! second or so. The engine prints nothing by itself: all that appears comes from this file.
+//! Makes DESTINATION like the content of SOURCE, deletes entries that are gone, and prints its
+//! progress about four times a second. The engine prints nothing by itself: all output comes from
+//! this file.
 
 use std::{env, io::Write, path::PathBuf, process::ExitCode, sync::Mutex};
 

@@ -1,8 +1,9 @@
 //! A nightly push as a backup product would embed it: `push_to_host DIRECTORY HOST:DIRECTORY`.
 //!
-//! Shows what such a product needs: a host checked before anything runs, typed options, a deadline by
-//! cancellation, the failures of single files collected apart from the error of the run, and a verdict
-//! that does not read any text. `DSYNC_SHELL` and `DSYNC_PROGRAM` name another ssh or remote program.
+//! Shows what such a product needs: a host checked before anything runs, typed options, a deadline
+//! by cancellation, the failures of single files collected apart from the error of the run, and a
+//! verdict that does not read any text. `DSYNC_SHELL` and `DSYNC_PROGRAM` name another ssh or
+//! remote program.
 
 use std::{
     env,

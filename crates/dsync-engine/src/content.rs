@@ -22,8 +22,8 @@ pub(crate) fn hash_beginning(file: &SourceFile, len: u64, stopped: &AtomicBool) 
 /// Hashes a file from its start to its end.
 ///
 /// # Errors
-/// The system's error; [`Interrupted`](io::ErrorKind::Interrupted) once the run is `stopped`: a large file takes
-/// minutes.
+/// The system's error; [`Interrupted`](io::ErrorKind::Interrupted) once the run is `stopped`: a
+/// large file takes minutes.
 pub(crate) fn hash(file: &SourceFile, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
     hash_up_to(file, u64::MAX, stopped).map(|(hash, _)| hash)
 }

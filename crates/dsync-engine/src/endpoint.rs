@@ -186,8 +186,8 @@ impl Job {
     /// the default durability, on the disk.
     ///
     /// # Errors
-    /// [`SyncError`] when the run could not start or not go on; failures of single entries are in the
-    /// summary and the events instead.
+    /// [`SyncError`] when the run could not start or not go on; failures of single entries are in
+    /// the summary and the events instead.
     pub fn run(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
         check_options(&self.options, &self.connect)?;
         let started = Instant::now();

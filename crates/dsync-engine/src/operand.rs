@@ -50,8 +50,8 @@ impl Operand {
     /// [`OperandError`], one variant for each way in which it can be wrong.
     ///
     /// # Security
-    /// Operands come from scripts and their variables. No accepted host or user starts with `-` or holds
-    /// a control character, white space or a character that a shell would act on.
+    /// Operands come from scripts and their variables. No accepted host or user starts with `-` or
+    /// holds a control character, white space or a character that a shell would act on.
     pub fn parse(text: &OsStr) -> Result<Self, OperandError> {
         let bytes = text.as_bytes();
         if bytes.is_empty() {
@@ -109,8 +109,8 @@ impl RemoteHost {
     /// a name, an ssh alias or an address; an IPv6 address has no brackets.
     ///
     /// # Errors
-    /// [`OperandError`] when a part is empty, too long, starts with `-` or holds a character that is not
-    /// allowed.
+    /// [`OperandError`] when a part is empty, too long, starts with `-` or holds a character that
+    /// is not allowed.
     pub fn new(user: Option<&str>, host: &str) -> Result<Self, OperandError> {
         let made = Self { user: user.map(str::to_owned), host: host.to_owned() };
         made.check()?;

@@ -104,7 +104,8 @@ impl Pending {
     /// attempt is over.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`] when the attempt has no basis, has begun to arrive, or `take` has nothing left.
+    /// [`PeerMisbehaved`] when the attempt has no basis, has begun to arrive, or `take` has nothing
+    /// left.
     pub(super) fn further_sums<T>(
         &self,
         attempt: u8,

@@ -113,8 +113,8 @@ impl Rewriting {
     /// Makes `target`, which is the old file, the new one of `len` bytes; `temp` has the literals.
     ///
     /// # Errors
-    /// The system's error, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set; from the first write
-    /// on, `target` is a mixture then.
+    /// The system's error, and [`Interrupted`](io::ErrorKind::Interrupted) once `stopped` is set;
+    /// from the first write on, `target` is a mixture then.
     pub(super) fn carry_out(
         self,
         temp: &StagedFile,
