@@ -110,7 +110,7 @@ fn confine_carrier() -> Result<(), RulesetError> {
     with_rules(rules, system())?.restrict_self().map(|_| ())
 }
 
-/// Allows what there is of these paths: what is not there needs no rule.
+/// Allows access to those of these paths that exist: a missing one needs no rule.
 fn with_rules(
     mut rules: RulesetCreated,
     paths: impl IntoIterator<Item = (PathBuf, BitFlags<AccessFs>)>,

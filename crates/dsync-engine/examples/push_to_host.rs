@@ -20,10 +20,10 @@ use dsync_engine::{
     Observer, Operand, Problem, Source, Summary, SyncError, SyncOptions,
 };
 
-/// The backup window: what is not done by then is cancelled, and goes on the next night.
+/// The backup window: work that is not done by then is cancelled, and continued the next night.
 const WINDOW: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// Keeps what the report of the night needs.
+/// Keeps the facts for the report of the night.
 #[derive(Default)]
 struct Night {
     failed: Mutex<Vec<Problem>>,

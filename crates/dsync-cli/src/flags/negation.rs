@@ -33,7 +33,7 @@ pub(super) fn is_off(matches: &ArgMatches, id: &str) -> bool {
     last_off(matches, id) > last_on(matches, id)
 }
 
-/// True when `one` was typed, and not before `other`.
+/// Returns whether `one` was typed, and not before `other`.
 pub(super) fn is_after(matches: &ArgMatches, one: &str, other: &str) -> bool {
     last(matches, one) > last(matches, other)
 }

@@ -82,7 +82,7 @@ pub(crate) struct Output {
     /// By default at once on a terminal, and into a pipe or a file several times a second.
     #[arg(long, value_name = "MODE", allow_hyphen_values = true, value_parser = buffering)]
     pub(crate) outbuf: Option<Buffering>,
-    /// True when `--no-h` came after all `-h`.
+    /// Whether `--no-h` came after all `-h`.
     #[arg(skip)]
     pub(crate) plain_numbers: bool,
     /// Whether `--no-progress` came after every option that requests a bar.
