@@ -103,7 +103,7 @@ fn directory_given_by_name_and_within_another_operand_has_the_first_ones_attribu
     for operands in [["one", "two/"], ["two/", "one"]] {
         let expected = rsync.at("expected");
         let within = |scratch: &Scratch| operands.map(|operand| scratch.at(operand).into_os_string());
-        let run = Run::of("/usr/bin/rsync").arg("-aX").args(within(&rsync)).arg(&expected);
+        let run = Run::of("rsync").arg("-aX").args(within(&rsync)).arg(&expected);
         let _ = run.run().expect_code(0);
         every_way_of(&here, &within(&here), &["-aX"], |copy, to| {
             let _ = copy().run().expect_quiet_success();
@@ -246,8 +246,7 @@ fn permissions_are_changed_on_the_way_as_rsync_changes_them() {
     let scratch = Scratch::new();
     Tree::sample().plant(&scratch.src());
     let changes = ["--chmod=Dg+s,ug+w,Fo-rwx", "--chmod=F-X,+X"];
-    let copied =
-        Run::of("/usr/bin/rsync").arg("-a").args(changes).arg(slash(&scratch.src())).arg(scratch.at("r"));
+    let copied = Run::of("rsync").arg("-a").args(changes).arg(slash(&scratch.src())).arg(scratch.at("r"));
     let _ = copied.run().expect_code(0);
     every_way(&scratch, &["-a", changes[0], changes[1]], |copy, to| {
         let _ = copy().run().expect_quiet_success();
@@ -276,7 +275,7 @@ fn without_perms_a_default_list_takes_the_place_of_the_mask_as_with_rsync() {
         Tree::of([old().with("system.posix_acl_default", tree::acl(7, &[(71_234, 7)], &[]))]).plant(root);
     };
     begin(&scratch.at("r"));
-    let copied = Run::of("/usr/bin/rsync").arg("-rt").arg(slash(&scratch.src())).arg(scratch.at("r"));
+    let copied = Run::of("rsync").arg("-rt").arg(slash(&scratch.src())).arg(scratch.at("r"));
     let _ = copied.run().expect_code(0);
     every_way(&scratch, &["-rt"], |copy, to| {
         begin(to);
@@ -309,7 +308,7 @@ fn owners_are_mapped_as_rsync_maps_them() {
     for (index, rules) in rules.iter().enumerate() {
         let (rsync, dsync) = (scratch.at(&format!("rsync{index}")), scratch.at(&format!("dsync{index}")));
         let source = slash(&scratch.src());
-        let _ = Run::of("/usr/bin/rsync").args(*rules).arg(&source).arg(&rsync).run().expect_code(0);
+        let _ = Run::of("rsync").args(*rules).arg(&source).arg(&rsync).run().expect_code(0);
         let copy = || Run::dsync().args(*rules).arg(&source).arg(&dsync).arg("-i");
         let _ = copy().run().expect_quiet_success();
         assert_same(&rsync, &dsync, Scope { times: false, dir_times: false, ..Scope::EVERYTHING });
@@ -353,7 +352,7 @@ fn executability_alone_and_times_of_links_are_as_rsync_has_them() {
     let (rsync, source) = (scratch.at("rsync"), slash(&scratch.src()));
     old.plant(&rsync);
     let options = ["-rltE", "-J", "-i"];
-    let theirs = Run::of("/usr/bin/rsync").args(options).arg(&source).arg(&rsync).run().expect_code(0);
+    let theirs = Run::of("rsync").args(options).arg(&source).arg(&rsync).run().expect_code(0);
     every_way(&scratch, &options, |copy, to| {
         old.plant(to);
         let ours = copy().run().expect_quiet_success();

@@ -95,7 +95,7 @@ fn check_product(place: &dyn Fn(&Path) -> String, outside: bool) {
                 options.extend((mode != "--").then(|| mode.to_owned()));
                 let here = ["src/", "dst/"].map(OsString::from);
                 let (outcome, mut left) = match who {
-                    "rsync" => product(Run::of("/usr/bin/rsync"), &at, &options, here),
+                    "rsync" => product(Run::of("rsync"), &at, &options, here),
                     "local" => product(Run::dsync(), &at, &options, here),
                     _ => {
                         let operands = ["src/".into(), sshd.operand(slash(&at.join("dst")))];
@@ -573,4 +573,70 @@ fn directories_that_are_named_as_backups_are_stay_with_what_is_in_them() {
     let _ = oracle::rsync(args("rsync")).expect_code(0);
     assert!(scratch.dst().join("full~/mine").exists() && scratch.dst().join("empty~").exists());
     dsync_tests::assert_same(&scratch.at("rsync"), &scratch.dst(), Scope { dir_times: false, ..Scope::ALL });
+}
+
+/// Plants files whose names are those of backups of others, in the source and, older, at the destination.
+fn plant_names_of_backups(at: &Path) {
+    let new = [
+        Node::file("large", 1, 12 << 20),
+        Node::file("large~", 2, 30),
+        Node::file("same", 3, 9 << 20),
+        Node::file("same~", 4, 31),
+        Node::file("same~~", 5, 32),
+        Node::file("gone~", 6, 33),
+        Node::symlink("link", "elsewhere"),
+        Node::symlink("link~", "mine"),
+        Node::dir("sub"),
+        Node::file("sub/large", 7, 10 << 20),
+        Node::file("sub/large~", 8, 34),
+    ];
+    Tree::of(new.clone()).plant(&at.join("src"));
+    let is_kept = |node: &Node| [&b"same~"[..], b"same~~", b"link~", b"gone~"].contains(&&node.path[..]);
+    let kept = new.iter().filter(|node| is_kept(node)).cloned();
+    let old = [
+        Node::file("large", 11, 8 << 20),
+        Node::file("same", 13, 7 << 20),
+        Node::file("gone", 16, 40),
+        Node::symlink("link", "old"),
+        Node::dir("sub"),
+        Node::file("sub/large", 17, 6 << 20),
+    ];
+    let old = old.into_iter().map(|node| Node { mtime: (1_200_000_000, 0), ..node });
+    Tree::of(old.chain(kept).collect::<Vec<_>>()).plant(&at.join("dst"));
+}
+
+#[test]
+fn a_name_that_the_source_has_is_no_backups() {
+    needs_dsync!();
+    let sshd = Sshd::shared();
+    for options in [
+        &["-ab", "--delete-after"][..],
+        &["-ab", "--delete-before"],
+        &["-ab", "--delete", "--inplace"],
+        &["-ab", "--delay-updates"],
+    ] {
+        for remote in [false, true] {
+            let scratch = Scratch::new();
+            plant_names_of_backups(&scratch.at(""));
+            let old = old_content(&scratch.dst());
+            let run = if remote { sshd.run(Via::Auto) } else { Run::dsync() };
+            let to = if remote { sshd.operand(scratch.dst()) } else { scratch.dst().into() };
+            let outcome = run.args(options).arg(slash(&scratch.src())).arg(to).run().expect_quiet_success();
+
+            let (source, found) = (survey(&scratch.src()), survey(&scratch.dst()));
+            for (path, facts) in &source {
+                let (name, same) = (String::from_utf8_lossy(path), found.get(path));
+                assert!(
+                    same.is_some_and(|same| (same.kind, &same.content) == (facts.kind, &facts.content)),
+                    "{options:?}, remote {remote}: '{name}' is not the source's\n{}",
+                    outcome.account()
+                );
+            }
+            let left = old_content(&scratch.dst());
+            assert!(
+                old.iter().all(|old| left.contains(old)),
+                "{options:?}, remote {remote}: a backup is lost"
+            );
+        }
+    }
 }

@@ -192,7 +192,7 @@ impl Case {
     fn check(&self) -> Result<(), String> {
         let scratch = Scratch::new();
         self.plant(&scratch);
-        let (rsync, theirs) = self.run(&scratch, Path::new("/usr/bin/rsync"), &[]);
+        let (rsync, theirs) = self.run(&scratch, Path::new("rsync"), &[]);
         let own = ["--allow-empty-source", "--durability=none"];
         let (dsync, ours) = self.run(&scratch, dsync_tests::program(), &own);
         let mut found = differences(&theirs, &ours);

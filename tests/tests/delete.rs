@@ -69,11 +69,10 @@ fn deletes_what_rsync_deletes() {
     ] {
         let scratch = Scratch::new();
         plant(&scratch, &["dst", "rsync"]);
-        let results =
-            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
-                let run = program.arg("-ai").args(options).arg(slash(&scratch.src()));
-                run.arg(scratch.at(destination)).run()
-            });
+        let results = [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")].map(|(program, destination)| {
+            let run = program.arg("-ai").args(options).arg(slash(&scratch.src()));
+            run.arg(scratch.at(destination)).run()
+        });
         let scope = Scope { dir_times: false, ..Scope::full() };
         let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
         assert!(
@@ -238,15 +237,14 @@ fn directory_gives_way_by_force_as_with_rsync() {
         let scratch = Scratch::new();
         Tree::of([Node::file("file", 1, 10), Node::symlink("link", "file"), Node::file("other", 1, 1)])
             .plant(&scratch.src());
-        let results =
-            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
-                let destination = scratch.at(destination);
-                for dir in ["file", "link", "extra"] {
-                    Tree::of([Node::dir(dir), Node::file(format!("{dir}/full"), 2, 2)]).plant(&destination);
-                }
-                Tree::of([Node::dir("file/sub"), Node::file("file/sub/kept", 2, 2)]).plant(&destination);
-                program.args(options).arg(slash(&scratch.src())).arg(destination).run()
-            });
+        let results = [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")].map(|(program, destination)| {
+            let destination = scratch.at(destination);
+            for dir in ["file", "link", "extra"] {
+                Tree::of([Node::dir(dir), Node::file(format!("{dir}/full"), 2, 2)]).plant(&destination);
+            }
+            Tree::of([Node::dir("file/sub"), Node::file("file/sub/kept", 2, 2)]).plant(&destination);
+            program.args(options).arg(slash(&scratch.src())).arg(destination).run()
+        });
         let scope = Scope { dir_times: false, ..Scope::full() };
         let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
         let accounts = (results[0].account(), results[1].account());
@@ -272,12 +270,11 @@ fn directory_in_the_way_of_a_file_goes_as_with_rsync() {
     for options in [&["-a"][..], &["-a", "--delete"]] {
         let scratch = Scratch::new();
         Tree::of([Node::file("x", 1, 10), Node::file("y", 1, 10)]).plant(&scratch.src());
-        let results =
-            [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")].map(|(program, destination)| {
-                let destination = scratch.at(destination);
-                Tree::of([Node::dir("x"), Node::dir("y"), Node::file("y/full", 2, 2)]).plant(&destination);
-                program.args(options).arg(slash(&scratch.src())).arg(destination).run()
-            });
+        let results = [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")].map(|(program, destination)| {
+            let destination = scratch.at(destination);
+            Tree::of([Node::dir("x"), Node::dir("y"), Node::file("y/full", 2, 2)]).plant(&destination);
+            program.args(options).arg(slash(&scratch.src())).arg(destination).run()
+        });
         let scope = Scope { dir_times: false, ..Scope::full() };
         let found = dsync_tests::differences(&scratch.at("rsync"), &scratch.dst(), scope);
         assert!(

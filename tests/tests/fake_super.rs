@@ -10,7 +10,7 @@ use std::{
 
 use dsync_tests::{
     Kind, Node, Outcome, Run, Scope, Scratch, Tree, assert_same, mount::Mount, needs_dsync, needs_root,
-    program, scratch::slash, strace, survey, tree,
+    oracle, program, scratch::slash, strace, survey, tree,
 };
 
 /// A user that exists nowhere and owns nothing.
@@ -59,7 +59,7 @@ fn shell(scratch: &Scratch, user: Option<u32>) -> PathBuf {
 fn programs() -> [Vec<OsString>; 2] {
     let mut path = OsString::from("--dsync-path=");
     path.push(program());
-    [vec![program().into(), path, "--transport=ssh".into()], vec!["/usr/bin/rsync".into()]]
+    [vec![program().into(), path, "--transport=ssh".into()], vec!["rsync".into()]]
 }
 
 /// Copies over a shell, the remote end with `--fake-super`.
@@ -178,7 +178,7 @@ fn what_a_source_really_has_of_roots_attributes_is_kept_too() {
     .plant(&scratch.src());
     let made = ["rsync", "dsync"].map(|name| {
         let to = scratch.at(name);
-        let program = if name == "dsync" { program() } else { Path::new("/usr/bin/rsync") };
+        let program = if name == "dsync" { program() } else { Path::new("rsync") };
         let copy =
             || Run::of(program).args(["-aX", "-i", "--fake-super"]).arg(slash(&scratch.src())).arg(&to);
         let _ = copy().run().expect_code(0);
@@ -217,11 +217,11 @@ fn changed_attributes_alone_are_kept_anew_and_go_where_nothing_is_special() {
     assert!(!facts[&b"setuid"[..]].xattrs.contains_key(STAT));
     assert!(facts[&b"listed"[..]].xattrs.is_empty());
     assert_eq!(facts[&b"plain"[..]].xattrs[STAT], b"102644 0,0 0:0");
-    dsync_tests::oracle::assert_rsync_agrees_with(
-        &["-aHAX", "--delete", "-M--fake-super"],
-        &scratch.src(),
-        &scratch.dst(),
-    );
+    // Older ones lose -M in a local copy.
+    if oracle::is_since((3, 4, 0)) {
+        let options = &["-aHAX", "--delete", "-M--fake-super"];
+        oracle::assert_rsync_agrees_with(options, &scratch.src(), &scratch.dst());
+    }
 }
 
 #[test]

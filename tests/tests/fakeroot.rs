@@ -12,7 +12,7 @@ const NOBODY: u32 = 64_124;
 fn pretend(scratch: &Scratch, script: &str) -> Outcome {
     let home = scratch.at("home");
     let run = Run::of("fakeroot").args(["-s", "state", "-i", "state"]).args(["sh", "-ec", script]).cwd(&home);
-    let run = run.env("DSYNC", program()).env("RSYNC", "/usr/bin/rsync").env("HOME", &home);
+    let run = run.env("DSYNC", program()).env("RSYNC", "rsync").env("HOME", &home);
     run.as_user(NOBODY, NOBODY).run()
 }
 

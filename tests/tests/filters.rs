@@ -88,7 +88,7 @@ fn rules_choose_what_rsyncs_choose() {
     for (index, rules) in RULES.iter().enumerate() {
         for source in [slash(&scratch.src()), scratch.src().into_os_string()] {
             let [dsync, rsync] = ["dsync", "rsync"].map(|name| scratch.at(&format!("{name}-{index}")));
-            let results = [(Run::dsync(), &dsync), (Run::of("/usr/bin/rsync"), &rsync)]
+            let results = [(Run::dsync(), &dsync), (Run::of("rsync"), &rsync)]
                 .map(|(program, to)| program.args(["-a"]).args(*rules).arg(&source).arg(to).run());
             let found = if dsync.exists() && rsync.exists() {
                 differences(&rsync, &dsync, Scope { dir_times: false, ..Scope::full() })
@@ -118,7 +118,7 @@ fn rules_from_files_keep_their_order() {
     tree().plant(&scratch.src());
     std::fs::write(scratch.at("rules"), "# comment\n; comment\n\n+ keep.o\n*.o\n- /a/\n").unwrap();
     let from = format!("--exclude-from={}", scratch.at("rules").display());
-    for (program, to) in [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")] {
+    for (program, to) in [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")] {
         let run = program.args(["-a", "--exclude=note1"]).arg(&from).arg("--include=f.o");
         let _ = run.arg(slash(&scratch.src())).arg(scratch.at(to)).run().expect_quiet_success();
     }
@@ -132,7 +132,7 @@ fn rules_hold_over_the_wire_in_both_directions() {
         let scratch = Scratch::new();
         tree().plant(&scratch.src());
         let rules = ["-a", "--delete", "--include=keep.o", "--exclude=*.o", "--exclude=/src/"];
-        let rsync = Run::of("/usr/bin/rsync").args(rules).arg(slash(&scratch.src())).arg(scratch.at("rsync"));
+        let rsync = Run::of("rsync").args(rules).arg(slash(&scratch.src())).arg(scratch.at("rsync"));
         let _ = rsync.run().expect_quiet_success();
         let up = sshd.run(via).args(rules).arg(slash(&scratch.src())).arg(sshd.operand(scratch.at("up")));
         let _ = up.run().expect_quiet_success();

@@ -102,7 +102,7 @@ fn everything(seed: u8, cases: u32, copy: &dyn Fn(&Path, &Path) -> Run) {
         tree.plant(&scratch.src());
         [&ours, &theirs].into_iter().for_each(|to| old.plant(to));
         let options = ["-aHAXSUU", "--delete"];
-        let rsync = Run::of("/usr/bin/rsync").args(options).arg(slash(&scratch.src())).arg(&theirs).run();
+        let rsync = Run::of("rsync").args(options).arg(slash(&scratch.src())).arg(&theirs).run();
         let outcome = copy(&scratch.src(), &ours).args(options).run();
         if (outcome.code(), rsync.code()) != (Some(0), Some(0)) || !outcome.stderr.is_empty() {
             return Err(format!("{}\n{}", outcome.account(), rsync.account()));

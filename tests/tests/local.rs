@@ -80,7 +80,7 @@ fn first_of_several_sources_wins_and_directories_are_joined() {
         .plant(&scratch.at("one"));
     Tree::of([Node::file("same", 2, 200), Node::dir("d"), Node::file("d/two", 2, 2)])
         .plant(&scratch.at("two"));
-    for (program, dst) in [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")] {
+    for (program, dst) in [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")] {
         let run = program.arg("-a").arg(slash(&scratch.at("one"))).arg(slash(&scratch.at("two")));
         let _ = run.arg(scratch.at(dst)).run().expect_quiet_success();
     }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use dsync_tests::{
     Node, Run, Scope, Scratch, Sshd, Tree, Via, assert_same, assert_unchanged, compare, differences,
-    needs_dsync,
+    needs_dsync, oracle,
     run::{catch, until_met},
     scratch::slash,
     strace, survey,
@@ -53,7 +53,7 @@ fn files_leave_the_source_as_with_rsync() {
         &["-a", "--remove-source-files", "--max-size=1m"],
     ] {
         let scratch = Scratch::new();
-        for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+        for (program, at) in [("rsync", "theirs"), ("", "ours")] {
             let at = scratch.at(at);
             fs::create_dir(&at).unwrap();
             plant(&at);
@@ -193,9 +193,13 @@ fn missing_operands_go_at_the_destination_as_with_rsync() {
         &["-a", "--delete-missing-args", "--exclude=gone"],
         &["-a", "--ignore-missing-args"],
     ] {
+        // Older ones end with 2 ("invalid file mode 00"), whatever is missing.
+        if options.contains(&"--delete-missing-args") && !oracle::is_since((3, 4, 0)) {
+            continue;
+        }
         let scratch = Scratch::new();
         let mut listed = Vec::new();
-        for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+        for (program, at) in [("rsync", "theirs"), ("", "ours")] {
             let at = scratch.at(at);
             Tree::of([Node::file("a", 1, 10), Node::file("elsewhere", 1, 10)]).plant(&at.join("src"));
             let old = |name: &str| Node::file(name, 9, 9);

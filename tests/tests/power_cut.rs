@@ -455,7 +455,7 @@ fn rsync_that_syncs_each_file_loses_names_on_the_same_bench() {
     for format in [Format::Ext4, Format::Xfs] {
         let Some(bench) = Bench::new(format, &old_tree(), &["-a", "--delete", "--fsync"]) else { return };
         bench.reset();
-        let _ = bench.finish(Run::of("/usr/bin/rsync")).expect_code(0);
+        let _ = bench.finish(Run::of("rsync")).expect_code(0);
         bench.disk.cut_power();
         let lost = differences(&bench.scratch.src(), &bench.dst(), Scope::CONTENT);
         println!("{format:?}: after rsync's exit 0 and a power cut\n{}", lost.join("\n"));

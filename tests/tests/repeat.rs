@@ -57,7 +57,7 @@ fn dry_run_prints_what_the_real_run_does_and_changes_nothing() {
     let before = dsync_tests::survey(&scratch.dst());
     let plan = itemized(&scratch.src(), &scratch.dst(), &["-a", "--delete", "-n"]);
     dsync_tests::assert_unchanged(&before, &scratch.dst());
-    let rsync = Run::of("/usr/bin/rsync").args(["-a", "--delete", "-n", "-i"]).arg(slash(&scratch.src()));
+    let rsync = Run::of("rsync").args(["-a", "--delete", "-n", "-i"]).arg(slash(&scratch.src()));
     let rsync = rsync.arg(scratch.dst()).run().expect_code(0);
     let real = itemized(&scratch.src(), &scratch.dst(), &["-a", "--delete"]);
     assert_eq!(plan.stdout_text(), real.stdout_text());
@@ -147,7 +147,7 @@ fn comparison_options_mean_what_they_mean_to_rsync() {
             ])
             .plant(&scratch.at(dst));
         }
-        let (dsync, rsync) = (Run::dsync(), Run::of("/usr/bin/rsync"));
+        let (dsync, rsync) = (Run::dsync(), Run::of("rsync"));
         let results = [(dsync, "dst"), (rsync, "rsync")].map(|(program, dst)| {
             program
                 .args(options)

@@ -76,7 +76,7 @@ fn check(
 ) -> Option<String> {
     let scratch = Scratch::new();
     let mut codes = Vec::new();
-    for (name, program) in [("dsync", Run::dsync()), ("rsync", Run::of("/usr/bin/rsync"))] {
+    for (name, program) in [("dsync", Run::dsync()), ("rsync", Run::of("rsync"))] {
         let root = scratch.at(name);
         scene(&root);
         let program = program.arg("-a").cwd(&root.join("in"));

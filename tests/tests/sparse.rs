@@ -261,7 +261,7 @@ fn holes_replace_old_data() {
             let sparse = options[0] == "-aS";
             if sparse {
                 fill(&theirs, &source);
-                let run = Run::of("/usr/bin/rsync").args(options).arg(slash(&source)).arg(&theirs);
+                let run = Run::of("rsync").args(options).arg(slash(&source)).arg(&theirs);
                 let _ = run.run().expect_code(0);
             }
             for (way, copy) in ways() {
@@ -307,7 +307,7 @@ fn reserved_space_is_given_back_where_holes_go() {
     plant(&scratch.src());
     for options in [&["-a", "--preallocate"][..], &["-aS", "--preallocate"]] {
         let theirs = scratch.at("theirs");
-        let run = Run::of("/usr/bin/rsync").args(options).arg(slash(&scratch.src())).arg(&theirs);
+        let run = Run::of("rsync").args(options).arg(slash(&scratch.src())).arg(&theirs);
         let _ = run.run().expect_code(0);
         for (way, copy) in ways() {
             let to = scratch.at(way);

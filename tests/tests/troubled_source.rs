@@ -203,7 +203,7 @@ fn user_without_privileges_copies_what_rsync_copies() {
             tree::set_mode(&path, mode | if path.is_dir() { 0o555 } else { 0o444 });
         }
     }
-    let results = [(&program, "dst"), (&PathBuf::from("/usr/bin/rsync"), "rsync")].map(|(program, name)| {
+    let results = [(&program, "dst"), (&PathBuf::from("rsync"), "rsync")].map(|(program, name)| {
         let to = scratch.at(name);
         fs::create_dir(&to).unwrap();
         chown(&to, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -287,7 +287,7 @@ fn one_file_system_stays_on_it() {
     let Some(_mount) = Mount::tmpfs(&mounted, "size=1m") else { return };
     fs::write(mounted.join("there"), "x").unwrap();
     tree::set_mtime(&mounted, (1_400_000_000, 0));
-    let results = [(Run::dsync(), "dst"), (Run::of("/usr/bin/rsync"), "rsync")]
+    let results = [(Run::dsync(), "dst"), (Run::of("rsync"), "rsync")]
         .map(|(program, to)| program.args(["-a", "-x"]).arg(slash(&scratch.src())).arg(scratch.at(to)).run());
     for outcome in results {
         let _ = outcome.expect_quiet_success();

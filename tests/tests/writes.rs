@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 fn as_rsync(plant: impl Fn(&Path), options: &[&str]) -> Scratch {
     let scratch = Scratch::new();
     let mut listed = Vec::new();
-    for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+    for (program, at) in [("rsync", "theirs"), ("", "ours")] {
         let at = scratch.at(at);
         fs::create_dir(&at).unwrap();
         plant(&at);
@@ -158,7 +158,7 @@ fn files_that_get_their_names_at_the_end_are_those_of_rsync() {
 fn removed_entries_are_kept_beside_the_others() {
     // rsync also lists entries that it then does not remove, so compare only the results.
     let scratch = Scratch::new();
-    for (program, at) in [("/usr/bin/rsync", "theirs"), ("", "ours")] {
+    for (program, at) in [("rsync", "theirs"), ("", "ours")] {
         let at = scratch.at(at);
         fs::create_dir(&at).unwrap();
         plant_replacements(&at);
@@ -338,7 +338,7 @@ fn options_that_exclude_each_other_are_refused_as_by_rsync() {
         &["-T", "none"],
         &["--temp-dir=../src/same"],
     ] {
-        for run in [Run::dsync(), Run::of("/usr/bin/rsync")] {
+        for run in [Run::dsync(), Run::of("rsync")] {
             let _ =
                 run.arg("-a").args(options).args(["src/", "dst/"]).cwd(scratch.path()).run().expect_code(1);
         }

@@ -508,6 +508,7 @@ pub fn serve(
         let thread = thread.map_err(|source| SyncError::Thread { source })?;
         Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
     })?;
+
     let start = Start(grant.map(Arc::new));
     let (spools, stall) = (resources.spool_home(), resources.max_stall);
     let means = Means { budget, spools, start, cage, stall, operands: None, wording };

@@ -121,10 +121,15 @@ fn an_entry_that_no_operand_names_is_refused() {
 #[test]
 fn what_is_in_a_directory_is_refused_without_recursion() {
     all_are_refused(&[
-        Deed::of(&["sub"], (&[], ""), "the entries of 'sub', which nobody asked for: --recursive is", |s| {
-            list_named(s, 1, &[Item::dir("sub")]);
-            s.control(&listing_part(1, 1, &[Item::file("inner", 1)]));
-        }),
+        Deed::of(
+            &["sub"],
+            (&[], ""),
+            "the entries of 'sub', which nobody asked for: directories are copied without",
+            |s| {
+                list_named(s, 1, &[Item::dir("sub")]);
+                s.control(&listing_part(1, 1, &[Item::file("inner", 1)]));
+            },
+        ),
         Deed::of(&[], (&[], ""), "'new', which nobody asked for: no operand names it", |s| {
             list_contents(s, &[Item::file("new", 5)]);
         }),
@@ -236,10 +241,15 @@ fn an_operand_that_is_missing_is_one_that_was_named() {
             s.tops();
             s.control(&Message::new(22).text(b"kept").frame());
         }),
-        Deed::of(&["kept"], DELETE, "the absence of 'kept', which nobody asked for: --delete-missing", |s| {
-            s.named_tops(0);
-            s.control(&Message::new(22).text(b"kept").frame());
-        }),
+        Deed::of(
+            &["kept"],
+            DELETE,
+            "the absence of 'kept', which nobody asked for: what is missing is not",
+            |s| {
+                s.named_tops(0);
+                s.control(&Message::new(22).text(b"kept").frame());
+            },
+        ),
     ]);
 }
 
@@ -291,39 +301,54 @@ fn attributes_that_were_not_asked_for_are_refused() {
         Deed::of(&[], RECURSIVE, "the group of 'x', which nobody asked for: groups are not copied", |s| {
             list_odd(s, &[], &odd_entry([0, 0], 0, 1000, b"", b""));
         }),
-        Deed::of(&[], RECURSIVE, "the access time of 'x', which nobody asked for: --atimes is", |s| {
-            list_odd(s, &[], &odd_entry([0, 8], 0, 0, &[2, 0], b""));
-        }),
-        Deed::of(&[], RECURSIVE, "a checksum of 'x', which nobody asked for: --checksum is not", |s| {
+        Deed::of(
+            &[],
+            RECURSIVE,
+            "the access time of 'x', which nobody asked for: access times are not",
+            |s| {
+                list_odd(s, &[], &odd_entry([0, 8], 0, 0, &[2, 0], b""));
+            },
+        ),
+        Deed::of(&[], RECURSIVE, "a checksum of 'x', which nobody asked for: files are not compared", |s| {
             list_odd(s, &[], &odd_entry([64, 0], 0, 0, b"", &[7; 32]));
         }),
-        Deed::of(&[], RECURSIVE, "other names of 'x', which nobody asked for: --hard-links is not", |s| {
+        Deed::of(&[], RECURSIVE, "other names of 'x', which nobody asked for: hard links are not", |s| {
             list_odd(s, &[], &odd_entry([0, 2], 0, 0, b"", b""));
         }),
-        Deed::of(&[], RECURSIVE, "an attribute set of 'x', which nobody asked for: neither --acls", |s| {
+        Deed::of(&[], RECURSIVE, "an attribute set of 'x', which nobody asked for: neither ACLs", |s| {
             list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
-        Deed::of(&[], ACLS, "extended attributes of 'x', which nobody asked for: --xattrs is not", |s| {
-            list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
-        }),
-        Deed::of(&[], XATTRS, "an access control list of 'x', which nobody asked for: --acls is", |s| {
+        Deed::of(
+            &[],
+            ACLS,
+            "extended attributes of 'x', which nobody asked for: extended attributes are not",
+            |s| {
+                list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
+            },
+        ),
+        Deed::of(&[], XATTRS, "an access control list of 'x', which nobody asked for: ACLs are not", |s| {
             list_odd(s, &[ACL], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
         Deed::of(&[], XATTRS, "an extended attribute of 'x', which nobody asked for: no source", |s| {
             let set = b"\x00\x01\x17system.posix_acl_access\x01v";
             list_odd(s, &[set], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
-        Deed::of(&[], RECURSIVE, "the link text of 'link', which nobody asked for: --links is not", |s| {
+        Deed::of(&[], RECURSIVE, "the link text of 'link', which nobody asked for: links are not", |s| {
             list_contents(s, &[Item::symlink("link", b"../outside")]);
         }),
-        Deed::of(&[], RECURSIVE, "the device number of 'disk', which nobody asked for: --devices is", |s| {
-            list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
-        }),
+        Deed::of(
+            &[],
+            RECURSIVE,
+            "the device number of 'disk', which nobody asked for: devices are not",
+            |s| {
+                list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
+            },
+        ),
         Deed::of(&[], RECURSIVE, "'alice', which nobody asked for: no users' names are needed", |s| {
             s.tops();
             s.control(&Message::new(6).byte(0).int(1000).text(b"alice").frame());
         }),
-        Deed::of(&[], NUMERIC, "'alice', which nobody asked for: --numeric-ids is given", |s| {
+        Deed::of(&[], NUMERIC, "'alice', which nobody asked for: owners and groups go by", |s| {
             s.tops();
             s.control(&Message::new(6).byte(0).int(1000).text(b"alice").frame());
         }),
@@ -333,13 +358,18 @@ fn attributes_that_were_not_asked_for_are_refused() {
 #[test]
 fn holes_that_were_not_asked_for_are_refused() {
     const SPARSE: (&[&str], &str) = (&["-rS"], r#","recursive":true,"writing":{"sparse":true}"#);
-    all_are_refused(&[Deed::of(&[], SPARSE, "holes of 'new', which nobody asked for: with --sparse", |s| {
-        list_contents(s, &[Item::file("new", 5)]);
-        assert_eq!(s.expect(10), [1, 0]);
-        let lane = s.lane(0);
-        s.lanes.send(lane, &segment(1, 1 << 20));
-        s.lanes.send(lane, &Message::new(71).int(1).int(0).int(4096).frame());
-    })]);
+    all_are_refused(&[Deed::of(
+        &[],
+        SPARSE,
+        "holes of 'new', which nobody asked for: all zeros become",
+        |s| {
+            list_contents(s, &[Item::file("new", 5)]);
+            assert_eq!(s.expect(10), [1, 0]);
+            let lane = s.lane(0);
+            s.lanes.send(lane, &segment(1, 1 << 20));
+            s.lanes.send(lane, &Message::new(71).int(1).int(0).int(4096).frame());
+        },
+    )]);
 }
 
 #[test]
@@ -390,7 +420,7 @@ fn permissions_that_chmod_cannot_have_given_are_refused() {
     all_are_refused(&[Deed::of(
         &[],
         CHMOD,
-        "the permissions of 'new', which nobody asked for: --chmod gives others",
+        "the permissions of 'new', which nobody asked for: the changes of modes",
         |s| {
             list_contents(s, &[Item::dir("dir").mode(0o777), Item::file("new", 5).mode(0o666)]);
         },

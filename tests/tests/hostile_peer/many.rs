@@ -181,7 +181,7 @@ fn attribute_sets(s: &mut Session) {
 fn attribute_sets_are_taken_from_the_budget() {
     needs_dsync!();
     let kept = r#","recursive":true,"xattrs":true,"events":"problems""#;
-    let unasked = "neither --acls nor --xattrs is given";
+    let unasked = "neither ACLs nor extended attributes are copied";
     for (name, text, options, flags) in [
         ("attribute sets", "attribute sets have", kept, &["-X"][..]),
         ("attribute sets without -X", unasked, QUIET, &[]),

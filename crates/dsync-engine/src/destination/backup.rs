@@ -4,21 +4,27 @@
 //! [`secure`](super::secure::secure) has agreed. A directory is emptied into its backup under its
 //! own name, so that entries that cannot be kept stay in their place.
 //!
-//! Without a directory of its own a backup stays in its directory under another name; then names
-//! that end like backups are never removed. With one, the backups form a tree of the same shape,
+//! Without a directory of its own a backup stays in its directory under another name. Names that end
+//! like backups are never removed then. A name that the source has itself is the source's: the
+//! backup gets the suffix once more. With a directory, the backups form a tree of the same shape,
 //! whose directories are made when they are needed and look like the originals; below the
 //! destination that tree is left alone.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     io,
+    ops::Deref,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
 
 use dsync_fs::{BackupPlace, Component, Dir, ExtendedScope, Kind, OwnPlaces, RelPath, Wanted};
-use dsync_wire::options::{Backup, WritePolicy};
+use dsync_wire::{
+    budget::{Budget, Held, OverBudget, Share},
+    options::{Backup, WritePolicy},
+};
 
 use crate::halt::lock;
 
@@ -32,6 +38,34 @@ pub(super) struct Backups {
     opened: Mutex<Opened>,
     /// The run's own places, among which the tree is from the moment that it is there.
     own: Arc<OwnPlaces>,
+    claimed: RwLock<Claimed>,
+}
+
+/// Names of the source that end like backups in their directory, and the memory for them.
+struct Claimed {
+    paths: HashSet<RelPath>,
+    held: Held,
+}
+
+/// The place of one backup. While it exists the source claims no name, so the place stays a backup's.
+pub(super) struct SafePlace<'a> {
+    place: BackupPlace,
+    _claimed: RwLockReadGuard<'a, Claimed>,
+}
+
+impl Deref for SafePlace<'_> {
+    type Target = BackupPlace;
+
+    fn deref(&self) -> &BackupPlace {
+        &self.place
+    }
+}
+
+impl SafePlace<'_> {
+    /// Returns the place with a way to stop a long copy to it.
+    pub(super) fn until(self, stopped: &Arc<AtomicBool>) -> Self {
+        Self { place: self.place.until(stopped), ..self }
+    }
 }
 
 /// The tree of backups once it is open.
@@ -43,22 +77,50 @@ struct Opened {
 }
 
 impl Backups {
-    pub(super) fn new(root: &Arc<Dir>, backup: &Backup, own: &Arc<OwnPlaces>) -> Self {
+    pub(super) fn new(root: &Arc<Dir>, backup: &Backup, own: &Arc<OwnPlaces>, budget: &Arc<Budget>) -> Self {
         let tree = backup.dir.as_deref().map(tree_path);
         let (root, own) = (Arc::clone(root), Arc::clone(own));
-        Self { root, tree, suffix: backup.suffix.clone(), opened: Mutex::default(), own }
+        let claimed = Claimed { paths: HashSet::new(), held: budget.nothing(Share::Paths) };
+        let (suffix, opened) = (backup.suffix.clone(), Mutex::default());
+        Self { root, tree, suffix, opened, own, claimed: RwLock::new(claimed) }
+    }
+
+    /// Claims a name for the source if backups beside it could have it. Returns whether that is so: a backup may have
+    /// taken the name a moment ago.
+    pub(super) fn claim(&self, path: &RelPath) -> Result<bool, OverBudget> {
+        if self.tree.is_some() || !path.as_bytes().ends_with(&self.suffix) {
+            return Ok(false);
+        }
+        let claimed = &mut *self.claimed.write().unwrap_or_else(PoisonError::into_inner);
+        claimed.held.grow((path.as_bytes().len() + CLAIM_BYTES) as u64)?;
+        claimed.paths.insert(path.clone());
+        Ok(true)
     }
 
     /// Returns the place of the backup of a directory's entry `name`.
-    pub(super) fn place(&self, dir: &Arc<Dir>, path: &RelPath, name: &Component) -> io::Result<BackupPlace> {
-        let kept = [name.as_bytes(), &self.suffix].concat();
-        // A name that is too long for its suffix.
-        let kept =
-            Component::new(&kept).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
-        match &self.tree {
-            None => Ok(BackupPlace::new(Arc::clone(dir), kept)),
-            Some(tree) => Ok(BackupPlace::new(self.twin(tree, path)?, kept).over_older(&self.own)),
+    pub(super) fn place(
+        &self,
+        dir: &Arc<Dir>,
+        path: &RelPath,
+        name: &Component,
+    ) -> io::Result<SafePlace<'_>> {
+        let claimed = self.claimed.read().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.with_suffix(name)?;
+        while claimed.paths.contains(&path.join(&kept)) {
+            kept = self.with_suffix(&kept)?;
         }
+
+        let place = match &self.tree {
+            None => BackupPlace::new(Arc::clone(dir), kept),
+            Some(tree) => BackupPlace::new(self.twin(tree, path)?, kept).over_older(&self.own),
+        };
+        Ok(SafePlace { place, _claimed: claimed })
+    }
+
+    /// Returns a name with the suffix; an error for one that is too long for it.
+    fn with_suffix(&self, name: &Component) -> io::Result<Component> {
+        let longer = [name.as_bytes(), &self.suffix].concat();
+        Component::new(&longer).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))
     }
 
     /// Opens the directory of the tree that stands for a directory of the destination.
@@ -101,6 +163,10 @@ impl Backups {
         Ok(Arc::new(opened))
     }
 }
+
+/// Memory for a claimed name beside its path: an entry of a set that has just doubled, and an
+/// allocation.
+const CLAIM_BYTES: usize = 3 * size_of::<RelPath>() + 32;
 
 /// Opens the directory that stands for `original`, and makes it if it is missing. Another entry of
 /// its name gives way: it is a backup from before the directory existed.

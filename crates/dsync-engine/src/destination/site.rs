@@ -13,13 +13,19 @@ use std::{
 };
 
 use dsync_delta::Key;
-use dsync_fs::{BackupPlace, CommitError, Component, Dir, Privileges, RelPath, Withheld};
+use dsync_fs::{CommitError, Component, Dir, Privileges, RelPath, Withheld};
 use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{Durability, KeepPartial},
 };
 
-use super::{backup::Backups, credit::OpenDirectories, hands::Hands, homes::Homes, late::Delayed};
+use super::{
+    backup::{Backups, SafePlace},
+    credit::OpenDirectories,
+    hands::Hands,
+    homes::Homes,
+    late::Delayed,
+};
 use crate::{
     SyncError,
     account::{Account, Audience},
@@ -200,7 +206,7 @@ impl<'a> Site<'a> {
         dir: &Arc<Dir>,
         path: &RelPath,
         name: &Component,
-    ) -> io::Result<Option<BackupPlace>> {
+    ) -> io::Result<Option<SafePlace<'_>>> {
         let Some(backups) = self.backups.get() else { return Ok(None) };
         let place = backups.place(dir, path, name)?;
         self.touched(place.dir());
@@ -213,7 +219,7 @@ impl<'a> Site<'a> {
         dir: &Dir,
         path: &RelPath,
         name: &Component,
-    ) -> io::Result<Option<BackupPlace>> {
+    ) -> io::Result<Option<SafePlace<'_>>> {
         if self.backups.get().is_none() {
             return Ok(None);
         }

@@ -40,12 +40,7 @@ pub(super) fn encode(
             w.bytes(&fatal.text, MAX_FATAL_TEXT, "text")?;
         }
         ControlMessage::Tops(tops) => encode_tops(tops, w)?,
-        ControlMessage::IdName(id) => {
-            w.bool(id.group);
-            w.u32(id.id);
-            w.valid(valid_id_name(&id.name), "name")?;
-            w.bytes(&id.name, MAX_ID_NAME, "name")?;
-        }
+        ControlMessage::IdName(id) => encode_id_name(id, w)?,
         ControlMessage::ListingEnd(end) => {
             w.u64(end.entries);
             w.u64(end.bytes);
@@ -80,6 +75,13 @@ pub(super) fn encode(
         | ControlMessage::Bye => {}
     }
     Ok(())
+}
+
+fn encode_id_name(id: &IdName, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.bool(id.group);
+    w.u32(id.id);
+    w.valid(valid_id_name(&id.name), "name")?;
+    w.bytes(&id.name, MAX_ID_NAME, "name")
 }
 
 fn encode_need_delta(need: &NeedDelta, w: &mut Writer<'_>) -> Result<(), EncodeError> {

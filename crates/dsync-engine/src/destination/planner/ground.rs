@@ -238,7 +238,7 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
         let _ = site.delayed.set(Delayed::new(root));
     }
     if let Some(backup) = &policy.backup {
-        let _ = site.backups.set(Backups::new(root, backup, around.own));
+        let _ = site.backups.set(Backups::new(root, backup, around.own, &site.session.budget));
     }
     Ok(())
 }
