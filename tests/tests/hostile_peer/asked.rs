@@ -301,14 +301,9 @@ fn attributes_that_were_not_asked_for_are_refused() {
         Deed::of(&[], RECURSIVE, "the group of 'x', which nobody asked for: groups are not copied", |s| {
             list_odd(s, &[], &odd_entry([0, 0], 0, 1000, b"", b""));
         }),
-        Deed::of(
-            &[],
-            RECURSIVE,
-            "the access time of 'x', which nobody asked for: access times are not",
-            |s| {
-                list_odd(s, &[], &odd_entry([0, 8], 0, 0, &[2, 0], b""));
-            },
-        ),
+        Deed::of(&[], RECURSIVE, "the access time of 'x', which nobody asked for: access times", |s| {
+            list_odd(s, &[], &odd_entry([0, 8], 0, 0, &[2, 0], b""));
+        }),
         Deed::of(&[], RECURSIVE, "a checksum of 'x', which nobody asked for: files are not compared", |s| {
             list_odd(s, &[], &odd_entry([64, 0], 0, 0, b"", &[7; 32]));
         }),
@@ -318,14 +313,9 @@ fn attributes_that_were_not_asked_for_are_refused() {
         Deed::of(&[], RECURSIVE, "an attribute set of 'x', which nobody asked for: neither ACLs", |s| {
             list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
-        Deed::of(
-            &[],
-            ACLS,
-            "extended attributes of 'x', which nobody asked for: extended attributes are not",
-            |s| {
-                list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
-            },
-        ),
+        Deed::of(&[], ACLS, "extended attributes of 'x', which nobody asked for: extended", |s| {
+            list_odd(s, &[XATTR], &odd_entry([0, 1], 0, 0, &[0], b""));
+        }),
         Deed::of(&[], XATTRS, "an access control list of 'x', which nobody asked for: ACLs are not", |s| {
             list_odd(s, &[ACL], &odd_entry([0, 1], 0, 0, &[0], b""));
         }),
@@ -336,15 +326,10 @@ fn attributes_that_were_not_asked_for_are_refused() {
         Deed::of(&[], RECURSIVE, "the link text of 'link', which nobody asked for: links are not", |s| {
             list_contents(s, &[Item::symlink("link", b"../outside")]);
         }),
-        Deed::of(
-            &[],
-            RECURSIVE,
-            "the device number of 'disk', which nobody asked for: devices are not",
-            |s| {
-                list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
-            },
-        ),
-        Deed::of(&[], RECURSIVE, "'alice', which nobody asked for: no users' names are needed", |s| {
+        Deed::of(&[], RECURSIVE, "the device number of 'disk', which nobody asked for: devices", |s| {
+            list_contents(s, &[Item::new(b"disk", 6, [int(8), int(1)].concat())]);
+        }),
+        Deed::of(&[], RECURSIVE, "'alice', which nobody asked for: owners are not copied", |s| {
             s.tops();
             s.control(&Message::new(6).byte(0).int(1000).text(b"alice").frame());
         }),

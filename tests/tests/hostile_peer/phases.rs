@@ -83,10 +83,10 @@ fn lists_nothing(session: &Session) {
 }
 
 #[test]
-fn an_end_that_does_not_come_ends_the_run() {
+fn a_destination_that_does_not_end_ends_the_run() {
     needs_dsync!();
-    let (alive, progress) = (Message::new(18).frame(), Message::new(16).bytes(&[0; 7]).frame());
-    // Destinations: one that wants nothing more and does not report, and one that reports and does not hang up.
+    let progress = Message::new(16).bytes(&[0; 7]).frame();
+    // One that wants nothing more and does not report, and one that reports and does not hang up.
     for reports in [false, true] {
         let arena = Arena::new();
         let (mut server, pipe) = arena.server_with(&[STALL]);
@@ -108,7 +108,13 @@ fn an_end_that_does_not_come_ends_the_run() {
         }
         arena.assert_unharmed(&[]);
     }
-    // A source that does not end its lanes, and so never hears the report; and one that does not say goodbye.
+}
+
+#[test]
+fn a_source_that_does_not_end_ends_the_run() {
+    needs_dsync!();
+    let alive = Message::new(18).frame();
+    // One that does not end its lanes, and so never hears the report; and one that does not say goodbye.
     for ends_lanes in [false, true] {
         let arena = Arena::new();
         let (mut server, pipe) = arena.server_with(&[STALL]);
@@ -138,7 +144,12 @@ fn an_end_that_does_not_come_ends_the_run() {
         assert!(code == TIMEOUT || ends_lanes && code == 0, "exit code {code}");
         arena.assert_unharmed(&[]);
     }
-    // The client in either role.
+}
+
+#[test]
+fn a_server_that_does_not_end_ends_the_run() {
+    needs_dsync!();
+    let (alive, progress) = (Message::new(18).frame(), Message::new(16).bytes(&[0; 7]).frame());
     let arena = Arena::new();
     let (client, pipe) = arena.push(RELAY, &[STALL]);
     let session = Session::serve(pipe).answer();
