@@ -300,9 +300,11 @@ impl Session {
                 Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
             }
         };
+
         // A client that shows signs of life gets no further with a long silence that it asks for
         // itself.
         let (mut sender, receiver, theirs, start) = within(&link, timeout.min(stall), opening)?;
+
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
