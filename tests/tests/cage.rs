@@ -144,9 +144,10 @@ fn a_link_that_the_source_sends_does_not_lead_a_backup_out() {
         symlink(scratch.at("outside"), scratch.src().join("bak")).unwrap();
         let run = over(plain(&scratch), "ssh").args(["-b", "--backup-dir=bak"]);
         let remote = |path: PathBuf| format!("localhost:{}/", path.display());
-        let run = match pull {
-            true => run.arg(remote(scratch.src())).arg(slash(&scratch.dst())),
-            false => run.arg(slash(&scratch.src())).arg(remote(scratch.dst())),
+        let run = if pull {
+            run.arg(remote(scratch.src())).arg(slash(&scratch.dst()))
+        } else {
+            run.arg(slash(&scratch.src())).arg(remote(scratch.dst()))
         };
         let outcome = run.run();
         assert_ne!(outcome.code(), Some(0), "{}", outcome.account());

@@ -111,9 +111,10 @@ fn updates_are_delayed_in_both_directions_and_moved_files_leave_the_source() {
         let _ = Run::of("cp").arg("-a").arg(scratch.src()).arg(&wanted).run().expect_code(0);
         let option = if moves { "--remove-source-files" } else { "--delete" };
         let run = sshd.run(Via::Auto).args(["-aH", "--delay-updates", option]);
-        let run = match push {
-            true => run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
-            false => run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()),
+        let run = if push {
+            run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
+        } else {
+            run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
         };
         let _ = run.run().expect_code(0);
         if moves {

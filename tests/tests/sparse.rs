@@ -273,9 +273,10 @@ fn holes_replace_old_data() {
                 assert_same(&source, &to, Scope::full());
                 assert_eq!(inode("long") == old, options.contains(&"--inplace"));
                 let what = format!("{way} {options:?} on {filesystem}");
-                match sparse {
-                    true => assert_sparse_as(&theirs, &to, &slack, &what),
-                    false => assert_same_space(&source, &to, &slack, &what),
+                if sparse {
+                    assert_sparse_as(&theirs, &to, &slack, &what);
+                } else {
+                    assert_same_space(&source, &to, &slack, &what);
                 }
                 fs::remove_dir_all(&to).unwrap();
             }

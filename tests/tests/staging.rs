@@ -34,9 +34,10 @@ fn transfer(scratch: &Scratch, push: bool, options: &[&str]) -> Run {
 fn transfer_serving(scratch: &Scratch, push: bool, remote: &Path, options: &[&str]) -> Run {
     let sshd = Sshd::shared();
     let run = sshd.run_serving(Via::Ssh, remote).args(["-a", "--stats"]).args(options);
-    match push {
-        true => run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst())),
-        false => run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst()),
+    if push {
+        run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
+    } else {
+        run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
     }
 }
 

@@ -233,9 +233,10 @@ fn collect(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Ve
             found.push((name.clone(), [&before[..], &[name]].concat()));
         }
         UseTree::Rename(renamed) => {
-            let path = match renamed.ident == "self" {
-                true => before.clone(),
-                false => [&before[..], &[renamed.ident.to_string()]].concat(),
+            let path = if renamed.ident == "self" {
+                before.clone()
+            } else {
+                [&before[..], &[renamed.ident.to_string()]].concat()
             };
             found.push((renamed.rename.to_string(), path));
         }

@@ -112,10 +112,7 @@ fn is_remote_and_here(word: &OsString) -> bool {
 fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
     let (last, sources) = operands.split_last().ok_or(UsageError::NoOperands)?;
     if sources.is_empty() {
-        return Err(match last.is_empty() {
-            true => empty_operand(Role::Source),
-            false => UsageError::NoDestination,
-        });
+        return Err(if last.is_empty() { empty_operand(Role::Source) } else { UsageError::NoDestination });
     }
     let source = read_sources(sources)?;
     let destination = Operand::parse(last).map_err(|error| UsageError::Operand {

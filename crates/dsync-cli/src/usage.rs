@@ -251,9 +251,10 @@ fn write_operand(
 
 /// Says how an entry that has the name of a command is written.
 fn write_as_file(f: &mut fmt::Formatter<'_>, name: &str, is_there: bool) -> fmt::Result {
-    match is_there {
-        true => write!(f, "the '{name}' that is here is written './{name}'"),
-        false => write!(f, "a file of that name is written './{name}'"),
+    if is_there {
+        write!(f, "the '{name}' that is here is written './{name}'")
+    } else {
+        write!(f, "a file of that name is written './{name}'")
     }
 }
 

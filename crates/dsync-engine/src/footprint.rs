@@ -129,9 +129,12 @@ impl Footprint {
 
         for (dir, touch) in written.chain(alternates) {
             let path = from_missing(&below, Path::new(OsStr::from_bytes(dir)));
-            let open = |path: &Path| match below.as_os_str().is_empty() {
-                true => base.open_operand_here(path),
-                false => base.open_operand_above(path),
+            let open = |path: &Path| {
+                if below.as_os_str().is_empty() {
+                    base.open_operand_here(path)
+                } else {
+                    base.open_operand_above(path)
+                }
             };
             if let Some((dir, _)) = nearest(&path, open) {
                 footprint.add(Ok(dir), touch);

@@ -225,9 +225,10 @@ impl Dir {
         let mut text = vec![0; MAX_LINK_TEXT + 1];
         let len = self.open_source(name)?.read_full_at(0, &mut text)?;
         text.truncate(len);
-        match (1..=MAX_LINK_TEXT).contains(&len) && !text.contains(&0) {
-            true => Ok(text),
-            false => Err(fake_super::damaged()),
+        if (1..=MAX_LINK_TEXT).contains(&len) && !text.contains(&0) {
+            Ok(text)
+        } else {
+            Err(fake_super::damaged())
         }
     }
 
@@ -307,9 +308,10 @@ impl Dir {
         wanted: &Wanted,
     ) -> io::Result<Withheld> {
         // A real link, device or fifo cannot hold kept attributes.
-        match self.fake_super && matches!(now.kind, Kind::File | Kind::Dir) {
-            true => fake_super::apply(fd, handle, now, None, wanted),
-            false => attributes::apply(fd, handle, now, wanted),
+        if self.fake_super && matches!(now.kind, Kind::File | Kind::Dir) {
+            fake_super::apply(fd, handle, now, None, wanted)
+        } else {
+            attributes::apply(fd, handle, now, wanted)
         }
     }
 

@@ -136,9 +136,10 @@ impl Xattr {
     /// it with `fake_super`.
     pub fn is_settable(name: &CStr, fake_super: bool) -> bool {
         let name = name.to_bytes();
-        match fake_super {
-            false => is_copied(name),
-            true => is_roots(name) || name.starts_with(b"user.") && !is_left_alone(name),
+        if fake_super {
+            is_roots(name) || name.starts_with(b"user.") && !is_left_alone(name)
+        } else {
+            is_copied(name)
         }
     }
 }

@@ -49,9 +49,10 @@ impl Sharing {
     }
 
     fn go_on(&self) -> Result<(), CopyError> {
-        match self.stopped.as_ref().is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
-            true => Err(CopyError::Write(io::ErrorKind::Interrupted.into())),
-            false => Ok(()),
+        if self.stopped.as_ref().is_some_and(|stopped| stopped.load(Ordering::Acquire)) {
+            Err(CopyError::Write(io::ErrorKind::Interrupted.into()))
+        } else {
+            Ok(())
         }
     }
 
@@ -153,9 +154,10 @@ impl StagedFile {
             for start in data.clone().step_by(STEP_BYTES) {
                 sharing.go_on()?;
                 let step = start..data.end.min(start + STEP_BYTES as u64);
-                match sparse {
-                    true => self.copy_sparse(file, step, false, &mut buffer)?,
-                    false => self.copy_from(file, step, &mut buffer)?,
+                if sparse {
+                    self.copy_sparse(file, step, false, &mut buffer)?
+                } else {
+                    self.copy_from(file, step, &mut buffer)?
                 };
             }
         }
@@ -269,14 +271,15 @@ impl StagedFile {
                 |_| sparse,
                 |run, blank| {
                     let start = at + run.start as u64;
-                    match blank {
-                        true => self.punch_hole(start, run.len() as u64),
-                        false => self.patch(
+                    if blank {
+                        self.punch_hole(start, run.len() as u64)
+                    } else {
+                        self.patch(
                             start,
                             &new[run.clone()],
                             old.get(run.start..).unwrap_or_default(),
                             &mut patched,
-                        ),
+                        )
                     }
                 },
             )

@@ -131,9 +131,10 @@ impl Dir {
     /// The system's error.
     pub fn lock_child(&self, name: &Component, identity: (u64, u64), mode: u16) -> io::Result<()> {
         let (fd, now) = self.open_path(name)?;
-        match (now.dev, now.ino) == identity {
-            true => chmod(fd.as_fd(), Handle::PathOnly, mode),
-            false => Err(io::ErrorKind::NotFound.into()),
+        if (now.dev, now.ino) == identity {
+            chmod(fd.as_fd(), Handle::PathOnly, mode)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
         }
     }
 }

@@ -326,11 +326,15 @@ impl StagedFile {
                 offset + done,
                 &old[..read],
                 |_| true,
-                |run, blank| match blank {
-                    true => Ok(()),
-                    false => self.write_zeros(offset + done + run.start as u64, run.len() as u64),
+                |run, blank| {
+                    if blank {
+                        Ok(())
+                    } else {
+                        self.write_zeros(offset + done + run.start as u64, run.len() as u64)
+                    }
                 },
             )?;
+
             if read < want {
                 break;
             }

@@ -129,9 +129,8 @@ const BESIDE: &[&str] = &["/rsync\"", "Structure needs cleaning", ": No space le
 
 /// Judges a case with no more runs than findings of one class need.
 pub(super) fn judge_for(case: &Case, world: &World, class: Option<Class>) -> Verdict {
-    let judged = catch_unwind(AssertUnwindSafe(|| match case.is_live {
-        true => live::judge(case, world),
-        false => compare_programs(case, world, class),
+    let judged = catch_unwind(AssertUnwindSafe(|| {
+        if case.is_live { live::judge(case, world) } else { compare_programs(case, world, class) }
     }));
     judged.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();

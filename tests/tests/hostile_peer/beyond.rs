@@ -193,9 +193,10 @@ impl Case {
         let tree = arena.tree();
         let names: Vec<_> =
             self.operands.iter().filter(|name| !name.is_empty()).map(|name| name.as_bytes()).collect();
-        let order = match self.stands_for_contents() {
-            true => Order::DestinationAlsoOf(&tree, &names),
-            false => Order::DestinationOf(&tree, &names),
+        let order = if self.stands_for_contents() {
+            Order::DestinationAlsoOf(&tree, &names)
+        } else {
+            Order::DestinationOf(&tree, &names)
         };
         let session = Session::greet(pipe).start(order, &self.options());
         self.list(&session);

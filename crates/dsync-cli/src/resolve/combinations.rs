@@ -50,11 +50,12 @@ fn check_accepted(flags: &Flags) -> Result<(), UsageError> {
             path.and_then(|word| word.iter().position(|&byte| byte == b':').map(|colon| &word[colon..]));
         path.is_some_and(|path| path.iter().any(|byte| SHELL_BYTES.contains(byte)))
     };
-    match given("old-args") && flags.operands.iter().any(changed) {
-        true => Err(UsageError::UnsupportedUse {
+    if given("old-args") && flags.operands.iter().any(changed) {
+        Err(UsageError::UnsupportedUse {
             text: "--old-args with a remote path that the remote shell would change (dsync takes it as it is written)",
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

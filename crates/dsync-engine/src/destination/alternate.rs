@@ -51,9 +51,10 @@ impl Alternates {
         let (mut roots, mut missing) = (Vec::new(), Vec::new());
         for dir in &options.dirs {
             let path = Path::new(OsStr::from_bytes(dir));
-            let opened = match below.as_os_str().is_empty() {
-                true => base.open_operand_here(path),
-                false => base.open_operand_above(&from_missing(below, path)),
+            let opened = if below.as_os_str().is_empty() {
+                base.open_operand_here(path)
+            } else {
+                base.open_operand_above(&from_missing(below, path))
             };
             match opened {
                 Ok(dir) => roots.push(dir),

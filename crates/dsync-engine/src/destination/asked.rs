@@ -247,9 +247,10 @@ impl<'a> Bounds<'a> {
             EntryKind::File { content: Some(_), .. } if !options.checksum => {
                 Err(Unasked::part("a checksum", "files are not compared by content"))
             }
-            EntryKind::Symlink { target } if options.links == target.is_empty() => Err(match options.links {
-                true => Unasked::part("an empty link text", "a link has one"),
-                false => Unasked::part("the link text", "links are not copied"),
+            EntryKind::Symlink { target } if options.links == target.is_empty() => Err(if options.links {
+                Unasked::part("an empty link text", "a link has one")
+            } else {
+                Unasked::part("the link text", "links are not copied")
             }),
             EntryKind::CharDevice { device } | EntryKind::BlockDevice { device }
                 if !options.devices && *device != none =>

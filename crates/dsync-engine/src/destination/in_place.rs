@@ -186,9 +186,10 @@ impl Rewriting {
         for (piece, literal) in pieces {
             let start = piece.start;
             let count = piece.end.min(end).saturating_sub(start);
-            match literal {
-                true => mover.copy((mover.temp, start), (mover.target, from + start), count, false)?,
-                false => target.write_zeros(from + start, count)?,
+            if literal {
+                mover.copy((mover.temp, start), (mover.target, from + start), count, false)?;
+            } else {
+                target.write_zeros(from + start, count)?;
             }
         }
 

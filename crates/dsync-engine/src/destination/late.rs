@@ -118,15 +118,13 @@ impl Late {
         let size = u64::from_ne_bytes(take(rest)?);
         let first_name = Some(u64::from_ne_bytes(take(rest)?)).filter(|_| has_others);
         let mut number = || take(rest).map(u64::from_ne_bytes);
-        let basis = match has_basis {
-            true => {
-                let (dev, ino, size) = (number()?, number()?, number()?);
-                let (seconds, nanoseconds) =
-                    (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
-                let mtime = Timestamp { seconds, nanoseconds };
-                Some(Stamp { dev, ino, size, mtime, ctime: mtime })
-            }
-            false => None,
+        let basis = if has_basis {
+            let (dev, ino, size) = (number()?, number()?, number()?);
+            let (seconds, nanoseconds) = (i64::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+            let mtime = Timestamp { seconds, nanoseconds };
+            Some(Stamp { dev, ino, size, mtime, ctime: mtime })
+        } else {
+            None
         };
         let action = if creates { Action::Create } else { Action::Update };
         Some(Self { directory, name, temp, entry, action, kind, size, displaces, first_name, basis })

@@ -287,9 +287,10 @@ impl Worker<'_> {
                     return Err(Failure::Written(io::ErrorKind::Interrupted.into()));
                 }
                 let data = from..end.min(from + SEGMENT_BYTES);
-                literal += match sparse {
-                    true => old.copy_sparse(source, data, false, &mut self.buffers.0)?,
-                    false => old.copy_from(source, data, &mut self.buffers.0)?,
+                literal += if sparse {
+                    old.copy_sparse(source, data, false, &mut self.buffers.0)?
+                } else {
+                    old.copy_from(source, data, &mut self.buffers.0)?
                 };
             }
         }

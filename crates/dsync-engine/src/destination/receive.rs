@@ -145,9 +145,10 @@ impl Lane<'_> {
         if in_place || sparse {
             staged.set_len(len)?;
         }
-        match sparse {
-            true => _ = staged.write_sparse_at(0, content, in_place || preallocate)?,
-            false => staged.write_all_at(0, content)?,
+        if sparse {
+            _ = staged.write_sparse_at(0, content, in_place || preallocate)?;
+        } else {
+            staged.write_all_at(0, content)?;
         }
         Ok(staged)
     }

@@ -328,9 +328,12 @@ impl Stage {
             }
             Step::Zero { offset, len } => {
                 hasher.update_zeros(len);
-                holes.for_zeros(offset..offset + len, |part, hole| match hole {
-                    true => self.leave_hole(file, rewriting, part),
-                    false => self.write_zeros(file, rewriting, part),
+                holes.for_zeros(offset..offset + len, |part, hole| {
+                    if hole {
+                        self.leave_hole(file, rewriting, part)
+                    } else {
+                        self.write_zeros(file, rewriting, part)
+                    }
                 })
             }
 

@@ -205,10 +205,7 @@ impl Out<'_> {
 
         let new = opened.content();
         let key = self.key.clone();
-        let holes = match self.shared.session.options.writing.sparse {
-            true => Vec::new(),
-            false => opened.holes(index),
-        };
+        let holes = if self.shared.session.options.writing.sparse { Vec::new() } else { opened.holes(index) };
 
         let mut sink = SegmentSink { out: self, header, holes, encoder: TokenEncoder::new(), started: false };
         let outcome = match (planned, &request.signature) {

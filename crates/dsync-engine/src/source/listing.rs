@@ -269,12 +269,12 @@ impl Lister<'_> {
                 Kind::File if checksum => content(dir, &entry.name, stopped).map(Some),
                 _ => Ok(None),
             },
-            extended: match scope.is_empty() {
-                true => Ok(None),
-                false => dir
-                    .extended(&entry.name, &entry.metadata, scope)
+            extended: if scope.is_empty() {
+                Ok(None)
+            } else {
+                dir.extended(&entry.name, &entry.metadata, scope)
                     .map(Some)
-                    .map_err(|error| read::cause(&error)),
+                    .map_err(|error| read::cause(&error))
             },
         };
         walked.par_iter().map(details).collect()

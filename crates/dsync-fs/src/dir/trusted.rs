@@ -371,9 +371,10 @@ impl<'a> Walk<'a> {
         }
         if self.trust == Links::Trusted && (self.within.inside || !is_trusted(metadata.uid)) {
             let path = self.seen.join(OsStr::from_bytes(name));
-            let refusal = match self.within.inside {
-                true => UntrustedLink::Within { path },
-                false => UntrustedLink::OfAnother { path, uid: metadata.uid },
+            let refusal = if self.within.inside {
+                UntrustedLink::Within { path }
+            } else {
+                UntrustedLink::OfAnother { path, uid: metadata.uid }
             };
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, refusal));
         }

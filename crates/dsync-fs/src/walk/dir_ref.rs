@@ -76,9 +76,12 @@ impl DirRef {
     /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also if the directory itself
     /// is gone.
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
-        self.first_found(name, |dir| match self.shared().options.open_noatime {
-            true => dir.open_source_noatime(name),
-            false => dir.open_source(name),
+        self.first_found(name, |dir| {
+            if self.shared().options.open_noatime {
+                dir.open_source_noatime(name)
+            } else {
+                dir.open_source(name)
+            }
         })
     }
 

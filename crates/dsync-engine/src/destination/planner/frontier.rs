@@ -47,10 +47,8 @@ impl Announced {
     /// Returns the bytes of a directory that waits for its listing, here and where it is listed
     /// ahead.
     fn weight(&self) -> u64 {
-        let path = match self.path.is_root() {
-            true => 0,
-            false => SharedPath::OVERHEAD + self.path.name_len() + ALLOCATION,
-        };
+        let path =
+            if self.path.is_root() { 0 } else { SharedPath::OVERHEAD + self.path.name_len() + ALLOCATION };
         (size_of::<Self>() + 2 * ALLOCATION + path) as u64
     }
 

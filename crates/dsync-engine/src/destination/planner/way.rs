@@ -64,9 +64,10 @@ impl Way {
     /// Returns the way where nothing may be deleted: only an empty directory gives way.
     fn if_empty(dir: &Dir, subject: &Subject<'_>) -> Self {
         let empty = dir.open_child(&subject.name).is_ok_and(|child| child.list().entries.is_empty());
-        match empty {
-            true => Self::Empty,
-            false => Self::Blocked(subject.problem(Operation::WriteFile, Cause::DirectoryInTheWay)),
+        if empty {
+            Self::Empty
+        } else {
+            Self::Blocked(subject.problem(Operation::WriteFile, Cause::DirectoryInTheWay))
         }
     }
 
