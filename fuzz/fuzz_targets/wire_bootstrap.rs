@@ -1,4 +1,5 @@
-//! The bootstrap: bytes are noise, incomplete, refused, or a message that encodes to the same bytes.
+//! The bootstrap: bytes are noise, incomplete, refused, or a message that encodes to the same
+//! bytes.
 #![no_main]
 
 use dsync_fuzz::within_memory;

@@ -1,5 +1,5 @@
-//! Whole lanes in reads of a chosen size: both receivers end, within bounded memory, in the same messages
-//! however the reads are cut.
+//! Whole lanes in reads of a chosen size: both receivers end, within bounded memory, in the same
+//! messages however the reads are cut.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
-//! Compressed pieces: two bytes choose codec and raw length, the rest is the piece. Unpacking ends in
-//! exactly the declared length or an error, within bounded memory; packing the same bytes survives.
+//! Compressed pieces: two bytes choose codec and raw length, the rest is the piece. Unpacking ends
+//! in exactly the declared length or an error, within bounded memory; packing the same bytes
+//! survives.
 #![no_main]
 
 use bytes::Bytes;

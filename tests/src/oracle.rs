@@ -22,7 +22,8 @@ const PROGRAM: &str = "rsync";
 /// The three numbers of a version.
 pub type Version = (u32, u32, u32);
 
-/// Returns whether it is of this version or later. What an older one does otherwise is no reference.
+/// Returns whether it is of this version or later. What an older one does otherwise is no
+/// reference.
 pub fn is_since(version: Version) -> bool {
     static FOUND: LazyLock<Version> = LazyLock::new(|| version_of(Path::new(PROGRAM)));
     *FOUND >= version

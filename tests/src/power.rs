@@ -1,4 +1,5 @@
-//! Disks whose power can be cut: a filesystem image on a loop device, stopped by the shutdown ioctl.
+//! Disks whose power can be cut: a filesystem image on a loop device, stopped by the shutdown
+//! ioctl.
 
 use std::{
     fs,
@@ -74,8 +75,8 @@ impl Disk {
     /// # Panics
     /// If the system refuses.
     pub fn cut_power(&self) {
-        // _IOR('X', 125, __u32) is the shutdown ioctl of ext4 and XFS; 2 is their flag NOLOGFLUSH. perl is
-        // essential on Debian, and this package has no unsafe code.
+        // _IOR('X', 125, __u32) is the shutdown ioctl of ext4 and XFS; 2 is their flag NOLOGFLUSH.
+        // perl is essential on Debian, and this package has no unsafe code.
         let script =
             r#"open(F, "<", $ARGV[0]) or die; my $f = pack("L", 2); ioctl(F, 0x8004587d, $f) or die "$!""#;
         let _ = Run::of("perl").args(["-e", script]).arg(&self.mounted).run().expect_code(0);

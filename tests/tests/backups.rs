@@ -575,7 +575,8 @@ fn directories_that_are_named_as_backups_are_stay_with_what_is_in_them() {
     dsync_tests::assert_same(&scratch.at("rsync"), &scratch.dst(), Scope { dir_times: false, ..Scope::ALL });
 }
 
-/// Plants files whose names are those of backups of others, in the source and, older, at the destination.
+/// Plants files whose names are those of backups of others, in the source and, older, at the
+/// destination.
 fn plant_names_of_backups(at: &Path) {
     let new = [
         Node::file("large", 1, 12 << 20),

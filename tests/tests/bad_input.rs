@@ -1,7 +1,7 @@
 //! Bad input to whole runs: the exit code, and a message that names the object and the remedy.
 //!
-//! Rows B15 to B18 and B31 to B36 of the design's table; the command line's own rows are transcripts of
-//! the `dsync-cli` crate, and those of the wire are in `hostile_peer`.
+//! Rows B15 to B18 and B31 to B36 of the design's table; the command line's own rows are
+//! transcripts of the `dsync-cli` crate, and those of the wire are in `hostile_peer`.
 
 use std::{fs, path::PathBuf};
 

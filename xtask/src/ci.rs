@@ -34,7 +34,8 @@ const STEPS: &[Step] = &[
 /// Cases that are the same in every run, and were without a finding beside rsync 3.2.7 and 3.5.0.
 const HUNT_FIXED: &[&str] = &["--seed", "12", "--cases", "300"];
 
-/// Cases that nobody has seen before: what they find is told and is no verdict, as long as hunts of an hour find something.
+/// Cases that nobody has seen before: what they find is told and is no verdict, as long as hunts of
+/// an hour find something.
 const HUNT_NEW: &[&str] = &["--minutes", "3"];
 
 fn words(words: &[&str]) -> Vec<String> {

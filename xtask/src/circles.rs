@@ -1,10 +1,12 @@
 //! Circles of imports between the files of one crate.
 //!
-//! A file imports another one if a path in it leads there: in a `use`, a signature, a body or a macro's arguments. A
-//! re-export is followed to the file that defines the name, so a crate may give its items short names. A module's `mod`
-//! items are no imports; methods are not looked at, as syntax alone does not tell whose they are.
+//! A file imports another one if a path in it leads there: in a `use`, a signature, a body or a
+//! macro's arguments. A re-export is followed to the file that defines the name, so a crate may
+//! give its items short names. A module's `mod` items are no imports; methods are not looked at, as
+//! syntax alone does not tell whose they are.
 //!
-//! The law: files of one circle can only be understood together, so no circle has more than [`MAX_FILES`].
+//! The law: files of one circle can only be understood together, so no circle has more than
+//! [`MAX_FILES`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

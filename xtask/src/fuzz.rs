@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz-smoke`: every fuzz target for a short while, as many at once as there are cores.
+//! `cargo xtask fuzz-smoke`: every fuzz target for a short while, as many at once as there are
+//! cores.
 
 use std::{
     fs,
@@ -98,7 +99,8 @@ fn fuzzer(target: &str, seconds: &str) -> Result<Command, TaskError> {
     let limits = ["-rss_limit_mb=1024", "-print_final_stats=1", &format!("-max_total_time={seconds}")];
     command.args(limits);
     if is_session(target) {
-        // Threads of a session that has just ended still hold what the leak check looks for; hangs are the target's to find.
+        // Threads of a session that has just ended still hold what the leak check looks for; hangs
+        // are the target's to find.
         command.args(["-timeout=60", "-detect_leaks=0", "-max_len=1500", "-len_control=0"]);
     } else {
         command.arg("-timeout=10");

@@ -8,7 +8,8 @@ use crate::{
     tools::{FOR_HUNTING, FOR_TESTS, provide},
 };
 
-/// Hunts with the given arguments (`--minutes N --cases N --seed S --on tmpfs,ext4,xfs,btrfs --case SEED
+/// Hunts with the given arguments (`--minutes N --cases N --seed S --on tmpfs,ext4,xfs,btrfs --case
+/// SEED
 /// --without OPTION,...`); `$DSYNC_BIN` is the program under test, else it is built.
 ///
 /// # Errors

@@ -1,7 +1,8 @@
 //! Holds `docs/invariants.md` and the sources together.
 //!
-//! The law: every code in a source (S5, D3, B38) has a row, and every row names a module that exists and a test
-//! function that exists. A range in a source, "B38 to B52", stands for all codes between its ends.
+//! The law: every code in a source (S5, D3, B38) has a row, and every row names a module that
+//! exists and a test function that exists. A range in a source, "B38 to B52", stands for all codes
+//! between its ends.
 
 use std::{
     collections::BTreeSet,

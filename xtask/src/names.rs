@@ -1,4 +1,5 @@
-//! Checks the files, and the names in them, that ARCHITECTURE.md, docs/faults.md and the pages of docs/design mention.
+//! Checks the files, and the names in them, that ARCHITECTURE.md, docs/faults.md and the pages of
+//! docs/design mention.
 
 use std::fs;
 

@@ -1,7 +1,8 @@
 //! Holds doc comments to the project's plain English, as far as their first word shows it.
 //!
-//! The laws: no doc begins with a word that asks or states a truth ("What is left", "True when"), and the doc of a
-//! function begins with a verb in the third person ("Returns"). Tests may begin otherwise: their docs name a law.
+//! The laws: no doc begins with a word that asks or states a truth ("What is left", "True when"),
+//! and the doc of a function begins with a verb in the third person ("Returns"). Tests may begin
+//! otherwise: their docs name a law.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! ring and aws-lc-rs beside each other, as dsync uses them: TLS 1.3 in memory, raw public keys, AES-128-GCM, one thread.
+//! ring and aws-lc-rs beside each other, as dsync uses them: TLS 1.3 in memory, raw public keys,
+//! AES-128-GCM, one thread.
 //!
 //! `cargo run --release` runs the cases in turn and prints the best of nine rounds.
 //! `cargo run --release -- first CASE` prints the time of a process's first handshake. Measured

@@ -1,7 +1,8 @@
 //! First words that are commands of dsync and no operands: `dsync completions bash`, `dsync man`.
 //!
-//! The whole list is reserved from the beginning, so that a script that copies `./serve` today does the same with every later
-//! version. Only the first word of a line is looked at: `dsync -a serve host:` copies what it names, as rsync does.
+//! The whole list is reserved from the beginning, so that a script that copies `./serve` today does
+//! the same with every later version. Only the first word of a line is looked at: `dsync -a serve
+//! host:` copies what it names, as rsync does.
 
 use std::{
     ffi::{OsStr, OsString},

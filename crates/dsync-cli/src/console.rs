@@ -207,7 +207,8 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Prints why the command ends without success; the program's name is in front for whoever reads it in a mail.
+/// Prints why the command ends without success; the program's name is in front for whoever reads it
+/// in a mail.
 pub(crate) fn blame(text: &str) {
     say(&format!("dsync: error: {text}"));
 }

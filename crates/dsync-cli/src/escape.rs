@@ -36,7 +36,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Returns a name as `-8` prints it: all bytes from 0x80 on as they are, control characters still escaped.
+/// Returns a name as `-8` prints it: all bytes from 0x80 on as they are, control characters still
+/// escaped.
 pub(crate) fn eight_bit(name: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(name.len());
     for (at, &byte) in name.iter().enumerate() {

@@ -1,8 +1,10 @@
-//! The formats of `--out-format` and `--log-file-format`: text in which `%` and a letter stand for a fact about an entry.
+//! The formats of `--out-format` and `--log-file-format`: text in which `%` and a letter stand for
+//! a fact about an entry.
 //!
-//! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, and the letter. What is no such sequence
-//! stands for itself, as do the letters that rsync fills only in its daemon. Letters for facts that dsync does not have are
-//! refused: a script would take an empty column for the truth.
+//! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, and the letter.
+//! What is no such sequence stands for itself, as do the letters that rsync fills only in its
+//! daemon. Letters for facts that dsync does not have are refused: a script would take an empty
+//! column for the truth.
 
 use std::{error::Error, fmt};
 
@@ -92,7 +94,8 @@ impl Format {
         self.parts.iter().any(|part| matches!(part, Part::Value { field, .. } if *field == wanted))
     }
 
-    /// Writes a line: each fact as `fact` says it, filled up to its width, then made printable by `shown`.
+    /// Writes a line: each fact as `fact` says it, filled up to its width, then made printable by
+    /// `shown`.
     pub(crate) fn line(
         &self,
         fact: &dyn Fn(Field, Style) -> Vec<u8>,
@@ -115,7 +118,8 @@ impl Format {
     }
 }
 
-/// Reads what follows a `%`: the value and how many bytes it takes; `None` where it stands for itself.
+/// Reads what follows a `%`: the value and how many bytes it takes; `None` where it stands for
+/// itself.
 fn value(text: &[u8]) -> Result<Option<(Part, usize)>, UnknownFact> {
     let marks = text.iter().take_while(|&&byte| byte == b'\'').count();
     let left = text.get(marks) == Some(&b'-');

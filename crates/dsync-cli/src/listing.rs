@@ -44,8 +44,8 @@ pub(crate) struct Listing {
 pub(crate) struct Base(pub(crate) Vec<PathBuf>);
 
 impl Base {
-    /// Returns the path of an entry as the source's end names it; without an operand's directory where more than one could
-    /// have it.
+    /// Returns the path of an entry as the source's end names it; without an operand's directory
+    /// where more than one could have it.
     fn path(&self, name: &[u8]) -> Vec<u8> {
         use std::os::unix::ffi::OsStrExt as _;
 

@@ -1,7 +1,8 @@
 //! `--log-file`: what a run does and says, a line each with time and process, in rsync's form.
 //!
-//! The file is opened before anything else happens and only ever added to. A log that cannot be written ends no run: rsync's
-//! does not either, and the copy is worth more; whoever started the run is told once.
+//! The file is opened before anything else happens and only ever added to. A log that cannot be
+//! written ends no run: rsync's does not either, and the copy is worth more; whoever started the
+//! run is told once.
 
 use std::{
     fs::File,

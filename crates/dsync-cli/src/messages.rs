@@ -167,7 +167,8 @@ fn cause_words(cause: Cause) -> String {
     }
 }
 
-/// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict PATH,append`).
+/// Linux's `EEXIST`, with which a destination refuses to replace anything (`--restrict
+/// PATH,append`).
 const FILE_EXISTS: i32 = 17;
 
 #[cfg(test)]

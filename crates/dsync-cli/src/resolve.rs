@@ -288,7 +288,8 @@ fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
     }
 }
 
-/// Returns whether a word asks the remote end for a log of its own: the local end's `--log-file` has all of it.
+/// Returns whether a word asks the remote end for a log of its own: the local end's `--log-file`
+/// has all of it.
 fn is_log(word: &str) -> bool {
     ["--log-file=", "--log-file-format="].iter().any(|option| word.starts_with(option))
 }

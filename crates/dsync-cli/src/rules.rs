@@ -1,11 +1,11 @@
 //! Filter rules in the order in which they were typed, each with its origin.
 //!
-//! rsync's notation: a pattern that starts with `- ` or `+ ` says itself whether it excludes or includes,
-//! `!` alone drops what came before, and in a file empty lines and comments (`#`, `;`) are skipped. The
-//! `--filter` has rules of its own kind: a word or a sign, a space or `_`, and a pattern or the name of a file with more rules.
-//! Kinds and modifiers that dsync does not have are refused, never read as another rule. The
-//! patterns themselves are not judged here: the engine compiles them, and its complaint is traced back to
-//! the file and line by [`Rules::place_of`].
+//! rsync's notation: a pattern that starts with `- ` or `+ ` says itself whether it excludes or
+//! includes, `!` alone drops what came before, and in a file empty lines and comments (`#`, `;`)
+//! are skipped. The `--filter` has rules of its own kind: a word or a sign, a space or `_`, and a
+//! pattern or the name of a file with more rules. Kinds and modifiers that dsync does not have are
+//! refused, never read as another rule. The patterns themselves are not judged here: the engine
+//! compiles them, and its complaint is traced back to the file and line by [`Rules::place_of`].
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at once.
+//! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at
+//! once.
 //!
 //! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` must survive the
 //! end of its terminal, and a background job of a shell without job control its keyboard.

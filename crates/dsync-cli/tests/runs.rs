@@ -338,7 +338,8 @@ fn formats_are_printed_as_rsync_prints_them() {
         for more in ["-a", "-av", "-ai", "-a8"] {
             let sorted = |out: &[u8]| {
                 let mut lines: Vec<Vec<u8>> = out.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
-                // Lengths of directories are the filesystem's; the sentences around the list are each program's own.
+                // Lengths of directories are the filesystem's; the sentences around the list are
+                // each program's own.
                 let own = [&b"sending"[..], b"sent ", b"total ", b"Transferred", b"created "];
                 lines.retain(|line| !line.is_empty() && !own.iter().any(|own| line.starts_with(own)));
                 lines.retain(|line| !(format.contains('l') && line.ends_with(b"/")));

@@ -14,7 +14,8 @@ pub trait TokenSink {
     /// The sink's own, which ends the search.
     fn start(&mut self, lead: u32) -> Result<(), Self::Error>;
 
-    /// Takes the next token. Literals are at most [`MAX_LITERAL`](crate::token::MAX_LITERAL) bytes long.
+    /// Takes the next token. Literals are at most [`MAX_LITERAL`](crate::token::MAX_LITERAL) bytes
+    /// long.
     ///
     /// # Errors
     /// The sink's own, which ends the search.

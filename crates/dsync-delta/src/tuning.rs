@@ -138,7 +138,8 @@ fn expected_dirty(blocks: u64, edits: u64) -> u64 {
 /// Returns B = 2^round(log2(sqrt(s * c * L / E))), clamped.
 fn optimal_block_len(len: u64, edits: u64) -> BlockLen {
     let square = u128::from(len) * u128::from(SUM_BYTES * RATIO) / u128::from(edits.max(1));
-    // round(log2(sqrt(x))) = floor((floor(log2(x)) + 1) / 2), up to the rounding of the inner floor.
+    // round(log2(sqrt(x))) = floor((floor(log2(x)) + 1) / 2), up to the rounding of the inner
+    // floor.
     let optimum = square.max(1).ilog2().div_ceil(2);
     let hash_speed = match len {
         0..0x40_0000 => 11,

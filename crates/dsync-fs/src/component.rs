@@ -104,8 +104,8 @@ impl RelPath {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// Checks a path given as bytes, every component by the rules of [`Component`]. The empty string
-    /// is the root; a leading, trailing or doubled slash is an error.
+    /// Checks a path given as bytes, every component by the rules of [`Component`]. The empty
+    /// string is the root; a leading, trailing or doubled slash is an error.
     ///
     /// # Errors
     /// [`InvalidComponent`] of the first component that breaks a rule.
@@ -230,7 +230,8 @@ mod tests {
             }
         }
 
-        /// Law: push, pop, join, parent and parse agree with each other; order is that of the bytes.
+        /// Law: push, pop, join, parent and parse agree with each other; order is that of the
+        /// bytes.
         #[test]
         fn paths_are_their_components(names in prop::collection::vec("[^/\0]{1,8}", 0..6)) {
             let names: Vec<_> = names.iter().filter_map(|name| Component::new(name.as_bytes()).ok()).collect();

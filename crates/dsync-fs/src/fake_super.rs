@@ -1,4 +1,5 @@
-//! `--fake-super`: owner, permission bits and type of an entry in its extended attribute `user.rsync.%stat`.
+//! `--fake-super`: owner, permission bits and type of an entry in its extended attribute
+//! `user.rsync.%stat`.
 //!
 //! This lets a user without privileges keep attributes that only root could set. The text is
 //! rsync's, so that each program reads what the other wrote: `MODE MAJOR,MINOR UID:GID`, the mode

@@ -64,8 +64,8 @@ impl FilterSet {
     /// Returns the verdict of the first rule that matches: `true` to include, `None` if none
     /// matches.
     ///
-    /// `path` is relative to the transfer's root, without a leading or trailing slash. The root itself
-    /// (an empty path) is never matched. Cost: rules x path length, at worst.
+    /// `path` is relative to the transfer's root, without a leading or trailing slash. The root
+    /// itself (an empty path) is never matched. Cost: rules x path length, at worst.
     pub fn check(&self, path: &[u8], is_dir: bool) -> Option<bool> {
         if path.is_empty() {
             return None;

@@ -1,7 +1,7 @@
 //! The names that this crate gives to its own files, and the predicates that recognize them.
 //!
-//! The law: such a name has a prefix and as many digits as its kind always has, so that whoever lists a directory
-//! recognizes it without opening anything.
+//! The law: such a name has a prefix and as many digits as its kind always has, so that whoever
+//! lists a directory recognizes it without opening anything.
 
 use std::{ffi::CStr, io};
 
@@ -42,7 +42,8 @@ pub fn is_apart_name(name: &[u8]) -> bool {
     is_hex_name(APART_PREFIX, name)
 }
 
-/// Returns whether this is a name that [`KeptNames`](crate::KeptNames) makes. Such entries are never copied.
+/// Returns whether this is a name that [`KeptNames`](crate::KeptNames) makes. Such entries are
+/// never copied.
 pub fn is_kept_name(name: &[u8]) -> bool {
     is_hex_name(CONTENT_PREFIX, name) || is_hex_name(NOTES_PREFIX, name) || is_finished_name(name)
 }

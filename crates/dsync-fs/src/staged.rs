@@ -508,8 +508,8 @@ pub(crate) fn write_all_at(fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::
     Ok(())
 }
 
-/// Makes a fresh name for a temporary file: 128 random bits and the process, of fixed length, so that a target
-/// name of 255 bytes works.
+/// Makes a fresh name for a temporary file: 128 random bits and the process, of fixed length, so
+/// that a target name of 255 bytes works.
 ///
 /// # Errors
 /// The system's error if it has no random numbers.

@@ -21,7 +21,8 @@ use rustix::{
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-/// Raises the soft limit of open files to the hard one; returns the limit in force (`u64::MAX`: none).
+/// Raises the soft limit of open files to the hard one; returns the limit in force (`u64::MAX`:
+/// none).
 ///
 /// The default soft limit of 1024 exists for programs that use `select`, which this crate does not.
 /// Never fails: a limit that cannot be raised is returned unchanged.
@@ -90,7 +91,8 @@ pub(crate) fn chmod_open(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
 /// kernel directly.
 fn chmod_by_libc(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     let link = CString::new(proc_link(fd))?;
-    // SAFETY: `chmod` reads a NUL-terminated string that lives for the call, and an integer; it writes no memory of ours.
+    // SAFETY: `chmod` reads a NUL-terminated string that lives for the call, and an integer; it
+    // writes no memory of ours.
     match unsafe { nix::libc::chmod(link.as_ptr(), mode.into()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -109,8 +111,8 @@ pub(crate) fn chmod_by_handle(fd: BorrowedFd<'_>, mode: u16) -> io::Result<()> {
     }
 
     let empty = c"";
-    // SAFETY: `fchmodat2` reads the descriptor, a NUL-terminated string that lives for the call, and
-    // two integers; it writes no memory of ours.
+    // SAFETY: `fchmodat2` reads the descriptor, a NUL-terminated string that lives for the call,
+    // and two integers; it writes no memory of ours.
     let result = unsafe {
         nix::libc::syscall(
             nix::libc::SYS_fchmodat2,
@@ -150,8 +152,9 @@ pub(crate) fn get_xattr_at(
     let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
     let args = xattr_args { value: buffer.as_mut_ptr().expose_provenance() as u64, size, flags: 0 };
     ask_at(|| {
-        // SAFETY: `getxattrat` reads the descriptor, two NUL-terminated strings and `args`, which all live for the
-        // call, and writes at most `size` bytes to `value`: the buffer, which is borrowed for as long.
+        // SAFETY: `getxattrat` reads the descriptor, two NUL-terminated strings and `args`, which
+        // all live for the call, and writes at most `size` bytes to `value`: the buffer, which is
+        // borrowed for as long.
         unsafe {
             syscall(
                 c_long::from(__NR_getxattrat),
@@ -174,8 +177,9 @@ pub(crate) fn list_xattrs_at(
     buffer: &mut [u8],
 ) -> Option<rustix::io::Result<usize>> {
     ask_at(|| {
-        // SAFETY: `listxattrat` reads the descriptor and a NUL-terminated string that lives for the call, and writes at
-        // most as many bytes as it is told to the buffer, which is borrowed for as long.
+        // SAFETY: `listxattrat` reads the descriptor and a NUL-terminated string that lives for the
+        // call, and writes at most as many bytes as it is told to the buffer, which is borrowed for
+        // as long.
         unsafe {
             syscall(
                 c_long::from(__NR_listxattrat),
@@ -219,8 +223,8 @@ static XATTRAT_WORKS: AtomicBool = AtomicBool::new(true);
 pub(crate) fn map_own_file(fd: impl AsFd, offset: u64, len: u64) -> io::Result<Mmap> {
     let fd = fd.as_fd().as_raw_fd();
     let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
-    // SAFETY: the file has no name and its only descriptor is ours, so no other process can truncate
-    // or change it while it is mapped; this crate writes nothing to it after this call.
+    // SAFETY: the file has no name and its only descriptor is ours, so no other process can
+    // truncate or change it while it is mapped; this crate writes nothing to it after this call.
     unsafe { MmapOptions::new().offset(offset).len(len).map(fd) }
 }
 

@@ -1,4 +1,5 @@
-//! The side that starts a run: remote shell, bootstrap, and the link over the carrier that got through.
+//! The side that starts a run: remote shell, bootstrap, and the link over the carrier that got
+//! through.
 //!
 //! One round trip over ssh, then whatever [`crate::reach`] finds. ssh remains responsible for
 //! aliases, ports, keys, passwords and jump hosts. The address for the other carriers is the one

@@ -207,7 +207,8 @@ impl std::fmt::Display for ShellStatus {
 }
 
 impl ConnectError {
-    /// Returns what the remote shell wrote to its standard error before it failed, a line each, escaped.
+    /// Returns what the remote shell wrote to its standard error before it failed, a line each,
+    /// escaped.
     pub fn shell_stderr(&self) -> &[String] {
         match self {
             Self::ShellFailed { stderr, .. } => stderr,
@@ -219,7 +220,8 @@ impl ConnectError {
     /// then. Nothing that was refused or answered wrongly is worth asking again.
     pub fn is_retryable(&self) -> bool {
         match self {
-            // ssh exits with 255 for all failures of its own; the server's refusals are told by their words.
+            // ssh exits with 255 for all failures of its own; the server's refusals are told by
+            // their words.
             Self::ShellFailed { status, stderr, .. } => {
                 let by_itself = matches!(status, ShellStatus::Exited(255) | ShellStatus::Killed(_));
                 let refused = |line: &String| REFUSALS.iter().any(|words| line.contains(words));

@@ -365,8 +365,9 @@ mod tests {
     fn an_older_tls_is_refused() {
         let (_, server) = configurations();
         let mut server = ServerConnection::new(Arc::new(server)).unwrap();
-        // A ClientHello of TLS 1.2: version, random, no session, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, no
-        // compression, and the extensions that it needs (groups: x25519, signatures: Ed25519).
+        // A ClientHello of TLS 1.2: version, random, no session,
+        // TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, no compression, and the extensions that it needs
+        // (groups: x25519, signatures: Ed25519).
         let body = [
             &[3, 3][..],
             &[7; 32],

@@ -10,8 +10,9 @@
 //! | TLS | TCP, a connection for each lane, TLS 1.3 with the same keys | short paths, and where UDP is blocked |
 //! | ssh | lanes over the standard streams of the ssh process | everywhere else |
 //!
-//! [`connect()`] starts `dsync --server` through the remote shell and picks the carrier; [`accept()`] is
-//! its other end. Nothing here touches a file of a tree, reads the environment, or prints.
+//! [`connect()`] starts `dsync --server` through the remote shell and picks the carrier;
+//! [`accept()`] is its other end. Nothing here touches a file of a tree, reads the environment, or
+//! prints.
 //!
 //! tokio lives only in here, on one thread per link; every call of the API blocks.
 

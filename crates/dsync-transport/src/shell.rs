@@ -301,7 +301,8 @@ const LINE_CHARACTERS: usize = 400;
 const MAX_LINE_BYTES: u64 = 2048;
 /// Bytes of standard error to keep.
 const TAIL_BYTES: usize = 8 << 10;
-/// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by default.
+/// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by
+/// default.
 const PIPE_BYTES: usize = 1 << 20;
 /// Time for a shell to end after it has lost its input.
 const EXIT_TIME: Duration = Duration::from_secs(2);

@@ -37,8 +37,8 @@ impl Whereabouts {
         self
     }
 
-    /// Finds out where the remote shell that runs as process `shell` went, which was told to go to `host`. Reads
-    /// `/proc`, and may ask ssh for its configuration.
+    /// Finds out where the remote shell that runs as process `shell` went, which was told to go to
+    /// `host`. Reads `/proc`, and may ask ssh for its configuration.
     pub(crate) fn find(shell: u32, host: &str) -> Self {
         let Some(ssh) = find_ssh(shell) else { return Self::named(host) };
         match peer_of(ssh) {

@@ -37,8 +37,8 @@ impl FakeSsh {
     fn new(script: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ssh");
-        // Written by a child: another test's fork could hold a descriptor that is open for writing, and
-        // executing the file would fail with "text file busy".
+        // Written by a child: another test's fork could hold a descriptor that is open for writing,
+        // and executing the file would fail with "text file busy".
         let written = Command::new("sh")
             .args(["-c", "printf '%s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\""])
             .arg(&path)

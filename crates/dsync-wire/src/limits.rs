@@ -21,8 +21,8 @@ pub const MAX_FRAME: u32 = (1 << 20) + (64 << 10);
 /// needs one such buffer; beyond 1 MiB zstd's ratio gains under 1 %.
 pub const MAX_RAW_FRAME: u32 = 1 << 20;
 
-/// Window that a zstd piece may ask for, in bytes (8 MiB, log2 23). A window larger than the content is
-/// never useful here; the bound only leaves room for encoders that do not shrink it.
+/// Window that a zstd piece may ask for, in bytes (8 MiB, log2 23). A window larger than the
+/// content is never useful here; the bound only leaves room for encoders that do not shrink it.
 pub const MAX_ZSTD_WINDOW: u64 = 1 << 23;
 
 /// Data lanes of one session. QUIC fills long paths with 16; more only costs memory.
@@ -41,7 +41,8 @@ pub const MAX_BATCH_RECORDS: usize = 4096;
 /// Bytes of one name.
 pub const MAX_NAME: usize = 255;
 
-/// Names from the transfer's root to an entry. Directories deeper than this are reported, not walked.
+/// Names from the transfer's root to an entry. Directories deeper than this are reported, not
+/// walked.
 pub const MAX_PATH_DEPTH: usize = 4096;
 
 /// Bytes of a path in an event or a problem: [`MAX_PATH_DEPTH`] names of 255 bytes and a separator.

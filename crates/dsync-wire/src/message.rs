@@ -172,7 +172,8 @@ pub struct Start {
     pub again: bool,
 }
 
-/// The peer's role with its operands, as typed by the user (relative to the peer's start directory).
+/// The peer's role with its operands, as typed by the user (relative to the peer's start
+/// directory).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerRole {
     /// The peer is the source (a pull).

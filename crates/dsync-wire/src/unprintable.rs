@@ -15,7 +15,8 @@ pub fn is_unprintable(character: char) -> bool {
             | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{890}'..='\u{891}' | '\u{8e2}'
             // Mongolian selectors and separator.
             | '\u{180b}'..='\u{180f}'
-            // Spaces of no width, joiners, marks of direction; separators of lines and paragraphs; embeddings, overrides.
+            // Spaces of no width, joiners, marks of direction; separators of lines and paragraphs;
+            // embeddings, overrides.
             | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             // Word joiner, invisible operators, isolates, old marks of format.
             | '\u{2060}'..='\u{206f}'

@@ -1,8 +1,9 @@
 //! Runs a command on the near host of a lab and prints the path's counts.
 //!
-//! `cargo xtask lab NAME [OPTIONS] -- COMMAND...`. The command sees `$LAB_HOST`, the far host's address;
-//! `$LAB_SSH`, an ssh command that reaches it; and `$LAB_FAR`, a prefix that runs a command there. The program under
-//! test is first on its path. The lab ends with the command's exit code.
+//! `cargo xtask lab NAME [OPTIONS] -- COMMAND...`. The command sees `$LAB_HOST`, the far host's
+//! address; `$LAB_SSH`, an ssh command that reaches it; and `$LAB_FAR`, a prefix that runs a
+//! command there. The program under test is first on its path. The lab ends with the command's exit
+//! code.
 
 use std::{
     env,

@@ -1,4 +1,5 @@
-//! The filesystems that cases run on: images on a memory filesystem, mounted where nobody else sees them.
+//! The filesystems that cases run on: images on a memory filesystem, mounted where nobody else sees
+//! them.
 
 use std::{
     fs::{self, File},

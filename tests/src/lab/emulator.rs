@@ -1,4 +1,5 @@
-//! The emulated link between two TUN devices: a thread for each direction moves packets and keeps count.
+//! The emulated link between two TUN devices: a thread for each direction moves packets and keeps
+//! count.
 
 use std::{
     cmp::Reverse,

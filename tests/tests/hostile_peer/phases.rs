@@ -1,6 +1,8 @@
-//! One deadline for each phase of a run: a peer that goes no further in just that one, and shows what signs of life it can.
+//! One deadline for each phase of a run: a peer that goes no further in just that one, and shows
+//! what signs of life it can.
 //!
-//! Each bound is set low by an option, or is the program's own; what is waited for is that the run ends, and says why.
+//! Each bound is set low by an option, or is the program's own; what is waited for is that the run
+//! ends, and says why.
 
 use std::{net::TcpListener, net::UdpSocket, thread, time::Duration};
 
@@ -114,7 +116,8 @@ fn a_destination_that_does_not_end_ends_the_run() {
 fn a_source_that_does_not_end_ends_the_run() {
     needs_dsync!();
     let alive = Message::new(18).frame();
-    // One that does not end its lanes, and so never hears the report; and one that does not say goodbye.
+    // One that does not end its lanes, and so never hears the report; and one that does not say
+    // goodbye.
     for ends_lanes in [false, true] {
         let arena = Arena::new();
         let (mut server, pipe) = arena.server_with(&[STALL]);

@@ -1,8 +1,9 @@
-//! Options of rsync that dsync takes and need not act on: what they ask for it does anyway, or they are about a part of
-//! rsync that it does not have.
+//! Options of rsync that dsync takes and need not act on: what they ask for it does anyway, or they
+//! are about a part of rsync that it does not have.
 //!
-//! The law: an option is in this table only if every tree, list and exit code is the same with it and without it. One that
-//! would change a result is in [`unsupported`](super::unsupported) and ends the run. Values are checked as rsync checks them.
+//! The law: an option is in this table only if every tree, list and exit code is the same with it
+//! and without it. One that would change a result is in [`unsupported`](super::unsupported) and
+//! ends the run. Values are checked as rsync checks them.
 
 use std::fmt;
 

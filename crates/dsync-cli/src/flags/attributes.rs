@@ -15,8 +15,8 @@ use super::{
 pub(crate) struct Attributes {
     /// Archive: same as -rlptgoD
     ///
-    /// Copies everything that an ordinary backup needs except hard links (-H), ACLs (-A) and extended
-    /// attributes (-X). A later --no-OPTION takes a part out: -a --no-owner.
+    /// Copies everything that an ordinary backup needs except hard links (-H), ACLs (-A) and
+    /// extended attributes (-X). A later --no-OPTION takes a part out: -a --no-owner.
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
     /// Copy directories and what is in them
@@ -31,10 +31,11 @@ pub(crate) struct Attributes {
     pub(crate) links: bool,
     /// Make permissions equal
     ///
-    /// Without it new files get the source's permissions less the destination's umask, or as far as the default access
-    /// control list of their directory lets them, and existing files keep theirs. The setuid, setgid and sticky bits of a
-    /// file come along only if its owner does (-o), setgid only with its group (-g), and new content does not get those of
-    /// an old file whose owner was another.
+    /// Without it new files get the source's permissions less the destination's umask, or as far as
+    /// the default access control list of their directory lets them, and existing files keep
+    /// theirs. The setuid, setgid and sticky bits of a file come along only if its owner does (-o),
+    /// setgid only with its group (-g), and new content does not get those of an old file whose
+    /// owner was another.
     #[arg(short = 'p', long)]
     pub(crate) perms: bool,
     /// Make modification times equal, to the nanosecond
@@ -44,8 +45,8 @@ pub(crate) struct Attributes {
     pub(crate) times: bool,
     /// Make groups equal
     ///
-    /// By name, by number where the destination does not know the name. Without privileges only groups that
-    /// the user is a member of can be set.
+    /// By name, by number where the destination does not know the name. Without privileges only
+    /// groups that the user is a member of can be set.
     #[arg(short = 'g', long)]
     pub(crate) group: bool,
     /// Make owners equal (needs root or --fake-super at the destination)
@@ -60,9 +61,10 @@ pub(crate) struct Attributes {
     pub(crate) chown: Option<Owner>,
     /// Give what is one user's to another: FROM:TO,...; implies --owner
     ///
-    /// FROM is a name of the source in which *, ? and [ are wildcards, a number, a range of numbers (1000-1999),
-    /// or empty for who has no name (nobody has one under --numeric-ids). TO is a number, or a name that the
-    /// destination must know. The first rule that matches counts. As --owner it needs root at the destination.
+    /// FROM is a name of the source in which *, ? and [ are wildcards, a number, a range of numbers
+    /// (1000-1999), or empty for who has no name (nobody has one under --numeric-ids). TO is a
+    /// number, or a name that the destination must know. The first rule that matches counts. As
+    /// --owner it needs root at the destination.
     #[arg(long, value_name = "RULES", value_parser = id_rules::parse)]
     pub(crate) usermap: Option<IdRules>,
     /// Give what is one group's to another, as --usermap; implies --group
@@ -70,37 +72,39 @@ pub(crate) struct Attributes {
     pub(crate) groupmap: Option<IdRules>,
     /// Change permissions on the way: D755,F644 or ug+rwX,o-w
     ///
-    /// As if the source had them so; works with --perms, and on new files without. Rules are separated by
-    /// commas, octal or symbolic (who: u, g, o, a; +, - or =; what: r, w, x, X, s, t). D in front is for
-    /// directories only, F for everything else. May be given several times.
+    /// As if the source had them so; works with --perms, and on new files without. Rules are
+    /// separated by commas, octal or symbolic (who: u, g, o, a; +, - or =; what: r, w, x, X, s, t).
+    /// D in front is for directories only, F for everything else. May be given several times.
     #[arg(long, value_name = "CHANGES", value_parser = mode_rules::parse)]
     pub(crate) chmod: Vec<ModeRules>,
     /// Keep hard links: several names of one file stay several names of one
     ///
-    /// Among all that is copied; names outside of it have no say. Symbolic links, fifos and devices too. Where
-    /// the destination cannot give a file another name, a copy is made and counted.
+    /// Among all that is copied; names outside of it have no say. Symbolic links, fifos and devices
+    /// too. Where the destination cannot give a file another name, a copy is made and counted.
     #[arg(short = 'H', long)]
     pub(crate) hard_links: bool,
     /// Make access control lists equal; implies --perms
     ///
-    /// POSIX lists, the default ones of directories included. Users and groups in them are mapped as owners
-    /// are. Entries whose lists the destination cannot hold are copied without them, counted, and the exit
-    /// code is 23.
+    /// POSIX lists, the default ones of directories included. Users and groups in them are mapped
+    /// as owners are. Entries whose lists the destination cannot hold are copied without them,
+    /// counted, and the exit code is 23.
     #[arg(short = 'A', long)]
     pub(crate) acls: bool,
     /// Make extended attributes equal
     ///
-    /// All of user.*, and as root every other name space but system.*, file capabilities included; attributes
-    /// that the source does not have are removed. What is in user.rsync.%* is left alone. Entries whose
-    /// attributes the destination cannot hold are copied without them, counted, and the exit code is 23.
+    /// All of user.*, and as root every other name space but system.*, file capabilities included;
+    /// attributes that the source does not have are removed. What is in user.rsync.%* is left
+    /// alone. Entries whose attributes the destination cannot hold are copied without them,
+    /// counted, and the exit code is 23.
     #[arg(short = 'X', long)]
     pub(crate) xattrs: bool,
     /// Keep owners, special permissions, devices and the like in extended attributes
     ///
-    /// So nobody has to be root to back them up: in user.rsync.%stat and its neighbours, as rsync keeps them, whose trees of
-    /// this kind are read and made. Devices, fifos, sockets and symbolic links become files; with -A and -X also access
-    /// control lists and root's attributes are kept so. It counts for the local end of a run, and for both ends
-    /// of a local one; -M--fake-super is for the remote end, or only the destination of a local run, and --fake-super
+    /// So nobody has to be root to back them up: in user.rsync.%stat and its neighbours, as rsync
+    /// keeps them, whose trees of this kind are read and made. Devices, fifos, sockets and symbolic
+    /// links become files; with -A and -X also access control lists and root's attributes are kept
+    /// so. It counts for the local end of a run, and for both ends of a local one; -M--fake-super
+    /// is for the remote end, or only the destination of a local run, and --fake-super
     /// -M--super for only the source of one. What a target cannot hold is counted, and the exit code is 23; links
     /// and devices are then not made.
     #[arg(long)]
@@ -119,8 +123,8 @@ pub(crate) struct Attributes {
     pub(crate) numeric_ids: bool,
     /// Make access times equal, not of directories; twice also means --open-noatime
     ///
-    /// That of a source file is the one before the run read it. Reading changes it (see --open-noatime), so a further run may
-    /// find another one.
+    /// That of a source file is the one before the run read it. Reading changes it (see
+    /// --open-noatime), so a further run may find another one.
     #[arg(short = 'U', long, action = ArgAction::Count)]
     pub(crate) atimes: u8,
     /// Leave the times of directories alone
@@ -131,7 +135,8 @@ pub(crate) struct Attributes {
     pub(crate) omit_link_times: bool,
     /// Without --perms: make equal whether existing files can be executed
     ///
-    /// Who may read a file may execute it where the source has it executable, and nobody where it has not.
+    /// Who may read a file may execute it where the source has it executable, and nobody where it
+    /// has not.
     #[arg(short = 'E', long)]
     pub(crate) executability: bool,
     /// Read files of the source without changing their access times

@@ -11,7 +11,8 @@ use super::{Group, NotInRange, whole_number};
 pub(crate) struct Comparison {
     /// Compare contents instead of size and time
     ///
-    /// Reads every file on both ends. Without it a file of equal size and modification time is up to date.
+    /// Reads every file on both ends. Without it a file of equal size and modification time is up
+    /// to date.
     #[arg(short = 'c', long)]
     pub(crate) checksum: bool,
     /// Take no file as up to date by size and time
@@ -31,9 +32,10 @@ pub(crate) struct Comparison {
     pub(crate) ignore_existing: bool,
     /// Take times that differ by at most N seconds as equal
     ///
-    /// A whole number; with 0 and more only whole seconds are compared. By default, and with -1, times must be
-    /// equal to the nanosecond (or to the second, where one side knows no fractions). A filesystem that keeps every
-    /// second one only, as FAT does, needs 1; a run says so when it copies files again for that.
+    /// A whole number; with 0 and more only whole seconds are compared. By default, and with -1,
+    /// times must be equal to the nanosecond (or to the second, where one side knows no fractions).
+    /// A filesystem that keeps every second one only, as FAT does, needs 1; a run says so when it
+    /// copies files again for that.
     #[arg(short = '@', long, value_name = "N", allow_hyphen_values = true, value_parser = window)]
     pub(crate) modify_window: Option<Window>,
     /// Send changed files whole, without looking for equal blocks

@@ -10,7 +10,8 @@ use super::{Group, NotInRange, whole_number};
 pub(crate) struct Compressing {
     /// Compress whatever becomes smaller, whatever is the bottleneck
     ///
-    /// By default dsync compresses while the connection is slower than the processor and does not otherwise.
+    /// By default dsync compresses while the connection is slower than the processor and does not
+    /// otherwise.
     /// --no-compress never compresses.
     #[arg(short = 'z', long)]
     pub(crate) compress: bool,

@@ -14,8 +14,9 @@ use super::{Group, whole_number};
 pub(crate) struct Deletion {
     /// Remove what the source does not have
     ///
-    /// Nothing is removed when something of the source could not be read, in a directory that was not listed
-    /// completely, or where the source is empty. Needs -r. By default entries go when everything has arrived.
+    /// Nothing is removed when something of the source could not be read, in a directory that was
+    /// not listed completely, or where the source is empty. Needs -r. By default entries go when
+    /// everything has arrived.
     #[arg(long)]
     pub(crate) delete: bool,
     /// Remove in each directory as soon as it has been compared (implies --delete)
@@ -25,8 +26,8 @@ pub(crate) struct Deletion {
     pub(crate) delete_during: bool,
     /// Remove before anything is written, to make room (implies --delete)
     ///
-    /// Then nothing is written before all of the source is listed, and the source's end needs memory for the list:
-    /// some 100 bytes for each entry.
+    /// Then nothing is written before all of the source is listed, and the source's end needs
+    /// memory for the list: some 100 bytes for each entry.
     #[arg(long)]
     pub(crate) delete_before: bool,
     /// Remove when everything has arrived: the default (implies --delete)
@@ -46,15 +47,15 @@ pub(crate) struct Deletion {
     pub(crate) delete_missing_args: bool,
     /// Remove files at the source once they are at the destination and on its disk
     ///
-    /// Everything but directories, and whatever was there already and needed nothing. A file that has changed since it
-    /// was listed stays, with exit code 24. Not with --delete, which would remove in the next run what was moved in
-    /// this one, and not with --durability=none.
+    /// Everything but directories, and whatever was there already and needed nothing. A file that
+    /// has changed since it was listed stays, with exit code 24. Not with --delete, which would
+    /// remove in the next run what was moved in this one, and not with --durability=none.
     #[arg(long)]
     pub(crate) remove_source_files: bool,
     /// Remove at most N entries, or N% of those at the destination
     ///
-    /// With more, none is removed and the exit code is 25. A whole number from 0 on, or from 0% to 100%; no
-    /// limit by default.
+    /// With more, none is removed and the exit code is 25. A whole number from 0 on, or from 0% to
+    /// 100%; no limit by default.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = limit)]
     pub(crate) max_delete: Option<DeleteLimit>,
     /// Remove even though something of the source could not be read

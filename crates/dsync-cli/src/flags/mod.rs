@@ -3,9 +3,10 @@
 //! Everything here is pure: words in, [`Flags`] or a [`UsageError`] out. [`crate::resolve`]
 //! determines the meaning of an option for a run, and examines files and the environment.
 //!
-//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and between
-//! `-a` and `--no-perms`, as in rsync; see [`negation`]. An option of rsync's that dsync lacks is an error of its own
-//! kind, see [`unsupported`]; only one that could not change any result is taken without effect, see [`accepted`].
+//! Two laws. The last of several occurrences wins, also between `--perms` and `--no-perms` and
+//! between `-a` and `--no-perms`, as in rsync; see [`negation`]. An option of rsync's that dsync
+//! lacks is an error of its own kind, see [`unsupported`]; only one that could not change any
+//! result is taken without effect, see [`accepted`].
 
 pub(crate) mod accepted;
 pub(crate) mod negation;

@@ -1,8 +1,9 @@
 //! `--chmod`: rsync's notation for changed permissions.
 //!
-//! A comma separates rules; `D` and `F` in front limit one to directories or to everything else. A rule is
-//! octal (`D755`) or symbolic (`ug+rwX`, `o-w`, `u=rw,+t`): who (`u`, `g`, `o`, `a`; nobody named means
-//! everybody, less the umask), `+`, `-` or `=`, and what (`r`, `w`, `x`, `X`, `s`, `t`).
+//! A comma separates rules; `D` and `F` in front limit one to directories or to everything else. A
+//! rule is octal (`D755`) or symbolic (`ug+rwX`, `o-w`, `u=rw,+t`): who (`u`, `g`, `o`, `a`; nobody
+//! named means everybody, less the umask), `+`, `-` or `=`, and what (`r`, `w`, `x`, `X`, `s`,
+//! `t`).
 
 use dsync_engine::ModeRule;
 

@@ -19,9 +19,10 @@ pub(crate) struct Output {
     pub(crate) quiet: bool,
     /// List what is changed, and how, in rsync's format; -ii also lists what is up to date
     ///
-    /// Eleven characters and the name: '<' or '>' for data that is sent or received, 'c' for a local creation,
-    /// '.' for attributes only; the type f, d, L, D or S; then what differs: c checksum or value, s size, t time
-    /// (T: set to the time of the transfer), p permissions, o owner, g group. A removal is '*deleting'.
+    /// Eleven characters and the name: '<' or '>' for data that is sent or received, 'c' for a
+    /// local creation, '.' for attributes only; the type f, d, L, D or S; then what differs: c
+    /// checksum or value, s size, t time (T: set to the time of the transfer), p permissions, o
+    /// owner, g group. A removal is '*deleting'.
     #[arg(short = 'i', long, action = ArgAction::Count)]
     pub(crate) itemize_changes: u8,
     /// End with statistics, in rsync's format
@@ -34,8 +35,8 @@ pub(crate) struct Output {
     pub(crate) human_readable: u8,
     /// Show a progress bar on the terminal even with -v
     ///
-    /// Without it there is a bar when standard error is a terminal and neither -v nor -i is given; --no-progress
-    /// takes it away. When standard error is not a terminal there is none.
+    /// Without it there is a bar when standard error is a terminal and neither -v nor -i is given;
+    /// --no-progress takes it away. When standard error is not a terminal there is none.
     #[arg(long)]
     pub(crate) progress: bool,
     /// Same as --partial --progress
@@ -43,25 +44,27 @@ pub(crate) struct Output {
     pub(crate) partial_progress: bool,
     /// Choose the lines that are printed, kind by kind: progress, name, del, stats, nonreg, symsafe
     ///
-    /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever -v says. progress and
-    /// progress2 show the bar, name lists names (name2 those that are up to date too), del deletions, stats the paragraph at the
-    /// end (stats2 the statistics), nonreg entries of types that are not copied, symsafe links that --safe-links leaves out;
-    /// none turns all off. flist, copy, misc, mount and owner are taken and have no lines.
+    /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever
+    /// -v says. progress and progress2 show the bar, name lists names (name2 those that are up to
+    /// date too), del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
+    /// entries of types that are not copied, symsafe links that --safe-links leaves out; none turns
+    /// all off. flist, copy, misc, mount and owner are taken and have no lines.
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
     /// List what is changed, each entry in this format
     ///
-    /// Text in which %n stands for the name, with / behind a directory's, %f for the name behind the operand's
-    /// directory where the source is at this end, %i for the letters of -i, %L for what a link leads to, %l for the length, %o for
-    /// send, recv or del., %p for the number of the process, %t for the time. A width and a - for the left side may stand between,
-    /// as in %-40n, and ' for a length with commas, '' with units. With %i all changes are listed, else those that -v lists.
-    /// What rsync alone knows (%b, %B, %c, %C, %G, %M, %U) is refused.
+    /// Text in which %n stands for the name, with / behind a directory's, %f for the name behind
+    /// the operand's directory where the source is at this end, %i for the letters of -i, %L for
+    /// what a link leads to, %l for the length, %o for send, recv or del., %p for the number of the
+    /// process, %t for the time. A width and a - for the left side may stand between, as in %-40n,
+    /// and ' for a length with commas, '' with units. With %i all changes are listed, else those
+    /// that -v lists. What rsync alone knows (%b, %B, %c, %C, %G, %M, %U) is refused.
     #[arg(long, alias = "log-format", value_name = "FORMAT", allow_hyphen_values = true)]
     pub(crate) out_format: Option<OsString>,
     /// Add what is done and said to FILE, each line with time and process
     ///
-    /// In rsync's form, also with -q. FILE is made where it is missing. When it cannot be opened or written the run goes on
-    /// and says so.
+    /// In rsync's form, also with -q. FILE is made where it is missing. When it cannot be opened or
+    /// written the run goes on and says so.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) log_file: Option<OsString>,
     /// The format of entries in --log-file: '%i %n%L' by default

@@ -20,8 +20,8 @@ use crate::numbers::{NotASize, Size};
 pub(crate) struct Remote {
     /// The remote shell and its arguments; ssh by default
     ///
-    /// Split into words as a shell does, quotes included: -e 'ssh -p 2222'. The host and 'dsync --server' follow.
-    /// Without it DSYNC_RSH, then RSYNC_RSH is taken from the environment.
+    /// Split into words as a shell does, quotes included: -e 'ssh -p 2222'. The host and 'dsync
+    /// --server' follow. Without it DSYNC_RSH, then RSYNC_RSH is taken from the environment.
     #[arg(short = 'e', long, value_name = "COMMAND", allow_hyphen_values = true)]
     pub(crate) rsh: Option<OsString>,
     /// The command that starts dsync on the remote host; dsync by default
@@ -29,17 +29,19 @@ pub(crate) struct Remote {
     /// The remote login shell reads it: --dsync-path='sudo dsync'.
     #[arg(long, visible_alias = "rsync-path", value_name = "PROGRAM", allow_hyphen_values = true)]
     pub(crate) dsync_path: Option<String>,
-    /// Give the remote end an option of its own: --fake-super, and --super, which takes it back; --insecure-links
+    /// Give the remote end an option of its own: --fake-super, and --super, which takes it back;
+    /// --insecure-links
     ///
     /// In a local run the destination is that end.
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]
     pub(crate) remote_option: Vec<String>,
     /// What carries the data: auto, quic, tls or ssh
     ///
-    /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise; without an answer
-    /// over UDP within six round trips, and half a second at least, TLS, and without one over TCP either, within 1.5
-    /// seconds, the ssh connection itself, as always where ssh goes through another host or a command. The summary says which it was, and why. A carrier that is asked for by name
-    /// has 10 seconds to answer.
+    /// auto, the default, takes TLS over TCP where the round trip is below 2 ms and QUIC otherwise;
+    /// without an answer over UDP within six round trips, and half a second at least, TLS, and
+    /// without one over TCP either, within 1.5 seconds, the ssh connection itself, as always where
+    /// ssh goes through another host or a command. The summary says which it was, and why. A
+    /// carrier that is asked for by name has 10 seconds to answer.
     #[arg(
         long,
         value_name = "CARRIER",
@@ -52,46 +54,53 @@ pub(crate) struct Remote {
     pub(crate) transport: Carrier,
     /// End with exit code 30 when the peer is silent for SECONDS; 60 by default
     ///
-    /// Both ends send a sign of life every second, whatever they are busy with, so only a lost peer is silent. There is always
-    /// a limit: 0, rsync's word for none, is the default. The remote end waits for an hour at the most.
+    /// Both ends send a sign of life every second, whatever they are busy with, so only a lost peer
+    /// is silent. There is always a limit: 0, rsync's word for none, is the default. The remote end
+    /// waits for an hour at the most.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds_or_default)]
     pub(crate) timeout: Option<Duration>,
     /// Connect again when the connection breaks, up to N times in a row; 5 by default
     ///
-    /// Each time the pause before it doubles, from 1 second to 30. The run goes on where it stood: what was
-    /// finished is not sent again, and of an unfinished file only what is missing. 0 ends the run at once. What was
-    /// refused (a login, a full disk) is not tried again, nor is a first connection that fails.
+    /// Each time the pause before it doubles, from 1 second to 30. The run goes on where it stood:
+    /// what was finished is not sent again, and of an unfinished file only what is missing. 0 ends
+    /// the run at once. What was refused (a login, a full disk) is not tried again, nor is a first
+    /// connection that fails.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = retries)]
     pub(crate) retries: Option<u32>,
     /// End with exit code 35 when the remote end does not answer within SECONDS; 300 by default
     ///
-    /// Logging in counts, and typing a password; a job without a person may want less. 0 is the default.
+    /// Logging in counts, and typing a password; a job without a person may want less. 0 is the
+    /// default.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds_or_default)]
     pub(crate) contimeout: Option<Duration>,
     /// Ports of the remote host that may be opened, for a firewall: 5000 or 5000-5010
     ///
-    /// For UDP and for TCP. By default the remote system chooses. A run opens one port of each kind; it is an error
-    /// when none is free. (rsync's option of this name is the port of a daemon; ssh's own port is set with -e.)
+    /// For UDP and for TCP. By default the remote system chooses. A run opens one port of each
+    /// kind; it is an error when none is free. (rsync's option of this name is the port of a
+    /// daemon; ssh's own port is set with -e.)
     #[arg(long, value_name = "RANGE", allow_hyphen_values = true)]
     pub(crate) port: Option<Ports>,
     /// Send at most RATE bytes per second; 0 for no limit
     ///
-    /// In KiB without a suffix; K, M, G, T and P are powers of 1024, KB, MB and so on of 1000, B single bytes:
+    /// In KiB without a suffix; K, M, G, T and P are powers of 1024, KB, MB and so on of 1000, B
+    /// single bytes:
     /// --bwlimit=1.5m. What both ends send is limited, before encryption. --no-bwlimit takes it back.
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) bwlimit: Option<Rate>,
     /// Hold at most SIZE bytes of memory for what the other end sends; 256M by default
     ///
-    /// At least 16M; 0 for no limit. In bytes without a suffix; K, M, G are powers of 1024. An end that would have to
-    /// hold more ends the run with exit code 12 and names what it was for: a run with millions of hard links, or of
-    /// directories in one directory, may need more. Each end has its own limit, which the other one cannot change; the
-    /// remote one's is set with --dsync-path='dsync --max-alloc=SIZE'. A local run has none.
+    /// At least 16M; 0 for no limit. In bytes without a suffix; K, M, G are powers of 1024. An end
+    /// that would have to hold more ends the run with exit code 12 and names what it was for: a run
+    /// with millions of hard links, or of directories in one directory, may need more. Each end has
+    /// its own limit, which the other one cannot change; the remote one's is set with
+    /// --dsync-path='dsync --max-alloc=SIZE'. A local run has none.
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = most_memory)]
     pub(crate) max_alloc: Option<u64>,
     /// End with exit code 30 when nothing is done for SECONDS; 3600 by default
     ///
-    /// At least 1. --timeout ends a run whose peer is silent, this one a run whose peer says no more than that it is
-    /// there. A second comes on top for each 8 MiB of the longest file, which may have to be read at a go, and a day with
+    /// At least 1. --timeout ends a run whose peer is silent, this one a run whose peer says no
+    /// more than that it is there. A second comes on top for each 8 MiB of the longest file, which
+    /// may have to be read at a go, and a day with
     /// -c. Each end has its own limit; the remote one's is set with --dsync-path='dsync --max-stall=SECONDS'.
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
     pub(crate) max_stall: Option<Duration>,

@@ -13,10 +13,10 @@ use crate::numbers::{NotASize, Size};
 pub(crate) struct Selection {
     /// Leave out what matches PATTERN
     ///
-    /// rsync's patterns: '*' stops at '/', '**' does not, a leading '/' anchors at the top of the transfer, a
-    /// trailing '/' matches directories only. Of all include and exclude rules, in the order in which they are
-    /// given, the first that matches decides. A pattern that starts with '- ' or '+ ' states its own kind, and
-    /// '!' alone drops the rules before it.
+    /// rsync's patterns: '*' stops at '/', '**' does not, a leading '/' anchors at the top of the
+    /// transfer, a trailing '/' matches directories only. Of all include and exclude rules, in the
+    /// order in which they are given, the first that matches decides. A pattern that starts with '-
+    /// ' or '+ ' states its own kind, and '!' alone drops the rules before it.
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub(crate) exclude: Vec<OsString>,
     /// Do not leave out what matches PATTERN
@@ -24,7 +24,8 @@ pub(crate) struct Selection {
     pub(crate) include: Vec<OsString>,
     /// Read exclude patterns from FILE, one on each line
     ///
-    /// Empty lines and lines that start with '#' or ';' are skipped. FILE may be '-' for standard input.
+    /// Empty lines and lines that start with '#' or ';' are skipped. FILE may be '-' for standard
+    /// input.
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) exclude_from: Vec<OsString>,
     /// Read include patterns from FILE, one on each line
@@ -32,9 +33,10 @@ pub(crate) struct Selection {
     pub(crate) include_from: Vec<OsString>,
     /// Add a filter rule: '- PATTERN', '+ PATTERN', '. FILE' or '!'
     ///
-    /// rsync's long words do as well: exclude, include, merge, clear; a '_' may stand for the space. '. FILE' reads rules from FILE,
-    /// one on each line ('.- FILE' exclude patterns, '.+ FILE' include patterns), and '-' is standard input. Rules for each
-    /// directory (':'), for one side (H, S, P, R) and modifiers are refused.
+    /// rsync's long words do as well: exclude, include, merge, clear; a '_' may stand for the
+    /// space. '. FILE' reads rules from FILE, one on each line ('.- FILE' exclude patterns, '.+
+    /// FILE' include patterns), and '-' is standard input. Rules for each directory (':'), for one
+    /// side (H, S, P, R) and modifiers are refused.
     #[arg(short = 'f', long, value_name = "RULE", allow_hyphen_values = true)]
     pub(crate) filter: Vec<OsString>,
     /// Lines of the files that later words name end with a zero byte: files of patterns and rules
@@ -42,7 +44,8 @@ pub(crate) struct Selection {
     pub(crate) from0: bool,
     /// Skip files with more than SIZE bytes
     ///
-    /// A number with an optional unit: K, M, G, T or P for powers of 1024, KB and so on for powers of 1000, and
+    /// A number with an optional unit: K, M, G, T or P for powers of 1024, KB and so on for powers
+    /// of 1000, and
     /// +1 or -1 after it. Files that are there already stay.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_size: Option<u64>,
@@ -51,7 +54,8 @@ pub(crate) struct Selection {
     pub(crate) min_size: Option<u64>,
     /// Skip symbolic links that lead out of the copied tree
     ///
-    /// Judged by the text of the link alone: absolute ones, and those with more '..' than directories above.
+    /// Judged by the text of the link alone: absolute ones, and those with more '..' than
+    /// directories above.
     #[arg(long)]
     pub(crate) safe_links: bool,
     /// A source that does not exist is no error
@@ -94,7 +98,8 @@ impl RuleOption {
 }
 
 impl Selection {
-    /// The rule options with their values, in the order in which they were typed, and whether `--from0` stands before.
+    /// The rule options with their values, in the order in which they were typed, and whether
+    /// `--from0` stands before.
     pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString, bool)> {
         let mut excludes = self.exclude.iter();
         let mut includes = self.include.iter();

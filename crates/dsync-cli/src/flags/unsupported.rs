@@ -1,8 +1,9 @@
 //! Every option of rsync 3.5.0 that dsync does not have.
 //!
-//! An unknown option is a typing error (exit code 1); one of these is a script that relies on rsync (exit
-//! code 4), and the message says what to write instead where there is something. The table and dsync's own
-//! options, those that it takes without effect among them, are all of rsync's: a test holds them against the list.
+//! An unknown option is a typing error (exit code 1); one of these is a script that relies on rsync
+//! (exit code 4), and the message says what to write instead where there is something. The table
+//! and dsync's own options, those that it takes without effect among them, are all of rsync's: a
+//! test holds them against the list.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! `--info=FLAGS`: which lines a run prints, kind by kind.
 //!
-//! Each flag is a word with a level behind it, `name2`; without one it is 1, and 0 turns the kind off. Kinds that tell of
-//! rsync's own working have no lines here whatever the level; kinds of which a script would miss lines are refused.
+//! Each flag is a word with a level behind it, `name2`; without one it is 1, and 0 turns the kind
+//! off. Kinds that tell of rsync's own working have no lines here whatever the level; kinds of
+//! which a script would miss lines are refused.
 
 use crate::usage::UsageError;
 
@@ -40,7 +41,8 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
                 let off = Some(0);
                 info = Info { name: off, del: off, stats: off, nonreg: off, symsafe: off };
             }
-            // Progress is the bar's; the others are about lists and copies that dsync makes in another way.
+            // Progress is the bar's; the others are about lists and copies that dsync makes in
+            // another way.
             "progress" | "flist" | "copy" | "misc" | "mount" | "owner" => {}
             "backup" | "remove" | "skip" if level == 0 => {}
             "backup" | "remove" | "skip" | "all" | "help" => {

@@ -70,7 +70,8 @@ mod tests {
         testing::{Encoded, indexed, noise, round_trip},
     };
 
-    /// rsync issue 217: tens of thousands of blocks with one weak sum, and a file that keeps hitting it.
+    /// rsync issue 217: tens of thousands of blocks with one weak sum, and a file that keeps
+    /// hitting it.
     #[test]
     fn blocks_of_one_weak_sum_cost_a_bounded_number_of_comparisons() {
         // A symmetric swap keeps every Fletcher sum: +1 -1 -1 +1 at equal distances.

@@ -4,8 +4,8 @@
 //! [`secure`](super::secure::secure) has agreed. A directory is emptied into its backup under its
 //! own name, so that entries that cannot be kept stay in their place.
 //!
-//! Without a directory of its own a backup stays in its directory under another name. Names that end
-//! like backups are never removed then. A name that the source has itself is the source's: the
+//! Without a directory of its own a backup stays in its directory under another name. Names that
+//! end like backups are never removed then. A name that the source has itself is the source's: the
 //! backup gets the suffix once more. With a directory, the backups form a tree of the same shape,
 //! whose directories are made when they are needed and look like the originals; below the
 //! destination that tree is left alone.
@@ -47,7 +47,8 @@ struct Claimed {
     held: Held,
 }
 
-/// The place of one backup. While it exists the source claims no name, so the place stays a backup's.
+/// The place of one backup. While it exists the source claims no name, so the place stays a
+/// backup's.
 pub(super) struct SafePlace<'a> {
     place: BackupPlace,
     _claimed: RwLockReadGuard<'a, Claimed>,
@@ -85,8 +86,8 @@ impl Backups {
         Self { root, tree, suffix, opened, own, claimed: RwLock::new(claimed) }
     }
 
-    /// Claims a name for the source if backups beside it could have it. Returns whether that is so: a backup may have
-    /// taken the name a moment ago.
+    /// Claims a name for the source if backups beside it could have it. Returns whether that is so:
+    /// a backup may have taken the name a moment ago.
     pub(super) fn claim(&self, path: &RelPath) -> Result<bool, OverBudget> {
         if self.tree.is_some() || !path.as_bytes().ends_with(&self.suffix) {
             return Ok(false);

@@ -160,8 +160,8 @@ pub fn open_operator_file(path: &Path, links: Links) -> io::Result<File> {
     open_file(path, links, READ)
 }
 
-/// Opens a file of the operator's own for adding to its end, e.g. a log, and makes it where it is missing. As for
-/// [`open_operator_file`] no other links are followed.
+/// Opens a file of the operator's own for adding to its end, e.g. a log, and makes it where it is
+/// missing. As for [`open_operator_file`] no other links are followed.
 ///
 /// # Errors
 /// As there.

@@ -14,9 +14,9 @@
 //! | `[a-z]` `[!a]` `[^a]` `[[:alpha:]]` | one byte of a set, never `/` |
 //! | `\x` | the byte `x` |
 //!
-//! Without an inner `/` and `**` a pattern is matched against the last component; with an inner `/` or
-//! `**` against the end of the path, from a component's start; one that begins with `**` against the
-//! path with a `/` before it.
+//! Without an inner `/` and `**` a pattern is matched against the last component; with an inner `/`
+//! or `**` against the end of the path, from a component's start; one that begins with `**` against
+//! the path with a `/` before it.
 
 use regex::bytes::{Regex, RegexBuilder};
 

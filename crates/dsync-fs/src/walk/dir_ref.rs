@@ -156,7 +156,8 @@ impl DirRef {
         {
             return self.0.shared.layer(layer).map_or_else(not_found, |layer| ask(&layer.base));
         }
-        // What an operand has under this name may be a directory that a filter leaves out, and another operand the file.
+        // What an operand has under this name may be a directory that a filter leaves out, and
+        // another operand the file.
         let mut other = None;
         for index in 0..self.0.layers.len() {
             match self.open(index).and_then(|dir| ask(&dir)) {

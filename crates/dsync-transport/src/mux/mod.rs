@@ -7,9 +7,9 @@
 //! Why not the yamux crate: it shows a reset lane to its reader as a clean end, and it cannot say
 //! why a connection was closed nor that one direction of a lane is no longer read. It also copies
 //! every write. Curing that from outside takes a second protocol inside its streams and more code
-//! than this.
-//! The shape (credit per lane, half-close, reset) is that of
-//! [yamux](https://github.com/hashicorp/yamux/blob/master/spec.md) and of HTTP/2 (RFC 9113, section 5).
+//! than this. The shape (credit per lane, half-close, reset) is that of
+//! [yamux](https://github.com/hashicorp/yamux/blob/master/spec.md) and of HTTP/2 (RFC 9113, section
+//! 5).
 
 mod frame;
 mod lanes;

@@ -269,8 +269,8 @@ fn take_step(lanes: &mut Lanes, held: &mut Vec<u32>, step: &Step) -> Result<usiz
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
-    /// Law: no order of frames and calls panics, and a peer's wrong frame is an error of the link, after
-    /// which nothing is left to read.
+    /// Law: no order of frames and calls panics, and a peer's wrong frame is an error of the link,
+    /// after which nothing is left to read.
     #[test]
     fn any_order_of_frames_and_calls_is_survived(steps in prop::collection::vec(step(), 0..120)) {
         let mut lanes = lanes(Role::Server);

@@ -152,7 +152,8 @@ const ETHERNET_PAYLOAD: u16 = 1452;
 const JUMBO_PAYLOAD: u16 = 6500;
 /// IPv6 and UDP headers, in bytes.
 const HEADERS: u32 = 48;
-/// quinn's own default limit of received payloads, in bytes; a lower one would refuse standard paths.
+/// quinn's own default limit of received payloads, in bytes; a lower one would refuse standard
+/// paths.
 const MIN_PAYLOAD_LIMIT: u16 = 1472;
 /// Socket buffers to request, in bytes.
 const UDP_BUFFER: usize = 4 << 20;

@@ -475,7 +475,8 @@ impl Established {
     }
 }
 
-/// Kinds of connections: the main one, one for a lane that the client opens, one for a lane of the server.
+/// Kinds of connections: the main one, one for a lane that the client opens, one for a lane of the
+/// server.
 const MAIN: u8 = 0;
 const OURS: u8 = 1;
 const THEIRS: u8 = 2;

@@ -489,7 +489,8 @@ const RECORD: usize = 16 << 10;
 const RECORD_OVERHEAD: usize = 64;
 /// Room for a key update before the content, in bytes.
 const KEY_UPDATE: usize = 1024;
-/// Receive buffer of a connection that carries no bulk data, in bytes: a whole record and its overhead.
+/// Receive buffer of a connection that carries no bulk data, in bytes: a whole record and its
+/// overhead.
 const HANDSHAKE_BUFFER: usize = 20 << 10;
 /// Receive buffer of a data lane, in bytes: 16 records for each system call.
 const BULK_BUFFER: usize = 256 << 10;

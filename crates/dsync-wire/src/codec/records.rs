@@ -105,7 +105,8 @@ impl RecordsEncoder {
     }
 }
 
-/// Encodes the raw content of a batch, at most [`MAX_BATCH_RECORDS`] files and [`MAX_RAW_FRAME`] bytes.
+/// Encodes the raw content of a batch, at most [`MAX_BATCH_RECORDS`] files and [`MAX_RAW_FRAME`]
+/// bytes.
 ///
 /// # Errors
 /// [`EncodeError`] if there are too many files or bytes, or a timestamp is no point in time.

@@ -34,7 +34,8 @@ proptest! {
         prop_assert_eq!(decode_records(&raw), Ok(records));
     }
 
-    /// A valid message with a few bytes changed, cut or added is refused, or is another valid message.
+    /// A valid message with a few bytes changed, cut or added is refused, or is another valid
+    /// message.
     #[test]
     fn damaged_control_messages_do_no_harm(
         message in strategies::control_message(),

@@ -1,7 +1,7 @@
 //! The race: dsync beside rsync, scp, tar and others, on the same input, in turns.
 //!
-//! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs a,b]
-//! [--tools a,b] [--write] [--draw] [--install]`
+//! `cargo xtask rivals [--lab NAME [PATH OPTIONS]] [--dir DIR] [--rounds N] [--mib N] [--inputs
+//! a,b] [--tools a,b] [--write] [--draw] [--install]`
 //!
 //! Every tool pushes the same input to the far host of a lab, round after round, so that a change
 //! of the machine affects all of them. A row has the median wall time of the rounds, the processor

@@ -40,7 +40,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_copied = has_alternate && removes && is_of_copy;
             let counts_its_own =
                 seen.is(Class::Exit) && seen.rsync.code() == Some(25) && seen.has_place_inside();
-            // That one of them has the name of an entry of the source which is no directory is told.
+            // That one of them has the name of an entry of the source which is no directory is
+            // told.
             let says = seen.dsync.stderr_text();
             let is_in_the_way = seen.is(Class::Exit)
                 && seen.dsync.code() == Some(23)

@@ -155,7 +155,8 @@ impl Seen<'_> {
         kinds.any(|kind| Some(kind) != first)
     }
 
-    /// Returns whether the destination or the source has a directory that can be listed but not entered.
+    /// Returns whether the destination or the source has a directory that can be listed but not
+    /// entered.
     pub(super) fn has_directory_without_x(&self) -> bool {
         let is_listed_only = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o500 == 0o400;
         self.case.is_nobody && self.case.world.iter().any(is_listed_only)

@@ -28,8 +28,8 @@ impl Planner<'_> {
         Ok(Found { existing, untrusted, group, first })
     }
 
-    /// Claims an entry's name where backups stay in their directories. Returns what is there now if a backup may have
-    /// come there since the directory was listed.
+    /// Claims an entry's name where backups stay in their directories. Returns what is there now if
+    /// a backup may have come there since the directory was listed.
     fn claim(&self, subject: &Subject<'_>) -> Result<Option<Option<Metadata>>, SyncError> {
         let Subject { entry, directory, name, path, .. } = subject;
         let Some(backups) = self.site.backups.get() else { return Ok(None) };
