@@ -267,6 +267,22 @@ pub enum SyncError {
     },
 }
 
+/// The side that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The caller: the operands, the options, or a cancelled run.
+    Caller,
+    /// This machine: a disk, a permission, a limit of the system.
+    System,
+    /// The way to the peer. [`SyncError::is_retryable`] says whether another try may help.
+    Connection,
+    /// The peer: it broke the protocol, went beyond what was asked or allowed, or gave up itself.
+    Peer,
+    /// The engine, or an observer that panicked.
+    Engine,
+}
+
 /// The use that a run makes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -402,6 +418,49 @@ impl SyncError {
         }
     }
 
+    /// Returns who or what is to be mended before the same run can go well.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Self::InvalidOption { .. }
+            | Self::BothRemote
+            | Self::SourceMissing { .. }
+            | Self::DestinationParentMissing { .. }
+            | Self::DestinationIsFile { .. }
+            | Self::UntrustedLink { .. }
+            | Self::NotGranted { .. }
+            | Self::LeadsOut { .. }
+            | Self::DestinationInsideSource { .. }
+            | Self::SourceInsideDestination { .. }
+            | Self::EmptySource { .. }
+            | Self::DestinationPrecious { .. }
+            | Self::Locked { .. }
+            | Self::BadPattern { .. }
+            | Self::UnknownOwner { .. }
+            | Self::Cancelled => Fault::Caller,
+
+            Self::SourceUnreadable { .. }
+            | Self::DestinationUnusable { .. }
+            | Self::DirectoryUnusable { .. }
+            | Self::Filesystem { .. }
+            | Self::NoSpool { .. }
+            | Self::Thread { .. }
+            | Self::Random { .. } => Fault::System,
+
+            Self::Connect(_)
+            | Self::Accept(_)
+            | Self::Link(_)
+            | Self::Timeout { .. }
+            | Self::Stalled { .. } => Fault::Connection,
+
+            Self::PeerMisbehaved(_) | Self::NotAskedFor { .. } | Self::OverBudget(_) | Self::Peer { .. } => {
+                Fault::Peer
+            }
+
+            Self::GaveUp { source, .. } => source.fault(),
+            Self::Aborted { .. } => Fault::Engine,
+        }
+    }
+
     /// Returns the exit code that a command should end with.
     pub fn exit_code(&self) -> u8 {
         let code = match self {
@@ -446,5 +505,19 @@ impl SyncError {
 
         // A peer may ask for any code, but an error is never a success.
         if code == exit_code::OK { exit_code::STREAM } else { code }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_gave_up_is_the_fault_of_what_ended_its_last_try() {
+        let gave_up = |source| SyncError::GaveUp { retries: 2, exit_code: 30, source: Box::new(source) };
+        let silent = SyncError::Timeout { after: Duration::from_secs(1) };
+        assert_eq!(gave_up(silent).fault(), Fault::Connection);
+        assert_eq!(gave_up(PeerMisbehaved::NoOperands.into()).fault(), Fault::Peer);
+        assert_eq!(SyncError::BothRemote.fault(), Fault::Caller);
     }
 }

@@ -49,7 +49,7 @@ pub use dsync_wire::{
 pub use crate::{
     cancel::CancelToken,
     endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve, serve_over},
-    error::{PathRole, SyncError, Wording},
+    error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     misbehaved::PeerMisbehaved,

@@ -151,6 +151,7 @@ pub(crate) fn get_xattr_at(
 ) -> Option<rustix::io::Result<usize>> {
     let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
     let args = xattr_args { value: buffer.as_mut_ptr().expose_provenance() as u64, size, flags: 0 };
+
     ask_at(|| {
         // SAFETY: `getxattrat` reads the descriptor, two NUL-terminated strings and `args`, which
         // all live for the call, and writes at most `size` bytes to `value`: the buffer, which is
