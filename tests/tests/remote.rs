@@ -237,7 +237,7 @@ fn jump_host_has_the_ssh_pipe_only_even_where_its_far_end_could_be_reached() {
     for via in [Via::Quic, Via::Tls] {
         let outcome = run(via).expect_code(35);
         assert!(
-            outcome.stderr_text().contains("ssh goes through another host; use"),
+            outcome.stderr_text().contains("ssh goes through another host. Use --transport="),
             "{}",
             outcome.account()
         );
