@@ -62,7 +62,7 @@ fn assert_caged(scratch: &Scratch, outcome: Outcome, name: &str) -> usize {
     ] {
         assert!(calls[begin..end].iter().any(|call| call.starts_with(wanted)), "{name}: {wanted}");
     }
-    // What carries the bytes is caged before it has begun: its threads are started from a caged
+    // The threads that carry bytes are caged before they begin: they start from a caged
     // one.
     assert!(
         at("landlock_restrict_self(") < at("epoll_create1("),

@@ -60,7 +60,7 @@ impl Cage {
 impl dsync_engine::Cage for Cage {
     fn enter_carrier(&self) {
         match confine_carrier() {
-            // What the kernel lacks is said when the rest is caged.
+            // The kernel's gaps are reported once the rest is caged.
             Ok(()) => {}
             Err(error) => self.note(format!("what carries the data is caged without Landlock: {error}")),
         }

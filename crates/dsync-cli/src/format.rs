@@ -2,7 +2,7 @@
 //! a fact about an entry.
 //!
 //! rsync's grammar: `%`, then any number of `'`, a `-` for the left side, a width, and the letter.
-//! What is no such sequence stands for itself, as do the letters that rsync fills only in its
+//! Other text stands for itself, as do the letters that rsync fills only in its
 //! daemon. Letters for facts that dsync does not have are refused: a script would take an empty
 //! column for the truth.
 

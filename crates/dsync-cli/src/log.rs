@@ -43,7 +43,7 @@ impl Log {
     /// Opens the file, which need not exist; its path passes through `links` only.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn open(path: &Path, links: Links, listing: Listing) -> io::Result<Self> {
         let file = append_operator_file(path, links)?;
         Ok(Self { listing, clock: LocalClock::new(), file: Mutex::new((file, None)) })

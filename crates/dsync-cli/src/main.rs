@@ -213,7 +213,7 @@ fn finish(
             (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))
         }
         Err(error) => {
-            // What ssh said may be the cure: all of it, as ssh wrote it.
+            // ssh's words may hold the cure: all of them, as ssh wrote them.
             if let lines @ [_, _, ..] = error.shell_stderr() {
                 lines.iter().for_each(|line| console.talk(&escape_text(line)));
             }

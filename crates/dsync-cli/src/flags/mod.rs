@@ -82,7 +82,7 @@ const OPERANDS_HELP: &str = "Sources, then the destination: paths or [USER@]HOST
 A ':' before any '/' makes an operand remote; write './a:b' for a local file of that name. A directory with a \
 trailing '/' stands for what is in it, without one for itself.";
 
-/// What the help says of the commands that this version has.
+/// The help's text on the commands of this version.
 pub(crate) const COMMANDS: &str = "Commands, as the first word:
   completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
   man                Print the manual page, in roff

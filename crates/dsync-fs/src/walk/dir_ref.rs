@@ -156,7 +156,7 @@ impl DirRef {
         {
             return self.0.shared.layer(layer).map_or_else(not_found, |layer| ask(&layer.base));
         }
-        // What an operand has under this name may be a directory that a filter leaves out, and
+        // An operand's entry of this name may be a directory that a filter leaves out, and
         // another operand the file.
         let mut other = None;
         for index in 0..self.0.layers.len() {

@@ -15,7 +15,7 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "With more deletions than `--max-delete` allows, none is made.",
         explains: |seen| {
-            // What the user may not remove counts as well.
+            // Entries that the user may not remove count as well.
             let is_refused = seen.is(Class::Exit) && seen.rsync.stderr_text().contains("delete_file: ");
             seen.case.has(&["--max-delete"])
                 && seen.dsync.code() == Some(25)
