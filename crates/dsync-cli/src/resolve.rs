@@ -91,7 +91,10 @@ pub(crate) fn order(
     combinations::check(flags)?;
     let (source, destination) = ends(&flags.operands)?;
     let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
-    let rules = Rules::collect(&flags.selection, links)?;
+    let mut rules = Rules::collect(&flags.selection, links)?;
+    if flags.attributes.old_dirs {
+        rules.exclude(OLD_DIRS);
+    }
     let report = reporting(flags, links, &source, &destination)?;
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
@@ -102,6 +105,9 @@ pub(crate) fn order(
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
     Ok(Order { job: job.resources(resources(flags, environment)), rules, report, doubtful })
 }
+
+/// The rule of `--old-dirs`: nothing in the directories of the top level.
+const OLD_DIRS: &[u8] = b"/*/*";
 
 /// Returns whether an operand with a colon is the name of a file here.
 fn is_remote_and_here(word: &OsString) -> bool {
@@ -203,7 +209,7 @@ fn reporting(
         stream: output.stderr.unwrap_or(Stream::Output),
         log: log.transpose()?,
         style,
-        recursive: flags.attributes.recursive,
+        recursive: flags.attributes.takes_directories(),
         buffering: output.outbuf,
         progress: if output.progress { Some(true) } else { output.no_progress.then_some(false) },
         durability: match flags.writing.durability {
@@ -325,6 +331,7 @@ fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> 
 /// Sets the attributes to preserve.
 fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags) {
     options.recursive = attributes.recursive;
+    options.dirs = attributes.dirs;
     options.links = attributes.links;
     options.perms = attributes.perms;
     options.times = attributes.times;
@@ -357,6 +364,7 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, .. }: &Flags
     options.whole_file = comparison.whole_file;
     options.modify_window = comparison.modify_window.and_then(|window| window.0);
     options.safe_links = selection.safe_links;
+    options.prune_empty_dirs = selection.prune_empty_dirs;
     options.ignore_missing_args = selection.ignore_missing_args;
     options.min_size = selection.min_size.unwrap_or(0);
     options.max_size = selection.max_size;

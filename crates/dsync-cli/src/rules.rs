@@ -62,6 +62,11 @@ impl Rules {
         Ok(rules)
     }
 
+    /// Adds a rule after all others that leaves out what matches a pattern.
+    pub(crate) fn exclude(&mut self, pattern: &[u8]) {
+        self.add(false, pattern, Place::CommandLine);
+    }
+
     /// Adds a rule of `--filter`, or of a file that such a rule names.
     fn add_rule(&mut self, text: &[u8], place: Place, files: Files, depth: u32) -> Result<(), UsageError> {
         let refuse = |what| Err(place.refusal(text, what));

@@ -622,6 +622,8 @@ fn open_tree(
 ) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
+        dirs: options.dirs,
+        prune: options.prune_empty_dirs,
         one_file_system: options.one_file_system,
         filter: asked::listed_by(compile(options)?, options),
         readers: dsync_fs::default_readers(),

@@ -203,7 +203,7 @@ impl Policy {
         let options = &self.options;
         match kind {
             EntryKind::File { .. } => true,
-            EntryKind::Directory => options.recursive,
+            EntryKind::Directory => options.takes_directories(),
             EntryKind::Symlink { .. } => options.links,
             EntryKind::Fifo | EntryKind::Socket => options.specials,
             EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } => {

@@ -154,6 +154,17 @@ impl RelPath {
         joined
     }
 
+    /// Returns the path as seen from a directory on the way to it; `None` from any other.
+    pub fn below(&self, directory: &Self) -> Option<Self> {
+        let rest = self.0.strip_prefix(directory.0.as_slice())?;
+        match rest.split_first() {
+            _ if directory.is_root() => Some(self.clone()),
+            Some((b'/', rest)) => Some(Self(rest.to_vec())),
+            None => Some(Self::root()),
+            Some(_) => None,
+        }
+    }
+
     /// Returns the path without its last component; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let mut parent = self.clone();

@@ -15,6 +15,7 @@
 //! descriptors by a small constant and one per distinct operand directory.
 
 mod dir_ref;
+mod prune;
 mod reading;
 
 use std::{
@@ -45,6 +46,10 @@ use crate::{
 pub struct WalkOptions {
     /// Descend into directories.
     pub recursive: bool,
+    /// List the contents of operands that stand for them, and copy directories without descending.
+    pub dirs: bool,
+    /// Leave out directories that hold nothing but directories.
+    pub prune: bool,
     /// Do not descend into directories on another filesystem than their operand.
     pub one_file_system: bool,
     /// The entries to leave out.
@@ -62,6 +67,11 @@ pub struct WalkOptions {
 }
 
 impl WalkOptions {
+    /// Returns whether directories are copied, with or without their contents.
+    fn takes_directories(&self) -> bool {
+        self.recursive || self.dirs
+    }
+
     /// Opens a directory that an operand names.
     fn open(&self, path: &Path) -> io::Result<Dir> {
         let opened = match &self.floor {
@@ -229,7 +239,7 @@ impl Walk {
         names.dedup();
 
         let named_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let complete = options.recursive && opening.root.is_some() && opening.problems.is_empty();
+        let complete = options.takes_directories() && opening.root.is_some() && opening.problems.is_empty();
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);
         let shared = Arc::new(Shared::new(opening.layers, options));
         let handle = DirRef::root(shared, opening.contents.into());
@@ -331,7 +341,7 @@ impl Opening {
         let base = Arc::new(options.open(path)?);
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
-        if options.recursive {
+        if options.takes_directories() {
             let layer = self.layer(base, metadata.dev);
             self.contents.push(layer);
         }

@@ -362,6 +362,63 @@ fn an_unreadable_directory_is_a_problem_and_a_gap() {
     assert!(walk.next().is_none());
 }
 
+/// Returns the number of entries of a tree that a pruning walk lists, each checked against what
+/// there is below it.
+fn pruned(root: &Path, options: WalkOptions) -> BTreeMap<String, Kind> {
+    let walk = open(&["src/"], root, WalkOptions { prune: true, ..options });
+    let entries = walk.flat_map(|dir| {
+        assert!(dir.complete && dir.problems.is_empty(), "{:?}", dir.problems);
+        let of = |entry: &dsync_fs::WalkedEntry| {
+            let path = String::from_utf8(dir.path.join(&entry.name).as_bytes().to_vec()).unwrap();
+            (path, entry.metadata.kind)
+        };
+        dir.entries.iter().map(of).collect::<Vec<_>>()
+    });
+    entries.collect()
+}
+
+#[test]
+fn pruning_walk_leaves_out_exactly_the_directories_without_other_entries() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    // Every shape of three levels with two names: bit by bit, a directory or a file.
+    for shape in 0..64u32 {
+        let top = root.join("src").join(shape.to_string());
+        for (bit, path) in ["a", "b", "a/a", "a/b", "b/a", "b/b"].iter().enumerate() {
+            let deep = top.join(path).join("deep");
+            fs::create_dir_all(&deep).unwrap();
+            if shape & (1 << bit) != 0 {
+                fs::write(deep.join("file"), "").unwrap();
+            }
+        }
+    }
+    for readers in [0, 3] {
+        let found = pruned(root, WalkOptions { readers, ..recursive() });
+        let all = contents(open(&["src/"], root, recursive()));
+        for path in all.keys() {
+            let below = format!("{path}/");
+            let holds_file = path.ends_with("file")
+                || all.keys().any(|other| other.starts_with(&below) && other.ends_with("file"));
+            assert_eq!(found.contains_key(path), holds_file, "{path}");
+        }
+    }
+}
+
+#[test]
+fn pruning_walk_goes_by_what_the_filters_leave() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    make(root, &[("src/x/y/f.o", ""), ("src/z/f.o", ""), ("src/z/kept/g", ""), ("src/w/.dsync-part-0", "")]);
+    let filter = FilterSet::compile(&[(false, b"*.o")]).unwrap();
+    let found = pruned(root, WalkOptions { filter, ..recursive() });
+    assert_eq!(
+        found.keys().map(String::as_str).collect::<Vec<_>>(),
+        ["w", "w/.dsync-part-0", "z", "z/kept", "z/kept/g"]
+    );
+    let found = pruned(root, WalkOptions { dirs: true, ..WalkOptions::default() });
+    assert!(found.is_empty(), "{found:?}");
+}
+
 /// Another filesystem's root is listed as an entry but not entered.
 #[test]
 fn one_file_system_stops_at_a_mount_point() {

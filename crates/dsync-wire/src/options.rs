@@ -13,8 +13,14 @@ use crate::byte_text;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "one independent switch per rsync option")]
 pub struct SyncOptions {
-    /// Descend into directories (`-r`). Without it a directory given as a source is skipped.
+    /// Descend into directories (`-r`). Without it and `dirs` a directory given as a source is
+    /// skipped.
     pub recursive: bool,
+    /// Copy directories without descending (`-d`): an operand that stands for its contents brings its
+    /// entries, any other one itself.
+    pub dirs: bool,
+    /// Leave out directories that hold nothing but directories (`-m`).
+    pub prune_empty_dirs: bool,
     /// Copy symbolic links as links (`-l`). Without it they are skipped.
     pub links: bool,
     /// Make permission bits equal (`-p`). Without it, existing files keep theirs. New files get the
@@ -150,6 +156,11 @@ impl SyncOptions {
             specials: true,
             ..Self::default()
         }
+    }
+
+    /// Returns whether directories are copied, with or without what is in them.
+    pub fn takes_directories(&self) -> bool {
+        self.recursive || self.dirs
     }
 
     /// Returns whether a source operand may be missing without an error.

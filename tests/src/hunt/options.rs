@@ -70,6 +70,8 @@ pub(super) const PLAIN: &[&str] = &[
     "--ignore-missing-args",
     "--delete-missing-args",
     "--mkpath",
+    "-m",
+    "--old-dirs",
 ];
 
 /// Options whose value is a directory.
@@ -134,7 +136,7 @@ pub(super) fn choose(dice: &mut Dice, without: &[String]) -> Vec<String> {
     if dice.chance(75) {
         options.extend(dice.pick(KEPT).iter().map(ToString::to_string));
     } else {
-        options.push("-r".into());
+        options.push((*dice.pick(&["-r", "-r", "-r", "-d"])).into());
         options.extend(LETTERS.iter().filter(|_| dice.chance(60)).map(ToString::to_string));
     }
     let extra = *dice.pick(&[1, 2, 2, 2, 3, 3, 4, 6]);

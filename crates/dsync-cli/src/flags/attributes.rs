@@ -21,9 +21,21 @@ pub(crate) struct Attributes {
     pub(crate) archive: bool,
     /// Copy directories and what is in them
     ///
-    /// Without it a source directory is skipped.
+    /// Without it and --dirs a source directory is skipped.
     #[arg(short = 'r', long)]
     pub(crate) recursive: bool,
+    /// Copy directories without what is in them
+    ///
+    /// A directory with a trailing '/' (and '.') stands for its entries: they are copied, and its
+    /// directories are made. Any other directory is made and nothing in it is copied. With -r it has
+    /// no effect. With --delete, entries go only from a directory whose entries are copied.
+    #[arg(short = 'd', long)]
+    pub(crate) dirs: bool,
+    /// Same as -r --exclude='/*/*'
+    ///
+    /// What rsync did before it had --dirs. The rule comes after all others.
+    #[arg(long, alias = "old-d")]
+    pub(crate) old_dirs: bool,
     /// Copy symbolic links as links
     ///
     /// The link's text is copied and never followed. Without it symbolic links are skipped.
@@ -146,11 +158,20 @@ pub(crate) struct Attributes {
     pub(crate) open_noatime: bool,
 }
 
+impl Attributes {
+    /// Returns whether directories are copied, with or without what is in them.
+    pub(crate) fn takes_directories(&self) -> bool {
+        self.recursive || self.dirs
+    }
+}
+
 impl Group for Attributes {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![
             ("archive", &mut self.archive),
             ("recursive", &mut self.recursive),
+            ("dirs", &mut self.dirs),
+            ("old_dirs", &mut self.old_dirs),
             ("links", &mut self.links),
             ("perms", &mut self.perms),
             ("times", &mut self.times),

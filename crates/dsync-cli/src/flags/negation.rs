@@ -100,6 +100,7 @@ fn hidden_switch(id: String, long: String) -> Arg {
 /// Options that turn others on.
 const IMPLIED: &[(&str, &[&str])] = &[
     ("archive", &["recursive", "links", "perms", "times", "group", "owner", "devices", "specials"]),
+    ("old_dirs", &["recursive"]),
     ("acls", &["perms"]),
     ("chown", &["owner", "group"]),
     ("usermap", &["owner"]),

@@ -52,6 +52,13 @@ pub(crate) struct Selection {
     /// Skip files with fewer than SIZE bytes
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) min_size: Option<u64>,
+    /// Leave out directories that hold nothing but directories
+    ///
+    /// After the rules have left out what they exclude. With --delete such directories go at the
+    /// destination. What --max-size, --min-size or the lack of -l or -D leaves out counts as there,
+    /// and so does a directory that cannot be read.
+    #[arg(short = 'm', long)]
+    pub(crate) prune_empty_dirs: bool,
     /// Skip symbolic links that lead out of the copied tree
     ///
     /// Judged by the text of the link alone: absolute ones, and those with more '..' than
@@ -126,6 +133,7 @@ fn size(value: &str) -> Result<u64, NotASize> {
 impl Group for Selection {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![
+            ("prune_empty_dirs", &mut self.prune_empty_dirs),
             ("safe_links", &mut self.safe_links),
             ("ignore_missing_args", &mut self.ignore_missing_args),
             ("from0", &mut self.from0),

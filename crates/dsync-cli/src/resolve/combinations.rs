@@ -31,8 +31,8 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
         (!writing.link_dest.is_empty(), "--link-dest"),
     ])?;
     check_contraries(flags)?;
-    if deletion.delete && !flags.attributes.recursive {
-        return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r)" });
+    if deletion.delete && !flags.attributes.takes_directories() {
+        return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r) or --dirs (-d)" });
     }
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
@@ -120,7 +120,10 @@ mod tests {
 
     #[test]
     fn options_that_need_others_or_are_half_known_are_refused() {
-        assert_eq!(refusal("--delete a b"), (1, "--delete does not work without --recursive (-r)".into()));
+        assert_eq!(
+            refusal("--delete a b"),
+            (1, "--delete does not work without --recursive (-r) or --dirs (-d)".into())
+        );
         assert_eq!(refusal("-a --no-r --delete a b").0, 1);
         assert_eq!(
             refusal("-axx a b"),

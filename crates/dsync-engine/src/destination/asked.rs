@@ -233,7 +233,7 @@ impl<'a> Bounds<'a> {
 
     /// Returns whether the content of an operand is listed as the root's entries.
     fn lists_contents(&self) -> bool {
-        self.contents && self.has_root && self.options.recursive
+        self.contents && self.has_root && self.options.takes_directories()
     }
 
     /// Judges the parts that belong to an entry's type, and its other names.

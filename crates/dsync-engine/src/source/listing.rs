@@ -68,13 +68,13 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         bytes: 0,
     };
     let options = &shared.session.options;
-    if walk.root().is_some() && !options.recursive {
-        // A directory without `recursive` is left out like a named operand, not copied without its
+    if walk.root().is_some() && !options.takes_directories() {
+        // A directory without `recursive` or `dirs` is left out like a named operand, not copied without its
         // content.
         lister.send_problem(Operation::ReadDirectory, &RelPath::root(), Cause::Skipped)?;
     }
 
-    let root = walk.root().copied().filter(|_| options.recursive);
+    let root = walk.root().copied().filter(|_| options.takes_directories());
     let mut extended = None;
     if let Some(root) = &root {
         lister.announce_ids(root)?;

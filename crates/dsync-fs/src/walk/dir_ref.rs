@@ -10,6 +10,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock, Weak},
 };
 
+use super::prune::Looks;
 use crate::{
     component::{Component, RelPath},
     dir::{self, Dir},
@@ -41,6 +42,8 @@ pub(super) struct Shared {
     recent: Mutex<VecDeque<Arc<Dir>>>,
     /// The layer of each entry of the root that an operand names itself.
     named: RwLock<HashMap<Component, u32>>,
+    /// The knowledge of barren directories.
+    pub(super) looks: Looks,
 }
 
 struct Node {
@@ -226,7 +229,7 @@ impl DirRef {
 
 impl Shared {
     pub(super) fn new(layers: Vec<Layer>, options: WalkOptions) -> Self {
-        Self { layers, options, recent: Mutex::default(), named: RwLock::default() }
+        Self { layers, options, recent: Mutex::default(), named: RwLock::default(), looks: Looks::default() }
     }
 
     pub(super) fn layer(&self, number: u32) -> Option<&Layer> {

@@ -272,8 +272,8 @@ impl Reading {
                     (winner, layer) = (next, of);
                 }
             }
-            if !directories.is_empty() {
-                self.child(&winner.name, &directories);
+            if !directories.is_empty() && !self.child(&winner.name, &directories) {
+                continue;
             }
             // Whatever its type, because attributes are read by name too.
             if !self.handle.layers().contains(&layer) {
@@ -283,11 +283,13 @@ impl Reading {
         }
     }
 
-    /// Records a directory to walk, in all its layers.
-    fn child(&mut self, name: &Component, found: &[(u32, Metadata)]) {
+    /// Records a directory to walk, in all its layers. Returns `false` for one that is left out.
+    fn child(&mut self, name: &Component, found: &[(u32, Metadata)]) -> bool {
         let shared = self.handle.shared();
+        let prunes = shared.options.prune;
         if !shared.options.recursive {
-            return;
+            // Nothing would be listed in it.
+            return !(prunes && shared.options.dirs);
         }
 
         let mut layers: Vec<u32> = Vec::with_capacity(found.len());
@@ -307,10 +309,22 @@ impl Reading {
             }
         }
 
+        if prunes && layers.iter().all(|&layer| self.is_barren(layer, name)) {
+            return false;
+        }
+
         let inherited = self.handle.layers();
         let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
         let (parent, depth) = (self.handle.clone(), self.depth + 1);
         self.children.push(Child { parent, name: name.clone(), layers, partly, depth });
+        true
+    }
+
+    /// Returns whether a directory holds nothing but directories in one layer.
+    fn is_barren(&self, layer: u32, name: &Component) -> bool {
+        let shared = self.handle.shared();
+        let above = self.handle.open_layer(layer);
+        above.is_ok_and(|above| shared.looks.is_barren(shared, (&above, layer), &self.path, name))
     }
 
     fn problem(&mut self, name: Option<&Component>, operation: WalkOperation, error: io::Error) {
@@ -343,4 +357,4 @@ impl Reading {
 /// Depth of the deepest listed entry, and of the first directory that is not walked. Bounds the
 /// memory of a walk through a tree made to exhaust it. The other end refuses anything deeper
 /// (`MAX_PATH_DEPTH` of the wire).
-const MAX_DEPTH: u32 = 4096;
+pub(super) const MAX_DEPTH: u32 = 4096;

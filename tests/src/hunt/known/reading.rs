@@ -15,6 +15,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A directory never takes the destination's name.",
+        explains: |seen| {
+            let is_new = !seen.case.world.iter().any(|node| node.path.starts_with(b"w/d"));
+            let is_entry = !seen.case.operands[0].ends_with(['/', '.']);
+            is_new && is_entry && seen.case.operands.len() == 2 && seen.is(Class::Tree)
+        },
+    },
+    Known {
         says: "An operand that is missing does not change where the others go.",
         explains: |seen| {
             let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");

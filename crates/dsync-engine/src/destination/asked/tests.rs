@@ -77,9 +77,11 @@ fn operands() -> impl Strategy<Value = Vec<Form>> {
 }
 
 fn options() -> impl Strategy<Value = SyncOptions> {
-    (prop::bool::weighted(0.8), option::weighted(0.3, Just(b".parts".to_vec()))).prop_map(
-        |(recursive, partial_dir)| SyncOptions {
+    let bit = || prop::bool::weighted(0.3);
+    (prop::bool::weighted(0.7), bit(), option::weighted(0.3, Just(b".parts".to_vec()))).prop_map(
+        |(recursive, dirs, partial_dir)| SyncOptions {
             recursive,
+            dirs,
             writing: WritePolicy { partial_dir, ..WritePolicy::default() },
             ..SyncOptions::default()
         },
@@ -161,7 +163,8 @@ struct Honest {
 fn walk(operands: &[PathBuf], filter: &FilterSet, options: &SyncOptions) -> Honest {
     let operands: Vec<&Path> = operands.iter().map(PathBuf::as_path).collect();
     let filter = listed_by(filter.clone(), options);
-    let walk_options = WalkOptions { recursive: options.recursive, filter, ..WalkOptions::default() };
+    let walk_options =
+        WalkOptions { recursive: options.recursive, dirs: options.dirs, filter, ..WalkOptions::default() };
     let walk = Walk::open(&operands, walk_options).unwrap();
     let root = walk.root().map(|_| Attributes::default());
     let tops = Tops { root, named: walk.named(), single_file: walk.single_file() };
@@ -216,7 +219,7 @@ proptest! {
         let claimed = judged(&|_| true);
         let contents = forms.iter().any(|form| matches!(form, Form::Contents(_)));
         if verdict.is_ok() {
-            prop_assert_eq!(claimed.is_ok(), contents && options.recursive);
+            prop_assert_eq!(claimed.is_ok(), contents && options.takes_directories());
         } else {
             prop_assert!(claimed.is_err());
         }

@@ -176,7 +176,8 @@ impl Planner<'_> {
         let wanted = decision.wanted.clone();
         let sets = wanted.extended.as_ref().and_then(|_| subject.part.sets());
         let (id, path) = (subject.id, subject.shared());
-        self.comparison.frontier.announce(Announced { id, path, sets, wanted: Some(wanted), state })
+        let expected = self.site.policy.options.recursive;
+        self.comparison.frontier.announce(Announced { id, path, sets, wanted: Some(wanted), state, expected })
     }
 
     fn make_directory(&self, subject: &Subject<'_>, placing: &Placing) -> Result<Presence, SyncError> {

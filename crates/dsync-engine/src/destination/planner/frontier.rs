@@ -26,6 +26,8 @@ pub(in super::super) struct Announced {
     pub(super) wanted: Option<Wanted>,
     /// Its state at the destination.
     pub(super) state: Presence,
+    /// Whether the source may list its entries.
+    pub(super) expected: bool,
 }
 
 /// The state of an announced directory at the destination.
@@ -54,17 +56,17 @@ impl Announced {
 
     /// Returns the root of the transfer.
     pub(super) fn root(wanted: Option<Wanted>, state: Presence) -> Self {
-        Self { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state }
+        Self { id: EntryId(0), path: SharedPath::root(), sets: None, wanted, state, expected: true }
     }
 
     /// Returns a directory that is passed over with all that is in it.
     pub(super) fn ignored(id: EntryId, path: SharedPath) -> Self {
-        Self { id, path, sets: None, wanted: None, state: Presence::Ignored }
+        Self { id, path, sets: None, wanted: None, state: Presence::Ignored, expected: true }
     }
 
     /// Returns whether the destination has it and its entries have to be compared.
     pub(super) fn is_old(&self) -> bool {
-        matches!(self.state, Presence::Old { .. })
+        self.expected && matches!(self.state, Presence::Old { .. })
     }
 }
 

@@ -138,7 +138,8 @@ fn look_at(
     }
     if matches!(entry.kind, EntryKind::Directory) {
         let path = merge.path_of(entry);
-        comparison.frontier.announce(Announced { id, path, sets: None, wanted: None, state })?;
+        let expected = comparison.site.policy.options.recursive;
+        comparison.frontier.announce(Announced { id, path, sets: None, wanted: None, state, expected })?;
     }
     Ok(())
 }

@@ -1,0 +1,135 @@
+//! Directories that hold nothing but directories, which a pruning walk leaves out.
+//!
+//! Whether a directory is barren is known only when all below it was looked at, and the walk lists
+//! a directory before those in it. So each directory is looked through before it is listed. The
+//! law: each directory is looked through once, however deep the tree is. What a look learns of
+//! directories that the walk lists later is remembered until then.
+//!
+//! A directory that cannot be read is not barren: the walk reports it.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{dir_ref::Shared, reading::MAX_DEPTH};
+use crate::{
+    component::{Component, RelPath},
+    dir::Dir,
+    filter::Within,
+    metadata::Kind,
+    own_names::is_own_name,
+};
+
+/// Verdicts on directories that the walk has not listed yet, by layer and path.
+#[derive(Debug, Default)]
+pub(super) struct Looks(Mutex<HashMap<(u32, RelPath), bool>>);
+
+/// A directory while it is looked through.
+struct Frame {
+    path: RelPath,
+    /// Its directories that were not looked at.
+    left: Vec<Component>,
+    /// Its barren directories.
+    barren: Vec<Component>,
+}
+
+impl Looks {
+    /// Returns whether the directory of this name holds nothing but directories, in one layer.
+    /// `above` is its open parent, whose path below the transfer's root is `within`.
+    pub(super) fn is_barren(
+        &self,
+        shared: &Shared,
+        (above, layer): (&Dir, u32),
+        within: &RelPath,
+        name: &Component,
+    ) -> bool {
+        let mut frames = vec![Frame { path: within.clone(), left: vec![name.clone()], barren: Vec::new() }];
+        while let Some(frame) = frames.last_mut() {
+            let Some(name) = frame.left.pop() else {
+                let done = frames.pop();
+                let name = done.and_then(|done| done.path.file_name());
+                if let (Some(parent), Some(name)) = (frames.last_mut(), name) {
+                    parent.barren.push(name);
+                }
+                continue;
+            };
+            let path = frame.path.join(&name);
+            let seen = match self.take(layer, &path) {
+                Some(barren) => barren.then(Vec::new),
+                None => directories_of(shared, (above, layer), within, &path).unwrap_or_default(),
+            };
+            match seen {
+                Some(left) => frames.push(Frame { path, left, barren: Vec::new() }),
+                None => {
+                    self.remember(layer, frames, &path);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Remembers what was learnt of directories that the walk will list: those on the way to
+    /// something that is no directory, and the barren ones beside them.
+    fn remember(&self, layer: u32, frames: Vec<Frame>, found: &RelPath) {
+        let mut verdicts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first frame is the directory that asks, about this one name.
+        let mut on_the_way: Vec<RelPath> = frames.iter().skip(2).map(|frame| frame.path.clone()).collect();
+        if frames.len() > 1 {
+            on_the_way.push(found.clone());
+        }
+        let barren = frames.into_iter().skip(1).flat_map(|frame| {
+            let path = frame.path;
+            frame.barren.into_iter().map(move |name| (path.join(&name), true))
+        });
+        for (path, is_barren) in on_the_way.into_iter().map(|path| (path, false)).chain(barren) {
+            // Beyond the bound a directory is looked through again.
+            if verdicts.len() < MAX_VERDICTS {
+                verdicts.insert((layer, path), is_barren);
+            }
+        }
+    }
+
+    /// Takes the verdict on a directory.
+    fn take(&self, layer: u32, path: &RelPath) -> Option<bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(layer, path.clone()))
+    }
+}
+
+/// Returns the directories in a directory; `None` if it has anything else, or may have.
+fn directories_of(
+    shared: &Shared,
+    (above, layer): (&Dir, u32),
+    within: &RelPath,
+    path: &RelPath,
+) -> io::Result<Option<Vec<Component>>> {
+    let dir = above.open_beneath(&path.below(within).unwrap_or_default())?;
+    if shared.options.one_file_system && shared.layer(layer).map(|layer| layer.device) != dir.device().ok() {
+        return Ok(Some(Vec::new()));
+    }
+
+    let mut entries = Within::new(&shared.options.filter, path);
+    let (mut found, mut complete) = (Vec::new(), path.depth() < MAX_DEPTH as usize);
+    let mut other = false;
+    let error = dir.for_each_name_once(&mut complete, |name, _, kind| {
+        if other || is_own_name(name.as_bytes()) {
+            return;
+        }
+        let kind = kind.or_else(|| dir.stat(&name).ok().map(|metadata| metadata.kind));
+        let is_dir = kind == Some(Kind::Dir);
+        if entries.excludes(&shared.options.filter, name.as_bytes(), is_dir) {
+            return;
+        }
+        other = !is_dir || found.len() >= MAX_DIRECTORIES;
+        found.push(name);
+    });
+    let is_known = error.is_none() && complete && !other;
+    Ok(is_known.then_some(found))
+}
+
+/// Verdicts that are remembered: some 100 MB.
+const MAX_VERDICTS: usize = 1 << 20;
+/// Directories of one directory; one with more is not barren.
+const MAX_DIRECTORIES: usize = 1 << 20;

@@ -1,0 +1,156 @@
+//! The entries that operands name, and how they land: each run as the real rsync has it, here, to a
+//! host and from one.
+//!
+//! Every case runs in the source's parent directory, so that operands are written as a person
+//! writes them. Trees, exit codes and lists of changes are compared.
+
+use std::{collections::BTreeSet, ffi::OsString, path::Path};
+
+use dsync_tests::{Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync};
+
+/// A run, and what the destination has before it.
+struct Case<'a> {
+    options: &'a [&'a str],
+    sources: &'a [&'a str],
+    /// Paths of the destination; one that ends in `/` is a directory.
+    before: &'a [&'a str],
+    /// The destination, below the directory that is made for it.
+    to: &'a str,
+}
+
+const PLAIN: Case<'_> = Case { options: &[], sources: &["./"], before: &[], to: "" };
+
+/// The source of all cases.
+fn plant(scratch: &Scratch) {
+    let dirs = ["a", "a/b", "a/b/c", "e1", "e1/e2", "full", "full/empty", "x", "other", "links"];
+    let files = ["a/b/c/f", "a/b/g", "full/g", "x/skip.o", "x/h", "top"];
+    let links = [("la", "a"), ("x2", "gone"), ("links/l", "q"), ("other/up", "../a")];
+    let dirs = dirs
+        .into_iter()
+        .enumerate()
+        .map(|(index, path)| Node { mode: if index % 2 == 0 { 0o755 } else { 0o711 }, ..Node::dir(path) });
+    let files = files.into_iter().zip(1..).map(|(path, seed)| Node::file(path, seed, seed));
+    let links = links.into_iter().map(|(path, target)| Node::symlink(path, target));
+    Tree::of(dirs.chain(files).chain(links)).plant(&scratch.src());
+}
+
+/// Makes a destination.
+fn prepare(at: &Path, before: &[&str]) {
+    let node = |path: &&str| match path.strip_suffix('/') {
+        Some(dir) => Node::dir(dir),
+        None => Node::file(*path, 99, 3),
+    };
+    Tree::of(before.iter().map(node)).plant(at);
+}
+
+/// Returns a list of changes without its order and direction, and what rsync says besides.
+fn changes(outcome: &Outcome) -> BTreeSet<String> {
+    let is_change = |line: &&str| {
+        line.starts_with("*deleting")
+            || line.get(..1).is_some_and(|first| "<>ch.".contains(first))
+                && line.as_bytes().get(11) == Some(&b' ')
+    };
+    // The time of the directory itself is what the clock made it.
+    let is_root = |line: &&str| line.ends_with(" ./");
+    outcome
+        .stdout_text()
+        .lines()
+        .filter(|line| is_change(line) && !is_root(line))
+        .map(|line| line.replacen('<', ">", 1))
+        .collect()
+}
+
+/// Returns an operand of the source's directory as one that starts at the root.
+fn from(scratch: &Scratch, options: &[&str], source: &str) -> OsString {
+    let relative = options.iter().any(|option| option.contains('R') && !option.starts_with("--"));
+    let cut = if relative && !source.contains("/./") { "/./" } else { "/" };
+    format!("{}{cut}{source}", scratch.src().display()).into()
+}
+
+/// Runs a case with both programs in every direction.
+fn check(case: &Case<'_>) {
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let Case { options, sources, before, to } = case;
+    let operand = |at: &Path| OsString::from(format!("{}/{to}", at.display()));
+    let theirs = scratch.at("theirs");
+    prepare(&theirs, before);
+    let oracle = Run::of("rsync")
+        .args(["-i", "--modify-window=-1"])
+        .args(*options)
+        .args(*sources)
+        .arg(operand(&theirs))
+        .cwd(&scratch.src())
+        .run();
+
+    let sshd = Sshd::shared();
+    for way in ["local", "push", "pull"] {
+        let ours = scratch.at(way);
+        prepare(&ours, before);
+        let run = match way {
+            "local" => Run::dsync(),
+            "push" => sshd.run(Via::Quic),
+            _ => sshd.run(Via::Ssh),
+        };
+        let run = run.args(["-i", "--allow-empty-source", "--durability=none"]).args(*options);
+        let run = match way {
+            "local" => run.args(*sources).arg(operand(&ours)),
+            "push" => run.args(*sources).arg(sshd.operand(Path::new(&operand(&ours)))),
+            _ => run
+                .args(sources.iter().map(|source| sshd.operand(from(&scratch, options, source))))
+                .arg(operand(&ours)),
+        };
+        let outcome = run.cwd(&scratch.src()).run();
+        let account = format!("{way} {options:?} {sources:?}\n{}\n{}", outcome.account(), oracle.account());
+        let times = options.iter().any(|option| !option.starts_with("--") && option.contains(['a', 't']));
+        let scope = Scope { dir_times: false, root: false, times, ..Scope::full() };
+        let found = differences(&theirs, &ours, scope);
+        assert!(found.is_empty(), "{found:?}\n{account}");
+        assert_eq!(outcome.code(), oracle.code(), "{account}");
+        assert_eq!(changes(&outcome), changes(&oracle), "{account}");
+    }
+}
+
+#[test]
+fn directories_that_hold_only_directories_are_pruned() {
+    needs_dsync!();
+    let old: &[&str] = &["e1/", "e1/e2/", "e1/e2/q/", "e1/e2/q/z", "full/", "full/empty/", "zzz/"];
+    for case in [
+        Case { options: &["-am"], ..PLAIN },
+        Case { options: &["-am"], sources: &["e1", "a", "e1/"], ..PLAIN },
+        Case { options: &["-am"], sources: &["e1"], to: "new/", ..PLAIN },
+        Case { options: &["-rltm", "--exclude=*.o", "--exclude=h"], ..PLAIN },
+        Case { options: &["-am", "--include=*/", "--include=*.o", "--exclude=*"], ..PLAIN },
+        Case { options: &["-am", "--max-size=1"], ..PLAIN },
+        Case { options: &["-am", "--delete"], before: old, ..PLAIN },
+        Case { options: &["-am", "--delete-before"], before: old, ..PLAIN },
+        Case { options: &["-amn", "--delete-during"], before: old, ..PLAIN },
+        Case { options: &["-am", "--delete-excluded", "--exclude=g"], before: old, ..PLAIN },
+        Case { options: &["-dltm"], ..PLAIN },
+    ] {
+        check(&case);
+    }
+}
+
+#[test]
+fn directories_are_copied_without_what_is_in_them() {
+    needs_dsync!();
+    let old: &[&str] = &["a/", "a/zz/", "a/zz/f", "q/", "q/r/", "q/r/f", "full/", "full/gone"];
+    for case in [
+        Case { options: &["-dlpt"], ..PLAIN },
+        Case { options: &["-dl"], sources: &["."], to: "new/", ..PLAIN },
+        Case { options: &["-dlt"], sources: &["a", "e1", "top"], ..PLAIN },
+        Case { options: &["-dlt"], sources: &["a/", "x/.", "e1"], ..PLAIN },
+        Case { options: &["-ad"], sources: &["a"], ..PLAIN },
+        Case { options: &["-a", "--no-r", "-d"], ..PLAIN },
+        Case { options: &["-dlt", "--exclude=/a", "--exclude=top"], ..PLAIN },
+        Case { options: &["-dlt", "--delete"], before: old, ..PLAIN },
+        Case { options: &["-dlt", "--delete"], sources: &["a", "full/"], before: old, ..PLAIN },
+        Case { options: &["-dlt", "--delete"], sources: &["a", "top"], before: old, ..PLAIN },
+        Case { options: &["-dltn", "--delete-before"], before: old, ..PLAIN },
+        Case { options: &["-lt", "--old-dirs"], ..PLAIN },
+        Case { options: &["-lt", "--old-d", "--include=/a/b"], sources: &["./", "a"], ..PLAIN },
+    ] {
+        check(&case);
+    }
+}
