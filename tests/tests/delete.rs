@@ -131,16 +131,16 @@ fn deleting_before_keeps_to_the_limit_and_to_dry_runs() {
     needs_dsync!();
     let scratch = Scratch::new();
     plant(&scratch, &["dst"]);
-    let run = |option: &str| {
-        let run = Run::dsync().args(["-ai", "--delete-before", option]).arg(slash(&scratch.src()));
+    let run = |options: &[&str]| {
+        let run = Run::dsync().args(["-ai", "--delete-before"]).args(options).arg(slash(&scratch.src()));
         run.arg(scratch.dst()).run()
     };
-    let promised = run("-n").expect_code(0);
+    let promised = run(&["-n"]).expect_code(0);
     assert!(scratch.dst().join("both/gone").exists());
-    let _ = run("--max-delete=3").expect_code(25);
+    let _ = run(&["--max-delete=3", "--delete-all-or-nothing"]).expect_code(25);
     assert!(scratch.dst().join("both/gone").exists());
     fs::remove_file(scratch.dst().join("new")).unwrap();
-    let kept = run("--max-delete=9").expect_code(0);
+    let kept = run(&["--max-delete=9"]).expect_code(0);
     let deleted = |outcome: &Outcome| {
         lines(outcome).into_iter().filter(|line| line.starts_with("*deleting")).collect::<Vec<_>>()
     };
@@ -176,7 +176,8 @@ fn deletes_nothing_over_the_limit() {
     let scratch = Scratch::new();
     plant(&scratch, &["dst"]);
     let run = |limit: &str| {
-        let run = Run::dsync().args(["-a", "--delete"]).arg(format!("--max-delete={limit}"));
+        let run = Run::dsync().args(["-a", "--delete", "--delete-all-or-nothing"]);
+        let run = run.arg(format!("--max-delete={limit}"));
         run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
     };
     let outcome = run("3").expect_code(25);
@@ -187,13 +188,73 @@ fn deletes_nothing_over_the_limit() {
     let _ = run("59%").expect_code(25);
     let outcome = run("0%").expect_code(25);
     assert!(
-        outcome.stderr_text().contains("exceed the limit 0%; nothing was deleted"),
+        outcome.stderr_text().contains("exceed the limit --max-delete=0%; nothing was deleted"),
         "{}",
         outcome.account()
     );
     assert!(scratch.dst().join("both/gone").exists());
     let _ = run("100").expect_code(0);
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+}
+
+/// As with rsync so many go, whichever they are, the others stay, and the run says so.
+#[test]
+fn deletes_as_many_as_the_limit_allows() {
+    needs_dsync!();
+    for (limit, timing, code) in [
+        ("0", "--delete", 25),
+        ("-1", "--del", 25),
+        ("2", "--delete-before", 25),
+        ("4", "--delete", 25),
+        ("4", "--del", 25),
+        ("9", "--delete-after", 0),
+        ("9", "--del", 0),
+    ] {
+        let run = |program: Run, dry: &str| {
+            let scratch = Scratch::new();
+            plant(&scratch, &["dst"]);
+            let before = survey(&scratch.dst()).len();
+            let run = program.args(["-ai", timing, dry]).arg(format!("--max-delete={limit}"));
+            let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(code);
+            let deleted = lines(&outcome).iter().filter(|line| line.starts_with("*deleting")).count();
+            let (arrived, gone) = if dry == "-n" { (0, 0) } else { (3, deleted) };
+            assert_eq!(survey(&scratch.dst()).len(), before + arrived - gone, "{}", outcome.account());
+            (deleted, outcome)
+        };
+        for dry in ["-n", "-t"] {
+            let ((theirs, rsync), (ours, dsync)) = (run(Run::of("rsync"), dry), run(Run::dsync(), dry));
+            assert_eq!(ours, theirs, "{timing}\n{}\n{}", dsync.account(), rsync.account());
+            let says = dsync.stderr_text().contains("deletions stopped at the limit --max-delete=");
+            assert_eq!(says, code == 25, "{}", dsync.account());
+        }
+    }
+}
+
+#[test]
+fn limit_is_kept_at_the_remote_end() {
+    for (push, options, left) in [
+        (true, &["--max-delete=4"][..], 6),
+        (false, &["--max-delete=4"], 6),
+        (true, &["--max-delete=4", "--delete-all-or-nothing"], 10),
+        (false, &["--max-delete=40%"], 6),
+    ] {
+        let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+        Tree::of([Node::dir("d"), Node::file("d/kept", 1, 10)]).plant(&scratch.src());
+        let files = (0..10).map(|index| Node::file(format!("d/gone{index}"), index, 10));
+        Tree::of([Node::dir("d")].into_iter().chain(files)).plant(&scratch.dst());
+        let run = sshd.run(Via::Tls).args(["-a", "--delete"]).args(options);
+        let run = if push {
+            run.arg(slash(&scratch.src())).arg(sshd.operand(scratch.dst()))
+        } else {
+            run.arg(sshd.operand(slash(&scratch.src()))).arg(scratch.dst())
+        };
+        let outcome = run.run().expect_code(25);
+        let gone = |name: &str| name.starts_with("gone");
+        let names = fs::read_dir(scratch.dst().join("d")).unwrap();
+        let names = names.filter(|entry| gone(&entry.as_ref().unwrap().file_name().to_string_lossy()));
+        assert_eq!(names.count(), left, "{options:?}\n{}", outcome.account());
+        assert!(scratch.dst().join("d/kept").exists());
+    }
 }
 
 #[test]
@@ -209,7 +270,8 @@ fn share_of_the_destination_is_a_limit() {
         Tree::of([Node::dir("d")]).plant(&scratch.dst());
         files(99 - removed).plant(&scratch.src());
         files(99).plant(&scratch.dst());
-        let run = Run::dsync().args(["-a", "--delete-during"]).arg(format!("--max-delete={limit}"));
+        let run = Run::dsync().args(["-a", "--delete-during", "--delete-all-or-nothing"]);
+        let run = run.arg(format!("--max-delete={limit}"));
         let outcome = run.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(code);
         let left = std::fs::read_dir(scratch.dst().join("d")).unwrap().count() as u64;
         assert_eq!(left, if code == 0 { 99 - removed } else { 99 }, "{}", outcome.account());

@@ -45,7 +45,7 @@ impl Closing<'_> {
     }
 
     /// Returns what could not be done, with the exit code; `None` if everything was done.
-    pub(crate) fn problems(&self, max_delete: Option<DeleteLimit>) -> Option<String> {
+    pub(crate) fn problems(&self, max_delete: Option<DeleteLimit>, all_or_nothing: bool) -> Option<String> {
         let report = self.report;
         if self.exit_code == exit_code::OK {
             return None;
@@ -82,7 +82,11 @@ impl Closing<'_> {
                 DeleteLimit::Entries(entries) => entries.to_string(),
                 _ => "given".to_owned(),
             };
-            parts.push(format!("{deletions} exceed the limit {limit}; nothing was deleted"));
+            parts.push(if all_or_nothing {
+                format!("{deletions} exceed the limit --max-delete={limit}; nothing was deleted")
+            } else {
+                format!("deletions stopped at the limit --max-delete={limit}: {deletions} not made")
+            });
         }
         if parts.is_empty() {
             parts.push(meaning(self.exit_code).to_owned());
@@ -237,15 +241,23 @@ mod tests {
     #[test]
     fn problems_are_counted_and_end_with_the_code() {
         let good = report();
-        assert_eq!(closing(&good).problems(None), None);
+        assert_eq!(closing(&good).problems(None, false), None);
         let bad = Report { failed: 3, vanished: 1, ..report() };
-        let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None);
+        let line = Closing { exit_code: 23, ..closing(&bad) }.problems(None, false);
         assert_eq!(line.unwrap(), "3 entries failed, 1 vanished or kept changing (exit code 23)");
         let rounded = Report { rounded_times: 2, ..report() };
         assert!(closing(&rounded).advice().unwrap().starts_with("2 files are copied again only for a time"));
         assert_eq!(closing(&good).advice(), None);
         let over = Report { deletions_over_limit: 7, ..report() };
-        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)));
-        assert_eq!(line.unwrap(), "7 deletions exceed the limit 5; nothing was deleted (exit code 25)");
+        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), true);
+        assert_eq!(
+            line.unwrap(),
+            "7 deletions exceed the limit --max-delete=5; nothing was deleted (exit code 25)"
+        );
+        let line = Closing { exit_code: 25, ..closing(&over) }.problems(Some(DeleteLimit::Entries(5)), false);
+        assert_eq!(
+            line.unwrap(),
+            "deletions stopped at the limit --max-delete=5: 7 deletions not made (exit code 25)"
+        );
     }
 }

@@ -286,5 +286,5 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         console.talk(&format!("dsync: {advice}"));
     }
 
-    (code, closing.problems(report.max_delete).map(|line| format!("dsync: {line}")))
+    (code, closing.problems(report.max_delete, report.all_or_nothing).map(|line| format!("dsync: {line}")))
 }

@@ -64,6 +64,8 @@ pub(crate) struct Reporting {
     pub(crate) progress: Option<bool>,
     pub(crate) durability: Durability,
     pub(crate) max_delete: Option<DeleteLimit>,
+    /// `--delete-all-or-nothing`.
+    pub(crate) all_or_nothing: bool,
 }
 
 impl Reporting {
@@ -218,6 +220,7 @@ fn reporting(
             When::None => Durability::None,
         },
         max_delete: flags.deletion.max_delete,
+        all_or_nothing: flags.deletion.delete_all_or_nothing,
     })
 }
 
@@ -376,6 +379,7 @@ fn delete(options: &mut SyncOptions, deletion: &Deletion) {
     options.delete = deletion.delete;
     options.delete_excluded = deletion.delete_excluded;
     options.max_delete = deletion.max_delete;
+    options.delete_all_or_nothing = deletion.delete_all_or_nothing;
     options.delete_timing = match (deletion.delete_before, deletion.delete_during) {
         (true, _) => DeleteTiming::Before,
         (false, true) => DeleteTiming::During,

@@ -50,6 +50,9 @@ pub struct Spare<'a> {
     /// Whether to unlock the user's own directories that cannot be read or written, and to lock
     /// again those that stay. Root needs none of this.
     pub unlocks: bool,
+    /// Asked before each removal of an entry, or of a directory that is empty by then: one that it
+    /// refuses stays.
+    pub permits: &'a dyn Fn() -> bool,
     /// Removes an entry that is not a directory; the path is relative to the start of the removal.
     pub unlink: &'a dyn Fn(&Dir, &Component, &RelPath) -> io::Result<()>,
 }
@@ -62,6 +65,7 @@ impl Spare<'_> {
         places: None,
         stopped: None,
         unlocks: false,
+        permits: &|| true,
         unlink: &|dir, name, _| dir.remove_file(name),
     };
 }
@@ -235,6 +239,10 @@ impl<'a> Removal<'a> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 // A directory that cannot be listed may still be empty.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !dry_run => {
+                    if !(spare.permits)() {
+                        self.keep_level();
+                        return Ok(());
+                    }
                     return parent
                         .remove_empty_dir(name)
                         .map(|()| (self.visitor)(&path, kind))
@@ -248,6 +256,11 @@ impl<'a> Removal<'a> {
             }
         }
 
+        if !(spare.permits)() {
+            self.keep_level();
+            return Ok(());
+        }
+        let parent = self.last_dir()?;
         if !dry_run {
             match unlink(parent, name, &path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -278,7 +291,7 @@ impl<'a> Removal<'a> {
             // A directory that keeps more permissions than it had is no reason to stop.
             let _ = self.last_dir().and_then(|parent| parent.lock_child(&name, level.identity, mode));
         }
-        if level.stays {
+        if level.stays || !(self.spare.permits)() {
             return self.keep_level();
         }
         match self.remove_emptied(&name) {

@@ -262,6 +262,7 @@ pub struct Report {
     pub rounded_times: u64,
     /// Deletions withheld because the source could not be read completely.
     pub deletions_withheld: u64,
-    /// Deletions that exceeded `max_delete`. If this is not 0, none was made.
+    /// Deletions that `max_delete` kept from being made; with `delete_all_or_nothing` all that
+    /// were due.
     pub deletions_over_limit: u64,
 }

@@ -72,8 +72,11 @@ pub struct SyncOptions {
     pub delete: bool,
     /// With `delete`: also remove entries that the filters exclude (`--delete-excluded`).
     pub delete_excluded: bool,
-    /// Remove nothing if more than this would be removed (`--max-delete`).
+    /// Stop removing when this much was removed (`--max-delete`).
     pub max_delete: Option<DeleteLimit>,
+    /// With `max_delete`: remove nothing at all if more would be removed
+    /// (`--delete-all-or-nothing`). The removals then come at the end, whatever `delete_timing` is.
+    pub delete_all_or_nothing: bool,
     /// With `delete`: the time of the removals.
     pub delete_timing: DeleteTiming,
     /// With `delete`: remove even if the source could not be read completely (`--ignore-errors`),

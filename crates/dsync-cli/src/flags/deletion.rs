@@ -21,7 +21,8 @@ pub(crate) struct Deletion {
     pub(crate) delete: bool,
     /// Remove in each directory as soon as it has been compared (implies --delete)
     ///
-    /// Together with --max-delete the removals still come at the end, when their number is known.
+    /// With --delete-all-or-nothing, or a --max-delete of N%, the removals still come at the end, when
+    /// their number is known.
     #[arg(long, visible_alias = "del")]
     pub(crate) delete_during: bool,
     /// Remove before anything is written, to make room (implies --delete)
@@ -54,10 +55,16 @@ pub(crate) struct Deletion {
     pub(crate) remove_source_files: bool,
     /// Remove at most N entries, or N% of those at the destination
     ///
-    /// With more, none is removed and the exit code is 25. A whole number from 0 on, or from 0% to
-    /// 100%; no limit by default.
+    /// The first ones that are found are removed, the others stay, and the exit code is 25. A whole
+    /// number, of which one below 0 is 0, or from 0% to 100%; no limit by default.
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = limit)]
     pub(crate) max_delete: Option<DeleteLimit>,
+    /// With --max-delete: if more than that would be removed, remove nothing
+    ///
+    /// The exit code is 25 then too. The limit for jobs that nobody watches: too many removals mostly
+    /// mean that something is wrong with the source.
+    #[arg(long)]
+    pub(crate) delete_all_or_nothing: bool,
     /// Remove even though something of the source could not be read
     ///
     /// Still nothing in a directory that was not listed completely.
@@ -84,12 +91,7 @@ struct NoLimit {
 
 impl fmt::Display for NoLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "'{}' is not a whole number from 0 to {}, nor a share from 0% to 100%",
-            self.value,
-            u64::MAX
-        )
+        write!(f, "'{}' is not a whole number up to {}, nor a share from 0% to 100%", self.value, u64::MAX)
     }
 }
 
@@ -101,6 +103,10 @@ fn limit(value: &str) -> Result<DeleteLimit, NoLimit> {
         Some(share) => {
             let share = whole_number(share, 0, 100).map_err(refuse)?;
             Ok(DeleteLimit::Percent(u8::try_from(share).unwrap_or(100)))
+        }
+        // As with rsync.
+        None if value.strip_prefix('-').is_some_and(|digits| whole_number(digits, 0, u64::MAX).is_ok()) => {
+            Ok(DeleteLimit::Entries(0))
         }
         None => whole_number(value, 0, u64::MAX).map(DeleteLimit::Entries).map_err(refuse),
     }
@@ -117,6 +123,7 @@ impl Group for Deletion {
             ("delete_excluded", &mut self.delete_excluded),
             ("delete_missing_args", &mut self.delete_missing_args),
             ("remove_source_files", &mut self.remove_source_files),
+            ("delete_all_or_nothing", &mut self.delete_all_or_nothing),
             ("ignore_errors", &mut self.ignore_errors),
             ("force", &mut self.force),
             ("allow_empty_source", &mut self.allow_empty_source),

@@ -34,6 +34,9 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     if deletion.delete && !flags.attributes.takes_directories() {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r) or --dirs (-d)" });
     }
+    if deletion.delete_all_or_nothing && deletion.max_delete.is_none() {
+        return Err(UsageError::Needs { option: "--delete-all-or-nothing", needed: "--max-delete" });
+    }
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }

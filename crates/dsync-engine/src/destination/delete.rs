@@ -2,7 +2,8 @@
 //! each directory.
 //!
 //! Nothing is removed when something of the source could not be read (unless `ignore_errors`), when
-//! the run did not end well, or when there are more deletions than allowed (invariants S5, D13).
+//! the run did not end well, or, with `delete_all_or_nothing`, when there are more deletions than
+//! allowed (invariants S5, D13). Without it a limit ends the deletions ([`Allowance`]).
 //! With [`DeleteTiming::During`] this holds for the state when the directory was compared, with
 //! [`DeleteTiming::Before`] for the state when everything was listed. The list is kept out of
 //! memory.
@@ -18,10 +19,11 @@ use dsync_wire::{
 
 use super::{
     Site,
+    allowance::Allowance,
     directory::{Deferred, Directory, settle},
     protection::Protection,
     records::{self, KINDS, push_name, take, take_name},
-    removal::{Doomed, remove},
+    removal::{Doomed, remove_within},
 };
 use crate::{SyncError, plan::file_type_of};
 
@@ -33,6 +35,7 @@ pub(super) struct Deletions {
     /// Entries of the destination that were compared.
     compared: u64,
     protection: Protection,
+    allowance: Allowance,
 }
 
 /// The extraneous entries of one directory.
@@ -42,8 +45,12 @@ struct Record {
 }
 
 impl Deletions {
-    pub(super) fn new(protection: Protection, spools: &SpoolHome) -> Self {
-        Self { spool: Spool::new(spools), entries: 0, compared: 0, protection }
+    pub(super) fn new(protection: Protection, options: &SyncOptions, spools: &SpoolHome) -> Self {
+        let allowance = Allowance::of(match options.max_delete {
+            Some(DeleteLimit::Entries(most)) if !options.delete_all_or_nothing => Some(most),
+            _ => None,
+        });
+        Self { spool: Spool::new(spools), entries: 0, compared: 0, protection, allowance }
     }
 
     /// Returns the rules for entries that stay.
@@ -102,8 +109,9 @@ impl Deletions {
                 return Ok(());
             }
             let doomed = Doomed { parent: &directory.path, name, now: name, kind: *kind };
-            remove(site, dir, doomed, &self.protection)?;
+            remove_within(site, dir, doomed, &self.protection, &self.allowance)?;
         }
+        self.allowance.report(site);
         Ok(())
     }
 
@@ -116,7 +124,7 @@ impl Deletions {
         changed: &mut dyn FnMut(&RelPath) -> Result<(), OverBudget>,
     ) -> Result<(), SyncError> {
         let Some(root) = root else { return Ok(()) };
-        let Self { spool, entries, compared, protection } = self;
+        let Self { spool, entries, compared, protection, allowance } = self;
         let spool = spool.seal().map_err(spool_error)?;
 
         let allowed = if entries == 0 {
@@ -125,7 +133,7 @@ impl Deletions {
             site.account.amend(|report| report.deletions_withheld += entries);
             false
         } else {
-            within_limit(site, root, &spool, compared, &protection)?
+            within_limit(site, root, &spool, compared, (&protection, &allowance))?
         };
 
         for record in spool.iter() {
@@ -135,19 +143,24 @@ impl Deletions {
             let Some(record) = Record::decode(&record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
-            directory(site, root, &record, allowed, &protection)?;
+            directory(site, root, &record, allowed, (&protection, &allowance))?;
             if allowed {
                 changed(&record.directory.path)?;
             }
         }
+        allowance.report(site);
         Ok(())
     }
 }
 
 /// Returns whether a directory's deletions are made as soon as it was compared: only at the end is
-/// it known whether they are within a limit.
+/// the number of all known, which a share and a limit of all or nothing need.
 fn at_once(options: &SyncOptions) -> bool {
-    options.delete_timing == DeleteTiming::During && options.max_delete.is_none()
+    let is_counted = match options.max_delete {
+        Some(DeleteLimit::Entries(_)) => options.delete_all_or_nothing,
+        limit => limit.is_some(),
+    };
+    options.delete_timing == DeleteTiming::During && !is_counted
 }
 
 /// Returns whether something of the source could not be read, so that nothing may be removed.
@@ -155,22 +168,53 @@ fn withheld(site: &Site<'_>) -> bool {
     site.account.source_damaged() && !site.policy.options.ignore_errors
 }
 
-/// Returns whether there are no more deletions than the limit allows, and reports their number if
-/// there are more.
+/// Returns whether deletions are made, as far as the allowance reaches, which is set to the limit's
+/// share. Of a limit of all or nothing it reports the number of deletions if there are more.
 fn within_limit(
     site: &Site<'_>,
     root: &Dir,
     spool: &SealedSpool,
     compared: u64,
-    protection: &Protection,
+    (protection, allowance): (&Protection, &Allowance),
 ) -> Result<bool, SyncError> {
-    let Some(limit) = site.policy.options.max_delete else { return Ok(true) };
+    let options = &site.policy.options;
+    let limit = match options.max_delete {
+        None => return Ok(true),
+        Some(DeleteLimit::Entries(_)) if !options.delete_all_or_nothing => return Ok(true),
+        Some(limit) => limit,
+    };
+    let Some((count, known)) = count(site, root, spool, compared, protection)? else { return Ok(false) };
 
+    let most = match limit {
+        DeleteLimit::Entries(most) => most,
+        DeleteLimit::Percent(percent) => {
+            u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+        }
+        _ => 0,
+    };
+    if !options.delete_all_or_nothing {
+        allowance.set(most);
+        return Ok(true);
+    }
+    if count > most {
+        site.account.amend(|report| report.deletions_over_limit = count);
+    }
+    Ok(count <= most)
+}
+
+/// Returns the numbers of entries to delete and of all known entries; `None` if the run was stopped.
+fn count(
+    site: &Site<'_>,
+    root: &Dir,
+    spool: &SealedSpool,
+    compared: u64,
+    protection: &Protection,
+) -> Result<Option<(u64, u64)>, SyncError> {
     // A removed directory holds entries that were not compared.
     let (mut count, mut known) = (0, compared);
     for record in spool.iter() {
         if site.stopped() {
-            return Ok(false);
+            return Ok(None);
         }
         let Some(record) = Record::decode(&record.map_err(spool_error)?) else { continue };
         let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
@@ -189,18 +233,7 @@ fn within_limit(
             known += within.saturating_sub(1);
         }
     }
-
-    let most = match limit {
-        DeleteLimit::Entries(most) => most,
-        DeleteLimit::Percent(percent) => {
-            u64::try_from(u128::from(known) * u128::from(percent) / 100).unwrap_or(u64::MAX)
-        }
-        _ => 0,
-    };
-    if count > most {
-        site.account.amend(|report| report.deletions_over_limit = count);
-    }
-    Ok(count <= most)
+    Ok(Some((count, known)))
 }
 
 /// Removes the extraneous entries of one directory, then sets its attributes.
@@ -209,7 +242,7 @@ fn directory(
     root: &Dir,
     record: &Record,
     allowed: bool,
-    protection: &Protection,
+    (protection, allowance): (&Protection, &Allowance),
 ) -> Result<(), SyncError> {
     site.session.note_progress();
     let Deferred { path, wanted } = &record.directory;
@@ -227,7 +260,7 @@ fn directory(
                 return Ok(());
             }
             let doomed = Doomed { parent: path, name, now: name, kind: *kind };
-            remove(site, &dir, doomed, protection)?;
+            remove_within(site, &dir, doomed, protection, allowance)?;
         }
         site.touched(&dir);
     }

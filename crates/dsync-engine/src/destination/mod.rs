@@ -10,6 +10,7 @@
 //! ([`work`]), and the committer only ends when each of their outboxes is gone. No count decides
 //! it.
 
+mod allowance;
 mod alternate;
 pub(crate) mod asked;
 mod backup;

@@ -9,7 +9,7 @@ use dsync_wire::{
     message::Operation,
 };
 
-use super::{Site, protection::Protection};
+use super::{Site, allowance::Allowance, protection::Protection};
 use crate::{SyncError, plan::file_type_of};
 
 /// An entry to remove.
@@ -53,19 +53,36 @@ pub(super) fn goes_whole(
     Ok(goes)
 }
 
-/// Removes one entry with everything below it and reports each removal.
+/// Removes one entry with everything below it, without a limit, and reports each removal.
 pub(super) fn remove(
     site: &Site<'_>,
     dir: &Dir,
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<(), SyncError> {
+    remove_within(site, dir, doomed, protection, &Allowance::of(None))
+}
+
+/// Removes one entry with everything below it, as far as the allowance reaches, and reports each
+/// removal.
+pub(super) fn remove_within(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+    allowance: &Allowance,
+) -> Result<(), SyncError> {
+    if doomed.kind != Kind::Dir && !allowance.permits() {
+        return Ok(());
+    }
     let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
     let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
-    let spare = Spare { unlink: &unlink, ..protection.spare(site, &entries) };
+    let permits = || allowance.permits();
+    let spare = Spare { unlink: &unlink, permits: &permits, ..protection.spare(site, &entries) };
 
     let mut told = Ok(());
     let mut tell = |below: &RelPath, kind: Kind| {
+        allowance.spend();
         if told.is_ok() {
             told = site.account.planned(deleted(&doomed.was(below), kind));
         }

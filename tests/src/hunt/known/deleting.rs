@@ -13,9 +13,9 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| seen.dsync.code() == Some(42) && seen.dsync.stderr_text().contains("is empty but"),
     },
     Known {
-        says: "With more deletions than `--max-delete` allows, none is made.",
+        says: "Which N entries `--max-delete=N` removes is not said.",
         explains: |seen| {
-            // Entries that the user may not remove count as well.
+            // Entries that the user may not remove may be among those that the other leaves.
             let is_refused = seen.is(Class::Exit) && seen.rsync.stderr_text().contains("delete_file: ");
             seen.case.has(&["--max-delete"])
                 && seen.dsync.code() == Some(25)

@@ -55,7 +55,7 @@ impl<'a> Comparison<'a> {
             site,
             bounds,
             frontier: Frontier::new(site)?,
-            deletions: Deletions::new(protection.clone(), &ground.spools),
+            deletions: Deletions::new(protection.clone(), &site.policy.options, &ground.spools),
             ground,
             protection,
             current: None,

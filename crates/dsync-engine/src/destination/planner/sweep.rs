@@ -93,7 +93,8 @@ impl Sweep {
     /// Ends the first pass: makes the deletions, and returns the listings.
     pub(super) fn end(self, comparison: &mut Comparison<'_>) -> Result<Kept, SyncError> {
         let site = comparison.site;
-        let next = Deletions::new(comparison.protection.clone(), &comparison.ground.spools);
+        let next =
+            Deletions::new(comparison.protection.clone(), &site.policy.options, &comparison.ground.spools);
         let deletions = std::mem::replace(&mut comparison.deletions, next);
         let mut changed = |directory: &RelPath| site.hands.note_changed(directory);
         deletions.carry_out(site, comparison.ground.root(), &mut changed)?;
