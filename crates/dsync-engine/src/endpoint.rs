@@ -18,15 +18,14 @@ use dsync_wire::{
     bootstrap::PortRange,
     budget::Budget,
     event::Report,
-    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
     link::{CloseReason, Link, Traffic},
     message::PeerRole,
-    options::{Append, Compression, Durability, SyncOptions},
+    options::SyncOptions,
     state::{DestinationInbox, SourceInbox},
 };
 
 use crate::{
-    CancelToken, Observer, Resources, Summary, SyncError,
+    CancelToken, Observer, Resources, Summary, SyncError, check,
     destination::{self, asked},
     error::{PathRole, Wording},
     footprint::{Cage, Footprint, Inmates},
@@ -189,23 +188,10 @@ impl Job {
     /// [`SyncError`] when the run could not start or not go on; failures of single entries are in
     /// the summary and the events instead.
     pub fn run(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
-        check_options(&self.options, &self.connect)?;
+        check::job(&self.source, &self.options, &self.connect)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
-        let Self { source, destination, options, connect, resources, cage } = self;
-        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
-        let Outcome { report, connection, traffic, earlier } = match (source, destination) {
-            (Source::Local { paths }, Destination::Local { path }) => {
-                local(&paths, path, options, remote, observer, cancel)?
-            }
-            (Source::Local { paths }, Destination::Remote { host, path }) => {
-                push(&paths, &host, path, &options, remote, observer, cancel)?
-            }
-            (Source::Remote { host, paths }, Destination::Local { path }) => {
-                pull(&host, paths, &path, &options, remote, observer, cancel)?
-            }
-            (Source::Remote { .. }, Destination::Remote { .. }) => return Err(SyncError::BothRemote),
-        };
+        let Outcome { report, connection, traffic, earlier } = self.dispatch(observer, cancel)?;
 
         Ok(Summary {
             report,
@@ -216,6 +202,24 @@ impl Job {
             elapsed: started.elapsed(),
             dry_run,
         })
+    }
+
+    /// Runs the form of the job that its operands make.
+    fn dispatch(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Outcome, SyncError> {
+        let Self { source, destination, options, connect, resources, cage } = self;
+        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
+        match (source, destination) {
+            (Source::Local { paths }, Destination::Local { path }) => {
+                local(&paths, path, options, remote, observer, cancel)
+            }
+            (Source::Local { paths }, Destination::Remote { host, path }) => {
+                push(&paths, &host, path, &options, remote, observer, cancel)
+            }
+            (Source::Remote { host, paths }, Destination::Local { path }) => {
+                pull(&host, paths, &path, &options, remote, observer, cancel)
+            }
+            (Source::Remote { .. }, Destination::Remote { .. }) => Err(SyncError::BothRemote),
+        }
     }
 }
 
@@ -331,14 +335,6 @@ fn pull(
 ) -> Result<Outcome, SyncError> {
     let filter = compile(options)?;
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
-    let bytes: usize = paths.iter().map(|path| path.len()).sum();
-
-    if paths.len() > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES {
-        let reason =
-            "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
-        return Err(SyncError::InvalidOption { field: "sources", reason });
-    }
-
     let asked = asked::of_operands(&operands)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(host, remote, observer, cancel, |link, attempt, budget| {
@@ -639,7 +635,7 @@ fn open_tree(
             path: paths.get(index).cloned().unwrap_or_default(),
             source: io::Error::new(io::ErrorKind::InvalidInput, source),
         },
-        _ => SyncError::InvalidOption { field: "source", reason: "too many paths" },
+        _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
     })?;
     let problems = walk.operand_problems();
 
@@ -674,42 +670,6 @@ fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
         column: error.column,
         reason: error.reason.as_str(),
     })
-}
-
-fn check_options(options: &SyncOptions, connect: &ConnectOptions) -> Result<(), SyncError> {
-    let invalid = |field, reason| Err(SyncError::InvalidOption { field, reason });
-    if connect.timeout < Duration::from_secs(1) {
-        return invalid("timeout", "must be at least 1 s");
-    }
-    if connect.connect_timeout < Duration::from_secs(1) {
-        return invalid("connect_timeout", "must be at least 1 s");
-    }
-    if connect.shell.is_empty() {
-        return invalid("shell", "names no program");
-    }
-    if options.remove_source_files && options.durability == Durability::None {
-        return invalid("remove_source_files", "needs the copies to be on the disk");
-    }
-    if options.remove_source_files && (options.delete || options.delete_missing_args) {
-        return invalid("remove_source_files", "the next run would delete what was moved");
-    }
-
-    if options.writing.inplace && options.writing.partial_dir.is_some() {
-        return invalid("partial_dir", "has no use where files are written in place");
-    }
-    if options.writing.inplace && options.writing.delay_updates {
-        return invalid("delay_updates", "does not work where files are written in place");
-    }
-    if options.writing.append != Append::No && (!options.writing.inplace || options.whole_file) {
-        return invalid("append", "needs files that are written in place, and not whole");
-    }
-
-    match options.compression {
-        Compression::Zstd(level) if !(1..=dsync_wire::limits::MAX_ZSTD_LEVEL).contains(&level) => {
-            invalid("compression", "the zstd level must be from 1 to 19")
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Returns how long to wait for an answer from a port: long where the carrier was demanded, as a

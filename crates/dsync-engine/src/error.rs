@@ -26,13 +26,13 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// An option has a value that makes no sense.
-    #[error("{field}: {reason}")]
+    /// An option has a value that makes no sense. Found before anything has started.
+    #[error("{option}: {why}")]
     InvalidOption {
-        /// The option's name in this API.
-        field: &'static str,
+        /// The option's name in this API, as in `writing.temp_dir`.
+        option: &'static str,
         /// The fault of the value.
-        reason: &'static str,
+        why: String,
     },
     /// Both ends are remote.
     #[error("both source and destination are remote; one must be local")]

@@ -6,6 +6,7 @@
 
 mod account;
 pub mod cancel;
+mod check;
 mod content;
 mod destination;
 pub mod endpoint;

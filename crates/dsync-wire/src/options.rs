@@ -181,6 +181,24 @@ impl SyncOptions {
     }
 }
 
+/// A value of an option that no end takes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {}", match limit {
+    Some(limit) => format!("{value} exceeds the limit {limit}"),
+    None => "has no meaning".to_owned(),
+})]
+#[non_exhaustive]
+pub struct OptionFault {
+    /// The field of [`SyncOptions`], as in `writing.temp_dir`.
+    pub option: &'static str,
+    /// The part of it that is at fault, in words.
+    pub field: &'static str,
+    /// Its value, or its size.
+    pub value: u64,
+    /// The largest allowed value; `None` if the value has no meaning at all.
+    pub limit: Option<u64>,
+}
+
 /// The ends that read owners, permission bits, types, access control lists and root's extended
 /// attributes from `user.rsync.*` attributes and keep them there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

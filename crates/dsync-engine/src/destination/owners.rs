@@ -171,8 +171,8 @@ impl Rule {
             // To the kernel the last number means that nothing is to change.
             IdTarget::Number(u32::MAX) => {
                 return Err(SyncError::InvalidOption {
-                    field: "id_rules",
-                    reason: "4294967295 is nobody's number",
+                    option: "id_rules",
+                    why: "4294967295 is nobody's number".to_owned(),
                 });
             }
             IdTarget::Number(id) => *id,

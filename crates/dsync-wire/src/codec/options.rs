@@ -15,13 +15,13 @@ use crate::{
     },
     name::Name,
     options::{
-        Alternates, Append, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, SyncOptions,
-        WritePolicy,
+        Alternates, Append, Backup, Compression, DeleteLimit, IdMatch, IdRule, IdTarget, OptionFault,
+        SyncOptions, WritePolicy,
     },
 };
 
 pub(super) fn encode(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    check(options).map_err(|Fault { field, value, limit }| w.refused(field, value, limit))?;
+    options.check().map_err(|OptionFault { field, value, limit, .. }| w.refused(field, value, limit))?;
     let changed = changed(options).ok_or_else(|| w.refused("options", 0, None))?;
     w.bytes(&changed, MAX_OPTIONS, "options")
 }
@@ -29,11 +29,11 @@ pub(super) fn encode(options: &SyncOptions, w: &mut Writer<'_>) -> Result<(), En
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<SyncOptions, DecodeError> {
     let offset = r.offset();
     let text = r.bytes(MAX_OPTIONS, "options")?;
-    let options = serde_json::from_slice(text).map_err(|error| DecodeError::Options {
+    let options: SyncOptions = serde_json::from_slice(text).map_err(|error| DecodeError::Options {
         detail: PeerText::new(error.to_string().as_bytes()),
         offset,
     })?;
-    check(&options).map_err(|Fault { field, value, limit }| match limit {
+    options.check().map_err(|OptionFault { field, value, limit, .. }| match limit {
         Some(limit) => DecodeError::Limit { kind: r.kind(), field, value, limit, offset },
         None => r.value(value, offset, field),
     })?;
@@ -51,87 +51,103 @@ fn changed(options: &SyncOptions) -> Option<Vec<u8>> {
     serde_json::to_vec(&map).ok()
 }
 
-/// An option that no end may request.
-struct Fault {
-    field: &'static str,
-    value: u64,
-    /// The largest allowed value; none if the value has no meaning at all.
-    limit: Option<u64>,
+fn at_most(value: usize, limit: usize, names: Names) -> Result<(), OptionFault> {
+    let (option, field) = names;
+    let (value, limit) = (value as u64, Some(limit as u64));
+    if Some(value) <= limit { Ok(()) } else { Err(OptionFault { option, field, value, limit }) }
 }
 
-fn at_most(value: usize, limit: usize, field: &'static str) -> Result<(), Fault> {
-    if value <= limit { Ok(()) } else { Err(Fault { field, value: value as u64, limit: Some(limit as u64) }) }
+fn has_meaning(holds: bool, value: u64, (option, field): Names) -> Result<(), OptionFault> {
+    if holds { Ok(()) } else { Err(OptionFault { option, field, value, limit: None }) }
 }
 
-fn has_meaning(holds: bool, value: u64, field: &'static str) -> Result<(), Fault> {
-    if holds { Ok(()) } else { Err(Fault { field, value, limit: None }) }
-}
+/// The name of an option's field, and what of it is at fault.
+type Names = (&'static str, &'static str);
 
-/// Checks options against the bounds that their types do not express.
-fn check(options: &SyncOptions) -> Result<(), Fault> {
-    check_rules(options)?;
-    check_writing(&options.writing)?;
-    if let Some(DeleteLimit::Percent(percent)) = options.max_delete {
-        at_most(percent.into(), 100, "deletion limit")?;
+impl SyncOptions {
+    /// Checks the bounds and rules that the types do not express. Both ends refuse a run whose
+    /// options break one; whoever starts a run learns it here before anything else begins. Cost:
+    /// one pass over the lists.
+    ///
+    /// # Errors
+    /// [`OptionFault`], the first one found.
+    pub fn check(&self) -> Result<(), OptionFault> {
+        check_rules(self)?;
+        check_writing(&self.writing)?;
+        if let Some(DeleteLimit::Percent(percent)) = self.max_delete {
+            at_most(percent.into(), 100, ("max_delete", "deletion limit"))?;
+        }
+        if let Compression::Zstd(level) = self.compression {
+            has_meaning(level > 0, 0, ("compression", "compression level"))?;
+            at_most(level.into(), MAX_ZSTD_LEVEL.into(), ("compression", "compression level"))?;
+        }
+        Ok(())
     }
-    if let Compression::Zstd(level) = options.compression {
-        has_meaning(level > 0, 0, "compression level")?;
-        at_most(level.into(), MAX_ZSTD_LEVEL.into(), "compression level")?;
-    }
-    Ok(())
 }
 
-fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) -> Result<(), Fault> {
-    at_most(filters.len(), MAX_FILTERS, "number of filters")?;
+fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) -> Result<(), OptionFault> {
+    at_most(filters.len(), MAX_FILTERS, ("filters", "number of filters"))?;
     for rule in filters {
-        at_most(rule.pattern.len(), MAX_PATTERN, "filter")?;
+        at_most(rule.pattern.len(), MAX_PATTERN, ("filters", "filter"))?;
     }
-    at_most(filters.iter().map(|rule| rule.pattern.len()).sum(), MAX_PATTERN_BYTES, "size of filters")?;
-    at_most(mode_rules.len(), MAX_MODE_RULES, "number of mode rules")?;
+    at_most(
+        filters.iter().map(|rule| rule.pattern.len()).sum(),
+        MAX_PATTERN_BYTES,
+        ("filters", "size of filters"),
+    )?;
+    at_most(mode_rules.len(), MAX_MODE_RULES, ("mode_rules", "number of mode rules"))?;
     for mode in mode_rules.iter().flat_map(|rule| [rule.keep, rule.set]) {
-        at_most(mode.into(), MAX_MODE.into(), "mode rule")?;
+        at_most(mode.into(), MAX_MODE.into(), ("mode_rules", "mode rule"))?;
     }
-    at_most(id_rules.len(), MAX_ID_RULES, "number of owner rules")?;
+    at_most(id_rules.len(), MAX_ID_RULES, ("id_rules", "number of owner rules"))?;
     for IdRule { from, to, .. } in id_rules {
         if let IdMatch::Name(name) = from {
-            at_most(name.len(), MAX_ID_NAME, "owner rule")?;
+            at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?;
         }
         if let IdTarget::Name(name) = to {
-            at_most(name.len(), MAX_ID_NAME, "owner rule")?;
+            at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?;
         }
     }
     Ok(())
 }
 
-fn check_writing(writing: &WritePolicy) -> Result<(), Fault> {
-    has_meaning(writing.inplace || writing.append == Append::No, 0, "appending")?;
+fn check_writing(writing: &WritePolicy) -> Result<(), OptionFault> {
+    has_meaning(writing.inplace || writing.append == Append::No, 0, ("writing.append", "appending"))?;
     let WritePolicy { temp_dir, partial_dir, backup, alternates, .. } = writing;
     if let Some(dir) = temp_dir {
-        check_operand(dir)?;
-        has_meaning(!dir.is_empty(), 0, "directory of temporaries")?;
+        check_directory(dir, "writing.temp_dir")?;
+        has_meaning(!dir.is_empty(), 0, ("writing.temp_dir", "directory of temporaries"))?;
     }
     if let Some(dir) = partial_dir {
-        check_operand(dir)?;
-        has_meaning(dir.starts_with(b"/") || Name::new(dir).is_ok(), 0, "directory of unfinished files")?;
+        check_directory(dir, "writing.partial_dir")?;
+        has_meaning(
+            dir.starts_with(b"/") || Name::new(dir).is_ok(),
+            0,
+            ("writing.partial_dir", "directory of unfinished files"),
+        )?;
     }
 
     if let Some(Backup { dir, suffix }) = backup {
-        dir.iter().try_for_each(|dir| check_operand(dir))?;
-        at_most(suffix.len(), MAX_NAME, "backup suffix")?;
-        has_meaning(!suffix.iter().any(|byte| matches!(byte, b'/' | 0)), 0, "backup suffix")?;
+        dir.iter().try_for_each(|dir| check_directory(dir, "writing.backup"))?;
+        at_most(suffix.len(), MAX_NAME, ("writing.backup", "backup suffix"))?;
+        has_meaning(
+            !suffix.iter().any(|byte| matches!(byte, b'/' | 0)),
+            0,
+            ("writing.backup", "backup suffix"),
+        )?;
         // A backup beside its original needs another name.
-        has_meaning(dir.is_some() || !suffix.is_empty(), 0, "backup suffix")?;
+        has_meaning(dir.is_some() || !suffix.is_empty(), 0, ("writing.backup", "backup suffix"))?;
     }
     if let Some(Alternates { dirs, .. }) = alternates {
-        has_meaning(!dirs.is_empty(), 0, "number of alternate directories")?;
-        at_most(dirs.len(), MAX_ALTERNATES, "number of alternate directories")?;
-        dirs.iter().try_for_each(|dir| check_operand(dir))?;
+        has_meaning(!dirs.is_empty(), 0, ("writing.alternates", "number of alternate directories"))?;
+        at_most(dirs.len(), MAX_ALTERNATES, ("writing.alternates", "number of alternate directories"))?;
+        dirs.iter().try_for_each(|dir| check_directory(dir, "writing.alternates"))?;
     }
 
     Ok(())
 }
 
-fn check_operand(path: &[u8]) -> Result<(), Fault> {
-    at_most(path.len(), MAX_OPERAND, "directory")?;
-    has_meaning(!path.contains(&0), 0, "directory")
+fn check_directory(path: &[u8], option: &'static str) -> Result<(), OptionFault> {
+    at_most(path.len(), MAX_OPERAND, (option, "directory"))?;
+    has_meaning(!path.contains(&0), 0, (option, "directory"))
 }

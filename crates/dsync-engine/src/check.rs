@@ -1,0 +1,78 @@
+//! Checks a job before anything starts: what is refused here is the caller's mistake, whatever the
+//! disk and the network are like.
+
+use std::time::Duration;
+
+use dsync_wire::{
+    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS},
+    options::{Append, Durability, SyncOptions},
+};
+
+use crate::{ConnectOptions, Source, SyncError};
+
+/// Checks all of a job that needs no look at the disk.
+pub(crate) fn job(source: &Source, options: &SyncOptions, connect: &ConnectOptions) -> Result<(), SyncError> {
+    sources(source)?;
+    connection(connect)?;
+    removal(options)?;
+    writing(options)?;
+    options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
+}
+
+fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
+    Err(SyncError::InvalidOption { option, why: why.to_owned() })
+}
+
+fn sources(source: &Source) -> Result<(), SyncError> {
+    let (paths, bytes) = match source {
+        Source::Local { paths } => (paths.len(), 0),
+        Source::Remote { paths, .. } => (paths.len(), paths.iter().map(|path| path.len()).sum()),
+    };
+    if paths == 0 {
+        return invalid("sources", "no path was given");
+    }
+    if matches!(source, Source::Remote { .. }) && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
+        let why =
+            "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
+        return invalid("sources", why);
+    }
+    Ok(())
+}
+
+fn connection(connect: &ConnectOptions) -> Result<(), SyncError> {
+    let shortest = Duration::from_secs(1);
+    if connect.timeout < shortest {
+        return invalid("timeout", "must be at least 1 s");
+    }
+    if connect.connect_timeout < shortest {
+        return invalid("connect_timeout", "must be at least 1 s");
+    }
+    if connect.shell.is_empty() {
+        return invalid("shell", "names no program");
+    }
+    Ok(())
+}
+
+fn removal(options: &SyncOptions) -> Result<(), SyncError> {
+    if options.remove_source_files && options.durability == Durability::None {
+        return invalid("remove_source_files", "needs the copies to be on the disk");
+    }
+    if options.remove_source_files && (options.delete || options.delete_missing_args) {
+        return invalid("remove_source_files", "the next run would delete what was moved");
+    }
+    Ok(())
+}
+
+fn writing(options: &SyncOptions) -> Result<(), SyncError> {
+    let writing = &options.writing;
+    if writing.inplace && writing.partial_dir.is_some() {
+        return invalid("writing.partial_dir", "has no use where files are written in place");
+    }
+    if writing.inplace && writing.delay_updates {
+        return invalid("writing.delay_updates", "does not work where files are written in place");
+    }
+    if writing.append != Append::No && (!writing.inplace || options.whole_file) {
+        return invalid("writing.append", "needs files that are written in place, and not whole");
+    }
+    Ok(())
+}

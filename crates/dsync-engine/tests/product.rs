@@ -1,0 +1,181 @@
+//! What a program that embeds the engine relies on: its callbacks may panic, its mistakes are
+//! named before anything starts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use dsync_engine::{
+    AlternateUse, Alternates, Backup, CancelToken, Compression, ConnectOptions, DeleteLimit, Destination,
+    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Silent, Source, SyncError,
+    SyncOptions, WritePolicy,
+};
+
+/// A source and an empty place for its copy.
+struct Scene {
+    _scratch: tempfile::TempDir,
+    source: String,
+    destination: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let (source, destination) = (scratch.path().join("src"), scratch.path().join("dst"));
+        fs::create_dir_all(source.join("sub")).unwrap();
+        fs::create_dir_all(destination.join("old")).unwrap();
+        fs::write(destination.join("old/gone"), "x").unwrap();
+        for file in ["a", "b", "sub/c"] {
+            fs::write(source.join(file), vec![7; 100_000]).unwrap();
+        }
+        fs::hard_link(source.join("a"), source.join("link")).unwrap();
+        Self { source: format!("{}/", source.display()), destination, _scratch: scratch }
+    }
+
+    fn job(&self) -> Job {
+        let options =
+            SyncOptions { events: EventLevel::All, delete: true, hard_links: true, ..SyncOptions::archive() };
+        Job::new(
+            Source::Local { paths: vec![self.source.clone().into()] },
+            Destination::Local { path: self.destination.clone() },
+        )
+        .options(options)
+    }
+}
+
+/// Panics at the callback of a number, counted from 0.
+struct PanicsAt {
+    at: usize,
+    calls: AtomicUsize,
+}
+
+impl PanicsAt {
+    fn count(&self) {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        assert!(call != self.at, "callback {call}");
+    }
+}
+
+impl Observer for PanicsAt {
+    fn event(&self, _event: &Event) {
+        self.count();
+    }
+
+    fn progress(&self, _progress: &Progress) {
+        self.count();
+    }
+}
+
+#[test]
+fn an_observer_that_panics_at_any_callback_ends_the_run_and_nothing_else() {
+    for at in 0.. {
+        let scene = Scene::new();
+        let observer = PanicsAt { at, calls: AtomicUsize::new(0) };
+        let cancel = CancelToken::new();
+        let outcome = scene.job().run(&observer, &cancel);
+        if observer.calls.load(Ordering::Relaxed) <= at {
+            // All callbacks of a run were tried: each entry of either side has one.
+            assert!(outcome.is_ok(), "{outcome:?}");
+            assert!(at >= 7, "{at} callbacks only");
+            return;
+        }
+        assert!(!cancel.is_cancelled(), "the caller's token is the caller's");
+        match outcome.unwrap_err() {
+            SyncError::Aborted { message } => assert_eq!(message, format!("callback {at}")),
+            other => panic!("callback {at}: {other:?}"),
+        }
+        // What is there is whole, and the next run ends well.
+        let summary = scene.job().run(&Silent, &cancel).unwrap();
+        assert_eq!(summary.exit_code(), 0, "callback {at}");
+        assert!(!scene.destination.join("old").exists());
+        assert_eq!(fs::read(scene.destination.join("sub/c")).unwrap(), vec![7; 100_000]);
+    }
+}
+
+/// Returns the option that a job is refused for before anything of it has happened.
+fn refused(change: impl FnOnce(&mut SyncOptions)) -> (&'static str, String) {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut options = SyncOptions::archive();
+    change(&mut options);
+    let source = Source::Local { paths: vec!["/etc/hostname".into()] };
+    let path = scratch.path().join("new");
+    // Of three forms of a run; the remote ones would fail otherwise, and not be refused.
+    let host = RemoteHost::new(None, "no-such-host.invalid").unwrap();
+    let remote_source = Source::Remote { host: host.clone(), paths: vec!["x".into()] };
+    let remote_destination = Destination::Remote { host, path: "x".into() };
+    let local_destination = Destination::Local { path: path.clone() };
+    let forms = [
+        (source.clone(), local_destination.clone()),
+        (source, remote_destination),
+        (remote_source, local_destination),
+    ];
+    let connect = ConnectOptions { shell: vec!["/no/such/shell".into()], ..ConnectOptions::default() };
+    let mut found = None;
+    for (source, destination) in forms {
+        let job = Job::new(source, destination).options(options.clone()).connect(connect.clone());
+        let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
+        assert!(!path.exists(), "something was made");
+        let SyncError::InvalidOption { option, why } = error else { panic!("{error:?}") };
+        assert!(!why.is_empty());
+        if let Some((earlier, _)) = found.replace((option, why)) {
+            assert_eq!(option, earlier, "each form says the same");
+        }
+    }
+    found.unwrap()
+}
+
+fn rules(count: usize, bytes: usize) -> Vec<FilterRule> {
+    vec![FilterRule { include: false, pattern: vec![b'x'; bytes] }; count]
+}
+
+#[test]
+fn a_mistake_in_an_option_is_named_before_anything_starts() {
+    let alternates = |count| {
+        let dirs = vec![b"../old".to_vec(); count];
+        Some(Alternates { way: AlternateUse::Link, dirs })
+    };
+    let backup = |suffix: &[u8]| Some(Backup { dir: None, suffix: suffix.to_vec() });
+    let rule = ModeRule { files: true, directories: true, if_executable: false, keep: 0o777, set: 0 };
+    type Change<'a> = Box<dyn FnOnce(&mut SyncOptions) + 'a>;
+    let cases: Vec<(&str, Change<'_>)> = vec![
+        ("filters", Box::new(|o| o.filters = rules(4097, 1))),
+        ("filters", Box::new(|o| o.filters = rules(1, 4097))),
+        ("filters", Box::new(|o| o.filters = rules(100, 3000))),
+        ("writing.alternates", Box::new(|o| o.writing.alternates = alternates(0))),
+        ("writing.alternates", Box::new(|o| o.writing.alternates = alternates(21))),
+        ("mode_rules", Box::new(|o| o.mode_rules = vec![rule; 257])),
+        ("max_delete", Box::new(|o| o.max_delete = Some(DeleteLimit::Percent(200)))),
+        ("compression", Box::new(|o| o.compression = Compression::Zstd(0))),
+        ("compression", Box::new(|o| o.compression = Compression::Zstd(20))),
+        ("writing.backup", Box::new(|o| o.writing.backup = backup(b"a/b"))),
+        ("writing.backup", Box::new(|o| o.writing.backup = backup(b""))),
+        ("writing.backup", Box::new(|o| o.writing.backup = backup(&[b'~'; 256]))),
+        ("writing.partial_dir", Box::new(|o| o.writing.partial_dir = Some(b"a/b".to_vec()))),
+        ("writing.partial_dir", Box::new(|o| o.writing.partial_dir = Some(b"..".to_vec()))),
+        ("writing.temp_dir", Box::new(|o| o.writing.temp_dir = Some(Vec::new()))),
+        ("writing.temp_dir", Box::new(|o| o.writing.temp_dir = Some(b"a\0b".to_vec()))),
+        (
+            "writing.delay_updates",
+            Box::new(|o| {
+                o.writing = WritePolicy { inplace: true, delay_updates: true, ..WritePolicy::default() }
+            }),
+        ),
+    ];
+    for (option, change) in cases {
+        assert_eq!(refused(change).0, option);
+    }
+    let (_, why) = refused(|o| o.filters = rules(4097, 1));
+    assert_eq!(why, "number of filters 4097 exceeds the limit 4096");
+}
+
+#[test]
+fn a_job_without_a_source_is_a_mistake() {
+    let destination = Destination::Local { path: Path::new("/nowhere").into() };
+    let job = Job::new(Source::Local { paths: Vec::new() }, destination);
+    let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "sources", .. }), "{error:?}");
+}
