@@ -13,6 +13,8 @@ use std::sync::{
 #[derive(Debug, Clone, Default)]
 pub struct CancelToken {
     flag: Arc<AtomicBool>,
+    /// The token of which this one is a part.
+    parent: Option<Arc<AtomicBool>>,
 }
 
 impl CancelToken {
@@ -28,6 +30,13 @@ impl CancelToken {
 
     /// Returns whether [`cancel`](Self::cancel) was called.
     pub fn is_cancelled(&self) -> bool {
-        self.flag.load(Ordering::Acquire)
+        let set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Acquire);
+        set(&self.flag) || self.parent.as_ref().is_some_and(set)
+    }
+
+    /// Returns a token that is cancelled with this one, and can be cancelled without it.
+    pub(crate) fn part(&self) -> Self {
+        debug_assert!(self.parent.is_none(), "a part of a part");
+        Self { flag: Arc::default(), parent: Some(Arc::clone(&self.flag)) }
     }
 }

@@ -32,7 +32,7 @@ use crate::{
     grant::{Grant, Start},
     guard,
     halt::POLL,
-    observe::Connection,
+    observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
@@ -191,7 +191,9 @@ impl Job {
         check::job(&self.source, &self.options, &self.connect)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
-        let Outcome { report, connection, traffic, earlier } = self.dispatch(observer, cancel)?;
+        let guarded = Guarded::new(observer, cancel);
+        let outcome = self.dispatch(&guarded, guarded.cancel());
+        let Outcome { report, connection, traffic, earlier } = guarded.verdict(outcome)?;
 
         Ok(Summary {
             report,

@@ -163,6 +163,16 @@ impl Halt {
         }
     }
 
+    /// Runs `work`; its error, or its panic, ends the run.
+    pub(crate) fn guard<T>(&self, work: impl FnOnce() -> Result<T, SyncError>) -> Option<T> {
+        match panic::catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(done)) => return Some(done),
+            Ok(Err(error)) => self.fail(error),
+            Err(payload) => self.fail(SyncError::Aborted { message: panic_text(payload.as_ref()) }),
+        }
+        None
+    }
+
     /// Runs `work` on a named thread; its error, or its panic, ends the run.
     pub(crate) fn spawn<'scope, 'env, F>(
         &'env self,
@@ -175,12 +185,7 @@ impl Halt {
     {
         let body = move || {
             point(Point::Begin);
-            let outcome = panic::catch_unwind(AssertUnwindSafe(work));
-            match outcome {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => self.fail(error),
-                Err(payload) => self.fail(SyncError::Aborted { message: panic_text(payload.as_ref()) }),
-            }
+            self.guard(work);
             point(Point::End);
         };
 
@@ -200,7 +205,7 @@ fn is_symptom(first: Option<&SyncError>) -> bool {
 }
 
 /// Returns the text of a panic.
-fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_owned()
     } else if let Some(text) = payload.downcast_ref::<String>() {

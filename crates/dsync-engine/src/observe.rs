@@ -1,16 +1,21 @@
 //! Reports of a run while it goes on.
 
-use std::time::Duration;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use dsync_wire::{
     event::{Event, Progress},
     link::Carrier,
 };
 
-use crate::SyncError;
+use crate::{CancelToken, SyncError, halt::panic_text};
 
 /// Listens to a run. Called from several of the engine's threads; keep it short, a slow observer
-/// slows the run. A panic in an observer aborts the run with an error, not the process.
+/// slows the run. A panic in an observer ends the run with [`SyncError::Aborted`], not the process;
+/// nothing is reported after it.
 pub trait Observer: Send + Sync {
     /// Reports that the peer is connected and authenticated; not called for local runs, again after
     /// each [`reconnecting`](Self::reconnecting).
@@ -60,4 +65,124 @@ pub struct Reconnect<'a> {
     pub limit: u32,
     /// Pause before the try.
     pub wait: Duration,
+}
+
+/// An observer whose panic ends its run and nothing else, whichever thread calls it in whichever
+/// phase. Every callback of a run goes through one of these.
+pub(crate) struct Guarded<'a> {
+    observer: &'a dyn Observer,
+    cancel: CancelToken,
+    /// The text of the first panic.
+    panicked: OnceLock<String>,
+}
+
+impl<'a> Guarded<'a> {
+    /// Guards the observer of a run that `cancel` stops.
+    pub(crate) fn new(observer: &'a dyn Observer, cancel: &CancelToken) -> Self {
+        Self { observer, cancel: cancel.part(), panicked: OnceLock::new() }
+    }
+
+    /// Returns the token that the run listens to.
+    pub(crate) fn cancel(&self) -> &CancelToken {
+        &self.cancel
+    }
+
+    /// Returns the result of the run, which is an error if the observer panicked.
+    pub(crate) fn verdict<T>(self, outcome: Result<T, SyncError>) -> Result<T, SyncError> {
+        match self.panicked.into_inner() {
+            Some(message) => Err(SyncError::Aborted { message }),
+            None => outcome,
+        }
+    }
+
+    fn call(&self, callback: impl FnOnce(&dyn Observer)) {
+        if self.panicked.get().is_some() {
+            return;
+        }
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| callback(self.observer))) {
+            let _ = self.panicked.set(panic_text(payload.as_ref()));
+            self.cancel.cancel();
+        }
+    }
+}
+
+impl Observer for Guarded<'_> {
+    fn connected(&self, connection: &Connection) {
+        self.call(|observer| observer.connected(connection));
+    }
+
+    fn peer_lacks(&self, lacks: &[String]) {
+        self.call(|observer| observer.peer_lacks(lacks));
+    }
+
+    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        self.call(|observer| observer.reconnecting(reconnect));
+    }
+
+    fn event(&self, event: &Event) {
+        self.call(|observer| observer.event(event));
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.call(|observer| observer.progress(progress));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use dsync_wire::message::{Cause, Operation, Problem};
+
+    use super::*;
+
+    /// Panics in every callback.
+    struct Panics;
+
+    impl Observer for Panics {
+        fn connected(&self, _: &Connection) {
+            panic!("connected");
+        }
+
+        fn peer_lacks(&self, _: &[String]) {
+            panic!("peer_lacks");
+        }
+
+        fn reconnecting(&self, _: &Reconnect<'_>) {
+            panic!("reconnecting");
+        }
+
+        fn event(&self, _: &Event) {
+            panic!("event");
+        }
+
+        fn progress(&self, _: &Progress) {
+            panic!("progress");
+        }
+    }
+
+    #[test]
+    fn every_callback_is_guarded() {
+        let connection = Connection { carrier: Carrier::Ssh, reason: None };
+        let reconnect =
+            Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
+        let failed =
+            Event::Failed(Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished });
+        let callbacks: [(&str, &dyn Fn(&Guarded<'_>)); 5] = [
+            ("connected", &|guarded| guarded.connected(&connection)),
+            ("peer_lacks", &|guarded| guarded.peer_lacks(&[])),
+            ("reconnecting", &|guarded| guarded.reconnecting(&reconnect)),
+            ("event", &|guarded| guarded.event(&failed)),
+            ("progress", &|guarded| guarded.progress(&Progress::default())),
+        ];
+        for (name, call) in callbacks {
+            let cancel = CancelToken::new();
+            let guarded = Guarded::new(&Panics, &cancel);
+            call(&guarded);
+            assert!(guarded.cancel().is_cancelled() && !cancel.is_cancelled());
+            // Nothing is reported any more.
+            callbacks.iter().for_each(|(_, call)| call(&guarded));
+            let error = guarded.verdict(Ok(())).unwrap_err();
+            assert!(matches!(error, SyncError::Aborted { message } if message == name));
+        }
+    }
 }

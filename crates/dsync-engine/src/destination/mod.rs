@@ -241,7 +241,7 @@ fn finish_if_whole(
     if halt.stopped() {
         return None;
     }
-    finish(transfers, leftover, group).map_err(|error| halt.fail(error)).ok()
+    halt.guard(|| finish(transfers, leftover, group))
 }
 
 /// Ends a run once everything has arrived: renames and links the postponed entries, deletes, makes
