@@ -83,6 +83,11 @@ impl<'a> Account<'a> {
         }
     }
 
+    /// Returns whether events go to an observer in this process, not to the peer.
+    pub(crate) fn is_heard_here(&self) -> bool {
+        matches!(self.audience, Audience::Observer(_))
+    }
+
     /// Counts a plan and tells the audience of it.
     pub(crate) fn planned(&self, planned: Planned) -> Result<(), SyncError> {
         {

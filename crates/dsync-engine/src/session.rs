@@ -148,6 +148,8 @@ pub(crate) struct Session {
 struct Vitals {
     started: Instant,
     heard_ms: AtomicU64,
+    /// Whether the caller's observer keeps this end from listening.
+    aside: AtomicBool,
     timeout: Duration,
     /// Longest time without progress at either end, by this end's own measure.
     stall: Duration,
@@ -330,6 +332,7 @@ impl Session {
             vitals: Vitals {
                 started: Instant::now(),
                 heard_ms: AtomicU64::new(0),
+                aside: AtomicBool::new(false),
                 timeout,
                 stall,
                 longest: AtomicU64::new(0),
@@ -388,6 +391,16 @@ impl Session {
         self.vitals.heard_ms.store(now, Ordering::Relaxed);
     }
 
+    /// Calls the observer on the thread that listens to the peer: however long it takes, that is no
+    /// silence of the peer.
+    pub(crate) fn aside<T>(&self, tell: impl FnOnce() -> T) -> T {
+        self.vitals.aside.store(true, Ordering::Relaxed);
+        let told = tell();
+        self.note_alive();
+        self.vitals.aside.store(false, Ordering::Release);
+        told
+    }
+
     /// Watches until `over` disconnects: ends the run when it is cancelled, the peer is silent, or
     /// neither end makes progress though the peer shows signs of life.
     pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
@@ -396,8 +409,11 @@ impl Session {
             if cancel.is_cancelled() {
                 return Err(SyncError::Cancelled);
             }
+            // Read before the time, which is set before this is.
+            let aside = self.vitals.aside.load(Ordering::Acquire);
             let heard = Duration::from_millis(self.vitals.heard_ms.load(Ordering::Relaxed));
-            if self.vitals.started.elapsed().saturating_sub(heard) > self.vitals.timeout {
+            let silence = self.vitals.started.elapsed().saturating_sub(heard);
+            if silence > self.vitals.timeout && !aside {
                 return Err(SyncError::Timeout { after: self.vitals.timeout });
             }
             if self.control.moved.swap(false, Ordering::Relaxed) {
@@ -572,3 +588,45 @@ impl From<RecvError> for SyncError {
 
 /// Longest text of a fatal message; four bytes a character stay within the wire's limit.
 const MAX_FATAL_CHARS: usize = 500;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crossbeam_channel::bounded;
+
+    use super::*;
+
+    /// A session whose peer may not be silent for any time at all.
+    fn impatient() -> Session {
+        let (here, _there) = dsync_transport::memory::pair();
+        let here: Arc<dyn Link> = Arc::new(here);
+        let sender = ControlSender::new(here.open_lane().unwrap().tx);
+        let terms = Terms {
+            role: PeerRole::Source { paths: Vec::new() },
+            options: SyncOptions::default(),
+            timeout: Duration::ZERO,
+            again: false,
+            budget: Budget::unbounded(),
+            stall: Duration::MAX,
+        };
+        Session::assemble(here, 1, sender, terms)
+    }
+
+    #[test]
+    fn time_in_the_observer_is_no_silence_of_the_peer() {
+        let session = impatient();
+        let (over_tx, over) = bounded::<()>(0);
+        session.aside(|| {
+            std::thread::scope(|scope| {
+                let watch = scope.spawn(|| session.watch(&CancelToken::new(), &over));
+                // Several looks at the clock later.
+                std::thread::sleep(4 * crate::halt::POLL);
+                drop(over_tx);
+                watch.join().unwrap().unwrap();
+            });
+        });
+        let (_over_tx, over) = bounded::<()>(0);
+        let ended = session.watch(&CancelToken::new(), &over);
+        assert!(matches!(ended, Err(SyncError::Timeout { .. })), "{ended:?}");
+    }
+}

@@ -71,7 +71,11 @@ pub(super) fn run(
             // Not behind the planner, which may wait for files: a flood of problems meets this
             // end's own lane.
             ControlMessage::Problem(problem) => {
-                site.account.problem(problem)?;
+                if site.account.is_heard_here() {
+                    site.session.aside(|| site.account.problem(problem))?;
+                } else {
+                    site.account.problem(problem)?;
+                }
                 continue;
             }
             ControlMessage::ListingEnd(end) => {

@@ -82,10 +82,10 @@ pub(super) fn run(
             ControlMessage::Landed(landed) => remove(shared, &landed)?,
             ControlMessage::NeedsEnd => shared.queue.close(),
             ControlMessage::Event(event) => {
-                shared.attempt.inspect(|attempt| attempt.event(&event));
+                shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.event(&event)));
             }
             ControlMessage::Progress(progress) => {
-                shared.attempt.inspect(|attempt| attempt.progress(&progress));
+                shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.progress(&progress)));
             }
             ControlMessage::Report(report) => {
                 shared.session.control.send_last(&ControlMessage::Bye)?;
@@ -127,7 +127,7 @@ fn agree(shared: &Shared<'_>, mail: &mut SourceMail) -> Result<Key, SyncError> {
     };
     let key = shared.session.hear_ready(receiver, ours, |message| Ok(order.check(message)?))?;
     if let Some(attempt) = shared.attempt {
-        attempt.note_begun(&shared.session.peer_lacks());
+        shared.session.aside(|| attempt.note_begun(&shared.session.peer_lacks()));
     }
     Ok(key)
 }
