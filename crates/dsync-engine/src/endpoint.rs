@@ -13,7 +13,7 @@ use std::{
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_fs::{Dir, FilterSet, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions};
-use dsync_transport::{Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
+use dsync_transport::{Abandon, Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
     budget::Budget,
@@ -420,12 +420,15 @@ fn with_remote(
         ports: connect.ports,
         bytes_per_second: connect.bytes_per_second,
         budget: Arc::default(),
+        abandon: Abandon::default(),
     };
 
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let options = dsync_transport::ConnectOptions { budget: Arc::clone(&budget), ..options.clone() };
-        let connected = connect_or_cancel(shell.clone(), options, cancel)?;
+        let abandon = Abandon::default();
+        let options =
+            dsync_transport::ConnectOptions { budget: Arc::clone(&budget), abandon, ..options.clone() };
+        let connected = connect_or_cancel(&shell, &options, cancel)?;
         let link = Arc::clone(&connected.link);
         let connection = Connection { carrier: link.carrier(), reason: connected.reason.clone() };
         attempt.connected(&connection);
@@ -445,33 +448,31 @@ fn with_remote(
 }
 
 /// Connects on a thread of its own, because a remote shell may ask for a password or hang for as
-/// long as it likes: a cancelled run does not wait for it. The shell ends when its input does.
+/// long as it likes: a cancelled run gives it up. The thread and the shell have ended on return.
 fn connect_or_cancel(
-    shell: RemoteShell,
-    options: dsync_transport::ConnectOptions,
+    shell: &RemoteShell,
+    options: &dsync_transport::ConnectOptions,
     cancel: &CancelToken,
 ) -> Result<Connected, SyncError> {
-    let (connected_tx, connected) = bounded(1);
-    let connect = move || {
-        let _ = connected_tx.send(dsync_transport::connect(&shell, &options));
-    };
-
-    std::thread::Builder::new()
-        .name("connect".into())
-        .spawn(connect)
-        .map_err(|source| SyncError::Thread { source })?;
-
-    loop {
-        match connected.recv_timeout(POLL) {
-            // An interrupt also ends the remote shell: report what the user did, not what followed.
-            _ if cancel.is_cancelled() => return Err(SyncError::Cancelled),
-            Ok(result) => return Ok(result?),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(SyncError::Aborted { message: "the connecting thread ended".to_owned() });
+    std::thread::scope(|scope| {
+        let (done_tx, done) = bounded::<()>(0);
+        let connect = move || {
+            let _done = done_tx;
+            dsync_transport::connect(shell, options)
+        };
+        let thread = std::thread::Builder::new()
+            .name("connect".into())
+            .spawn_scoped(scope, connect)
+            .map_err(|source| SyncError::Thread { source })?;
+        while done.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
+            if cancel.is_cancelled() {
+                options.abandon.abandon();
             }
         }
-    }
+        let connected = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        // An interrupt also ends the remote shell: report what the user did, not what followed.
+        if cancel.is_cancelled() { Err(SyncError::Cancelled) } else { Ok(connected?) }
+    })
 }
 
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,

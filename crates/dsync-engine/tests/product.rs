@@ -4,7 +4,9 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    process::Command,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -178,4 +180,54 @@ fn a_job_without_a_source_is_a_mistake() {
     let job = Job::new(Source::Local { paths: Vec::new() }, destination);
     let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
     assert!(matches!(error, SyncError::InvalidOption { option: "sources", .. }), "{error:?}");
+}
+
+/// Writes a remote shell that never answers, with a process of its own that holds its streams.
+fn hanging_shell(dir: &Path) -> PathBuf {
+    let shell = dir.join("ssh");
+    // It ignores the request to end, as a shell in the middle of something may.
+    let script = format!(
+        "#!/bin/sh\ntrap '' TERM\nsleep 600 &\necho $! > {0}/child\necho $$ > {0}/pid\nwait\n",
+        dir.display()
+    );
+    fs::write(&shell, script).unwrap();
+    fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+    shell
+}
+
+/// Number of threads of this process that the engine and its carriers have started.
+fn engine_threads() -> usize {
+    let named = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| named(task.unwrap()));
+    tasks.filter(|name| name.starts_with("dsync-") || name.starts_with("connect")).count()
+}
+
+#[test]
+fn cancelling_while_the_shell_hangs_leaves_no_process_and_no_thread() {
+    let scratch = tempfile::tempdir().unwrap();
+    let shell = hanging_shell(scratch.path());
+    let host = RemoteHost::new(None, "h").unwrap();
+    let job = Job::new(
+        Source::Remote { host, paths: vec!["x".into()] },
+        Destination::Local { path: scratch.path().join("new") },
+    );
+    let job = job.connect(ConnectOptions { shell: vec![shell.into()], ..ConnectOptions::default() });
+    let (pid_file, cancel) = (scratch.path().join("pid"), CancelToken::new());
+    let error = std::thread::scope(|scope| {
+        let run = scope.spawn(|| job.run(&Silent, &cancel).unwrap_err());
+        while !fs::read_to_string(&pid_file).is_ok_and(|pid| pid.ends_with('\n')) {
+            std::thread::yield_now();
+        }
+        cancel.cancel();
+        run.join().unwrap()
+    });
+    assert!(matches!(error, SyncError::Cancelled), "{error:?}");
+    let pid = fs::read_to_string(&pid_file).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "the shell is left");
+    // The last one is told to end and not waited for.
+    while engine_threads() > 0 {
+        std::thread::yield_now();
+    }
+    let child = fs::read_to_string(scratch.path().join("child")).unwrap();
+    assert!(Command::new("kill").args(["-9", child.trim()]).status().unwrap().success());
 }

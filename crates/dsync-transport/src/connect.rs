@@ -23,7 +23,7 @@ use dsync_wire::{
     link::{Carrier, CloseReason, Lane, Link, LinkError, Traffic},
     version::FEATURES,
 };
-use tokio::time::timeout;
+use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     AddressFamily, ConnectError, RemoteShell, TransportChoice,
@@ -66,6 +66,20 @@ pub struct ConnectOptions {
     pub bytes_per_second: Option<NonZeroU64>,
     /// Account of the peer's data that the link holds. Default: one of the usual bound.
     pub budget: Arc<Budget>,
+    /// The way to give up while the link is being made. Default: one that nobody uses.
+    pub abandon: Abandon,
+}
+
+/// Gives up a [`connect()`] that another thread waits in; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Abandon(Arc<Notify>);
+
+impl Abandon {
+    /// Makes `connect` return [`ConnectError::Abandoned`] within about a second, now or when it is
+    /// called. The remote shell is asked to end and then killed.
+    pub fn abandon(&self) {
+        self.0.notify_one();
+    }
 }
 
 impl Default for ConnectOptions {
@@ -78,6 +92,7 @@ impl Default for ConnectOptions {
             ports: None,
             bytes_per_second: None,
             budget: Arc::default(),
+            abandon: Abandon::default(),
         }
     }
 }
@@ -151,7 +166,13 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         options: options.clone(),
     };
 
-    let outcome = reactor.run(async move { bootstrap.run(input, output).await });
+    let abandon = options.abandon.clone();
+    let outcome = reactor.run(async move {
+        tokio::select! {
+            agreed = bootstrap.run(input, output) => agreed,
+            () = abandon.0.notified() => Err(Failure::Abandoned),
+        }
+    });
     let agreed = match outcome {
         Some(Ok(agreed)) => agreed,
         Some(Err(failure)) => return Err(failure.explain(shell, options, &process)),
@@ -327,6 +348,7 @@ enum Failure {
     GreetingTimeout,
     Carrier(CarrierFailure),
     System(std::io::Error),
+    Abandoned,
 }
 
 impl Failure {
@@ -365,6 +387,10 @@ impl Failure {
             Self::GreetingTimeout => ConnectError::GreetingTimeout { host, after: options.greeting_timeout },
             Self::Carrier(failure) => failure.explain(host, options.port_wait),
             Self::System(source) => ConnectError::System { source },
+            Self::Abandoned => {
+                process.hurry();
+                ConnectError::Abandoned
+            }
         }
     }
 }

@@ -44,6 +44,9 @@ pub enum ConnectError {
         #[source]
         source: io::Error,
     },
+    /// The caller gave up ([`Abandon`](crate::Abandon)).
+    #[error("given up while connecting")]
+    Abandoned,
     /// The remote shell ended before the remote dsync answered.
     #[error("{program} {status}{}{}", if stderr.is_empty() { "" } else { ": " }, stderr.last().map_or("", String::as_str))]
     ShellFailed {
@@ -249,6 +252,7 @@ impl ConnectError {
             | Self::PortBlocked { .. }
             | Self::OnlyPipe { .. }
             | Self::PortUnavailable { .. } => 35,
+            Self::Abandoned => 20,
             Self::PeerKeyMismatch { .. } | Self::KeyRefused { .. } => 40,
             Self::System { .. } => 10,
         }

@@ -44,7 +44,7 @@ mod whereabouts;
 use std::net::IpAddr;
 
 pub use accept::{Accepted, accept};
-pub use connect::{ConnectOptions, Connected, connect};
+pub use connect::{Abandon, ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use identity::cryptography;
 pub use pace::paced;

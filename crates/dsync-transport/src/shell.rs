@@ -7,7 +7,7 @@
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, Read},
     os::{fd::OwnedFd, unix::process::ExitStatusExt},
     path::Path,
     process::{Child, ChildStderr, Command, ExitStatus, Stdio},
@@ -20,6 +20,11 @@ use std::{
 };
 
 use dsync_wire::unprintable::is_unprintable;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    io::Errno,
+    process::{Pid, Signal},
+};
 
 use crate::{AddressFamily, ConnectError, error::ShellStatus, text::printable};
 
@@ -115,6 +120,7 @@ pub(crate) struct ShellProcess {
     child: Arc<Mutex<Child>>,
     stderr: Arc<Stderr>,
     dismissed: AtomicBool,
+    hurried: AtomicBool,
 }
 
 impl ShellProcess {
@@ -132,19 +138,19 @@ impl ShellProcess {
                 io::ErrorKind::NotFound => not_found(shell),
                 _ => ConnectError::ShellNotStarted { program: shell.program(), source },
             })?;
-        let stderr = Arc::new(Stderr::default());
+        let system = |source| ConnectError::System { source };
+        let stderr = Arc::new(Stderr::new().map_err(system)?);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         // From here on the child is reaped on every path.
         let child = Arc::new(Mutex::new(child));
-        let process = Self { child, stderr: Arc::clone(&stderr), dismissed: AtomicBool::new(false) };
+        let (dismissed, hurried) = Default::default();
+        let process = Self { child, stderr: Arc::clone(&stderr), dismissed, hurried };
         let (Some(input), Some(output), Some(errors)) = pipes else {
-            return Err(ConnectError::System { source: io::ErrorKind::BrokenPipe.into() });
+            return Err(system(io::ErrorKind::BrokenPipe.into()));
         };
 
-        thread::Builder::new()
-            .name("dsync-stderr".into())
-            .spawn(move || stderr.collect(errors))
-            .map_err(|source| ConnectError::System { source })?;
+        let collect = move || stderr.collect(errors);
+        thread::Builder::new().name("dsync-stderr".into()).spawn(collect).map_err(system)?;
         let (input, output) = (OwnedFd::from(input), OwnedFd::from(output));
         for pipe in [&input, &output] {
             // Refused beyond the user's limit. The default of 64 KiB works too, with more context
@@ -164,6 +170,18 @@ impl ShellProcess {
     /// round trip, or more if others share its connection.
     pub(crate) fn dismiss(&self) {
         self.dismissed.store(true, Ordering::Release);
+    }
+
+    /// Asks the process to end. ssh gives back a terminal that it asks for a password on; a process
+    /// that does not listen is killed soon after.
+    pub(crate) fn hurry(&self) {
+        self.hurried.store(true, Ordering::Release);
+        let mut child = self.child();
+        // A process that was not reaped has its number to itself.
+        if let (Ok(None), Some(id)) = (child.try_wait(), Pid::from_raw(child.id().cast_signed())) {
+            // Fails where it runs as another user (`sudo ssh`): losing its input must do.
+            let _ = rustix::process::kill_process(id, Signal::TERM);
+        }
     }
 
     fn child(&self) -> MutexGuard<'_, Child> {
@@ -210,28 +228,30 @@ fn not_found(shell: &RemoteShell) -> ConnectError {
 
 impl Drop for ShellProcess {
     fn drop(&mut self) {
-        if self.dismissed.load(Ordering::Acquire) {
-            let child = Arc::clone(&self.child);
-            // For a program that continues. Otherwise the process that inherits the child reaps it.
-            let reap = move || child.lock().unwrap_or_else(PoisonError::into_inner).wait();
-            if thread::Builder::new().name("dsync-reaper".into()).spawn(reap).is_ok() {
-                return;
-            }
-        }
-        if self.wait(EXIT_TIME).is_none() {
-            let mut child = self.child();
-            // Both fail only if it is gone.
-            let _ = child.kill();
-            let _ = child.wait();
+        let limit = if self.hurried.load(Ordering::Acquire) { HURRIED_TIME } else { EXIT_TIME };
+        let ended = !self.dismissed.load(Ordering::Acquire)
+            && (self.wait(limit).is_some() || self.child().kill().is_ok());
+        let (child, stderr) = (Arc::clone(&self.child), Arc::clone(&self.stderr));
+        let reap = move || {
+            let _ = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+            stderr.stop();
+        };
+        // One that may take its time, or that is another user's, is reaped for a program that
+        // continues. Without a thread the process that inherits it does that.
+        if ended {
+            reap();
+        } else {
+            let _ = thread::Builder::new().name("dsync-reaper".into()).spawn(reap);
         }
     }
 }
 
 /// The last part of a process's standard error.
-#[derive(Default)]
 struct Stderr {
     tail: Mutex<Tail>,
     ended: Condvar,
+    /// Wakes the thread that reads, for the last time.
+    stop: OwnedFd,
 }
 
 #[derive(Default)]
@@ -242,28 +262,62 @@ struct Tail {
 }
 
 impl Stderr {
+    fn new() -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { tail: Mutex::default(), ended: Condvar::new(), stop })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads until the end. That may be long after the process has ended: a shared ssh connection
-    /// in the background keeps the stream open, which is why nobody waits for this thread.
-    fn collect(&self, stderr: ChildStderr) {
-        let mut reader = BufReader::new(stderr);
+    /// Reads until the end, or until [`stop`](Self::stop). The end may be long after that of the
+    /// process: a shared ssh connection in the background keeps the stream open.
+    fn collect(&self, mut stderr: ChildStderr) {
         let mut line = Vec::new();
-        loop {
-            line.clear();
-            // A line without end is cut, not collected.
-            match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => break,
-                Ok(_) => self.push(printable(line.trim_ascii_end(), LINE_CHARACTERS)),
+        let mut buffer = [0; 1024];
+        while self.is_readable(&stderr) {
+            let read = match stderr.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            for &byte in &buffer[..read] {
+                line.push(byte);
+                // A line without end is cut, not collected.
+                if byte == b'\n' || line.len() >= MAX_LINE_BYTES {
+                    self.push(&line);
+                    line.clear();
+                }
             }
         }
+        self.push(&line);
         self.lock().ended = true;
         self.ended.notify_all();
     }
 
-    fn push(&self, line: String) {
+    /// Waits for data or the end of it; returns whether there is any.
+    fn is_readable(&self, stderr: &ChildStderr) -> bool {
+        loop {
+            let mut waiting = [PollFd::new(stderr, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
+            match poll(&mut waiting, None) {
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+                // What is there is read first.
+                Ok(_) => return !waiting[0].revents().is_empty(),
+            }
+        }
+    }
+
+    /// Ends the reading.
+    fn stop(&self) {
+        // Fails only beyond 2^64 calls.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+    }
+
+    fn push(&self, line: &[u8]) {
+        let line = printable(line.trim_ascii_end(), LINE_CHARACTERS);
         if line.is_empty() {
             return;
         }
@@ -298,7 +352,7 @@ const NAME_CHARACTERS: usize = 80;
 /// Most characters of one line in a message.
 const LINE_CHARACTERS: usize = 400;
 /// Most bytes of one line of standard error.
-const MAX_LINE_BYTES: u64 = 2048;
+const MAX_LINE_BYTES: usize = 2048;
 /// Bytes of standard error to keep.
 const TAIL_BYTES: usize = 8 << 10;
 /// Buffer to ask for in the pipes to the shell, in bytes: the most that needs no privilege by
@@ -306,6 +360,8 @@ const TAIL_BYTES: usize = 8 << 10;
 const PIPE_BYTES: usize = 1 << 20;
 /// Time for a shell to end after it has lost its input.
 const EXIT_TIME: Duration = Duration::from_secs(2);
+/// Time for a shell that was asked to end.
+const HURRIED_TIME: Duration = Duration::from_millis(500);
 /// Time for the last lines of an ended shell to arrive, even on a busy machine. Only a shared
 /// connection that keeps the stream open makes anybody wait this long.
 const STDERR_TIME: Duration = Duration::from_secs(2);
