@@ -54,6 +54,7 @@ use crate::{
 };
 
 fn main() -> ExitCode {
+    dsync_engine::raise_nofile_limit();
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     ExitCode::from(dispatch(words))
 }

@@ -34,6 +34,7 @@ use crate::{
     halt::POLL,
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
+    resources::Allowance,
     session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
 };
@@ -260,8 +261,8 @@ fn local(
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
     let asked = asked::of_operands(paths)?;
     // Both ends are this process, which may hold as much memory as it likes.
-    let budget = Budget::unbounded();
-    let theirs_budget = Arc::clone(&budget);
+    let allowance = Allowance { stall: NO_TIMEOUT, ..resources.allowance(Budget::unbounded()) };
+    let theirs_allowance = allowance.clone();
     let spools = resources.spool_home();
     // The operands do not travel: there may be more of them than a message takes.
     let terms = session::Terms {
@@ -269,8 +270,7 @@ fn local(
         options,
         timeout: NO_TIMEOUT,
         again: false,
-        budget,
-        stall: NO_TIMEOUT,
+        allowance,
     };
 
     let files = ListedFiles::default();
@@ -279,7 +279,7 @@ fn local(
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
-        let means = Means { budget: theirs_budget, spools: spools.clone(), operands, ..Means::default() };
+        let means = Means { operands, ..Means::new(theirs_allowance, spools.clone()) };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
             let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
@@ -386,14 +386,12 @@ fn terms(
     attempt: &Attempt<'_>,
     budget: Arc<Budget>,
 ) -> session::Terms {
-    let stall = resources.max_stall;
     session::Terms {
         role,
         options: options.clone(),
         timeout: connect.timeout,
         again: attempt.again,
-        budget,
-        stall,
+        allowance: resources.allowance(budget),
     }
 }
 
@@ -509,8 +507,8 @@ pub fn serve(
     })?;
 
     let start = Start(grant.map(Arc::new));
-    let (spools, stall) = (resources.spool_home(), resources.max_stall);
-    let means = Means { budget, spools, start, cage, stall, operands: None, wording };
+    let means = Means::new(resources.allowance(budget), resources.spool_home());
+    let means = Means { start, cage, wording, ..means };
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
 }
 
@@ -529,35 +527,33 @@ pub fn serve_over(
     grant: Option<Grant>,
     cancel: &CancelToken,
 ) -> Result<(), SyncError> {
-    let (budget, spools) = (Budget::new(resources.max_alloc), resources.spool_home());
+    let allowance = resources.allowance(Budget::new(resources.max_alloc));
     let start = Start(grant.map(Arc::new));
-    let means = Means { budget, spools, start, stall: resources.max_stall, ..Means::default() };
+    let means = Means { start, ..Means::new(allowance, resources.spool_home()) };
     serve_link(link, silence, cancel, ListedFiles::default(), means)
 }
 
 /// Means of the serving end, in which the client has no say.
 struct Means<'a> {
-    /// The budget for memory that the client makes it hold.
-    budget: Arc<Budget>,
+    /// What the session may take of this machine.
+    allowance: Allowance,
     /// The home of lists that outgrow memory.
     spools: SpoolHome,
     /// The start of the operands' paths, and the rights there.
     start: Start,
     /// The cage of the process.
     cage: Option<&'a dyn Cage>,
-    /// Longest time of a session without progress.
-    stall: Duration,
     /// The source's operands, where the client is this process; else those that it sends.
     operands: Option<&'a [PathBuf]>,
     /// The wording of errors for the client.
     wording: Wording,
 }
 
-impl Default for Means<'_> {
-    fn default() -> Self {
-        let (budget, spools, start) = Default::default();
-        let wording = Wording::default();
-        Self { budget, spools, start, cage: None, stall: NO_TIMEOUT, operands: None, wording }
+impl Means<'_> {
+    /// Means of an end that may do all that its process may, without a cage.
+    fn new(allowance: Allowance, spools: SpoolHome) -> Self {
+        let (start, wording) = Default::default();
+        Self { allowance, spools, start, cage: None, operands: None, wording }
     }
 }
 
@@ -568,9 +564,9 @@ fn serve_link(
     timeout: Duration,
     cancel: &CancelToken,
     files: ListedFiles,
-    Means { budget, spools, start, cage, stall, operands, wording }: Means<'_>,
+    Means { allowance, spools, start, cage, operands, wording }: Means<'_>,
 ) -> Result<(), SyncError> {
-    let Invitation { session, receiver, key, role } = Session::accept(link, timeout, (budget, stall))?;
+    let Invitation { session, receiver, key, role } = Session::accept(link, timeout, allowance)?;
     session.halt.set_wording(wording);
     if let Some(Err(error)) = start.0.as_ref().map(|grant| grant.check(&role, &session.options)) {
         return Err(session.refuse(error));

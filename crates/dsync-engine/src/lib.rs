@@ -29,8 +29,12 @@ mod session;
 mod set_bytes;
 mod source;
 pub mod summary;
+mod workers;
 
-pub use dsync_fs::{Links, append_operator_file, open_operator_file, sys::file_creation_mask};
+pub use dsync_fs::{
+    Links, append_operator_file, open_operator_file,
+    sys::{file_creation_mask, raise_nofile_limit},
+};
 pub use dsync_transport::{AddressFamily, ConnectError, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
@@ -58,4 +62,5 @@ pub use crate::{
     operand::{Operand, OperandError},
     resources::Resources,
     summary::Summary,
+    workers::Workers,
 };

@@ -1,12 +1,14 @@
 //! Limits on what a peer makes a run take of this machine.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use dsync_fs::SpoolHome;
-use dsync_wire::limits::DEFAULT_MAX_ALLOC;
+use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
+
+use crate::Workers;
 
 /// Bounds of one end. They are this end's own: no peer changes them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Resources {
     /// Bytes of memory that the peer can make this end hold, beside the fixed costs of a process
     /// (about 30 MiB). Default 256 MiB. A local run has no peer and no such bound.
@@ -20,9 +22,17 @@ pub struct Resources {
     /// MiB of the longest file that this end knows adds a second; comparing files by content adds a
     /// day. Default an hour.
     pub max_stall: Duration,
+    /// The threads that make sums and read details of files. Default: as many as there are
+    /// processors, started when a run first needs them. Runs with clones of one value share them.
+    pub workers: Workers,
 }
 
 impl Resources {
+    /// Returns what a session may take of this machine.
+    pub(crate) fn allowance(&self, budget: Arc<Budget>) -> Allowance {
+        Allowance { budget, stall: self.max_stall, workers: self.workers.clone() }
+    }
+
     /// Returns where the spools of a session go.
     pub(crate) fn spool_home(&self) -> SpoolHome {
         match &self.spool_dir {
@@ -35,8 +45,20 @@ impl Resources {
 
 impl Default for Resources {
     fn default() -> Self {
-        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir: None, max_stall: Duration::from_secs(3600) }
+        let (spool_dir, workers) = Default::default();
+        Self { max_alloc: DEFAULT_MAX_ALLOC, spool_dir, max_stall: Duration::from_secs(3600), workers }
     }
+}
+
+/// What a session may take of this machine, in which its peer has no say.
+#[derive(Clone)]
+pub(crate) struct Allowance {
+    /// The account of what the peer makes this end hold.
+    pub(crate) budget: Arc<Budget>,
+    /// Longest time without progress at either end.
+    pub(crate) stall: Duration,
+    /// The threads for sums and details.
+    pub(crate) workers: Workers,
 }
 
 #[cfg(test)]

@@ -29,10 +29,11 @@ use dsync_wire::{
 };
 
 use crate::{
-    CancelToken, SyncError,
+    CancelToken, SyncError, Workers,
     error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
+    resources::Allowance,
     schedule::{Point, point},
 };
 
@@ -139,6 +140,8 @@ pub(crate) struct Session {
     pub(crate) halt: Halt,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
+    /// The threads for sums and details.
+    pub(crate) workers: Workers,
     /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
@@ -169,10 +172,8 @@ pub(crate) struct Terms {
     pub(crate) timeout: Duration,
     /// Whether an earlier session of the run broke.
     pub(crate) again: bool,
-    /// The account of what the peer makes this end hold.
-    pub(crate) budget: Arc<Budget>,
-    /// Longest time without progress at either end.
-    pub(crate) stall: Duration,
+    /// What the session may take of this machine.
+    pub(crate) allowance: Allowance,
 }
 
 /// The receiving half of the control lane of a source.
@@ -292,7 +293,7 @@ impl Session {
     pub(crate) fn accept(
         link: Arc<dyn Link>,
         timeout: Duration,
-        (budget, stall): (Arc<Budget>, Duration),
+        allowance: Allowance,
     ) -> Result<Invitation, SyncError> {
         let opening = || {
             let lane = link.accept_lane()?;
@@ -305,25 +306,26 @@ impl Session {
 
         // A client that shows signs of life gets no further with a long silence that it asks for
         // itself.
-        let (mut sender, receiver, theirs, start) = within(&link, timeout.min(stall), opening)?;
+        let (mut sender, receiver, theirs, start) = within(&link, timeout.min(allowance.stall), opening)?;
 
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, .. } = start;
-        let terms = Terms { role: role.clone(), options, timeout, again, budget, stall };
+        let terms = Terms { role: role.clone(), options, timeout, again, allowance };
         let session = Self::assemble(link, lanes, sender, terms);
         Ok(Invitation { session, receiver, key, role })
     }
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
-        let Terms { options, timeout, again, budget, stall, .. } = terms;
+        let Terms { options, timeout, again, allowance: Allowance { budget, stall, workers }, .. } = terms;
         let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
             budget,
+            workers,
             options,
             data_lanes,
             again,
@@ -606,8 +608,11 @@ mod tests {
             options: SyncOptions::default(),
             timeout: Duration::ZERO,
             again: false,
-            budget: Budget::unbounded(),
-            stall: Duration::MAX,
+            allowance: Allowance {
+                budget: Budget::unbounded(),
+                stall: Duration::MAX,
+                workers: Workers::default(),
+            },
         };
         Session::assemble(here, 1, sender, terms)
     }

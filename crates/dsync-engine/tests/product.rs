@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    num::NonZero,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
@@ -12,9 +13,10 @@ use std::{
 
 use dsync_engine::{
     AlternateUse, Alternates, Backup, CancelToken, Compression, ConnectOptions, DeleteLimit, Destination,
-    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Silent, Source, SyncError,
-    SyncOptions, WritePolicy,
+    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Resources, Silent, Source,
+    SyncError, SyncOptions, Workers, WritePolicy,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// A source and an empty place for its copy.
 struct Scene {
@@ -195,11 +197,11 @@ fn hanging_shell(dir: &Path) -> PathBuf {
     shell
 }
 
-/// Number of threads of this process that the engine and its carriers have started.
-fn engine_threads() -> usize {
+/// Number of threads of this process with a name that begins so.
+fn threads(beginning: &str) -> usize {
     let named = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| named(task.unwrap()));
-    tasks.filter(|name| name.starts_with("dsync-") || name.starts_with("connect")).count()
+    tasks.filter(|name| name.starts_with(beginning)).count()
 }
 
 #[test]
@@ -225,9 +227,33 @@ fn cancelling_while_the_shell_hangs_leaves_no_process_and_no_thread() {
     let pid = fs::read_to_string(&pid_file).unwrap();
     assert!(!Path::new("/proc").join(pid.trim()).exists(), "the shell is left");
     // The last one is told to end and not waited for.
-    while engine_threads() > 0 {
+    while ["connect", "dsync-stderr", "dsync-carrier", "dsync-reaper"]
+        .into_iter()
+        .any(|name| threads(name) > 0)
+    {
         std::thread::yield_now();
     }
     let child = fs::read_to_string(scratch.path().join("child")).unwrap();
     assert!(Command::new("kill").args(["-9", child.trim()]).status().unwrap().success());
+}
+
+#[test]
+fn a_run_leaves_the_process_as_it_was() {
+    let limit = || getrlimit(Resource::Nofile);
+    // Room to raise it, which a run has no right to.
+    let before = Rlimit { current: Some(512), ..limit() };
+    setrlimit(Resource::Nofile, before).unwrap();
+    // Attributes are read by the pool; so are sums, in the second run.
+    let scene = Scene::new();
+    let options = SyncOptions { xattrs: true, checksum: true, ..SyncOptions::archive() };
+    let workers = Workers::new(NonZero::<usize>::MIN);
+    let resources = Resources { workers: workers.clone(), ..Resources::default() };
+    for _ in 0..2 {
+        let job = scene.job().options(options.clone()).resources(resources.clone());
+        job.run(&Silent, &CancelToken::new()).unwrap();
+    }
+    assert_eq!(limit(), before, "the limit of open files is the program's own");
+    // Tests run side by side in one process, and others have no reason to start any.
+    assert_eq!(threads("dsync-work-"), 1, "runs share the pool that they were given");
+    drop((workers, resources));
 }

@@ -137,7 +137,8 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
     if file.further_sums(refine.attempt, |signed| signed.rounds.refine(layout))?.is_none() {
         return Ok(());
     }
-    match refine_parallel(&site.key, &request, &Positional::whole(&basis.file)) {
+    let sums = || refine_parallel(&site.key, &request, &Positional::whole(&basis.file));
+    match site.session.workers.install(sums)? {
         Ok(signature) => send(site, &file, refine.attempt, &signature),
         Err(_) => transfers.settle(&file, Outcome::Unsound(Cause::ContentMismatch)),
     }
@@ -164,7 +165,8 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     basis.advise_sequential();
     site.session.note_length(basis.len());
     let both = SumsFormat::StrongAndWeak;
-    let Ok(signature) = signature_parallel(&site.key, layout, both, &Positional::whole(&basis)) else {
+    let sums = || signature_parallel(&site.key, layout, both, &Positional::whole(&basis));
+    let Ok(signature) = site.session.workers.install(sums)? else {
         transfers.signatures.give(bytes);
         return Ok(false);
     };

@@ -71,7 +71,7 @@ impl Tree {
 
 impl<'a> Site<'a> {
     pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, adds_only: bool) -> Self {
-        let descriptors = dsync_fs::sys::raise_nofile_limit();
+        let descriptors = dsync_fs::sys::nofile_limit();
         let options = session.options.clone();
         Self {
             session,

@@ -198,8 +198,7 @@ impl Case {
             options: self.options(),
             timeout: NO_TIMEOUT,
             again: false,
-            budget: Arc::default(),
-            stall: NO_TIMEOUT,
+            allowance: patient(),
         }
     }
 
@@ -225,6 +224,11 @@ impl Case {
     }
 }
 
+/// An allowance of a session that may take as long as it likes.
+fn patient() -> Allowance {
+    Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) }
+}
+
 /// Pushes as a controller that is not interested in what happens.
 fn with_attempt(
     cancel: &CancelToken,
@@ -248,7 +252,7 @@ fn over_a_link(
     let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
     let cancel = CancelToken::new();
     std::thread::scope(|scope| {
-        let means = Means::default();
+        let means = Means::new(patient(), SpoolHome::default());
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, &cancel, ListedFiles::default(), means));
         let result = controller(Arc::clone(&here));
         here.close(CloseReason::Done);

@@ -21,8 +21,7 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
             options: options(),
             timeout: LIMIT,
             again: false,
-            budget: Arc::default(),
-            stall: NO_TIMEOUT,
+            allowance: Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) },
         };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
         let (files, spools) = (ListedFiles::default(), SpoolHome::default());

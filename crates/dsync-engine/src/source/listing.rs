@@ -158,7 +158,7 @@ impl Lister<'_> {
     fn entries(&mut self, number: EntryId, dir: &WalkedDir) -> Result<(), SyncError> {
         let mut draft = Draft::default();
         for walked in dir.entries.chunks(self.batch_len()) {
-            for (walked, details) in walked.iter().zip(self.details(&dir.dir, walked)) {
+            for (walked, details) in walked.iter().zip(self.details(&dir.dir, walked)?) {
                 let Some(entry) = self.entry(dir, walked, details)? else { continue };
                 if draft.is_full_for(&entry) {
                     self.send(number, dir, std::mem::take(&mut draft), false)?;
@@ -258,10 +258,10 @@ impl Lister<'_> {
     }
 
     /// Reads the details of entries that the walk did not read.
-    fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Vec<Details> {
+    fn details(&self, dir: &DirRef, walked: &[WalkedEntry]) -> Result<Vec<Details>, SyncError> {
         let (scope, checksum) = (self.scope(), self.shared.session.options.checksum);
         if scope.is_empty() && !checksum {
-            return walked.iter().map(|_| Details::default()).collect();
+            return Ok(walked.iter().map(|_| Details::default()).collect());
         }
         let stopped = &**self.shared.session.halt.stop_flag();
         let details = |entry: &WalkedEntry| Details {
@@ -277,7 +277,7 @@ impl Lister<'_> {
                     .map_err(|error| read::cause(&error))
             },
         };
-        walked.par_iter().map(details).collect()
+        self.shared.session.workers.install(|| walked.par_iter().map(details).collect())
     }
 
     /// Sends the names of those whom access control lists name.
