@@ -135,6 +135,8 @@ mod tests {
 
     use super::*;
 
+    type Callback<'a> = &'a dyn Fn(&Guarded<'_>);
+
     /// Panics in every callback.
     struct Panics;
 
@@ -167,7 +169,7 @@ mod tests {
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
         let failed =
             Event::Failed(Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished });
-        let callbacks: [(&str, &dyn Fn(&Guarded<'_>)); 5] = [
+        let callbacks: [(&str, Callback<'_>); 5] = [
             ("connected", &|guarded| guarded.connected(&connection)),
             ("peer_lacks", &|guarded| guarded.peer_lacks(&[])),
             ("reconnecting", &|guarded| guarded.reconnecting(&reconnect)),
