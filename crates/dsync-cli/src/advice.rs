@@ -130,7 +130,11 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
 fn writes(operation: Operation) -> bool {
     !matches!(
         operation,
-        Operation::ReadDirectory | Operation::Stat | Operation::ReadFile | Operation::ReadLink
+        Operation::ReadDirectory
+            | Operation::Stat
+            | Operation::ReadFile
+            | Operation::ReadLink
+            | Operation::FollowLink
     )
 }
 

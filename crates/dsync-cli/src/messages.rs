@@ -37,6 +37,16 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Skipped if problem.operation == Operation::ReadBasis => {
             format!("alternate directory '{name}' does not exist: nothing is taken from it")
         }
+        // rsync's words.
+        Cause::Os(ENOENT) if problem.operation == Operation::FollowLink => {
+            format!("symlink has no referent: \"{name}\"")
+        }
+        Cause::Os(ELOOP) if problem.operation == Operation::FollowLink => {
+            format!("cannot {what} '{name}': it leads in a circle")
+        }
+        Cause::LeadsOut => {
+            format!("cannot {what} '{name}': it leads out of what the other end may use")
+        }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
         Cause::ContentMismatch => format!("'{name}': content check failed three times; old file kept"),
         Cause::Changed if problem.operation == Operation::RemoveSource => {
@@ -57,6 +67,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
 
 /// Linux' number for a link that may not be followed.
 const ELOOP: i32 = 40;
+
+/// Linux' number for what does not exist.
+const ENOENT: i32 = 2;
 
 /// Describes an error that ended the run, with its causes and advice, if there is any.
 pub(crate) fn failure(error: &SyncError, rules: &Rules) -> String {

@@ -13,8 +13,8 @@ use std::{
 
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
-    EventLevel, FakeSuper, IdRule, Job, Links, Operand, RemoteHost, Resources, Source, SyncOptions,
-    TransportChoice,
+    EventLevel, FakeSuper, IdRule, Job, Links, MungeLinks, Operand, RemoteHost, Resources, Source,
+    SyncOptions, TransportChoice,
 };
 
 use crate::{
@@ -102,6 +102,7 @@ pub(crate) fn order(
     check_remote_options(flags)?;
     options.fake_super = fake_super(flags, &source, &destination);
     options.insecure_links = insecure_links(flags, &source, &destination);
+    options.munge_links = munge_links(flags, &source);
     let connect = connect_options(flags, environment)?;
     let job = Job::new(source, destination).options(options).connect(connect);
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
@@ -282,17 +283,18 @@ fn sync_options(
 const FAKE: &str = "--fake-super";
 const REAL: &str = "--super";
 const INSECURE: &str = "--insecure-links";
+const MUNGE: &str = "--munge-links";
 
 /// Refuses options that `-M` cannot pass to the remote end.
 fn check_remote_options(flags: &Flags) -> Result<(), UsageError> {
-    let known = [FAKE, REAL, INSECURE];
+    let known = [FAKE, REAL, INSECURE, MUNGE];
     let takes = |word: &str| known.contains(&word) || Accepted::find(word).is_some() || is_log(word);
     match flags.remote.remote_option.iter().find(|word| !takes(word.as_str())) {
         None => Ok(()),
         Some(other) => Err(UsageError::UnsupportedValue {
             option: "--remote-option".to_owned(),
             value: other.clone(),
-            known: format!("{FAKE} or {INSECURE}"),
+            known: format!("{FAKE}, {INSECURE} or {MUNGE}"),
         }),
     }
 }
@@ -331,6 +333,16 @@ fn insecure_links(flags: &Flags, source: &Source, destination: &Destination) -> 
     }
 }
 
+/// Returns the ends that `--munge-links` applies to: the local one, which of a local run is the
+/// source, and with `-M` the other one, as with rsync.
+fn munge_links(flags: &Flags, source: &Source) -> MungeLinks {
+    let (here, there) = (flags.links.munge_links, remote_has(flags, MUNGE));
+    match source {
+        Source::Remote { .. } => MungeLinks { source: there, destination: here },
+        _ => MungeLinks { source: here, destination: there },
+    }
+}
+
 /// Sets the attributes to preserve.
 fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags) {
     options.recursive = attributes.recursive;
@@ -357,7 +369,10 @@ fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags
 }
 
 /// Sets the entries to copy.
-fn select(options: &mut SyncOptions, Flags { comparison, selection, .. }: &Flags) {
+fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }: &Flags) {
+    options.copy_links = links.copy_links;
+    options.copy_dirlinks = links.copy_dirlinks;
+    options.copy_unsafe_links = links.copy_unsafe_links;
     options.checksum = comparison.checksum;
     options.ignore_times = comparison.ignore_times;
     options.size_only = comparison.size_only;

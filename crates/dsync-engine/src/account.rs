@@ -176,6 +176,7 @@ impl<'a> Account<'a> {
                 | Operation::ReadLink
                 | Operation::ReadFile
                 | Operation::ReadAttributes
+                | Operation::FollowLink
         );
         if unread && !matches!(problem.cause, Cause::Vanished | Cause::Changed | Cause::Skipped) {
             self.source_damaged.store(true, Ordering::Release);

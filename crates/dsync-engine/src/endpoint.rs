@@ -12,7 +12,9 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_fs::{Dir, FilterSet, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions};
+use dsync_fs::{
+    Dir, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
+};
 use dsync_transport::{Abandon, Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
@@ -213,7 +215,7 @@ impl Job {
         let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
         match (source, destination) {
             (Source::Local { paths }, Destination::Local { path }) => {
-                local(&paths, path, options, remote, observer, cancel)
+                local(&paths, &path, options, remote, observer, cancel)
             }
             (Source::Local { paths }, Destination::Remote { host, path }) => {
                 push(&paths, &host, path, &options, remote, observer, cancel)
@@ -246,7 +248,7 @@ struct Outcome {
 /// Runs both ends in this process: the source is the peer, on threads of its own.
 fn local(
     paths: &[PathBuf],
-    path: PathBuf,
+    path: &Path,
     options: SyncOptions,
     Remote { connect, resources, .. }: Remote<'_>,
     observer: &dyn Observer,
@@ -254,8 +256,8 @@ fn local(
 ) -> Result<Outcome, SyncError> {
     let bytes_per_second = connect.bytes_per_second;
     let filter = compile(&options)?;
-    guard::refuse_self_copy(paths, &path, &filter, options.one_file_system)?;
-    guard::refuse_doomed_source(paths, &path, &filter, &options)?;
+    guard::refuse_self_copy(paths, path, &filter, &options)?;
+    guard::refuse_doomed_source(paths, path, &filter, &options)?;
 
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
@@ -279,12 +281,20 @@ fn local(
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
-        let means = Means { operands, ..Means::new(theirs_allowance, spools.clone()) };
+        let barred = Some(path);
+        let means = Means { operands, barred, ..Means::new(theirs_allowance, spools.clone()) };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
             let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
-            let terms =
-                destination::Terms { operand: path, filter, asked, observer, files: direct, spools, start };
+            let terms = destination::Terms {
+                operand: path.to_path_buf(),
+                filter,
+                asked,
+                observer,
+                files: direct,
+                spools,
+                start,
+            };
             destination::run(session, mail, terms, cancel)
         });
         here.close(CloseReason::Done);
@@ -312,7 +322,8 @@ fn push(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     // Unreadable operands are reported before anybody is asked for a password.
-    let open = || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None);
+    let open =
+        || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None, None);
     let mut tree = Some(open()?);
     let asked = asked::of_operands(paths)?.as_sent();
     let path = path.into_vec();
@@ -545,6 +556,8 @@ struct Means<'a> {
     cage: Option<&'a dyn Cage>,
     /// The source's operands, where the client is this process; else those that it sends.
     operands: Option<&'a [PathBuf]>,
+    /// The destination of a local run, which the source does not enter through a link.
+    barred: Option<&'a Path>,
     /// The wording of errors for the client.
     wording: Wording,
 }
@@ -553,7 +566,7 @@ impl Means<'_> {
     /// Means of an end that may do all that its process may, without a cage.
     fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
-        Self { allowance, spools, start, cage: None, operands: None, wording }
+        Self { allowance, spools, start, cage: None, operands: None, barred: None, wording }
     }
 }
 
@@ -564,7 +577,7 @@ fn serve_link(
     timeout: Duration,
     cancel: &CancelToken,
     files: ListedFiles,
-    Means { allowance, spools, start, cage, operands, wording }: Means<'_>,
+    Means { allowance, spools, start, cage, operands, barred, wording }: Means<'_>,
 ) -> Result<(), SyncError> {
     let Invitation { session, receiver, key, role } = Session::accept(link, timeout, allowance)?;
     session.halt.set_wording(wording);
@@ -578,7 +591,7 @@ fn serve_link(
             if let Some(cage) = cage {
                 cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
             }
-            let tree = match open_tree(&paths, &session.options, files, spools, start.floor()) {
+            let tree = match open_tree(&paths, &session.options, files, spools, start.floor(), barred) {
                 Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
@@ -614,11 +627,18 @@ fn open_tree(
     files: ListedFiles,
     spools: SpoolHome,
     floor: Option<Arc<Dir>>,
+    barred: Option<&Path>,
 ) -> Result<Tree, SyncError> {
     let walk_options = WalkOptions {
         recursive: options.recursive,
         dirs: options.dirs,
         prune: options.prune_empty_dirs,
+        follow: FollowLinks {
+            all: options.copy_links,
+            to_directories: options.copy_dirlinks,
+            leading_out: options.copy_unsafe_links,
+        },
+        barred: barred.map(Path::to_path_buf),
         one_file_system: options.one_file_system,
         filter: asked::listed_by(compile(options)?, options),
         readers: dsync_fs::default_readers(),

@@ -370,6 +370,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
         Operation::CreateSpecial => "create the device or fifo",
         Operation::HardLink => "make the hard link",
         Operation::RemoveSource => "remove the source's",
+        Operation::FollowLink => "follow the link",
         Operation::Delete => "delete",
         Operation::ReadDestination => "read destination directory",
         Operation::ReadAttributes => "read the ACL or the extended attributes of",

@@ -85,6 +85,14 @@ impl Footprint {
         let touch = if options.remove_source_files { Touch::Take } else { Touch::Read };
         let mut footprint = Self::default();
         let mut parents: HashMap<PathBuf, usize> = HashMap::new();
+        if options.follows_links() {
+            // Links lead anywhere, except out of a grant's directory.
+            let end = start.floor();
+            footprint.add(
+                end.map_or_else(|| Dir::open_operand(Path::new("/")), |floor| floor.duplicate()),
+                Touch::Read,
+            );
+        }
 
         for path in paths {
             match OperandForm::of(path) {
@@ -240,6 +248,10 @@ mod tests {
         let found = Footprint::of_source(&operands, &read, &Start::default());
         let expected = [("", Touch::Read), ("a", Touch::Read), ("a/b", Touch::Read), ("c", Touch::Read)];
         assert_eq!(places(&found, &root), names(&expected));
+        let follows = SyncOptions { copy_dirlinks: true, ..SyncOptions::default() };
+        let found = Footprint::of_source(&[at("a")], &follows, &Start::default());
+        let real = found.places.iter().map(|(dir, _)| dir.real_path().unwrap()).collect::<Vec<_>>();
+        assert_eq!(real, [PathBuf::from("/"), at("a")]);
         let moves = SyncOptions { remove_source_files: true, ..read };
         let found = Footprint::of_source(&[at("a")], &moves, &Start::default());
         assert_eq!(places(&found, &root), names(&[("", Touch::Take)]));

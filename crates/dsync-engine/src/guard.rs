@@ -6,6 +6,7 @@
 //! they are of, or when it is on another filesystem that the walk does not enter.
 
 use std::{
+    ffi::OsStr,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
@@ -30,7 +31,7 @@ pub(crate) fn refuse_self_copy(
     sources: &[PathBuf],
     destination: &Path,
     filter: &FilterSet,
-    one_file_system: bool,
+    options: &SyncOptions,
 ) -> Result<(), SyncError> {
     // A path that cannot be opened or located fails, or is made, later.
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
@@ -39,13 +40,16 @@ pub(crate) fn refuse_self_copy(
         let Ok(form) = OperandForm::of(source) else { continue };
         let (tree, name) = match &form {
             OperandForm::Contents(path) => (Dir::open_operand(path), None),
+            OperandForm::Entry { parent, name } if options.copy_links || options.copy_dirlinks => {
+                (Dir::open_operand(&parent.join(OsStr::from_bytes(name.as_bytes()))), Some(name))
+            }
             // A link given by name is copied as a link; it has no tree to be inside of.
             OperandForm::Entry { parent, name } => {
                 (Dir::open_operand(parent).and_then(|parent| parent.open_child(name)), Some(name))
             }
         };
         let Ok(tree) = tree else { continue };
-        let Some(inside) = landing.inside(&tree, one_file_system) else { continue };
+        let Some(inside) = landing.inside(&tree, options.one_file_system) else { continue };
         if !is_excluded(filter, name, &inside) {
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
@@ -177,7 +181,7 @@ mod tests {
         std::fs::create_dir_all(at("src-2")).unwrap();
         let none = FilterSet::default();
         let refused = |source: &str, destination: &str, filter: &FilterSet| {
-            refuse_self_copy(&[at(source)], &at(destination), filter, false).is_err()
+            refuse_self_copy(&[at(source)], &at(destination), filter, &SyncOptions::default()).is_err()
         };
         assert!(refused("src/", "src", &none));
         assert!(refused("src/", "src/sub", &none));

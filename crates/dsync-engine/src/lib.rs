@@ -18,6 +18,7 @@ mod guard;
 mod halt;
 mod limits;
 pub mod misbehaved;
+mod munge;
 pub mod observe;
 pub mod operand;
 mod plan;
@@ -44,8 +45,8 @@ pub use dsync_wire::{
     message::{Cause, Operation, Problem},
     options::{
         AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
-        EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions,
-        WritePolicy,
+        EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, MungeLinks,
+        SyncOptions, WritePolicy,
     },
     unprintable::is_unprintable,
     version::VERSION as PROTOCOL_VERSION,

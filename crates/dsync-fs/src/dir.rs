@@ -20,6 +20,7 @@ use rustix::{
 pub use confined::LeadsOut;
 pub use entries::{Special, cannot_link};
 pub use run_lock::DirLock;
+pub use target::{Target, is_target_changed};
 pub use trusted::{Links, UntrustedLink, append_operator_file, open_operator_file};
 
 use crate::{
@@ -37,6 +38,7 @@ mod entries;
 mod lists;
 mod open;
 mod run_lock;
+mod target;
 mod trusted;
 
 /// An open directory. Share it with [`Arc`](std::sync::Arc); all methods take `&self`.
@@ -72,6 +74,20 @@ pub struct Listing {
 }
 
 impl Dir {
+    /// Makes a directory of an open descriptor, without any special property.
+    fn new(fd: OwnedFd, path_only: bool) -> Self {
+        Self {
+            fd,
+            path_only,
+            own_links: None,
+            fake_super: false,
+            links: Links::Trusted,
+            reach: confined::Reach::Anywhere,
+            adds_only: false,
+            device: OnceLock::new(),
+        }
+    }
+
     /// Lets [`open_beneath`](Self::open_beneath) follow links as
     /// [`open_child_or_own_link`](Self::open_child_or_own_link) does, if they exist by now.
     /// Directories opened through it do not inherit this property, so nothing else follows a link.

@@ -54,8 +54,8 @@ pub use crate::{
     commit::{CommitError, CommitGroup, Durability, SyncFailed},
     component::{Component, InvalidComponent, RelPath},
     dir::{
-        Dir, DirLock, LeadsOut, Links, Listing, Special, UntrustedLink, append_operator_file, cannot_link,
-        is_wrong_type, open_operator_file,
+        Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, append_operator_file,
+        cannot_link, is_target_changed, is_wrong_type, open_operator_file,
     },
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, DataRanges, Patched, Sharing},
@@ -76,7 +76,7 @@ pub use crate::{
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},
     walk::{
-        DirRef, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem, WalkedDir,
-        WalkedEntry, default_readers,
+        DirRef, FollowLinks, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem,
+        WalkedDir, WalkedEntry, default_readers, leads_out,
     },
 };

@@ -8,13 +8,15 @@
 //! directories of one name are joined and win over non-directories. Filters apply to named operands
 //! as to everything else.
 //!
-//! Laws: the walk never leaves an operand (no link is followed below it). Whatever cannot be read
+//! Laws: the walk never leaves an operand: below it a link is followed only if it is one of
+//! [`WalkOptions::follow`] (module `following`). Whatever cannot be read
 //! is a [`WalkProblem`], never silence. An incomplete [`WalkedDir`] is marked as such. Any number
 //! of read-ahead threads yields the same as none. Memory is bounded by the names of the pending
 //! directories of the open levels and by the read-ahead, not by the size of a directory;
 //! descriptors by a small constant and one per distinct operand directory.
 
 mod dir_ref;
+mod following;
 mod prune;
 mod reading;
 
@@ -25,14 +27,17 @@ use std::{
     sync::Arc,
 };
 
-pub use self::dir_ref::DirRef;
+pub use self::{
+    dir_ref::DirRef,
+    following::{FollowLinks, leads_out},
+};
 use self::{
     dir_ref::{Layer, Shared},
     reading::{Child, Root, WalkJob},
 };
 use crate::{
     component::{Component, InvalidComponent, RelPath},
-    dir::Dir,
+    dir::{Dir, Target},
     extended::{Extended, ExtendedScope},
     filter::FilterSet,
     metadata::{Kind, Metadata},
@@ -50,6 +55,11 @@ pub struct WalkOptions {
     pub dirs: bool,
     /// Leave out directories that hold nothing but directories.
     pub prune: bool,
+    /// The links that are followed: what they lead to is walked in their place.
+    pub follow: FollowLinks,
+    /// A directory that is not entered through a link: the destination of a local run, which would
+    /// otherwise grow while it is listed.
+    pub barred: Option<PathBuf>,
     /// Do not descend into directories on another filesystem than their operand.
     pub one_file_system: bool,
     /// The entries to leave out.
@@ -175,6 +185,9 @@ pub struct WalkedEntry {
     pub metadata: Metadata,
     /// The text of a symbolic link.
     pub link_target: Option<Vec<u8>>,
+    /// The identity of the entry if the walk followed a link to it; its attributes are that
+    /// entry's.
+    pub followed: Option<Target>,
 }
 
 /// An entry that could not be read.
@@ -199,6 +212,8 @@ pub enum WalkOperation {
     Stat,
     /// Reading a symbolic link.
     ReadLink,
+    /// Finding what a symbolic link leads to.
+    FollowLink,
 }
 
 impl Walk {
@@ -357,7 +372,9 @@ impl Opening {
                 base
             }
         };
-        let metadata = base.stat(&name)?;
+        let link = base.stat(&name)?;
+        let target = options.follow.target(&base, || 0, &name, &link).map_err(|(_, error)| error)?;
+        let metadata = target.unwrap_or(link);
         if options.filter.excludes(name.as_bytes(), metadata.kind == Kind::Dir) {
             return Ok(());
         }

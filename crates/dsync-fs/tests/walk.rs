@@ -17,7 +17,10 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, RelPath, Spare, Walk, WalkOptions, WalkedDir};
+use dsync_fs::{
+    Component, Dir, FilterSet, FollowLinks, Kind, RelPath, Spare, Walk, WalkOptions, WalkedDir,
+    is_target_changed,
+};
 
 fn recursive() -> WalkOptions {
     WalkOptions { recursive: true, ..WalkOptions::default() }
@@ -39,7 +42,7 @@ fn contents(walk: Walk) -> BTreeMap<String, String> {
             let path = String::from_utf8(dir.path.join(&entry.name).as_bytes().to_vec()).unwrap();
             let text = match entry.metadata.kind {
                 Kind::File => {
-                    let file = dir.dir.open_source(&entry.name).unwrap();
+                    let file = dir.dir.open_source(&entry.name, entry.followed).unwrap();
                     assert_eq!(file.stamp(), entry.metadata.stamp());
                     let mut text = vec![0; file.len() as usize];
                     assert_eq!(file.read_full_at(0, &mut text).unwrap(), text.len());
@@ -439,4 +442,72 @@ fn one_file_system_stops_at_a_mount_point() {
     }
     let proc = walk.next().unwrap();
     assert!(proc.entries.is_empty() && !proc.complete && proc.problems.is_empty());
+}
+
+/// Returns the paths of a walk's entries, and those of its problems, in order.
+fn followed(operands: &[&str], at: &Path, follow: FollowLinks) -> (Vec<String>, Vec<String>) {
+    let (mut entries, mut problems) = (Vec::new(), Vec::new());
+    let text = |path: &RelPath| String::from_utf8(path.as_bytes().to_vec()).unwrap();
+    for dir in open(operands, at, WalkOptions { follow, ..recursive() }) {
+        entries.extend(dir.entries.iter().map(|entry| text(&dir.path.join(&entry.name))));
+        problems.extend(dir.problems.iter().map(|problem| text(&problem.path)));
+    }
+    (entries, problems)
+}
+
+#[test]
+fn a_walk_that_follows_links_ends_and_names_each_circle() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = scratch.path();
+    make(at, &[("src/a/f", "1"), ("src/b/g", "2")]);
+    for (text, link) in
+        [("../b", "src/a/to_b"), ("../a", "src/b/to_a"), (".", "src/self"), ("none", "src/none")]
+    {
+        symlink(text, at.join(link)).unwrap();
+    }
+    let follow = FollowLinks { all: true, ..FollowLinks::default() };
+    let (entries, problems) = followed(&["src/"], at, follow);
+    assert_eq!(entries, ["a", "b", "a/f", "a/to_b", "a/to_b/g", "b/g", "b/to_a", "b/to_a/f"]);
+    assert_eq!(problems, ["none", "self", "a/to_b/to_a", "b/to_a/to_b"]);
+    // The directory of a named entry is not part of the tree.
+    let (entries, problems) = followed(&["src/a"], at, follow);
+    assert_eq!(entries, ["a", "a/f", "a/to_b", "a/to_b/g"]);
+    assert_eq!(problems, ["a/to_b/to_a"]);
+}
+
+#[test]
+fn directories_behind_many_links_are_not_walked() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = scratch.path();
+    for level in 0..60 {
+        make(at, &[(&format!("{level}/f"), "x")]);
+        symlink(format!("../{}", level + 1), at.join(format!("{level}/next"))).unwrap();
+    }
+    let (entries, problems) =
+        followed(&["0/"], at, FollowLinks { to_directories: true, ..FollowLinks::default() });
+    // The file and the link of 40 directories more, the last link not.
+    assert_eq!((entries.len(), problems.len()), (41 * 2 - 1, 1), "{problems:?}");
+}
+
+#[test]
+fn a_directory_behind_a_link_is_opened_again_after_many_others() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = scratch.path();
+    make(at, &[("out/deep/er/file", "found")]);
+    for number in 0..100 {
+        make(at, &[(&format!("src/z{number}/f"), "")]);
+    }
+    symlink("../out", at.join("src/link")).unwrap();
+    let follow = FollowLinks { leading_out: true, ..FollowLinks::default() };
+    let dirs: Vec<WalkedDir> = open(&["src/"], at, WalkOptions { follow, ..recursive() }).collect();
+    let deepest = dirs.iter().find(|dir| dir.path.as_bytes() == b"link/deep/er").unwrap();
+    let name = Component::new(b"file").unwrap();
+    assert_eq!(deepest.dir.open_source(&name, None).unwrap().len(), 5);
+    // Another directory in the link's place is not taken for it.
+    fs::rename(at.join("out"), at.join("moved")).unwrap();
+    make(at, &[("out/deep/er/file", "another")]);
+    for dir in &dirs {
+        let _ = dir.dir.stat(&name);
+    }
+    assert!(is_target_changed(&deepest.dir.open_source(&name, None).unwrap_err()));
 }

@@ -465,6 +465,8 @@ pub enum Operation {
     HardLink = 14,
     /// Removing an entry of the source after it was copied.
     RemoveSource = 15,
+    /// Finding what a symbolic link of the source leads to.
+    FollowLink = 16,
 }
 
 /// The cause of a failure.
@@ -493,6 +495,8 @@ pub enum Cause {
     SameFile,
     /// The attributes that `--fake-super` keeps of the entry cannot be read.
     FakeSuperDamaged,
+    /// The link leads out of the directory that the source is confined to.
+    LeadsOut,
 }
 
 /// A request for a delta.

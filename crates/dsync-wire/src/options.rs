@@ -23,6 +23,16 @@ pub struct SyncOptions {
     pub prune_empty_dirs: bool,
     /// Copy symbolic links as links (`-l`). Without it they are skipped.
     pub links: bool,
+    /// Copy what symbolic links lead to, wherever that is, in place of the links (`-L`).
+    pub copy_links: bool,
+    /// Copy symbolic links to directories as the directories that they lead to (`-k`).
+    pub copy_dirlinks: bool,
+    /// Copy what a symbolic link leads to in place of the link if its text leads out of the tree
+    /// (`--copy-unsafe-links`).
+    pub copy_unsafe_links: bool,
+    /// The ends whose symbolic links are made unusable by a prefix of their texts
+    /// (`--munge-links`).
+    pub munge_links: MungeLinks,
     /// Make permission bits equal (`-p`). Without it, existing files keep theirs. New files get the
     /// source's bits less the destination's umask, or as far as the default list of their directory
     /// allows.
@@ -166,6 +176,11 @@ impl SyncOptions {
         self.recursive || self.dirs
     }
 
+    /// Returns whether any symbolic link of the source is replaced by what it leads to.
+    pub fn follows_links(&self) -> bool {
+        self.copy_links || self.copy_dirlinks || self.copy_unsafe_links
+    }
+
     /// Returns whether a source operand may be missing without an error.
     pub fn ignores_missing_args(&self) -> bool {
         self.ignore_missing_args || self.delete_missing_args
@@ -198,6 +213,19 @@ pub struct OptionFault {
     /// The largest allowed value; `None` if the value has no meaning at all.
     pub limit: Option<u64>,
 }
+
+/// The ends that keep symbolic links with [`MUNGED`] before their texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MungeLinks {
+    /// The source takes the prefix off.
+    pub source: bool,
+    /// The destination puts it on.
+    pub destination: bool,
+}
+
+/// The prefix that makes a link unusable while it is kept: rsync's own.
+pub const MUNGED: &[u8] = b"/rsyncd-munged/";
 
 /// The ends that read owners, permission bits, types, access control lists and root's extended
 /// attributes from `user.rsync.*` attributes and keep them there.

@@ -17,6 +17,7 @@ mod comparison;
 mod compression;
 mod deletion;
 mod id_rules;
+mod links;
 mod mode_rules;
 mod output;
 mod program;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     compression::{Choice, Compressing},
     deletion::Deletion,
     id_rules::{IdRules, Owner},
+    links::FollowedLinks,
     output::{Buffering, Output, Stream},
     program::Program,
     remote::{Carrier, Remote},
@@ -50,6 +52,8 @@ pub(crate) struct Flags {
     pub(crate) attributes: Attributes,
     #[command(flatten)]
     pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) links: FollowedLinks,
     #[command(flatten)]
     pub(crate) comparison: Comparison,
     #[command(flatten)]
@@ -132,9 +136,10 @@ where
 impl Flags {
     /// Replaces each switch by its state after all words.
     fn settle(&mut self, matches: &ArgMatches) {
-        let groups: [&mut dyn Group; 8] = [
+        let groups: [&mut dyn Group; 9] = [
             &mut self.attributes,
             &mut self.selection,
+            &mut self.links,
             &mut self.comparison,
             &mut self.deletion,
             &mut self.writing,

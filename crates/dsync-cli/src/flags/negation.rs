@@ -141,6 +141,7 @@ mod tests {
         let settled: Vec<&str> = [
             &mut flags.attributes as &mut dyn Group,
             &mut flags.selection,
+            &mut flags.links,
             &mut flags.comparison,
             &mut flags.deletion,
             &mut flags.writing,

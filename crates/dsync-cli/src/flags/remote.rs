@@ -30,7 +30,7 @@ pub(crate) struct Remote {
     #[arg(long, visible_alias = "rsync-path", value_name = "PROGRAM", allow_hyphen_values = true)]
     pub(crate) dsync_path: Option<String>,
     /// Give the remote end an option of its own: --fake-super, and --super, which takes it back;
-    /// --insecure-links
+    /// --insecure-links, --munge-links
     ///
     /// In a local run the destination is that end.
     #[arg(short = 'M', long, value_name = "OPTION", allow_hyphen_values = true)]

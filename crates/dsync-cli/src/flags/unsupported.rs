@@ -91,7 +91,6 @@ impl Foreign {
 
 const LEAVE_OUT: &str = "leave it out";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
-const LINKS_KEPT: &str = "dsync copies links as links (-l) and never follows them";
 
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
@@ -102,9 +101,6 @@ static TABLE: &[Foreign] = &[
     option("confine-root"),
     option("copy-as"),
     option("copy-devices"),
-    option("copy-dirlinks").letter('k').advice(LINKS_KEPT),
-    option("copy-links").letter('L').advice(LINKS_KEPT),
-    option("copy-unsafe-links").advice(LINKS_KEPT),
     option("crtimes").letter('N').negatable(),
     option("cvs-exclude").letter('C').advice("use --exclude-from"),
     option("daemon").advice(NO_DAEMON),
@@ -118,7 +114,6 @@ static TABLE: &[Foreign] = &[
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("list-only"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
-    option("munge-links"),
     option("new-compress").advice("use --compress-choice"),
     option("no-super").advice("leave out -o and -D, or run it as another user"),
     option("old-compress").advice("use --compress-choice"),

@@ -13,7 +13,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use dsync_fs::{Component, FilterSet, OperandForm, RelPath, Within, Xattr, is_own_name};
+use dsync_fs::{Component, FilterSet, OperandForm, RelPath, Within, Xattr, is_own_name, leads_out};
 use dsync_wire::{
     error::PeerText,
     limits::MAX_MODE,
@@ -90,6 +90,8 @@ pub(super) struct Unasked {
 #[derive(Default)]
 pub(super) struct Judged {
     is_root: bool,
+    /// Number of directories of the tree above its entries.
+    depth: usize,
     within: Within,
 }
 
@@ -195,7 +197,7 @@ impl<'a> Bounds<'a> {
         if !is_root && !self.options.recursive {
             return Err(Unasked::part("the entries", "directories are copied without what is in them"));
         }
-        Ok(Judged { is_root, within: Within::new(&self.filter, path) })
+        Ok(Judged { is_root, depth: path.depth(), within: Within::new(&self.filter, path) })
     }
 
     /// Judges the source's word that it lists all of a directory, so that entries which it does not
@@ -223,8 +225,21 @@ impl<'a> Bounds<'a> {
         if directory.within.excludes(&self.filter, name, matches!(entry.kind, EntryKind::Directory)) {
             return Err(Unasked::entry("the filters exclude it"));
         }
+        self.followed(directory, entry)?;
         self.details(entry)?;
         self.attributes(&entry.attributes, &entry.kind)
+    }
+
+    /// Judges a symbolic link where links are followed.
+    fn followed(&self, directory: &Judged, entry: &Entry) -> Result<(), Unasked> {
+        let EntryKind::Symlink { target } = &entry.kind else { return Ok(()) };
+        if self.options.copy_links {
+            return Err(Unasked::entry("links are replaced by what they lead to"));
+        }
+        if self.options.copy_unsafe_links && self.options.links && leads_out(directory.depth, target) {
+            return Err(Unasked::entry("links that lead out are replaced by what they lead to"));
+        }
+        Ok(())
     }
 
     fn is_named(&self, name: &Name) -> bool {

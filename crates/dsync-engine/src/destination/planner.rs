@@ -86,6 +86,7 @@ use crate::{
     SyncError,
     grant::Start,
     misbehaved::{PeerMisbehaved, misbehaved},
+    munge,
     plan::{Decision, Standing},
     schedule::{Point, point},
     set_bytes,
@@ -298,6 +299,8 @@ impl Planner<'_> {
         }
 
         for entry in &listing.entries {
+            let munged = munge::on(entry, &self.site.policy.options);
+            let entry = munged.as_ref().unwrap_or(entry);
             let id = self.transfers.next_entry();
             self.site.account.count_listed(entry);
             merge.check_order(entry, id)?;

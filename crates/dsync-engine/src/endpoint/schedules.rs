@@ -159,7 +159,7 @@ impl Case {
             Direction::Local => {
                 let (connect, resources) = (ConnectOptions::default(), Resources::default());
                 let remote = Remote { connect: &connect, resources: &resources, cage: None };
-                local(&[source], target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
+                local(&[source], &target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {
                 let path = target.as_os_str().as_bytes().to_vec();
@@ -169,6 +169,7 @@ impl Case {
                     &options,
                     ListedFiles::default(),
                     SpoolHome::default(),
+                    None,
                     None,
                 )?;
                 let (session, mail) = Session::start_source(link, self.terms(role))?;

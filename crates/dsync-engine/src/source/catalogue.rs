@@ -15,7 +15,7 @@ use std::{
     },
 };
 
-use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp};
+use dsync_fs::{Component, DirRef, Kind, Metadata, Stamp, Target};
 use dsync_wire::{limits::MAX_ATTEMPTS, message::EntryId};
 
 use crate::{
@@ -61,8 +61,7 @@ pub(super) struct Part {
     pub(super) dir: DirRef,
     /// Number of the first of them.
     pub(super) first: u64,
-    /// Name and size of each; the size is 0 for entries that are no regular files.
-    pub(super) entries: Vec<(Component, u64)>,
+    pub(super) entries: Vec<Kept>,
     /// The state of each when it was listed, if copied entries may be removed; `None` for a
     /// directory.
     pub(super) witnesses: Vec<Option<Witness>>,
@@ -70,6 +69,15 @@ pub(super) struct Part {
     pub(super) requests: Vec<AtomicU8>,
     /// Bytes that their attribute sets take at the destination.
     pub(super) set_bytes: u64,
+}
+
+/// A listed entry as the catalogue keeps it.
+pub(super) struct Kept {
+    pub(super) name: Component,
+    /// Its size; 0 for entries that are no regular files.
+    pub(super) size: u64,
+    /// Its identity, if a link was followed to it.
+    pub(super) followed: Option<Target>,
 }
 
 /// The state of an entry when it was listed.
@@ -126,7 +134,12 @@ impl Listed {
 
     /// Returns the entry's name.
     pub(super) fn name(&self) -> &Component {
-        &self.part.entries[self.index].0
+        &self.part.entries[self.index].name
+    }
+
+    /// Returns the entry's identity, if a link was followed to it.
+    pub(super) fn followed(&self) -> Option<Target> {
+        self.part.entries[self.index].followed
     }
 
     /// Returns the state of the entry when it was listed; `None` for a directory, and in a run that
@@ -137,7 +150,7 @@ impl Listed {
 
     /// Returns the size that was listed.
     pub(super) fn size(&self) -> u64 {
-        self.part.entries[self.index].1
+        self.part.entries[self.index].size
     }
 }
 
@@ -244,7 +257,7 @@ mod tests {
         let operand = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/");
         let mut walk = dsync_fs::Walk::open(&[&operand], dsync_fs::WalkOptions::default()).unwrap();
         let dir = walk.next().unwrap().dir;
-        let entries = vec![(Component::new(b"name").unwrap(), 0)];
+        let entries = vec![Kept { name: Component::new(b"name").unwrap(), size: 0, followed: None }];
         Part { dir, first, entries, witnesses: vec![None], requests: vec![AtomicU8::new(0)], set_bytes }
     }
 

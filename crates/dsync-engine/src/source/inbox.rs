@@ -149,7 +149,7 @@ fn remove(shared: &Shared<'_>, landed: &[Landed]) -> Result<(), SyncError> {
         let cause = if stood == Some(content::state(witness.stamp())) {
             Cause::SameFile
         } else {
-            match listed.dir().remove_file(listed.name(), |now| witness.is(now)) {
+            match listed.dir().remove_file(listed.name(), listed.followed(), |now| witness.is(now)) {
                 Ok(true) => continue,
                 Ok(false) => Cause::Changed,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -10,9 +10,7 @@ use std::{
     },
 };
 
-use dsync_fs::{
-    Component, DirRef, ExtendedScope, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry,
-};
+use dsync_fs::{DirRef, ExtendedScope, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
     link::LinkError,
@@ -27,12 +25,12 @@ use rayon::prelude::*;
 
 use super::{
     Shared,
-    catalogue::{Part, Witness},
+    catalogue::{Kept, Part, Witness},
     first_names::FirstNames,
     read,
 };
 use crate::{
-    SyncError,
+    SyncError, munge,
     plan::{device_number, timestamp},
     set_bytes,
 };
@@ -266,13 +264,13 @@ impl Lister<'_> {
         let stopped = &**self.shared.session.halt.stop_flag();
         let details = |entry: &WalkedEntry| Details {
             content: match entry.metadata.kind {
-                Kind::File if checksum => content(dir, &entry.name, stopped).map(Some),
+                Kind::File if checksum => content(dir, entry, stopped).map(Some),
                 _ => Ok(None),
             },
             extended: if scope.is_empty() {
                 Ok(None)
             } else {
-                dir.extended(&entry.name, &entry.metadata, scope)
+                dir.extended(&entry.name, &entry.metadata, entry.followed, scope)
                     .map(Some)
                     .map_err(|error| read::cause(&error))
             },
@@ -318,9 +316,15 @@ impl Lister<'_> {
         let operation = match step {
             WalkOperation::ReadDirectory => Operation::ReadDirectory,
             WalkOperation::ReadLink => Operation::ReadLink,
+            WalkOperation::FollowLink => Operation::FollowLink,
             _ => Operation::Stat,
         };
-        let problem = Problem { operation, path: path.to_vec(), cause: read::cause(error) };
+        let cause = match error.raw_os_error() {
+            // A link to nothing is there: nothing has vanished.
+            Some(number) if operation == Operation::FollowLink => Cause::Os(number),
+            _ => read::cause(error),
+        };
+        let problem = Problem { operation, path: path.to_vec(), cause };
         self.shared.session.control.send(&ControlMessage::Problem(problem))
     }
 
@@ -349,7 +353,7 @@ impl Default for Details {
 struct Draft {
     entries: Vec<Entry>,
     /// The same entries for the catalogue.
-    kept: Vec<(Component, u64)>,
+    kept: Vec<Kept>,
     witnesses: Vec<Option<Witness>>,
     /// Estimated size.
     bytes: usize,
@@ -373,7 +377,7 @@ impl Draft {
             }
         }
         let size = if let EntryKind::File { size, .. } = entry.kind { size } else { 0 };
-        self.kept.push((walked.name.clone(), size));
+        self.kept.push(Kept { name: walked.name.clone(), size, followed: walked.followed });
         self.entries.push(entry);
     }
 
@@ -401,7 +405,7 @@ pub(crate) fn entry(
         Kind::File => EntryKind::File { size: metadata.size, content },
         Kind::Dir => EntryKind::Directory,
         Kind::Symlink if !options.links => EntryKind::Symlink { target: Vec::new() },
-        Kind::Symlink => EntryKind::Symlink { target: walked.link_target.clone()? },
+        Kind::Symlink => EntryKind::Symlink { target: munge::off(walked.link_target.clone()?, options) },
         Kind::Fifo => EntryKind::Fifo,
         Kind::Socket => EntryKind::Socket,
         Kind::CharDevice => EntryKind::CharDevice { device: device() },
@@ -443,8 +447,8 @@ fn wire_acl(acl: dsync_fs::Acl) -> Acl {
 }
 
 /// Returns the unkeyed hash of a file's content.
-fn content(dir: &DirRef, name: &Component, stopped: &AtomicBool) -> Result<[u8; 32], Cause> {
-    let file = dir.open_source(name).map_err(|error| read::cause(&error))?;
+fn content(dir: &DirRef, entry: &WalkedEntry, stopped: &AtomicBool) -> Result<[u8; 32], Cause> {
+    let file = dir.open_source(&entry.name, entry.followed).map_err(|error| read::cause(&error))?;
     crate::content::hash(&file, stopped).map_err(|error| read::cause(&error))
 }
 

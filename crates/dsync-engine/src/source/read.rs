@@ -17,7 +17,7 @@ use crate::plan::timestamp;
 
 /// Opens a listed file.
 pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
-    listed.dir().open_source(listed.name()).map_err(|error| cause(&error))
+    listed.dir().open_source(listed.name(), listed.followed()).map_err(|error| cause(&error))
 }
 
 /// Reads a small file whole into a batch, in one consistent state. Returns `false` for one with
@@ -57,6 +57,12 @@ pub(super) fn whole(
 pub(super) fn cause(error: &io::Error) -> Cause {
     if error.kind() == io::ErrorKind::NotFound {
         return Cause::Vanished;
+    }
+    if dsync_fs::is_target_changed(error) {
+        return Cause::Changed;
+    }
+    if dsync_fs::LeadsOut::of(error).is_some() {
+        return Cause::LeadsOut;
     }
     if dsync_fs::is_damaged(error) {
         return Cause::FakeSuperDamaged;

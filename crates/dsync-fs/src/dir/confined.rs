@@ -34,14 +34,17 @@ pub(super) enum Reach {
     Anywhere,
     /// Not beyond the first of these directories; the last one is the directory itself.
     Along(Trail),
-    /// The directory is below a floor. No path may start there.
-    Below,
+    /// The directory is below the first of these, its floor. No path may start there.
+    Below(Trail),
 }
 
 impl Reach {
     /// Returns the reach of a directory opened by name.
     pub(super) fn of_child(&self) -> Self {
-        if matches!(self, Self::Anywhere) { Self::Anywhere } else { Self::Below }
+        match self {
+            Self::Anywhere => Self::Anywhere,
+            Self::Along(trail) | Self::Below(trail) => Self::Below(Arc::clone(trail)),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ impl Dir {
     }
 
     /// Returns the form in which an entry's lists and attributes are kept here.
-    fn keeping(
+    pub(super) fn keeping(
         &self,
         scope: ExtendedScope,
         stat: impl FnOnce() -> io::Result<Metadata>,

@@ -12,10 +12,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rustix::{
@@ -289,16 +286,7 @@ fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io
         Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
         result => (result?, false),
     };
-    Ok(Dir {
-        fd,
-        path_only,
-        own_links: None,
-        fake_super: false,
-        links: Links::Trusted,
-        reach: Reach::Anywhere,
-        adds_only: false,
-        device: OnceLock::new(),
-    })
+    Ok(Dir::new(fd, path_only))
 }
 
 /// Returns the length of the longest prefix of whole components within `limit` bytes.

@@ -40,7 +40,7 @@ use super::{
     open::open_step,
     retry,
 };
-use crate::{metadata::Kind, source_file::stat_fd};
+use crate::{component::Component, metadata::Kind, source_file::stat_fd};
 
 /// Owners whose symbolic links an operator's path may pass through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -130,7 +130,7 @@ pub(super) fn open(
         Reach::Anywhere => None,
         Reach::Along(trail) => Some(trail.to_vec()),
         // Its way from the floor is unknown.
-        Reach::Below => return Err(LeadsOut { path: path.to_owned() }.into()),
+        Reach::Below(_) => return Err(LeadsOut { path: path.to_owned() }.into()),
     };
     let mut walk = Walk { trail, within: Within::of(root, at)?, ..Walk::new(at, trust) };
     if path.as_os_str().is_empty() {
@@ -173,25 +173,27 @@ fn open_file(path: &Path, links: Links, how: OFlags) -> io::Result<File> {
     let mut walk = Walk::new(CWD, links);
     let _ = walk.push(path.as_os_str().as_bytes(), true);
     walk.begin(path.as_os_str().as_bytes())?;
-    while let Some(step) = walk.steps.pop() {
-        if !walk.steps.is_empty() {
-            walk.step(&step, false)?;
-            continue;
-        }
-        let name = step.name.as_slice();
-        let mode = Mode::from_raw_mode(0o666);
-        let open = |walk: &Walk<'_>, flags| retry(|| openat(walk.place(), name, how | flags, mode));
-        match open(&walk, OFlags::NOFOLLOW) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {}
-            opened => return opened.map(File::from),
-        }
-        match walk.judge(name)? {
-            Way::Object => return open(&walk, OFlags::empty()).map(File::from),
-            Way::Dir(_) => return Err(Errno::ISDIR.into()),
-            Way::Text(text) => walk.go_along(&text)?,
-        }
+    match walk.open_last(how)? {
+        Some(fd) => Ok(File::from(fd)),
+        None if path.as_os_str().is_empty() => Err(Errno::NOENT.into()),
+        None => Err(Errno::ISDIR.into()),
     }
-    Err(if path.as_os_str().is_empty() { Errno::NOENT } else { Errno::ISDIR }.into())
+}
+
+/// Opens the entry that a link leads to, without leaving the first directory of `trail`, which ends
+/// at the link's own directory.
+pub(super) fn open_confined_link(
+    at: BorrowedFd<'_>,
+    name: &Component,
+    trail: Vec<Arc<OwnedFd>>,
+    how: OFlags,
+) -> io::Result<OwnedFd> {
+    let mut walk = Walk { trail: Some(trail), ..Walk::new(at, Links::Any) };
+    let _ = walk.push(name.as_bytes(), false);
+    match walk.open_last(how)? {
+        Some(fd) => Ok(fd),
+        None => retry(|| openat(walk.place(), c".", how, Mode::empty())),
+    }
 }
 
 /// One component still to walk.
@@ -289,6 +291,37 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Walks to the last step and opens what has its name; `None` if the walk ends at the current
+    /// directory itself.
+    fn open_last(&mut self, how: OFlags) -> io::Result<Option<OwnedFd>> {
+        while let Some(step) = self.steps.pop() {
+            // The kernel's `..` could leave the floor.
+            if !self.steps.is_empty() || step.name == b".." {
+                self.step(&step, false)?;
+                continue;
+            }
+
+            let name = step.name.as_slice();
+            let open = |walk: &Self, flags| {
+                retry(|| openat(walk.place(), name, how | flags, Mode::from_raw_mode(0o666)))
+            };
+            match open(self, OFlags::NOFOLLOW) {
+                // A handle of a link is no handle of what it leads to.
+                Ok(fd) if how.contains(OFlags::PATH) && stat_fd(fd.as_fd())?.kind == Kind::Symlink => {}
+                // With DIRECTORY a link is ENOTDIR.
+                Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NOTDIR)) => {}
+                opened => return opened.map(Some),
+            }
+
+            match self.judge(name)? {
+                Way::Object if self.trail.is_none() => return open(self, OFlags::empty()).map(Some),
+                Way::Dir(fd) => self.enter(fd, name)?,
+                way => self.go(way, name)?,
+            }
+        }
+        Ok(None)
+    }
+
     fn step(&mut self, step: &Step, makes: bool) -> io::Result<()> {
         let name = step.name.as_slice();
         if name == b".."
@@ -337,7 +370,13 @@ impl<'a> Walk<'a> {
 
     /// Goes to the target of a link.
     fn follow(&mut self, name: &[u8]) -> io::Result<()> {
-        match self.judge(name)? {
+        let way = self.judge(name)?;
+        self.go(way, name)
+    }
+
+    /// Goes where a link of this name leads.
+    fn go(&mut self, way: Way, name: &[u8]) -> io::Result<()> {
+        match way {
             Way::Dir(fd) => self.enter(fd, name)?,
             Way::Object if self.trail.is_some() => {
                 return Err(LeadsOut { path: self.seen.join(OsStr::from_bytes(name)) }.into());

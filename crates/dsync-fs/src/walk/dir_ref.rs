@@ -7,17 +7,17 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
 };
 
 use super::prune::Looks;
 use crate::{
     component::{Component, RelPath},
-    dir::{self, Dir},
+    dir::{self, Dir, Target},
     extended::{Extended, ExtendedScope},
     metadata::Metadata,
     source_file::SourceFile,
-    walk::WalkOptions,
+    walk::{WalkOptions, following::Passed},
 };
 
 /// A directory of the walk that can be reopened later; cheap to clone and to keep. Valid after the
@@ -44,6 +44,8 @@ pub(super) struct Shared {
     named: RwLock<HashMap<Component, u32>>,
     /// The knowledge of barren directories.
     pub(super) looks: Looks,
+    /// The directory that is not entered through a link, once it exists.
+    barred: OnceLock<Target>,
 }
 
 struct Node {
@@ -51,18 +53,21 @@ struct Node {
     place: Option<(DirRef, Component)>,
     /// The layers that have this directory, in order of precedence.
     layers: Arc<[u32]>,
+    /// Identity of the directory in each layer; empty in a walk that follows no links.
+    passed: Box<[Passed]>,
     open: Mutex<Vec<Weak<Dir>>>,
 }
 
 impl DirRef {
     pub(super) fn root(shared: Arc<Shared>, layers: Arc<[u32]>) -> Self {
-        Self(Arc::new(Node { shared, place: None, layers, open: Mutex::default() }))
+        let passed = Box::default();
+        Self(Arc::new(Node { shared, place: None, layers, passed, open: Mutex::default() }))
     }
 
-    pub(super) fn child(&self, name: Component, layers: Arc<[u32]>) -> Self {
+    pub(super) fn child(&self, name: Component, layers: Arc<[u32]>, passed: Box<[Passed]>) -> Self {
         let shared = Arc::clone(&self.0.shared);
         let place = Some((self.clone(), name));
-        Self(Arc::new(Node { shared, place, layers, open: Mutex::default() }))
+        Self(Arc::new(Node { shared, place, layers, passed, open: Mutex::default() }))
     }
 
     pub(super) fn layers(&self) -> &Arc<[u32]> {
@@ -73,18 +78,17 @@ impl DirRef {
         &self.0.shared
     }
 
-    /// Opens a regular file of the directory.
+    /// Opens a regular file of the directory, or the one that its link was `followed` to.
     ///
     /// # Errors
-    /// As [`Dir::open_source`]; [`NotFound`](io::ErrorKind::NotFound) also if the directory itself
-    /// is gone.
-    pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
-        self.first_found(name, |dir| {
-            if self.shared().options.open_noatime {
-                dir.open_source_noatime(name)
-            } else {
-                dir.open_source(name)
-            }
+    /// As [`Dir::open_source`] and [`Dir::open_target`]; [`NotFound`](io::ErrorKind::NotFound) also
+    /// if the directory itself is gone.
+    pub fn open_source(&self, name: &Component, followed: Option<Target>) -> io::Result<SourceFile> {
+        let noatime = self.shared().options.open_noatime;
+        self.first_found(name, |dir| match followed {
+            Some(target) => dir.open_target(name, target, noatime),
+            None if noatime => dir.open_source_noatime(name),
+            None => dir.open_source(name),
         })
     }
 
@@ -108,13 +112,20 @@ impl DirRef {
     }
 
     /// Removes an entry of the directory that is not a directory, if `is_still` accepts its
-    /// attributes. Returns `false` if it does not.
+    /// attributes. Returns `false` if it does not. Of a link that was `followed` the attributes are
+    /// those of its target, and the link is removed.
     ///
     /// # Errors
     /// As [`Dir::remove_file`].
-    pub fn remove_file(&self, name: &Component, is_still: impl Fn(&Metadata) -> bool) -> io::Result<bool> {
+    pub fn remove_file(
+        &self,
+        name: &Component,
+        followed: Option<Target>,
+        is_still: impl Fn(&Metadata) -> bool,
+    ) -> io::Result<bool> {
         self.first_found(name, |dir| {
-            if !is_still(&dir.stat(name)?) {
+            let now = if followed.is_some() { dir.stat_target(name) } else { dir.stat(name) };
+            if !is_still(&now?) {
                 return Ok(false);
             }
             dir.remove_file(name).map(|()| true)
@@ -125,9 +136,18 @@ impl DirRef {
     ///
     /// # Errors
     /// As [`Dir::source_extended`].
-    pub fn extended(&self, name: &Component, found: &Metadata, scope: ExtendedScope) -> io::Result<Extended> {
+    pub fn extended(
+        &self,
+        name: &Component,
+        found: &Metadata,
+        followed: Option<Target>,
+        scope: ExtendedScope,
+    ) -> io::Result<Extended> {
         let several = self.0.layers.len() > 1;
         self.first_found(name, |dir| {
+            if let Some(target) = followed {
+                return dir.target_extended(name, target, scope);
+            }
             // A directory of a later operand wins over a non-directory in an earlier one.
             if several {
                 let here = dir.stat(name)?;
@@ -165,7 +185,9 @@ impl DirRef {
         for index in 0..self.0.layers.len() {
             match self.open(index).and_then(|dir| ask(&dir)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) if dir::is_wrong_type(&error) => other = other.or(Some(error)),
+                Err(error) if dir::is_wrong_type(&error) || dir::is_target_changed(&error) => {
+                    other = other.or(Some(error));
+                }
                 result => return result,
             }
         }
@@ -190,12 +212,65 @@ impl DirRef {
         }
         let above = self.0.layers.get(index).and_then(|id| parent.0.layers.iter().position(|at| at == id));
         let dir = match above.and_then(|above| parent.opened_or_base(above)) {
-            Some(parent) => parent.open_child(name)?,
-            None => layer.base.open_beneath(&self.path())?,
+            Some(parent) => self.open_in(&parent, name, layer_of(self, index))?,
+            None if self.0.passed.is_empty() => layer.base.open_beneath(&self.path())?,
+            None => self.open_along(layer, layer_of(self, index))?,
         };
         let dir = Arc::new(dir);
         self.remember(index, &dir);
         Ok(dir)
+    }
+
+    /// Opens the directory in its parent's, or where its link leads.
+    fn open_in(&self, parent: &Dir, name: &Component, layer: u32) -> io::Result<Dir> {
+        match self.0.passed.iter().find(|passed| passed.layer == layer) {
+            Some(passed) if passed.by_link => parent.open_target_dir(name, passed.directory),
+            _ => parent.open_child(name),
+        }
+    }
+
+    /// Opens the directory step by step from the operand's own, as links are on the way.
+    fn open_along(&self, layer: &Layer, number: u32) -> io::Result<Dir> {
+        let mut steps = Vec::new();
+        let mut node = self;
+        while let Some((parent, name)) = &node.0.place {
+            steps.push((node, name));
+            node = parent;
+        }
+        let mut reached: Option<Dir> = None;
+        for (node, name) in steps.into_iter().rev() {
+            reached = Some(node.open_in(reached.as_ref().unwrap_or(&layer.base), name, number)?);
+        }
+        reached.map_or_else(not_found, Ok)
+    }
+
+    /// Calls `each` with this directory and those above it in a layer, in a walk that follows links.
+    pub(super) fn for_each_passed(&self, layer: u32, mut each: impl FnMut(Passed)) -> io::Result<()> {
+        let mut node = self;
+        while let Some((parent, _)) = &node.0.place {
+            node.0.passed.iter().filter(|passed| passed.layer == layer).for_each(|passed| each(*passed));
+            node = parent;
+        }
+        // The directory of an operand that names an entry is not part of the tree.
+        if node.0.layers.contains(&layer)
+            && let Some(root) = self.0.shared.layer(layer)
+        {
+            let directory = Target::of(&root.base.metadata()?);
+            each(Passed { layer, directory, by_link: false });
+        }
+        Ok(())
+    }
+
+    /// Returns whether a link leads to this directory or to one above it.
+    pub(super) fn is_behind_link(&self) -> bool {
+        let mut node = self;
+        while let Some((parent, _)) = &node.0.place {
+            if node.0.passed.iter().any(|passed| passed.by_link) {
+                return true;
+            }
+            node = parent;
+        }
+        false
     }
 
     fn layer(&self, index: usize) -> Option<&Layer> {
@@ -229,11 +304,25 @@ impl DirRef {
 
 impl Shared {
     pub(super) fn new(layers: Vec<Layer>, options: WalkOptions) -> Self {
-        Self { layers, options, recent: Mutex::default(), named: RwLock::default(), looks: Looks::default() }
+        let (recent, named) = (Mutex::default(), RwLock::default());
+        Self { layers, options, recent, named, looks: Looks::default(), barred: OnceLock::new() }
     }
 
     pub(super) fn layer(&self, number: u32) -> Option<&Layer> {
         self.layers.get(usize::try_from(number).ok()?)
+    }
+
+    /// Returns whether a directory is the one that is not entered through a link.
+    pub(super) fn bars(&self, directory: Target) -> bool {
+        let Some(path) = &self.options.barred else { return false };
+        if let Some(barred) = self.barred.get() {
+            return *barred == directory;
+        }
+        // The run makes it, perhaps only now.
+        match Dir::open_operand(path).and_then(|dir| dir.metadata()) {
+            Ok(found) => *self.barred.get_or_init(|| Target::of(&found)) == directory,
+            Err(_) => false,
+        }
     }
 
     /// Records the layer of an entry of the root.
@@ -260,6 +349,11 @@ impl fmt::Debug for DirRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DirRef").field(&self.path()).finish()
     }
+}
+
+/// Returns the number of a directory's `index`-th layer.
+fn layer_of(dir: &DirRef, index: usize) -> u32 {
+    dir.0.layers.get(index).copied().unwrap_or(u32::MAX)
 }
 
 fn not_found<T>() -> io::Result<T> {

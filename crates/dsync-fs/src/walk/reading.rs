@@ -2,11 +2,13 @@
 
 use std::{io, sync::Arc};
 
-use super::{DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry};
+use super::{
+    DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry,
+    following::{Passed, refuse_circle},
+};
 use crate::{
     component::{Component, RelPath},
-    dir::Dir,
-    dir::stat_in_disk_order,
+    dir::{Dir, Target, stat_in_disk_order},
     fake_super,
     filter::Within,
     listed_name::Name,
@@ -37,6 +39,8 @@ pub(super) struct Child {
     parent: DirRef,
     name: Component,
     layers: Arc<[u32]>,
+    /// Its identity in each layer, if links are followed.
+    passed: Box<[Passed]>,
     /// Whether some layer's directory is not descended into.
     partly: bool,
     depth: u32,
@@ -76,7 +80,7 @@ impl Job for WalkJob {
                 reading.names_of_directory(named)
             }
             Self::Child(child) => {
-                let handle = child.parent.child(child.name, child.layers);
+                let handle = child.parent.child(child.name, child.layers, child.passed);
                 let mut reading = Reading::new(handle, child.depth, true);
                 reading.complete = !child.partly;
                 if child.depth >= MAX_DEPTH {
@@ -214,7 +218,7 @@ impl Reading {
             let Some((dir, stat)) = dir_of(&name).zip(stat) else { continue };
             match stat {
                 Ok(metadata) => {
-                    if let Some(entry) = self.take(dir, name.name, metadata) {
+                    if let Some(entry) = self.take(dir, name.layer, name.name, metadata) {
                         candidates.push((entry, name.layer));
                     }
                 }
@@ -226,8 +230,22 @@ impl Reading {
         self.merge(candidates);
     }
 
-    fn take(&mut self, dir: &Dir, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
+    fn take(&mut self, dir: &Dir, layer: u32, name: Component, metadata: Metadata) -> Option<WalkedEntry> {
+        let follow = self.handle.shared().options.follow;
+        let (metadata, followed) = match follow.target(dir, || self.path.depth(), &name, &metadata) {
+            Ok(None) => (metadata, None),
+            Ok(Some(target)) => (target, Some(Target::of(&target))),
+            Err(_) if self.excludes(&name, false) && self.excludes(&name, true) => return None,
+            Err((operation, error)) => {
+                self.problem(Some(&name), operation, error);
+                return None;
+            }
+        };
         if self.excludes(&name, metadata.kind == Kind::Dir) {
+            return None;
+        }
+        if let Err(error) = self.refuse_endless(layer, &metadata, followed) {
+            self.problem(Some(&name), WalkOperation::FollowLink, error);
             return None;
         }
         if metadata.origin == Origin::Damaged {
@@ -244,7 +262,22 @@ impl Reading {
             },
             _ => None,
         };
-        Some(WalkedEntry { name, metadata, link_target })
+        Some(WalkedEntry { name, metadata, link_target, followed })
+    }
+
+    /// Refuses a directory that a walk through links could enter without end.
+    fn refuse_endless(&self, layer: u32, found: &Metadata, followed: Option<Target>) -> io::Result<()> {
+        let options = &self.handle.shared().options;
+        if found.kind != Kind::Dir || !options.recursive || !options.follow.any() {
+            return Ok(());
+        }
+
+        let by_link = followed.is_some() || self.handle.is_behind_link();
+        if by_link && self.handle.shared().bars(Target::of(found)) {
+            return Err(rustix::io::Errno::LOOP.into());
+        }
+        // Real directories form no circles.
+        followed.map_or(Ok(()), |directory| refuse_circle(&self.handle, layer, directory))
     }
 
     fn excludes(&mut self, name: &Component, is_dir: bool) -> bool {
@@ -261,13 +294,13 @@ impl Reading {
         while let Some((mut winner, mut layer)) = rest.next() {
             directories.clear();
             if winner.metadata.kind == Kind::Dir {
-                directories.push((layer, winner.metadata));
+                directories.push((layer, winner.metadata, winner.followed.is_some()));
             }
             while let Some((next, of)) = rest.next_if(|(next, _)| next.name == winner.name) {
                 if next.metadata.kind != Kind::Dir {
                     continue;
                 }
-                directories.push((of, next.metadata));
+                directories.push((of, next.metadata, next.followed.is_some()));
                 if winner.metadata.kind != Kind::Dir {
                     (winner, layer) = (next, of);
                 }
@@ -284,7 +317,7 @@ impl Reading {
     }
 
     /// Records a directory to walk, in all its layers. Returns `false` for one that is left out.
-    fn child(&mut self, name: &Component, found: &[(u32, Metadata)]) -> bool {
+    fn child(&mut self, name: &Component, found: &[(u32, Metadata, bool)]) -> bool {
         let shared = self.handle.shared();
         let prunes = shared.options.prune;
         if !shared.options.recursive {
@@ -295,7 +328,8 @@ impl Reading {
         let mut layers: Vec<u32> = Vec::with_capacity(found.len());
         let mut seen: Vec<(u64, u64)> = Vec::with_capacity(found.len());
         let mut partly = false;
-        for &(layer, metadata) in found {
+        let mut passed = Vec::new();
+        for &(layer, metadata, by_link) in found {
             let device = shared.layer(layer).map(|layer| layer.device);
             if shared.options.one_file_system && device != Some(metadata.dev) {
                 partly = true;
@@ -306,6 +340,9 @@ impl Reading {
             if !seen.contains(&identity) {
                 seen.push(identity);
                 layers.push(layer);
+                if shared.options.follow.any() {
+                    passed.push(Passed { layer, directory: Target::of(&metadata), by_link });
+                }
             }
         }
 
@@ -316,7 +353,8 @@ impl Reading {
         let inherited = self.handle.layers();
         let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
         let (parent, depth) = (self.handle.clone(), self.depth + 1);
-        self.children.push(Child { parent, name: name.clone(), layers, partly, depth });
+        let (name, passed) = (name.clone(), passed.into_boxed_slice());
+        self.children.push(Child { parent, name, layers, passed, partly, depth });
         true
     }
 
@@ -328,8 +366,12 @@ impl Reading {
     }
 
     fn problem(&mut self, name: Option<&Component>, operation: WalkOperation, error: io::Error) {
-        // A name that is gone is known to be absent; anything else leaves a gap.
-        if name.is_none() || error.kind() != io::ErrorKind::NotFound {
+        // A name that is gone, or a link that leads nowhere, is known to be absent; anything else
+        // leaves a gap.
+        let is_circle = operation == WalkOperation::FollowLink
+            && error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
+        let is_gone = error.kind() == io::ErrorKind::NotFound || is_circle;
+        if name.is_none() || !is_gone {
             self.complete = false;
         }
         let path = name.map_or_else(|| self.path.clone(), |name| self.path.join(name));

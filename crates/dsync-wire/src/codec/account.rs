@@ -38,6 +38,7 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
         Cause::FirstNameFailed => w.byte(8),
         Cause::SameFile => w.byte(9),
         Cause::FakeSuperDamaged => w.byte(10),
+        Cause::LeadsOut => w.byte(11),
     }
 }
 
@@ -61,6 +62,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         8 => Cause::FirstNameFailed,
         9 => Cause::SameFile,
         10 => Cause::FakeSuperDamaged,
+        11 => Cause::LeadsOut,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }
@@ -264,6 +266,7 @@ fn operation(code: u8) -> Option<Operation> {
         13 => Operation::ReadAttributes,
         14 => Operation::HardLink,
         15 => Operation::RemoveSource,
+        16 => Operation::FollowLink,
         _ => return None,
     })
 }

@@ -372,7 +372,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 9] = [
+const CAUSES: [(&str, Cause); 10] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -382,6 +382,7 @@ const CAUSES: [(&str, Cause); 9] = [
     ("problem-first-name", Cause::FirstNameFailed),
     ("problem-same-file", Cause::SameFile),
     ("problem-fake-super", Cause::FakeSuperDamaged),
+    ("problem-leads-out", Cause::LeadsOut),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

@@ -449,6 +449,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::ReadAttributes,
         Operation::HardLink,
         Operation::RemoveSource,
+        Operation::FollowLink,
     ]);
     (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
 }
@@ -467,6 +468,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::FirstNameFailed,
             Cause::SameFile,
             Cause::FakeSuperDamaged,
+            Cause::LeadsOut,
         ]),
     ]
 }

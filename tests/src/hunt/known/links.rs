@@ -6,6 +6,22 @@ use crate::hunt::judge::Class;
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
     Known {
+        says: "With `-L`, `-k` or `--copy-unsafe-links`, a link to a directory that the way there came through is named and left out.",
+        explains: |seen| {
+            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let says = seen.dsync.stderr_text();
+            (follows || seen.case.has(&["--copy-unsafe-links"])) && says.contains("it leads in a circle")
+        },
+    },
+    Known {
+        says: "With `-m`, a link to a directory that is followed is never an empty directory.",
+        explains: |seen| {
+            let follows = seen.case.has_letter('L') || seen.case.has_letter('k');
+            let prunes = seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]);
+            prunes && (follows || seen.case.has(&["--copy-unsafe-links"])) && seen.is_presence()
+        },
+    },
+    Known {
         says: "Under `-K`, a link that stays in the destination is followed however it is written.",
         explains: |seen| {
             seen.case.has_letter('K')

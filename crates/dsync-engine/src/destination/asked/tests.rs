@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use dsync_fs::{Kind, Metadata, Origin, Walk, WalkOptions, WalkedEntry};
+use dsync_fs::{FollowLinks, Kind, Metadata, Origin, Walk, WalkOptions, WalkedEntry};
 use dsync_wire::{
     message::{Acl, Xattr},
     options::WritePolicy,
@@ -163,8 +163,18 @@ struct Honest {
 fn walk(operands: &[PathBuf], filter: &FilterSet, options: &SyncOptions) -> Honest {
     let operands: Vec<&Path> = operands.iter().map(PathBuf::as_path).collect();
     let filter = listed_by(filter.clone(), options);
-    let walk_options =
-        WalkOptions { recursive: options.recursive, dirs: options.dirs, filter, ..WalkOptions::default() };
+    let follow = FollowLinks {
+        all: options.copy_links,
+        leading_out: options.copy_unsafe_links,
+        ..FollowLinks::default()
+    };
+    let walk_options = WalkOptions {
+        recursive: options.recursive,
+        dirs: options.dirs,
+        follow,
+        filter,
+        ..WalkOptions::default()
+    };
     let walk = Walk::open(&operands, walk_options).unwrap();
     let root = walk.root().map(|_| Attributes::default());
     let tops = Tops { root, named: walk.named(), single_file: walk.single_file() };
@@ -323,7 +333,12 @@ fn known() -> impl Strategy<Value = Known> {
         };
         let link_target = (kind == Kind::Symlink).then(|| b"t".to_vec());
         Known {
-            walked: WalkedEntry { name: Component::new(b"x").unwrap(), metadata, link_target },
+            walked: WalkedEntry {
+                name: Component::new(b"x").unwrap(),
+                metadata,
+                link_target,
+                followed: None,
+            },
             content: (content && kind == Kind::File).then_some([7; 32]),
             extended,
             hard_link: (linked && kind != Kind::Dir).then_some(HardLink::First),
@@ -403,5 +418,38 @@ fn more_operands_than_can_be_sent_bound_no_names() {
         assert!(bounds.entry(&mut root, &file(b"4999")).is_ok());
         assert_eq!(bounds.entry(&mut root, &file(b"5000")).is_ok(), takes);
         assert!(bounds.whole(&root).is_err());
+    }
+}
+
+#[test]
+fn no_link_comes_where_it_would_have_been_followed() {
+    let filter = FilterSet::default();
+    let link = |text: &str| {
+        let kind = EntryKind::Symlink { target: text.into() };
+        let name = Name::new(b"link").unwrap();
+        Entry { name, kind, attributes: Attributes::default(), hard_link: None }
+    };
+    let takes = |options: &SyncOptions, path: &[u8], text: &str| {
+        let asked = Asked { contents: true, names: Some(Vec::new()) };
+        let mut bounds = Bounds::new(asked, &filter, options);
+        let tops = Tops { root: Some(Attributes::default()), named: 0, single_file: false };
+        bounds.tops(&tops).unwrap();
+        let mut judged = bounds.directory(EntryId(7), &RelPath::parse(path).unwrap()).unwrap();
+        bounds.entry(&mut judged, &link(text)).is_ok()
+    };
+    let plain = SyncOptions { links: true, recursive: true, ..SyncOptions::default() };
+    let all = SyncOptions { copy_links: true, ..plain.clone() };
+    let leading_out = SyncOptions { copy_unsafe_links: true, ..plain.clone() };
+    let to_directories = SyncOptions { copy_dirlinks: true, ..plain.clone() };
+    for (path, text, leads_out) in [
+        (&b"a"[..], "x", false),
+        (b"a", "../x", false),
+        (b"a/b", "../../x", false),
+        (b"a", "../../x", true),
+        (b"a", "/x", true),
+    ] {
+        assert!(takes(&plain, path, text) && takes(&to_directories, path, text));
+        assert!(!takes(&all, path, text));
+        assert_eq!(takes(&leading_out, path, text), !leads_out, "{text}");
     }
 }

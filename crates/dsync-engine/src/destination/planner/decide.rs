@@ -3,7 +3,7 @@
 //! Decisions only look. They know the options, both entries and the alternate directories, and not
 //! whether the run is a dry one.
 
-use dsync_fs::{Kind, Metadata, RelPath};
+use dsync_fs::{Kind, Metadata, leads_out};
 use dsync_wire::{
     event::Action,
     message::{Cause, EntryKind, Operation, Problem},
@@ -132,7 +132,9 @@ impl Planner<'_> {
     /// Returns the operation that is left undone for an entry that the run does not copy.
     fn not_copied(&self, subject: &Subject<'_>) -> Option<Operation> {
         let policy = &self.site.policy;
-        let leads_out = |target: &[u8]| policy.options.safe_links && leads_out(&subject.path, target);
+        let leads_out = |target: &[u8]| {
+            policy.options.safe_links && leads_out(subject.path.depth().saturating_sub(1), target)
+        };
         match &subject.entry.kind {
             EntryKind::Symlink { target } if policy.copies(&subject.entry.kind) && leads_out(target) => {
                 Some(Operation::CreateLink)
@@ -183,23 +185,6 @@ impl Planner<'_> {
         let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
         (decision, Some(found))
     }
-}
-
-/// Returns whether a link at `path` below the transfer's root is not safe by its text alone, as
-/// rsync judges it: it is absolute, begins with more `..` than there are directories above it, or
-/// goes up again later on, where the directory it passes through may be a link itself.
-fn leads_out(path: &RelPath, target: &[u8]) -> bool {
-    let mut above = path.depth().saturating_sub(1);
-    let mut goes_down = false;
-    for step in target.split(|&byte| byte == b'/') {
-        match (step, above.checked_sub(1)) {
-            (b"" | b".", _) => {}
-            (b"..", Some(left)) if !goes_down => above = left,
-            (b"..", _) => return true,
-            _ => goes_down = true,
-        }
-    }
-    target.is_empty() || target.starts_with(b"/")
 }
 
 /// Linux's `EEXIST`: a name is taken where nothing may be replaced.
