@@ -170,7 +170,9 @@ fn cause_words(cause: Cause) -> String {
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
         Cause::Vanished => "it has vanished".into(),
         Cause::Changed => "it changes all the time; the old copy is untouched".into(),
-        Cause::DirectoryInTheWay => "a directory that is not empty is in the way (use --delete)".into(),
+        Cause::DirectoryInTheWay => {
+            "a directory that is not empty is in the way (--delete removes what no filter keeps)".into()
+        }
         Cause::Unrepresentable => "its name or depth is not possible here".into(),
         Cause::TypeChanged => "it became another type of file".into(),
         Cause::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it".into(),

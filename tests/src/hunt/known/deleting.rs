@@ -59,6 +59,17 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A directory that a filter excludes gives way to nothing.",
+        explains: |seen| {
+            let stays = "a directory that is not empty is in the way";
+            seen.dsync.code() == Some(23)
+                && seen.dsync.stderr_text().contains(stays)
+                && !seen.rsync.stderr_text().contains("could not make way")
+                && seen.case.has(&["--exclude", "--exclude-from", "--filter"])
+                && (seen.is(Class::Exit) || seen.is_presence() || seen.is(Class::Tree))
+        },
+    },
+    Known {
         says: "What is to be removed keeps its mode.",
         explains: |seen| {
             let is_unlocked = seen.modes().is_some_and(|(ours, theirs)| theirs == ours | 0o200);

@@ -34,7 +34,12 @@ pub(super) const ENTRIES: &[Known] = &[
     Known {
         says: "`-J` leaves the time of a link that `--fake-super` keeps in a file too.",
         explains: |seen| {
-            let is_link = seen.namesakes().any(|node| matches!(node.kind, Kind::Symlink(_)));
+            let is_symlink = |node: &Node| matches!(node.kind, Kind::Symlink(_));
+            // An operand that is copied to another name has no namesakes.
+            let is_link = match seen.namesakes().next() {
+                Some(_) => seen.namesakes().any(is_symlink),
+                None => seen.case.world.iter().any(is_symlink),
+            };
             seen.case.has(&["--fake-super"]) && seen.case.has_letter('J') && seen.about(&["mtime"]) && is_link
         },
     },

@@ -33,6 +33,16 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "When filters leave out every operand, no destination is made.",
+        explains: |seen| {
+            let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);
+            seen.case.has(&["--exclude", "--exclude-from", "--filter"])
+                && seen.is(Class::Tree)
+                && is_there
+                && seen.rsync.stdout_text().lines().all(|line| line.starts_with("created directory "))
+        },
+    },
+    Known {
         says: "A directory that may be listed but not entered is listed.",
         explains: |seen| {
             // rsync's omissions then affect the whole tree. For example, it deletes nothing.
