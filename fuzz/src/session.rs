@@ -25,7 +25,7 @@ use std::{
 
 use bytes::Bytes;
 use dsync_delta::Key;
-use dsync_engine::{CancelToken, Resources, SyncError, SyncOptions, serve_over};
+use dsync_engine::{CancelToken, Resources, Server, Stream, SyncError, SyncOptions};
 use dsync_transport::memory::{MemoryLink, pair};
 use dsync_wire::{
     codec::{encode_control, encode_data},
@@ -69,8 +69,8 @@ pub fn run(role: Role, data: &[u8]) {
     let outcome = within_memory(FIXED + 2 * (MAX_ALLOC as usize), data.len(), || {
         let (here, there) = pair();
         let resources = Resources { max_alloc: MAX_ALLOC, max_stall: LIMIT, ..Resources::default() };
-        let under_test =
-            thread::spawn(move || serve_over(Arc::new(there), LIMIT, &resources, None, &CancelToken::new()));
+        let server = Server::new(Stream::from_link(Arc::new(there))).timeout(LIMIT).resources(resources);
+        let under_test = thread::spawn(move || server.serve(&CancelToken::new()));
         talk(role, here, &arena, Script::new(data));
         under_test.join().expect("an end without a panic")
     });

@@ -26,12 +26,15 @@ fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {
 fn sources(source: &Source) -> Result<(), SyncError> {
     let (paths, bytes) = match source {
         Source::Local { paths } => (paths.len(), 0),
-        Source::Remote { paths, .. } => (paths.len(), paths.iter().map(|path| path.len()).sum()),
+        Source::Remote { paths, .. } | Source::Peer { paths } => {
+            (paths.len(), paths.iter().map(|path| path.len()).sum())
+        }
     };
     if paths == 0 {
         return invalid("sources", "no path was given");
     }
-    if matches!(source, Source::Remote { .. }) && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
+    let is_sent = !matches!(source, Source::Local { .. });
+    if is_sent && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
         let why =
             "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
         return invalid("sources", why);

@@ -1,5 +1,4 @@
-//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`],
-//! [`serve_over`].
+//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`].
 
 use std::{
     ffi::OsString,
@@ -11,11 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{RecvTimeoutError, bounded};
 use dsync_fs::{
     Dir, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
 };
-use dsync_transport::{Abandon, Accepted, AddressFamily, Connected, RemoteShell, TransportChoice, paced};
+use dsync_transport::{Accepted, AddressFamily, TransportChoice, paced};
 use dsync_wire::{
     bootstrap::PortRange,
     budget::Budget,
@@ -33,12 +31,12 @@ use crate::{
     footprint::{Cage, Footprint, Inmates},
     grant::{Grant, Start},
     guard,
-    halt::POLL,
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     resources::Allowance,
     session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
+    way::{Connector, Way},
 };
 
 /// The place of the new files.
@@ -61,6 +59,11 @@ pub enum Source {
         /// One or more paths; relative ones start at the remote home directory.
         paths: Vec<OsString>,
     },
+    /// At the other end of a connection that [`Job::run_over`] is given.
+    Peer {
+        /// One or more paths; relative ones start where the server says.
+        paths: Vec<OsString>,
+    },
 }
 
 /// The place that the files go to.
@@ -77,6 +80,11 @@ pub enum Destination {
         /// The host.
         host: RemoteHost,
         /// As for [`Destination::Local`]; relative paths start at the remote home directory.
+        path: OsString,
+    },
+    /// At the other end of a connection that [`Job::run_over`] is given.
+    Peer {
+        /// As for [`Destination::Local`]; relative paths start where the server says.
         path: OsString,
     },
 }
@@ -191,11 +199,35 @@ impl Job {
     /// [`SyncError`] when the run could not start or not go on; failures of single entries are in
     /// the summary and the events instead.
     pub fn run(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
+        self.conduct(None, observer, cancel)
+    }
+
+    /// Runs as [`run`](Self::run) does, over connections that the caller makes to a
+    /// [`Server`](crate::Server): one of the two ends is [`Source::Peer`] or [`Destination::Peer`].
+    /// No port is opened, no process is started, and no byte leaves the connection.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`SyncError::Connector`].
+    pub fn run_over(
+        self,
+        connector: &dyn Connector,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Summary, SyncError> {
+        self.conduct(Some(connector), observer, cancel)
+    }
+
+    fn conduct(
+        self,
+        connector: Option<&dyn Connector>,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Summary, SyncError> {
         check::job(&self.source, &self.options, &self.connect)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let guarded = Guarded::new(observer, cancel);
-        let outcome = self.dispatch(&guarded, guarded.cancel());
+        let outcome = self.dispatch(connector, &guarded, guarded.cancel());
         let Outcome { report, connection, traffic, earlier } = guarded.verdict(outcome)?;
 
         Ok(Summary {
@@ -210,20 +242,35 @@ impl Job {
     }
 
     /// Runs the form of the job that its operands make.
-    fn dispatch(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Outcome, SyncError> {
+    fn dispatch(
+        self,
+        connector: Option<&dyn Connector>,
+        observer: &dyn Observer,
+        cancel: &CancelToken,
+    ) -> Result<Outcome, SyncError> {
         let Self { source, destination, options, connect, resources, cage } = self;
         let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
-        match (source, destination) {
-            (Source::Local { paths }, Destination::Local { path }) => {
+        match (source, destination, connector) {
+            (Source::Local { paths }, Destination::Local { path }, None) => {
                 local(&paths, &path, options, remote, observer, cancel)
             }
-            (Source::Local { paths }, Destination::Remote { host, path }) => {
-                push(&paths, &host, path, &options, remote, observer, cancel)
+            (Source::Local { paths }, Destination::Remote { host, path }, None) => {
+                push(&paths, Way::Shell(&host), path, &options, remote, observer, cancel)
             }
-            (Source::Remote { host, paths }, Destination::Local { path }) => {
-                pull(&host, paths, &path, &options, remote, observer, cancel)
+            (Source::Local { paths }, Destination::Peer { path }, Some(own)) => {
+                push(&paths, Way::Own(own), path, &options, remote, observer, cancel)
             }
-            (Source::Remote { .. }, Destination::Remote { .. }) => Err(SyncError::BothRemote),
+            (Source::Remote { host, paths }, Destination::Local { path }, None) => {
+                pull(Way::Shell(&host), paths, &path, &options, remote, observer, cancel)
+            }
+            (Source::Peer { paths }, Destination::Local { path }, Some(own)) => {
+                pull(Way::Own(own), paths, &path, &options, remote, observer, cancel)
+            }
+            (Source::Local { .. }, _, _) | (_, Destination::Local { .. }, _) => {
+                let why = "one end, and one only, is a peer where the connection is the caller's";
+                Err(SyncError::InvalidOption { option: "destination", why: why.to_owned() })
+            }
+            _ => Err(SyncError::BothRemote),
         }
     }
 }
@@ -314,7 +361,7 @@ fn local(
 /// Runs this end as the source.
 fn push(
     paths: &[PathBuf],
-    host: &RemoteHost,
+    way: Way<'_>,
     path: OsString,
     options: &SyncOptions,
     remote: Remote<'_>,
@@ -327,7 +374,7 @@ fn push(
     let mut tree = Some(open()?);
     let asked = asked::of_operands(paths)?.as_sent();
     let path = path.into_vec();
-    with_remote(host, remote, observer, cancel, |link, attempt, budget| {
+    with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let tree = tree.take().map_or_else(open, Ok)?;
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
         let terms = terms(role, options, remote, attempt, budget);
@@ -338,7 +385,7 @@ fn push(
 
 /// Runs this end as the destination.
 fn pull(
-    host: &RemoteHost,
+    way: Way<'_>,
     paths: Vec<OsString>,
     path: &Path,
     options: &SyncOptions,
@@ -350,7 +397,7 @@ fn pull(
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
     let asked = asked::of_operands(&operands)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
-    with_remote(host, remote, observer, cancel, |link, attempt, budget| {
+    with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
         let terms = terms(role, options, remote, attempt, budget);
         let (session, mail) = Session::start_destination(link, terms)?;
@@ -406,40 +453,17 @@ fn terms(
     }
 }
 
-/// Connects to a host and runs a session over the link, and others when it breaks.
+/// Connects and runs a session over the link, and others when it breaks.
 fn with_remote(
-    host: &RemoteHost,
+    way: Way<'_>,
     Remote { connect, resources, .. }: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
     mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>, Arc<Budget>) -> Result<Report, SyncError>,
 ) -> Result<Outcome, SyncError> {
-    let shell = RemoteShell {
-        command: connect.shell.clone(),
-        user: host.user.clone(),
-        host: host.host.clone(),
-        family: connect.family,
-        remote_program: connect.remote_program.clone(),
-    };
-    let options = dsync_transport::ConnectOptions {
-        transport: connect.transport,
-        idle_timeout: connect.timeout,
-        port_wait: port_wait(connect.transport),
-        greeting_timeout: connect.connect_timeout,
-        ports: connect.ports,
-        bytes_per_second: connect.bytes_per_second,
-        budget: Arc::default(),
-        abandon: Abandon::default(),
-    };
-
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let abandon = Abandon::default();
-        let options =
-            dsync_transport::ConnectOptions { budget: Arc::clone(&budget), abandon, ..options.clone() };
-        let connected = connect_or_cancel(&shell, &options, cancel)?;
-        let link = Arc::clone(&connected.link);
-        let connection = Connection { carrier: link.carrier(), reason: connected.reason.clone() };
+        let (link, connection) = way.connect(connect, &budget, cancel)?;
         attempt.connected(&connection);
         let result = session(Arc::clone(&link), attempt, budget);
         attempt.note_traffic(link.traffic());
@@ -454,34 +478,6 @@ fn with_remote(
     );
 
     Ok(Outcome { report, connection: Some(connection), traffic, earlier })
-}
-
-/// Connects on a thread of its own, because a remote shell may ask for a password or hang for as
-/// long as it likes: a cancelled run gives it up. The thread and the shell have ended on return.
-fn connect_or_cancel(
-    shell: &RemoteShell,
-    options: &dsync_transport::ConnectOptions,
-    cancel: &CancelToken,
-) -> Result<Connected, SyncError> {
-    std::thread::scope(|scope| {
-        let (done_tx, done) = bounded::<()>(0);
-        let connect = move || {
-            let _done = done_tx;
-            dsync_transport::connect(shell, options)
-        };
-        let thread = std::thread::Builder::new()
-            .name("connect".into())
-            .spawn_scoped(scope, connect)
-            .map_err(|source| SyncError::Thread { source })?;
-        while done.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
-            if cancel.is_cancelled() {
-                options.abandon.abandon();
-            }
-        }
-        let connected = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // An interrupt also ends the remote shell: report what the user did, not what followed.
-        if cancel.is_cancelled() { Err(SyncError::Cancelled) } else { Ok(connected?) }
-    })
 }
 
 /// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
@@ -523,48 +519,27 @@ pub fn serve(
     serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
 }
 
-/// Serves one session over a link that exists: the part of [`serve`] after the bootstrap, for a
-/// program with a carrier of its own. The session ends when the peer is silent for `silence`.
-///
-/// The peer has no say in `resources`. With a `grant` it may do in its directory what that allows,
-/// else whatever this process may. No cage is entered: the process is the caller's.
-///
-/// # Errors
-/// [`SyncError`]; the peer has been told, where it could be.
-pub fn serve_over(
-    link: Arc<dyn Link>,
-    silence: Duration,
-    resources: &Resources,
-    grant: Option<Grant>,
-    cancel: &CancelToken,
-) -> Result<(), SyncError> {
-    let allowance = resources.allowance(Budget::new(resources.max_alloc));
-    let start = Start(grant.map(Arc::new));
-    let means = Means { start, ..Means::new(allowance, resources.spool_home()) };
-    serve_link(link, silence, cancel, ListedFiles::default(), means)
-}
-
 /// Means of the serving end, in which the client has no say.
-struct Means<'a> {
+pub(crate) struct Means<'a> {
     /// What the session may take of this machine.
-    allowance: Allowance,
+    pub(crate) allowance: Allowance,
     /// The home of lists that outgrow memory.
-    spools: SpoolHome,
+    pub(crate) spools: SpoolHome,
     /// The start of the operands' paths, and the rights there.
-    start: Start,
+    pub(crate) start: Start,
     /// The cage of the process.
-    cage: Option<&'a dyn Cage>,
+    pub(crate) cage: Option<&'a dyn Cage>,
     /// The source's operands, where the client is this process; else those that it sends.
-    operands: Option<&'a [PathBuf]>,
+    pub(crate) operands: Option<&'a [PathBuf]>,
     /// The destination of a local run, which the source does not enter through a link.
-    barred: Option<&'a Path>,
+    pub(crate) barred: Option<&'a Path>,
     /// The wording of errors for the client.
-    wording: Wording,
+    pub(crate) wording: Wording,
 }
 
 impl Means<'_> {
-    /// Means of an end that may do all that its process may, without a cage.
-    fn new(allowance: Allowance, spools: SpoolHome) -> Self {
+    /// Makes the means of an end that may do all that its process may, without a cage.
+    pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
         let (start, wording) = Default::default();
         Self { allowance, spools, start, cage: None, operands: None, barred: None, wording }
     }
@@ -572,7 +547,7 @@ impl Means<'_> {
 
 /// Serves one session over a link, in the role that the controller assigns; as a source it lists
 /// into `files`.
-fn serve_link(
+pub(crate) fn serve_link(
     link: Arc<dyn Link>,
     timeout: Duration,
     cancel: &CancelToken,
@@ -690,19 +665,6 @@ fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
         reason: error.reason.as_str(),
     })
 }
-
-/// Returns how long to wait for an answer from a port: long where the carrier was demanded, as a
-/// remote end that is only busy is better than none, and short where another carrier takes the
-/// session.
-fn port_wait(transport: TransportChoice) -> Duration {
-    match transport {
-        TransportChoice::Quic | TransportChoice::Tls => LONGEST_PORT_WAIT,
-        _ => dsync_transport::ConnectOptions::default().port_wait,
-    }
-}
-
-/// The most that [`dsync_transport::ConnectOptions::port_wait`] may be.
-const LONGEST_PORT_WAIT: Duration = Duration::from_secs(10);
 
 /// A local run has no network that could go silent.
 const NO_TIMEOUT: Duration = Duration::from_secs(u32::MAX as u64);

@@ -34,6 +34,13 @@ pub enum SyncError {
         /// The fault of the value.
         why: String,
     },
+    /// The caller could not connect, or gave a stream that no link can be made of.
+    #[error("cannot connect")]
+    Connector {
+        /// The caller's error.
+        #[source]
+        source: io::Error,
+    },
     /// Both ends are remote.
     #[error("both source and destination are remote; one must be local")]
     BothRemote,
@@ -402,7 +409,7 @@ impl SyncError {
         match self {
             Self::Link(LinkError::PeerClosed { reason }) => *reason == CloseReason::Failed,
             Self::Link(error) => error.is_retryable(),
-            Self::Timeout { .. } => true,
+            Self::Timeout { .. } | Self::Connector { .. } => true,
             Self::Peer { exit_code, .. } => matches!(*exit_code, exit_code::SOCKET | exit_code::TIMEOUT),
             Self::Connect(error) => error.is_retryable(),
             _ => false,
@@ -448,6 +455,7 @@ impl SyncError {
             | Self::Random { .. } => Fault::System,
 
             Self::Connect(_)
+            | Self::Connector { .. }
             | Self::Accept(_)
             | Self::Link(_)
             | Self::Timeout { .. }
@@ -489,9 +497,11 @@ impl SyncError {
                 exit_code::TIMEOUT
             }
 
-            // Over the pipe the carrier's bytes are the peer's own.
-            Self::Link(LinkError::Carrier { carrier: Carrier::Ssh, .. }) => exit_code::STREAM,
-            Self::Link(_) => exit_code::SOCKET,
+            // Over a pipe the carrier's bytes are the peer's own.
+            Self::Link(LinkError::Carrier { carrier: Carrier::Ssh | Carrier::Stream, .. }) => {
+                exit_code::STREAM
+            }
+            Self::Link(_) | Self::Connector { .. } => exit_code::SOCKET,
             Self::PeerMisbehaved(_)
             | Self::NotAskedFor { .. }
             | Self::OverBudget(_)

@@ -26,17 +26,19 @@ mod reconnect;
 mod resources;
 mod runs;
 mod schedule;
+mod server;
 mod session;
 mod set_bytes;
 mod source;
 pub mod summary;
+mod way;
 mod workers;
 
 pub use dsync_fs::{
     Links, append_operator_file, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
-pub use dsync_transport::{AddressFamily, ConnectError, TransportChoice, cryptography};
+pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
@@ -54,7 +56,7 @@ pub use dsync_wire::{
 
 pub use crate::{
     cancel::CancelToken,
-    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve, serve_over},
+    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
@@ -62,6 +64,8 @@ pub use crate::{
     observe::{Connection, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
     resources::Resources,
+    server::Server,
     summary::Summary,
+    way::Connector,
     workers::Workers,
 };

@@ -17,7 +17,7 @@ use dsync_wire::{
         BootstrapError, BootstrapMessage, ClientBootstrap, ClientChoice, LinkTerms, Refusal, ServerBootstrap,
     },
     budget::Budget,
-    link::Link,
+    link::{Carrier, Link},
 };
 use quinn::{Connection, Endpoint};
 use tokio::time::timeout;
@@ -89,7 +89,14 @@ pub fn accept(
         Carried::Tls(established) => Arc::new(TlsLink::start(reactor, established, reader, writer)),
         Carried::Pipe => {
             let budget = Arc::clone(budget);
-            Arc::new(MuxLink::start(reactor, reader, writer, Role::Server, idle_timeout, budget))
+            Arc::new(MuxLink::start(
+                reactor,
+                reader,
+                writer,
+                (Role::Server, Carrier::Ssh),
+                idle_timeout,
+                budget,
+            ))
         }
     };
     Ok(Accepted { link: paced(link, terms.bytes_per_second), idle_timeout })

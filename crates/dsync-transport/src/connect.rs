@@ -190,7 +190,14 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
         Reached::Tls(established) => Box::new(TlsLink::start(reactor, established, reader, writer)),
         Reached::Pipe => {
             let budget = Arc::clone(&options.budget);
-            Box::new(MuxLink::start(reactor, reader, writer, Role::Client, idle_timeout, budget))
+            Box::new(MuxLink::start(
+                reactor,
+                reader,
+                writer,
+                (Role::Client, Carrier::Ssh),
+                idle_timeout,
+                budget,
+            ))
         }
     };
     let link = ShellLink { link, process: Arc::clone(&process) };

@@ -33,6 +33,7 @@ mod race;
 mod reach;
 mod reactor;
 mod shell;
+pub mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::needless_pass_by_value)]
 mod suite;
@@ -49,6 +50,7 @@ pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use identity::cryptography;
 pub use pace::paced;
 pub use shell::RemoteShell;
+pub use stream::{Stream, StreamEnd};
 
 /// The carrier of a remote run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

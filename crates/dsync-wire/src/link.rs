@@ -27,6 +27,8 @@ pub enum Carrier {
     Ssh,
     /// Queues inside this process: a local run.
     Memory,
+    /// Lanes multiplexed over a byte stream of the program's own.
+    Stream,
 }
 
 impl fmt::Display for Carrier {
@@ -36,6 +38,7 @@ impl fmt::Display for Carrier {
             Self::Tls => "tls",
             Self::Ssh => "ssh",
             Self::Memory => "memory",
+            Self::Stream => "stream",
         })
     }
 }

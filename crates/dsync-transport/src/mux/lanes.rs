@@ -36,6 +36,8 @@ pub(crate) enum Role {
 /// All lanes of one end.
 pub(crate) struct Lanes {
     role: Role,
+    /// The name of the carrier in errors.
+    carrier: Carrier,
     lanes: HashMap<u32, LaneState>,
     next_local: u32,
     /// Lower bound of the peer's next lane number.
@@ -219,13 +221,14 @@ impl LaneState {
 }
 
 impl Lanes {
-    pub(crate) fn new(role: Role, waiters: Arc<Condvar>, budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(role: Role, carrier: Carrier, waiters: Arc<Condvar>, budget: Arc<Budget>) -> Self {
         let (next_local, next_remote) = match role {
             Role::Client => (1, 2),
             Role::Server => (2, 1),
         };
         Self {
             role,
+            carrier,
             lanes: HashMap::new(),
             next_local,
             next_remote,
@@ -241,6 +244,11 @@ impl Lanes {
         }
     }
 
+    /// Turns a broken rule of the mux into the link's error.
+    pub(crate) fn carrier_error(&self, source: MuxError) -> LinkError {
+        LinkError::Carrier { carrier: self.carrier, source: Arc::new(source) }
+    }
+
     /// Fails with the link's error if it has ended.
     pub(crate) fn check(&self) -> Result<(), LinkError> {
         self.ended.clone().map_or(Ok(()), Err)
@@ -254,11 +262,11 @@ impl Lanes {
         }
         let id = self.next_local;
         let Some(next) = id.checked_add(2) else {
-            return Err(carrier_error(MuxError::BadLane { kind: kind::OPEN, lane: id }));
+            return Err(self.carrier_error(MuxError::BadLane { kind: kind::OPEN, lane: id }));
         };
         self.next_local = next;
         self.live_local += 1;
-        let lane = LaneState::new(true, &self.budget).map_err(|error| carrier_error(error.into()))?;
+        let lane = LaneState::new(true, &self.budget).map_err(|error| self.carrier_error(error.into()))?;
         let waiters = Arc::clone(&lane.waiters);
         self.lanes.insert(id, lane);
         encode(id, Frame::Open, &mut self.urgent);
@@ -557,11 +565,6 @@ impl Lanes {
             self.lanes.remove(&id);
         }
     }
-}
-
-/// Turns a broken rule of the mux into the link's error.
-pub(crate) fn carrier_error(source: MuxError) -> LinkError {
-    LinkError::Carrier { carrier: Carrier::Ssh, source: Arc::new(source) }
 }
 
 /// The error after the peer dropped its half of a lane.

@@ -33,7 +33,7 @@ use tokio::{
 pub(crate) use self::lanes::Role;
 use self::{
     frame::{Frame, MuxError, encode, parse},
-    lanes::{Batch, Lanes, Received, Waiters, carrier_error},
+    lanes::{Batch, Lanes, Received, Waiters},
 };
 use crate::{
     ending::Counters,
@@ -41,10 +41,11 @@ use crate::{
     reactor::{Reactor, block_on},
 };
 
-/// A link over two pipes. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was
+/// A link over two pipes, or over another stream's two directions. Dropping it closes it as [`Failed`](CloseReason::Failed) unless it was
 /// closed before, and allows the peer up to [`FAREWELL_TIME`] to receive the reason.
 pub(crate) struct MuxLink {
     shared: Arc<Shared>,
+    carrier: Carrier,
     /// Resolves after the writer has sent the last frame.
     written: Option<oneshot::Receiver<()>>,
     /// The runtime of the tasks; ends with the link.
@@ -58,11 +59,11 @@ impl MuxLink {
         reactor: Reactor,
         reader: PipeReader,
         writer: PipeWriter,
-        role: Role,
+        (role, carrier): (Role, Carrier),
         idle_timeout: Duration,
         budget: Arc<Budget>,
     ) -> Self {
-        let shared = Arc::new(Shared::new(role, budget));
+        let shared = Arc::new(Shared::new(role, carrier, budget));
         let (done, written) = oneshot::channel();
         reactor.spawn(read_frames(Arc::clone(&shared), reader, idle_timeout));
         let alive_interval = (idle_timeout / 3).min(ALIVE_INTERVAL);
@@ -72,13 +73,13 @@ impl MuxLink {
             // The link may be gone already.
             let _ = done.send(());
         });
-        Self { shared, written: Some(written), _reactor: reactor }
+        Self { shared, carrier, written: Some(written), _reactor: reactor }
     }
 }
 
 impl Link for MuxLink {
     fn carrier(&self) -> Carrier {
-        Carrier::Ssh
+        self.carrier
     }
 
     fn data_lanes(&self) -> usize {
@@ -86,8 +87,8 @@ impl Link for MuxLink {
     }
 
     fn is_near(&self) -> bool {
-        // ssh does not report its round trip, and this carrier is used only if neither port can be
-        // reached.
+        // Neither ssh nor any other stream reports its round trip, and ssh's is used only if
+        // neither port can be reached.
         false
     }
 
@@ -152,10 +153,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(role: Role, budget: Arc<Budget>) -> Self {
+    fn new(role: Role, carrier: Carrier, budget: Arc<Budget>) -> Self {
         let changed = Arc::new(Condvar::new());
         Self {
-            lanes: Mutex::new(Lanes::new(role, Arc::clone(&changed), budget)),
+            lanes: Mutex::new(Lanes::new(role, carrier, Arc::clone(&changed), budget)),
             changed,
             output: Notify::new(),
             ended: Notify::new(),
@@ -268,7 +269,8 @@ impl Drop for Reader {
 async fn read_frames(shared: Arc<Shared>, mut reader: PipeReader, idle_timeout: Duration) {
     loop {
         if let Err(error) = take_frames(&shared, &mut reader) {
-            shared.end(carrier_error(error), Some(CloseReason::Protocol));
+            let error = shared.lock().carrier_error(error);
+            shared.end(error, Some(CloseReason::Protocol));
         }
         let (ended, has_output) = {
             let lanes = shared.lock();

@@ -1,7 +1,7 @@
 use std::{os::fd::OwnedFd, os::unix::net::UnixStream, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use dsync_wire::link::{CloseReason, Link, LinkError};
+use dsync_wire::link::{Carrier, CloseReason, Link, LinkError};
 use proptest::prelude::*;
 
 use super::{
@@ -19,7 +19,7 @@ fn link(input: OwnedFd, output: OwnedFd, role: Role, idle: Duration) -> MuxLink 
     let reactor = Reactor::start().unwrap();
     let pipes = reactor.run(async move { pipe::open(input, output).unwrap() });
     let (reader, writer) = pipes.unwrap();
-    MuxLink::start(reactor, reader, writer, role, idle, Arc::default())
+    MuxLink::start(reactor, reader, writer, (role, Carrier::Ssh), idle, Arc::default())
 }
 
 /// Makes a pair over pipes, as ssh's parent has them.
@@ -110,7 +110,7 @@ fn quiet_links_stay_alive() {
 }
 
 fn lanes(role: Role) -> Lanes {
-    Lanes::new(role, Arc::default(), Arc::default())
+    Lanes::new(role, Carrier::Ssh, Arc::default(), Arc::default())
 }
 
 #[test]
@@ -277,7 +277,7 @@ proptest! {
         let mut held = Vec::new();
         for step in &steps {
             if let Err(error) = take_step(&mut lanes, &mut held, step) {
-                lanes.end(super::carrier_error(error), Some(CloseReason::Protocol));
+                lanes.end(lanes.carrier_error(error), Some(CloseReason::Protocol));
             }
             if lanes.check().is_err() {
                 for id in &held {

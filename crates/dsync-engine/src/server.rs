@@ -1,0 +1,98 @@
+//! The serving end of a run over a connection that exists already.
+
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
+
+use dsync_transport::{Stream, StreamEnd, paced};
+use dsync_wire::budget::Budget;
+
+use crate::{
+    CancelToken, Grant, Resources, SyncError, Wording,
+    endpoint::{Means, serve_link},
+    grant::Start,
+    source::ListedFiles,
+};
+
+/// Serves one session over a connection of the program's own: the other end of
+/// [`Job::run_over`](crate::Job::run_over). The program that accepts connections has
+/// authenticated the client by then, and says with a [`Grant`] what it may do.
+///
+/// No port is opened, no process is started, and no cage is entered: the process is the caller's.
+pub struct Server {
+    stream: Stream,
+    grant: Option<Grant>,
+    resources: Resources,
+    timeout: Duration,
+    bytes_per_second: Option<NonZeroU64>,
+    wording: Wording,
+}
+
+impl Server {
+    /// Describes a session with a client that may do whatever this process may.
+    pub fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            grant: None,
+            resources: Resources::default(),
+            timeout: Duration::from_secs(60),
+            bytes_per_second: None,
+            wording: Wording::default(),
+        }
+    }
+
+    /// Sets what the client may do, and the directory where all of its paths start and end.
+    #[must_use]
+    pub fn grant(mut self, grant: Grant) -> Self {
+        self.grant = Some(grant);
+        self
+    }
+
+    /// Sets what the session may take of this machine; the client has no say in it.
+    #[must_use]
+    pub fn resources(mut self, resources: Resources) -> Self {
+        self.resources = resources;
+        self
+    }
+
+    /// Sets the longest silence of the client. Default 60 s, at least 3 s.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Limits the bytes per second that this end sends. Default: no limit.
+    #[must_use]
+    pub fn bytes_per_second(mut self, rate: NonZeroU64) -> Self {
+        self.bytes_per_second = Some(rate);
+        self
+    }
+
+    /// Sets the words in which the client is told why a session ends.
+    #[must_use]
+    pub fn wording(mut self, wording: Wording) -> Self {
+        self.wording = wording;
+        self
+    }
+
+    /// Serves until the session is over, on the calling thread and the engine's own.
+    ///
+    /// # Errors
+    /// [`SyncError`]; the client has been told, where it could be.
+    pub fn serve(self, cancel: &CancelToken) -> Result<(), SyncError> {
+        let budget = Budget::new(self.resources.max_alloc);
+        let link = self
+            .stream
+            .into_link(StreamEnd::Server, self.timeout, Arc::clone(&budget))
+            .map_err(|source| SyncError::Connector { source })?;
+        let link = paced(link, self.bytes_per_second);
+        let means = Means::new(self.resources.allowance(budget), self.resources.spool_home());
+        let means = Means { start: Start(self.grant.map(Arc::new)), wording: self.wording, ..means };
+        serve_link(link, self.timeout, cancel, ListedFiles::default(), means)
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}

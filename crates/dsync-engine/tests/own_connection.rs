@@ -1,0 +1,226 @@
+//! Both ends of a run in a program of its own, over connections that it makes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use dsync_engine::{
+    Access, CancelToken, Carrier, ConnectOptions, Destination, Grant, GrantTerms, Job, Server, Silent,
+    Source, Stream, Summary, SyncError, SyncOptions,
+};
+
+/// A tree, and the directory of a service.
+struct Scene {
+    scratch: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        for dir in ["agent/sub", "service"] {
+            fs::create_dir_all(scratch.path().join(dir)).unwrap();
+        }
+        let scene = Self { scratch };
+        fs::write(scene.at("agent/small"), "small").unwrap();
+        let big: Vec<u8> = (0..2_000_000_u32).flat_map(u32::to_le_bytes).collect();
+        fs::write(scene.at("agent/sub/big"), big).unwrap();
+        scene
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.scratch.path().join(path)
+    }
+
+    fn grant(&self, access: Access) -> Grant {
+        Grant::open(GrantTerms { path: self.at("service"), access }).unwrap()
+    }
+
+    fn push(&self) -> Job {
+        let source = Source::Local { paths: vec![self.at("agent")] };
+        // Below the directory that the service grants.
+        Job::new(source, Destination::Peer { path: "host".into() }).options(SyncOptions::archive())
+    }
+
+    fn is_there(&self, at: &Path) {
+        for file in ["small", "sub/big"] {
+            let wanted = fs::read(self.at("agent").join(file)).unwrap();
+            assert!(fs::read(at.join(file)).unwrap() == wanted, "{file}");
+        }
+    }
+}
+
+/// Serves each stream with a grant, on a thread of its own.
+fn serve(stream: Stream, grant: Grant) -> thread::JoinHandle<Result<(), SyncError>> {
+    thread::spawn(move || Server::new(stream).grant(grant).serve(&CancelToken::new()))
+}
+
+fn run(job: Job, connect: impl Fn() -> io::Result<Stream> + Sync) -> Result<Summary, SyncError> {
+    job.run_over(&|_: &CancelToken| connect(), &Silent, &CancelToken::new())
+}
+
+#[test]
+fn a_push_and_a_pull_go_over_a_socket_of_the_programs_own() {
+    let scene = Scene::new();
+    fs::create_dir(scene.at("service/host")).unwrap();
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let _ = serve(Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite));
+        Stream::from_socket(ours)
+    };
+    let pushed = run(scene.push(), connect).unwrap();
+    assert_eq!((pushed.exit_code(), pushed.report.files_transferred), (0, 2));
+    assert_eq!(pushed.connection.unwrap().carrier, Carrier::Stream);
+    scene.is_there(&scene.at("service/host/agent"));
+
+    let source = Source::Peer { paths: vec!["host/agent/".into()] };
+    let job = Job::new(source, Destination::Local { path: scene.at("restored") });
+    let pulled = run(job.options(SyncOptions::archive()), connect).unwrap();
+    assert_eq!((pulled.exit_code(), pulled.report.files_transferred), (0, 2));
+    scene.is_there(&scene.at("restored"));
+    assert_eq!(run(scene.push(), connect).unwrap().report.files_transferred, 0);
+}
+
+#[test]
+fn any_pair_of_reader_and_writer_is_a_stream() {
+    let scene = Scene::new();
+    fs::create_dir(scene.at("service/host")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let grant = scene.grant(Access::ReadWrite);
+    let service = thread::spawn(move || {
+        let (socket, _) = listener.accept().unwrap();
+        let stream = Stream::new(socket.try_clone().unwrap(), socket).unwrap();
+        Server::new(stream).grant(grant).serve(&CancelToken::new())
+    });
+    let pushed = run(scene.push(), || {
+        let socket = TcpStream::connect(address)?;
+        Stream::new(socket.try_clone()?, socket)
+    });
+    assert_eq!(pushed.unwrap().exit_code(), 0);
+    service.join().unwrap().unwrap();
+    scene.is_there(&scene.at("service/host/agent"));
+}
+
+/// A reader that ends after a number of bytes, as a connection that breaks does.
+struct Breaks {
+    socket: UnixStream,
+    left: usize,
+}
+
+impl Read for Breaks {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let most = buf.len().min(self.left);
+        let read = self.socket.read(&mut buf[..most])?;
+        self.left -= read;
+        if self.left == 0 {
+            self.socket.shutdown(std::net::Shutdown::Both)?;
+        }
+        Ok(read)
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_is_asked_for_again() {
+    let scene = Scene::new();
+    fs::create_dir(scene.at("service/host")).unwrap();
+    let calls = AtomicUsize::new(0);
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        // The first breaks in the middle of the content.
+        let left = if calls.fetch_add(1, Ordering::Relaxed) == 0 { 1_000_000 } else { usize::MAX };
+        let reader = Breaks { socket: theirs.try_clone()?, left };
+        let _ = serve(Stream::new(reader, theirs)?, scene.grant(Access::ReadWrite));
+        Stream::from_socket(ours)
+    };
+    let pushed = run(scene.push(), connect).unwrap();
+    assert_eq!((pushed.exit_code(), pushed.reconnects), (0, 1));
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    scene.is_there(&scene.at("service/host/agent"));
+}
+
+#[test]
+fn what_is_not_granted_is_refused_and_the_client_learns_it() {
+    let scene = Scene::new();
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let _ = serve(Stream::from_socket(theirs)?, scene.grant(Access::ReadOnly));
+        Stream::from_socket(ours)
+    };
+    let error = run(scene.push(), connect).unwrap_err();
+    assert!(matches!(error, SyncError::Peer { exit_code: 42, .. }), "{error:?}");
+    assert!(fs::read_dir(scene.at("service")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_connector_that_fails_or_panics_ends_the_run() {
+    let scene = Scene::new();
+    let calls = AtomicUsize::new(0);
+    let error = run(scene.push(), || {
+        calls.fetch_add(1, Ordering::Relaxed);
+        Err(io::ErrorKind::ConnectionRefused.into())
+    });
+    let error = error.unwrap_err();
+    assert!(matches!(error, SyncError::Connector { .. }), "{error:?}");
+    assert_eq!(calls.load(Ordering::Relaxed), 1, "no session had begun");
+    let error = run(scene.push(), || panic!("no connection")).unwrap_err();
+    assert!(matches!(error, SyncError::Aborted { message } if message == "no connection"));
+    // A stream that ends at once.
+    let connect = ConnectOptions { retries: 0, ..ConnectOptions::default() };
+    let error = run(scene.push().connect(connect), || Stream::new(io::empty(), io::sink())).unwrap_err();
+    assert!(matches!(error, SyncError::Link(_)), "{error:?}");
+}
+
+#[test]
+fn a_peer_needs_a_connection_and_a_connection_a_peer() {
+    let scene = Scene::new();
+    let error = scene.push().run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
+    let local = Job::new(
+        Source::Local { paths: vec![scene.at("agent")] },
+        Destination::Local { path: scene.at("copy") },
+    );
+    let error = run(local, || unreachable!("nothing to connect")).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
+}
+
+/// What is written is what the other end reads, and nothing else.
+#[derive(Clone)]
+struct Counted(Arc<AtomicUsize>, Arc<UnixStream>);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = (&*self.1).write(bytes)?;
+        self.0.fetch_add(written, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn all_that_a_session_carries_is_in_the_stream() {
+    let scene = Scene::new();
+    fs::create_dir(scene.at("service/host")).unwrap();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let connect = || {
+        let (ours, theirs) = UnixStream::pair()?;
+        let _ = serve(Stream::from_socket(theirs)?, scene.grant(Access::ReadWrite));
+        let writer = Counted(Arc::clone(&sent), Arc::new(ours.try_clone()?));
+        Stream::new(ours, writer)
+    };
+    let summary = run(scene.push(), connect).unwrap();
+    let carried = sent.load(Ordering::Relaxed) as u64;
+    assert!(carried >= summary.traffic.sent_bytes, "{carried} {:?}", summary.traffic);
+}
