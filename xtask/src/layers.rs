@@ -160,7 +160,7 @@ fn breaches(graph: &Graph, layers: &[Layer]) -> Vec<String> {
     }
     for (name, direct) in graph.iter().filter(|(name, _)| name.starts_with("dsync-")) {
         let known = layers.iter().any(|layer| layer.name == name)
-            || ["dsync-tests", "dsync-benches"].contains(&&name[..]);
+            || ["dsync-tests", "dsync-product", "dsync-benches"].contains(&&name[..]);
         let shipped = graph.get(name).unwrap_or(&none);
         if !known {
             found.push(format!("{name}: a crate without a row in xtask's table"));

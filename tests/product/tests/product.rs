@@ -1,0 +1,219 @@
+//! What the product needs of the engine.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
+
+use std::{
+    fs,
+    net::SocketAddr,
+    num::{NonZero, NonZeroU64},
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use dsync_engine::{CancelToken, Observer, Progress, Reconnect, Resources, Silent, SyncError, Workers};
+use dsync_product::{Agent, Identity, Running, Service};
+use tokio::runtime::{Builder, Runtime};
+
+/// A service, the directories of its agents, and the agents' own trees.
+struct Scene {
+    scratch: tempfile::TempDir,
+    identity: Identity,
+    agents: Vec<Identity>,
+    resources: Resources,
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn any_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
+impl Scene {
+    fn new(agents: usize) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        for number in 0..agents {
+            fs::create_dir_all(scratch.path().join(format!("service/{number}"))).unwrap();
+            fs::create_dir_all(scratch.path().join(format!("agent/{number}/sub"))).unwrap();
+        }
+        // All jobs and all sessions take their threads from two between them.
+        let workers = Workers::new(NonZero::new(2).unwrap());
+        Self {
+            scratch,
+            identity: Identity::generate().unwrap(),
+            agents: (0..agents).map(|_| Identity::generate().unwrap()).collect(),
+            resources: Resources { workers, ..Resources::default() },
+        }
+    }
+
+    fn own(&self, agent: usize) -> PathBuf {
+        self.scratch.path().join("agent").join(agent.to_string())
+    }
+
+    fn kept(&self, agent: usize) -> PathBuf {
+        self.scratch.path().join("service").join(agent.to_string()).join("backup")
+    }
+
+    /// Plants files of an agent, none like another's, that do not get smaller.
+    fn plant(&self, agent: usize, files: usize, bytes: usize) {
+        for file in 0..files {
+            // xorshift (Marsaglia, 2003).
+            let mut state = (agent * 1000 + file + 1) as u64;
+            let mut next = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state.to_le_bytes()[0]
+            };
+            let content: Vec<u8> = (0..bytes).map(|_| next()).collect();
+            fs::write(self.own(agent).join("sub").join(file.to_string()), content).unwrap();
+        }
+    }
+
+    async fn start(&self, address: SocketAddr) -> Running {
+        let agents = self.agents.iter().enumerate();
+        let agents = agents.map(|(number, identity)| (identity.certificate(), number.to_string())).collect();
+        let service =
+            Service { root: self.scratch.path().join("service"), resources: self.resources.clone() };
+        service.start(&self.identity, agents, address).await.unwrap()
+    }
+
+    fn agent(&self, identity: &Identity, address: SocketAddr, runtime: &Runtime) -> Agent {
+        let service = self.identity.certificate();
+        let handle = runtime.handle().clone();
+        Agent::new(identity, service, address, handle, self.resources.clone()).unwrap()
+    }
+}
+
+fn assert_same(wanted: &Path, found: &Path) {
+    for file in fs::read_dir(wanted.join("sub")).unwrap() {
+        let name = file.unwrap().file_name();
+        let read = |tree: &Path| fs::read(tree.join("sub").join(&name)).unwrap();
+        assert!(read(wanted) == read(found), "{}", name.display());
+    }
+}
+
+#[test]
+fn twenty_agents_push_at_once_and_restore() {
+    let (scene, runtime) = (Scene::new(20), runtime());
+    let running = runtime.block_on(scene.start(any_port()));
+    std::thread::scope(|scope| {
+        for (number, identity) in scene.agents.iter().enumerate() {
+            let (scene, agent) = (&scene, scene.agent(identity, running.address, &runtime));
+            scope.spawn(move || {
+                scene.plant(number, 12, 40_000);
+                let push = || agent.push(scene.own(number), "backup", &Silent, &CancelToken::new()).unwrap();
+                let first = push();
+                assert_eq!((first.exit_code(), first.report.files_transferred), (0, 12));
+                assert_same(&scene.own(number), &scene.kept(number));
+                assert_eq!(push().report.files_transferred, 0);
+                let restored = scene.scratch.path().join(format!("restored/{number}"));
+                fs::create_dir_all(restored.parent().unwrap()).unwrap();
+                assert_eq!(agent.restore("backup", restored.clone()).unwrap().exit_code(), 0);
+                assert_same(&scene.own(number), &restored);
+            });
+        }
+    });
+    let sessions = runtime.block_on(running.ended());
+    assert_eq!(sessions.len(), 60);
+    assert!(sessions.iter().all(Result::is_ok), "{sessions:?}");
+}
+
+/// Brings the service down when the first file is done, and up again before the next try.
+struct Restarts<'a> {
+    scene: &'a Scene,
+    address: SocketAddr,
+    /// The runtime that the service lives on.
+    alive: Mutex<Option<Runtime>>,
+}
+
+impl Observer for Restarts<'_> {
+    fn progress(&self, progress: &Progress) {
+        if progress.files_done > 0 {
+            let alive = self.alive.lock().unwrap().take();
+            // As if the process were killed: nobody says goodbye.
+            alive.into_iter().for_each(Runtime::shutdown_background);
+        }
+    }
+
+    fn reconnecting(&self, _reconnect: &Reconnect<'_>) {
+        let again = runtime();
+        again.block_on(self.scene.start(self.address));
+        // Leaked on purpose: the test ends with it.
+        std::mem::forget(again);
+    }
+}
+
+#[test]
+fn a_service_that_is_restarted_in_the_middle_is_found_again() {
+    let (scene, agents, service) = (Scene::new(1), runtime(), runtime());
+    scene.plant(0, 40, 200_000);
+    let address = service.block_on(scene.start(any_port())).address;
+    let mut agent = scene.agent(&scene.agents[0], address, &agents);
+    // Slow enough that the first file is done long before the last.
+    agent.rate = NonZeroU64::new(2_000_000);
+    let restarts = Restarts { scene: &scene, address, alive: Mutex::new(Some(service)) };
+    let summary = agent.push(scene.own(0), "backup", &restarts, &CancelToken::new()).unwrap();
+    assert_eq!((summary.exit_code(), summary.reconnects), (0, 1));
+    assert_same(&scene.own(0), &scene.kept(0));
+}
+
+#[test]
+fn a_stranger_gets_no_session() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    scene.plant(0, 1, 10);
+    let running = runtime.block_on(scene.start(any_port()));
+    let stranger = scene.agent(&Identity::generate().unwrap(), running.address, &runtime);
+    let error = stranger.push(scene.own(0), "backup", &Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::Connector { .. } | SyncError::Link(_)), "{error:?}");
+    assert!(runtime.block_on(running.stop()).is_empty(), "a session has begun");
+    assert!(!scene.kept(0).exists());
+}
+
+#[test]
+fn an_agent_stays_in_its_own_directory() {
+    let (scene, runtime) = (Scene::new(2), runtime());
+    scene.plant(0, 1, 10);
+    let running = runtime.block_on(scene.start(any_port()));
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    let outside = scene.scratch.path().join("service/1");
+    let outside = outside.to_str().unwrap();
+    for name in ["../1", outside] {
+        // Absolute paths start at the agent's directory as well, where this one does not exist.
+        let error = agent.push(scene.own(0), name, &Silent, &CancelToken::new()).unwrap_err();
+        assert!(matches!(error, SyncError::Peer { .. }), "{name}: {error:?}");
+    }
+    assert!(fs::read_dir(outside).unwrap().next().is_none());
+}
+
+#[test]
+fn a_service_that_stops_ends_its_sessions() {
+    let (scene, agents, service) = (Scene::new(1), runtime(), runtime());
+    scene.plant(0, 40, 200_000);
+    let running = service.block_on(scene.start(any_port()));
+    let mut agent = scene.agent(&scene.agents[0], running.address, &agents);
+    agent.rate = NonZeroU64::new(500_000);
+    /// Stops the service when the first file is done.
+    struct Stops<'a>(&'a Runtime, Mutex<Option<Running>>);
+    impl Observer for Stops<'_> {
+        fn progress(&self, progress: &Progress) {
+            let running = if progress.files_done > 0 { self.1.lock().unwrap().take() } else { None };
+            if let Some(running) = running {
+                let outcomes = self.0.block_on(running.stop());
+                assert!(matches!(outcomes.as_slice(), [Err(SyncError::Cancelled)]), "{outcomes:?}");
+            }
+        }
+    }
+    let stops = Stops(&service, Mutex::new(Some(running)));
+    let error = agent.push(scene.own(0), "backup", &stops, &CancelToken::new()).unwrap_err();
+    assert!(
+        matches!(error, SyncError::Peer { .. } | SyncError::Link(_) | SyncError::GaveUp { .. }),
+        "{error:?}"
+    );
+    // What is at the service is whole files.
+    for file in fs::read_dir(scene.kept(0).join("sub")).unwrap().map(Result::unwrap) {
+        if !file.file_name().to_string_lossy().starts_with('.') {
+            assert_eq!(file.metadata().unwrap().len(), 200_000);
+        }
+    }
+}
