@@ -18,12 +18,14 @@ use crate::{
     listing::{self, Listing},
     log::Log,
     messages,
+    told::{Line, Told},
 };
 
 /// The console that reports a run.
 pub(crate) struct Console {
     voice: Voice,
     results: Mutex<Results>,
+    told: Mutex<Told>,
     bar: Option<Bar>,
     log: Option<Log>,
 }
@@ -51,7 +53,7 @@ impl Console {
     /// Opens the console on `out`.
     pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Option<Bar>, log: Option<Log>) -> Self {
         let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
-        Self { voice, results, bar, log }
+        Self { voice, results, told: Mutex::default(), bar, log }
     }
 
     /// Prints a line of the result.
@@ -70,6 +72,35 @@ impl Console {
                 results.flush();
             }
         });
+    }
+
+    /// Ends the list of entries: those that are not done yet never will be.
+    pub(crate) fn end_list(&self) {
+        self.list(|told, due| told.flush(due));
+    }
+
+    /// Changes the list, and prints the lines that are due then.
+    fn list(&self, change: impl FnOnce(&mut Told, &mut dyn FnMut(Line))) {
+        // Held while printing: the next line may be due in another thread.
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut told, &mut |line| self.tell(&line));
+    }
+
+    fn tell(&self, line: &Line) {
+        match line {
+            Line::Entry(planned, ended) => {
+                if let Some(line) = self.voice.listing.line(planned, ended) {
+                    self.print_line(&line);
+                }
+                if let Some(log) = &self.log {
+                    log.entry(planned, ended);
+                }
+            }
+            Line::Text(text) => {
+                self.note(text);
+                self.result(text);
+            }
+        }
     }
 
     /// Writes a line to the log file alone.
@@ -133,6 +164,8 @@ impl Observer for Console {
     }
 
     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        // The next session plans anew what this one has not done.
+        self.end_list();
         self.talk(&format!("dsync: {}", messages::reconnecting(reconnect)));
     }
 
@@ -140,13 +173,9 @@ impl Observer for Console {
         match event {
             Event::Planned(planned) => {
                 log_plan(planned);
-                if let Some(line) = self.voice.listing.line(planned) {
-                    self.print_line(&line);
-                }
-                if let Some(log) = &self.log {
-                    log.entry(planned);
-                }
+                self.list(|told, due| told.plan(planned, due));
             }
+            Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 
             // rsync tells of links that it thinks unsafe only when it lists what it does.
             Event::Failed(problem)
@@ -158,9 +187,7 @@ impl Observer for Console {
                     _ => self.voice.hides_nonregular,
                 };
                 if !hidden {
-                    let text = messages::problem(problem);
-                    self.note(&text);
-                    self.result(&text);
+                    self.list(|told, due| told.text(messages::problem(problem), due));
                 }
             }
             Event::Failed(problem) => self.talk(&format!("dsync: {}", messages::problem(problem))),
@@ -270,6 +297,7 @@ mod tests {
             path: path.into(),
             target: Vec::new(),
             size: 0,
+            facts: None,
         })
     }
 

@@ -7,7 +7,7 @@
 
 use std::{borrow::Cow, path::PathBuf};
 
-use dsync_engine::{Action, Changes, FileType, Planned};
+use dsync_engine::{Action, Changes, Ended, FileType, Planned};
 
 use crate::{
     escape::{Escaped, eight_bit},
@@ -35,7 +35,9 @@ pub(crate) struct Listing {
     pub(crate) base: Base,
     /// `-8`.
     pub(crate) eight_bit: bool,
-    /// For `%t`.
+    /// Whether groups are preserved, so that they are known.
+    pub(crate) has_groups: bool,
+    /// For `%t` and `%M`.
     pub(crate) clock: Option<LocalClock>,
 }
 
@@ -80,26 +82,28 @@ impl Listing {
     }
 
     /// Returns the line of an entry, without its end; `None` when it is not listed.
-    pub(crate) fn line(&self, planned: &Planned) -> Option<Vec<u8>> {
+    pub(crate) fn line(&self, planned: &Planned, ended: &Ended) -> Option<Vec<u8>> {
         let own = self.format.as_ref();
         let itemizes = own.map_or(self.itemize > 0, |format| format.has(Field::Itemized));
         if planned.action == Action::Delete {
             let lists = self.deletions.unwrap_or_else(|| self.lists());
             let formatted = itemizes || own.is_some_and(|format| format.has(Field::Operation));
-            return lists.then(|| if formatted { self.formatted(planned) } else { self.deleting(planned) });
+            return lists
+                .then(|| if formatted { self.formatted(planned, ended) } else { self.deleting(planned) });
         }
         if itemizes {
             let kept = is_kept(planned) && self.itemize < 2 && self.verbose < 2;
-            return (!kept).then(|| self.formatted(planned));
+            return (!kept).then(|| self.formatted(planned, ended));
         }
-        self.verbose_line(planned)
+        self.verbose_line(planned, ended)
     }
 
-    fn formatted(&self, planned: &Planned) -> Vec<u8> {
+    fn formatted(&self, planned: &Planned, ended: &Ended) -> Vec<u8> {
         match &self.format {
             // As with rsync a column is as wide as the name is, not its escapes.
             Some(format) => {
-                format.line(&|field, style| self.fact(planned, field, style), &|value| self.shown(value))
+                let fact = |field, style| self.fact((planned, ended), field, style);
+                format.line(&fact, &|value| self.shown(value))
             }
             None => {
                 let itemized = self.itemized(planned);
@@ -113,8 +117,20 @@ impl Listing {
     }
 
     /// Returns what stands for a field of a format, not yet escaped.
-    fn fact(&self, planned: &Planned, field: Field, style: Style) -> Vec<u8> {
+    fn fact(&self, (planned, ended): (&Planned, &Ended), field: Field, style: Style) -> Vec<u8> {
+        let facts = planned.facts.unwrap_or_default();
         match field {
+            Field::Permissions if planned.facts.is_none() => b"---------".to_vec(),
+            Field::Permissions => permissions(facts.mode).into_bytes(),
+            Field::Modified => {
+                let time = |clock: &LocalClock| clock.of_file(facts.mtime.seconds, "%Y/%m/%d-%H:%M:%S");
+                self.clock.as_ref().map(time).unwrap_or_default().into_bytes()
+            }
+            Field::Owner => facts.uid.to_string().into_bytes(),
+            Field::Group if !self.has_groups && planned.facts.is_some() => b"DEFAULT".to_vec(),
+            Field::Group => facts.gid.to_string().into_bytes(),
+            Field::Transferred => Number(ended.literal_bytes, style).to_string().into_bytes(),
+            Field::Sums => Number(ended.signature_bytes, style).to_string().into_bytes(),
             Field::Itemized => self.itemized(planned).into_bytes(),
             Field::Length => {
                 let is_link =
@@ -150,7 +166,7 @@ impl Listing {
         format!("{update}{letter}{}", attributes(planned))
     }
 
-    fn verbose_line(&self, planned: &Planned) -> Option<Vec<u8>> {
+    fn verbose_line(&self, planned: &Planned, ended: &Ended) -> Option<Vec<u8>> {
         let is_directory = planned.kind == FileType::Directory;
         let level = if self.format.is_some() { self.verbose.max(1) } else { self.verbose };
         let listed_from = match planned.action {
@@ -161,7 +177,7 @@ impl Listing {
             _ => 1,
         };
         (level >= listed_from).then(|| match &self.format {
-            Some(_) => self.formatted(planned),
+            Some(_) => self.formatted(planned, ended),
             None => [self.name(planned), self.target(planned)].concat(),
         })
     }
@@ -237,6 +253,21 @@ fn attributes(planned: &Planned) -> Cow<'static, str> {
     marks.into_iter().collect::<String>().into()
 }
 
+/// Returns permission bits in letters, as `rwsr-x--T`.
+pub(crate) fn permissions(mode: u16) -> String {
+    let class = |shift: u16, special: u16, letter: char| {
+        let bits = mode >> shift;
+        let bit = |mask: u16, letter: char| if bits & mask == 0 { '-' } else { letter };
+        let last = match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, _) => bit(1, 'x'),
+        };
+        [bit(4, 'r'), bit(2, 'w'), last]
+    };
+    [class(6, 0o4000, 's'), class(3, 0o2000, 's'), class(0, 0o1000, 't')].concat().into_iter().collect()
+}
+
 /// Says in words why something is done with an entry: what it differs in.
 pub(crate) fn reasons(planned: &Planned) -> String {
     let differs = [
@@ -295,12 +326,12 @@ mod tests {
         let mut set = Changes::NONE;
         changes.iter().for_each(|&change| set.insert(change));
         let target = if kind == FileType::Symlink { b"a".to_vec() } else { Vec::new() };
-        Planned { action, kind, changes: set, path: path.into(), target, size: 0 }
+        Planned { action, kind, changes: set, path: path.into(), target, size: 0, facts: None }
     }
 
     fn line(verbose: u8, itemize: u8, planned: &Planned) -> Option<String> {
         let listing = Listing { verbose, itemize, ..Listing::default() };
-        listing.line(planned).map(|line| String::from_utf8_lossy(&line).into_owned())
+        listing.line(planned, &Ended::default()).map(|line| String::from_utf8_lossy(&line).into_owned())
     }
 
     /// Each line as rsync 3.5.0 printed it for such a change.
@@ -360,12 +391,26 @@ mod tests {
     #[test]
     fn files_that_are_sent_point_the_other_way() {
         let sends = Listing { itemize: 1, sends: true, ..Listing::default() };
-        let line =
-            |planned: &Planned| sends.line(planned).map(|line| String::from_utf8_lossy(&line).into_owned());
+        let line = |planned: &Planned| {
+            sends.line(planned, &Ended::default()).map(|line| String::from_utf8_lossy(&line).into_owned())
+        };
         let file = planned(Action::Create, FileType::File, &[], "a");
         assert_eq!(line(&file).as_deref(), Some("<f+++++++++ a"));
         let directory = planned(Action::Create, FileType::Directory, &[], "d");
         assert_eq!(line(&directory).as_deref(), Some("cd+++++++++ d/"));
+    }
+
+    #[test]
+    fn permissions_are_letters_as_in_a_list() {
+        for (mode, letters) in [
+            (0o644, "rw-r--r--"),
+            (0o4751, "rwsr-x--x"),
+            (0o1777, "rwxrwxrwt"),
+            (0o7000, "--S--S--T"),
+            (0o2010, "-----s---"),
+        ] {
+            assert_eq!(permissions(mode), letters);
+        }
     }
 
     #[test]

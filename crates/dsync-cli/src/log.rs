@@ -11,7 +11,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use dsync_engine::{Links, Planned, append_operator_file};
+use dsync_engine::{Ended, Links, Planned, append_operator_file};
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::listing::Listing;
@@ -29,6 +29,13 @@ impl LocalClock {
     /// Returns the time as rsync writes it: `2026/11/22 17:01:11`.
     pub(crate) fn now(&self) -> String {
         Timestamp::now().to_zoned(self.0.clone()).strftime("%Y/%m/%d %H:%M:%S").to_string()
+    }
+
+    /// Returns the time of a file, in seconds since 1970, as rsync writes it; a time that no
+    /// calendar has is that of 1970.
+    pub(crate) fn of_file(&self, seconds: i64, form: &str) -> String {
+        let time = Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH);
+        time.to_zoned(self.0.clone()).strftime(form).to_string()
     }
 }
 
@@ -50,8 +57,8 @@ impl Log {
     }
 
     /// Logs what is done with an entry, if the format says anything.
-    pub(crate) fn entry(&self, planned: &Planned) {
-        if let Some(line) = self.listing.line(planned) {
+    pub(crate) fn entry(&self, planned: &Planned, ended: &Ended) {
+        if let Some(line) = self.listing.line(planned, ended) {
             self.line(&line);
         }
     }

@@ -24,6 +24,7 @@ mod rules;
 mod server;
 mod signals;
 mod stats;
+mod told;
 mod usage;
 mod version;
 mod words;
@@ -165,6 +166,7 @@ fn run(flags: &Flags) -> u8 {
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
     let cage = Arc::new(Cage::default());
     let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
+    console.end_list();
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }

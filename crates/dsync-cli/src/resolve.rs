@@ -243,6 +243,7 @@ fn listing(
         itemize: output.itemize_changes,
         sends: matches!(destination, Destination::Remote { .. }),
         receives: matches!(source, Source::Remote { .. }),
+        has_groups: flags.attributes.group,
         deletions: Some(info.del.map_or(lists || output.verbose > 0, |level| level > 0)),
         clock: (format.is_some() || output.log_file_format.is_some()).then(LocalClock::new),
         format,
@@ -270,6 +271,7 @@ fn sync_options(
         compression: compression(flags)?,
         filters: rules.list().to_vec(),
         events: event_level(report),
+        event_ends: event_level(report) > EventLevel::Problems,
         ..SyncOptions::default()
     };
     preserve(&mut options, flags);

@@ -334,7 +334,8 @@ fn differing() -> tempfile::TempDir {
 
 #[test]
 fn formats_are_printed_as_rsync_prints_them() {
-    for format in ["%i %n%L", "[%n]", "%o %f %m", "%o|%-12n|%6n|%i", "%z %a %h %u %P", "%i %''l|%n%L", ""] {
+    let formats = ["%i %n%L", "[%n]", "%o %f %m", "%o|%-12n|%6n|%i", "%z %a %h %u %P", "%i %''l|%n%L", ""];
+    for format in formats.into_iter().chain(["%B|%-11B|%U|%5G|%M|%n", "%i|%B|%G"]) {
         for more in ["-a", "-av", "-ai", "-a8"] {
             let sorted = |out: &[u8]| {
                 let mut lines: Vec<Vec<u8>> = out.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();

@@ -10,9 +10,9 @@ use std::sync::{
 };
 
 use dsync_wire::{
-    event::{Action, Changes, Event, FileType, Planned, Progress, Report},
+    event::{Action, Changes, Ended, Event, FileType, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, Operation, Problem},
-    options::EventLevel,
+    options::{EventLevel, SyncOptions},
 };
 
 use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut};
@@ -30,6 +30,10 @@ pub(crate) enum Audience<'a> {
 pub(crate) struct Account<'a> {
     audience: Audience<'a>,
     level: EventLevel,
+    /// Whether plans are told when they are carried out (`event_ends`).
+    ends: bool,
+    /// Numbers of announced plans that were given.
+    announced: AtomicU64,
     report: Mutex<Report>,
     /// Counters of [`Progress`].
     pub(crate) progress: ProgressCounters,
@@ -71,10 +75,12 @@ impl ProgressCounters {
 
 impl<'a> Account<'a> {
     /// Opens the account.
-    pub(crate) fn new(audience: Audience<'a>, level: EventLevel) -> Self {
+    pub(crate) fn new(audience: Audience<'a>, options: &SyncOptions) -> Self {
         Self {
             audience,
-            level,
+            level: options.events,
+            ends: options.event_ends && !options.dry_run,
+            announced: AtomicU64::new(0),
             report: Mutex::default(),
             progress: ProgressCounters::default(),
             literal_bytes: AtomicU64::new(0),
@@ -90,28 +96,64 @@ impl<'a> Account<'a> {
 
     /// Counts a plan and tells the audience of it.
     pub(crate) fn planned(&self, planned: Planned) -> Result<(), SyncError> {
-        {
-            let mut report = lock(&self.report);
-            match planned.action {
-                Action::Create => report.created.add(planned.kind),
-                Action::Delete => report.deleted.add(planned.kind),
-                Action::Retag => report.retagged += 1,
-                _ => {}
-            }
-            let transfers = matches!(planned.action, Action::Create | Action::Update)
-                && !planned.changes.contains(Changes::HARD_LINK);
-            if transfers && planned.kind == FileType::File {
-                report.files_transferred += 1;
-                // Listed sizes may add up to more than 64 bits hold.
-                report.transferred_bytes = report.transferred_bytes.saturating_add(planned.size);
-            }
+        self.count(&planned);
+        self.carried_out(planned)
+    }
+
+    /// Counts a plan.
+    pub(crate) fn count(&self, planned: &Planned) {
+        let mut report = lock(&self.report);
+        match planned.action {
+            Action::Create => report.created.add(planned.kind),
+            Action::Delete => report.deleted.add(planned.kind),
+            Action::Retag => report.retagged += 1,
+            _ => {}
         }
+        let transfers = matches!(planned.action, Action::Create | Action::Update)
+            && !planned.changes.contains(Changes::HARD_LINK);
+        if transfers && planned.kind == FileType::File {
+            report.files_transferred += 1;
+            // Listed sizes may add up to more than 64 bits hold.
+            report.transferred_bytes = report.transferred_bytes.saturating_add(planned.size);
+        }
+    }
+
+    /// Tells the audience of a plan that was counted and is carried out.
+    pub(crate) fn carried_out(&self, planned: Planned) -> Result<(), SyncError> {
+        if self.hears(&planned) { self.tell(Event::Planned(planned)) } else { Ok(()) }
+    }
+
+    /// Tells the audience of a plan that was counted and is carried out later. Returns its number
+    /// for [`ended`](Self::ended); 0 if nobody wants to hear of the end.
+    pub(crate) fn announced(&self, mut planned: Planned) -> Result<u64, SyncError> {
+        if !self.hears(&planned) {
+            return Ok(0);
+        }
+        let mut number = 0;
+        if let Some(facts) = planned.facts.as_mut().filter(|_| self.ends) {
+            number = self.announced.fetch_add(1, Ordering::Relaxed) + 1;
+            facts.number = number;
+        }
+        self.tell(Event::Planned(planned)).map(|()| number)
+    }
+
+    /// Tells the audience what has become of an announced plan.
+    pub(crate) fn ended(&self, ended: Ended) -> Result<(), SyncError> {
+        if ended.number == 0 { Ok(()) } else { self.tell(Event::Ended(ended)) }
+    }
+
+    /// Returns whether plans are told when they are carried out.
+    pub(crate) fn tells_ends(&self) -> bool {
+        self.ends
+    }
+
+    fn hears(&self, planned: &Planned) -> bool {
         let heard = match planned.action {
             Action::Keep | Action::Link => EventLevel::All,
             Action::Reuse if planned.changes.is_empty() => EventLevel::All,
             _ => EventLevel::Changes,
         };
-        if self.level >= heard { self.tell(Event::Planned(planned)) } else { Ok(()) }
+        self.level >= heard
     }
 
     /// Counts bytes of new files.

@@ -41,7 +41,7 @@ pub use dsync_fs::{
 pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
-    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
     limits::MAX_ALTERNATES,
     link::{Carrier, LinkError, Traffic},
     message::{Cause, Operation, Problem},

@@ -4,16 +4,20 @@
 //! own tree. If the source is the controller, the account is sent over the control lane; otherwise
 //! it goes to the observer directly. All names and paths are raw bytes: whoever prints escapes.
 
-use crate::message::Problem;
+use crate::message::{Problem, Timestamp};
 
 /// One thing that happened, or would happen under `dry_run`, to one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The plan for one entry, in listing order. A dry run and a real run emit the same.
+    /// The plan for one entry, in listing order. A dry run and a real run emit the same, but that
+    /// with [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) a real run emits
+    /// none that could not be carried out.
     Planned(Planned),
     /// A failure. The run continues and ends with a partial result.
     Failed(Problem),
+    /// The end of a plan that was emitted with a number.
+    Ended(Ended),
 }
 
 /// The plan for one entry.
@@ -33,6 +37,39 @@ pub struct Planned {
     pub target: Vec<u8>,
     /// Size at the source in bytes (regular files), else 0.
     pub size: u64,
+    /// More about the entry, with
+    /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) only; never of a
+    /// removal.
+    pub facts: Option<Facts>,
+}
+
+/// An entry at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// The number that [`Event::Ended`] will name; 0 if the plan is carried out already or, in a
+    /// dry run, never will be.
+    pub number: u64,
+    /// Permission bits.
+    pub mode: u16,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Owner's number; 0 if the run does not preserve owners.
+    pub uid: u32,
+    /// Group's number; 0 if the run does not preserve groups.
+    pub gid: u32,
+}
+
+/// The end of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// Its number: [`Facts::number`].
+    pub number: u64,
+    /// Whether it was carried out; else an [`Event::Failed`] says why not.
+    pub done: bool,
+    /// Bytes of the file's content that came from the source, before compression.
+    pub literal_bytes: u64,
+    /// Bytes of sums of the old file that the source got.
+    pub signature_bytes: u64,
 }
 
 /// The action planned for an entry. Wire values are the discriminants.

@@ -152,6 +152,9 @@ pub struct SyncOptions {
     pub filters: Vec<FilterRule>,
     /// The per-entry events that the starting program requests.
     pub events: EventLevel,
+    /// Tell what becomes of each plan ([`Event::Ended`](crate::event::Event::Ended)), and the
+    /// entry's attributes with it ([`Planned::facts`](crate::event::Planned::facts)).
+    pub event_ends: bool,
 }
 
 impl SyncOptions {

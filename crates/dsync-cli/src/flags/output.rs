@@ -56,9 +56,11 @@ pub(crate) struct Output {
     /// Text in which %n stands for the name, with / behind a directory's, %f for the name behind
     /// the operand's directory where the source is at this end, %i for the letters of -i, %L for
     /// what a link leads to, %l for the length, %o for send, recv or del., %p for the number of the
-    /// process, %t for the time. A width and a - for the left side may stand between, as in %-40n,
-    /// and ' for a length with commas, '' with units. With %i all changes are listed, else those
-    /// that -v lists. What rsync alone knows (%b, %B, %c, %C, %G, %M, %U) is refused.
+    /// process, %t for the time; %B for the permissions, %M for the modification time, %U and %G for
+    /// the numbers of owner and group at the source; %b for the bytes of the file that were sent and
+    /// %c for those of its old copy's sums. A width and a - for the left side may stand between, as
+    /// in %-40n, and ' for a length with commas, '' with units. With %i all changes are listed, else
+    /// those that -v lists. %C is refused: dsync's sums are of no use outside of the run.
     #[arg(long, alias = "log-format", value_name = "FORMAT", allow_hyphen_values = true)]
     pub(crate) out_format: Option<OsString>,
     /// Add what is done and said to FILE, each line with time and process

@@ -233,6 +233,7 @@ fn count(
             known += within.saturating_sub(1);
         }
     }
+
     Ok(Some((count, known)))
 }
 

@@ -3,12 +3,15 @@
 use std::{
     collections::HashMap,
     io,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use dsync_fs::{Component, Kind, PreparedFile, Stamp, Wanted};
 use dsync_wire::{
-    event::Action,
+    event::{Action, Changes, Ended, Facts, FileType, Planned},
     message::{Cause, EntryId, NeedTail, Segment, Timestamp},
 };
 
@@ -45,6 +48,12 @@ pub(super) struct Pending {
     /// Its number, where other names will be linked to it.
     pub(super) first_name: Option<u64>,
     pub(super) phase: Mutex<Phase>,
+    /// The plan's number until its end is told.
+    pub(super) number: AtomicU64,
+    /// The facts to tell of it if it takes the place of another name.
+    pub(super) facts: Option<Facts>,
+    /// Bytes of sums that the source got.
+    pub(super) signature_bytes: AtomicU64,
 }
 
 /// A directory that a file takes the name of, and that is removed then.
@@ -62,6 +71,31 @@ impl Displaced {
 }
 
 impl Pending {
+    /// Tells of a file that takes the place of another name.
+    pub(super) fn announce(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        let number = site.account.announced(Planned {
+            action: self.action,
+            kind: FileType::File,
+            changes: Changes::NONE,
+            path: self.slot.path().as_bytes().to_vec(),
+            target: Vec::new(),
+            size: self.size,
+            facts: self.facts,
+        })?;
+        self.number.store(number, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Tells the plan's end, once.
+    pub(super) fn tell_end(&self, site: &Site<'_>, done: bool) -> Result<(), SyncError> {
+        site.account.ended(Ended {
+            number: self.number.swap(0, Ordering::Relaxed),
+            done,
+            literal_bytes: self.slot.literal_bytes.load(Ordering::Relaxed),
+            signature_bytes: self.signature_bytes.load(Ordering::Relaxed),
+        })
+    }
+
     /// Tells a finished file whether it may take a directory's name.
     pub(super) fn instruct(&self, prepared: &mut PreparedFile) {
         if let Some(displaced) = &self.displaced

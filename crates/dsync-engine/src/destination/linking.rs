@@ -8,14 +8,14 @@ use dsync_fs::{
     Sharing, Wanted, cannot_link,
 };
 use dsync_wire::{
-    event::FileType,
+    event::{FileType, Planned},
     message::{Cause, Landed, Operation},
 };
 
 use super::{
     Site,
     directory::{Deferred, LastOpened, settle},
-    links::{Further, Links, Noted, Record},
+    links::{Further, Links, Noted, Record, Told},
     removal::{self, Doomed},
     secure,
     succession::Succession,
@@ -105,6 +105,9 @@ impl Maker<'_> {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
 
+        if let (Ok(_), Some(told)) = (&made, further.told) {
+            self.tell(&path, further, first, told)?;
+        }
         match made {
             Ok(None) => Ok(()),
             Ok(Some(now)) => {
@@ -119,13 +122,36 @@ impl Maker<'_> {
         }
     }
 
+    /// Tells of a link that was made.
+    fn tell(
+        &self,
+        path: &RelPath,
+        further: &Further,
+        first: &RecordAt,
+        Told { changes, size, facts }: Told,
+    ) -> Result<(), SyncError> {
+        self.site.account.carried_out(Planned {
+            action: further.action,
+            kind: further.kind,
+            changes,
+            path: path.as_bytes().to_vec(),
+            target: self.first_name(first).unwrap_or_default().into_owned(),
+            size,
+            facts: Some(facts),
+        })
+    }
+
+    /// Returns the path of the name that is linked to.
+    fn first_name(&self, first: &RecordAt) -> io::Result<Cow<'_, [u8]>> {
+        match self.succession.successor(first.index()) {
+            Some(successor) => Ok(Cow::Owned(successor.path)),
+            None => self.noted.first_name(first),
+        }
+    }
+
     /// Makes one link, or a copy. Returns the name of the directory that had its name.
     fn make(&mut self, dir: &Arc<Dir>, further: &Further, first: &RecordAt) -> io::Result<Option<Component>> {
-        let successor = self.succession.successor(first.index());
-        let path = match &successor {
-            Some(successor) => Cow::Borrowed(successor.path.as_slice()),
-            None => self.noted.first_name(first)?,
-        };
+        let path = self.first_name(first)?;
         let path = RelPath::parse(&path).map_err(io::Error::other)?;
         let (Some(parent), Some(first)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::NotFound.into());

@@ -18,8 +18,8 @@ use std::{borrow::Cow, io, sync::Arc};
 use dsync_fs::{Component, Metadata, RecordAt, RelPath, SealedSpool, Spool, SpoolError, SpoolHome};
 use dsync_wire::{
     budget::{Budget, Held, Share},
-    event::{Action, FileType},
-    message::{Entry, EntryId, HardLink, Operation},
+    event::{Action, Changes, Facts, FileType},
+    message::{Entry, EntryId, HardLink, Operation, Timestamp},
 };
 
 use super::{
@@ -81,6 +81,41 @@ pub(super) struct Further {
     pub(super) kind: FileType,
     /// Whether a directory has the name until then.
     pub(super) displaces: bool,
+    /// The facts to tell of it when it is made, if anybody listens.
+    pub(super) told: Option<Told>,
+}
+
+/// A name's differences and facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) changes: Changes,
+    pub(super) size: u64,
+    pub(super) facts: Facts,
+}
+
+impl Told {
+    fn encode(&self, bytes: &mut Vec<u8>) {
+        let Self { changes, size, facts: Facts { number: _, mode, mtime, uid, gid } } = *self;
+        bytes.extend(changes.bits().to_ne_bytes());
+        bytes.extend(size.to_ne_bytes());
+        bytes.extend(mode.to_ne_bytes());
+        bytes.extend(mtime.seconds.to_ne_bytes());
+        bytes.extend(mtime.nanoseconds.to_ne_bytes());
+        bytes.extend(uid.to_ne_bytes());
+        bytes.extend(gid.to_ne_bytes());
+    }
+
+    fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let changes = Changes::from_bits(u16::from_ne_bytes(take(rest)?))?;
+        let size = u64::from_ne_bytes(take(rest)?);
+        let mode = u16::from_ne_bytes(take(rest)?);
+        let mtime = Timestamp {
+            seconds: i64::from_ne_bytes(take(rest)?),
+            nanoseconds: u32::from_ne_bytes(take(rest)?),
+        };
+        let (uid, gid) = (u32::from_ne_bytes(take(rest)?), u32::from_ne_bytes(take(rest)?));
+        Some(Self { changes, size, facts: Facts { number: 0, mode, mtime, uid, gid } })
+    }
 }
 
 /// Names of one directory.
@@ -271,17 +306,21 @@ impl Noted {
 }
 
 impl Record {
-    /// Writes the directory, then for each link its name, its entry, a byte of flags, its type and
-    /// where its first name is.
+    /// Writes the directory, then for each link its name, its entry, a byte of flags, its type,
+    /// where its first name is, and what is told of it.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.directory.encode(&mut bytes);
-        for (Further { entry, name, action, kind, displaces }, first) in &self.links {
+        for (Further { entry, name, action, kind, displaces, told }, first) in &self.links {
             push_name(&mut bytes, name);
             bytes.extend(entry.0.to_ne_bytes());
-            bytes.push(u8::from(*action == Action::Create) | u8::from(*displaces) << 1);
+            let is_new = *action == Action::Create;
+            bytes.push(u8::from(is_new) | u8::from(*displaces) << 1 | u8::from(told.is_some()) << 2);
             bytes.push(*kind as u8);
             bytes.extend(first.to_bytes());
+            if let Some(told) = told {
+                told.encode(&mut bytes);
+            }
         }
         bytes
     }
@@ -296,8 +335,9 @@ impl Record {
             let [flags, kind] = take(&mut rest)?;
             let action = if flags & 1 != 0 { Action::Create } else { Action::Update };
             let kind = file_type_of(KINDS.get(usize::from(kind)).copied()?);
-            let further = Further { entry, name, action, kind, displaces: flags & 2 != 0 };
-            links.push((further, RecordAt::from_bytes(take(&mut rest)?)));
+            let first = RecordAt::from_bytes(take(&mut rest)?);
+            let told = if flags & 4 != 0 { Some(Told::decode(&mut rest)?) } else { None };
+            links.push((Further { entry, name, action, kind, displaces: flags & 2 != 0, told }, first));
         }
         Some(Self { directory, links })
     }
@@ -378,6 +418,11 @@ mod tests {
             action,
             kind,
             displaces,
+            told: displaces.then_some(Told {
+                changes: Changes::SIZE,
+                size: 5,
+                facts: Facts { uid: 7, ..Facts::default() },
+            }),
         };
         let links = vec![
             (further(&[b'n'; 255], Action::Create, FileType::Fifo, true), at),

@@ -176,7 +176,7 @@ impl Worker<'_> {
 
         // Shared extents would keep the source's zeros.
         if len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source) {
-            self.site.account.received(len, 0, 0);
+            file.slot.received(self.site, len, 0, 0);
             if file.slot.in_place
                 && let Err(error) = staged.set_len(len)
             {
@@ -394,7 +394,7 @@ impl Worker<'_> {
         }
 
         let zero = (range.end - range.start).saturating_sub(literal + matched);
-        self.site.account.received(literal, matched, zero);
+        copy.file.slot.received(self.site, literal, matched, zero);
         Ok(())
     }
 

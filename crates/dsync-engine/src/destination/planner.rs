@@ -236,6 +236,7 @@ impl Planner<'_> {
             path: Vec::new(),
             target: Vec::new(),
             size: 0,
+            facts: self.site.policy.options.event_ends.then(|| subject::facts(attributes)),
         })?;
 
         let state = match state {

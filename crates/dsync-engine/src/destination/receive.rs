@@ -121,7 +121,7 @@ impl Lane<'_> {
         if file.attempt() != Some(record.attempt) {
             return Ok(());
         }
-        self.site.account.received(record.content.len() as u64, 0, 0);
+        file.slot.received(self.site, record.content.len() as u64, 0, 0);
         let selected = self.site.policy.selects_size(record.content.len() as u64);
         let mtime = match record.outcome {
             _ if !intact => Err(Cause::ContentMismatch),

@@ -181,5 +181,6 @@ fn deleted(path: &RelPath, kind: Kind) -> Planned {
         path: path.as_bytes().to_vec(),
         target: Vec::new(),
         size: 0,
+        facts: None,
     }
 }

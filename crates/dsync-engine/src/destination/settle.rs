@@ -1,6 +1,9 @@
 //! The ends of a requested file: every way out of being asked for passes here.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
 use dsync_wire::message::{Cause, ControlMessage, Operation};
 
@@ -62,6 +65,7 @@ impl Transfers<'_> {
     /// Asks for a file in the place of one that had the same content.
     pub(super) fn take_over(&self, file: &Arc<Pending>) -> Result<(), SyncError> {
         self.site.account.transfer_added(file.size);
+        file.announce(self.site)?;
         if !self.is_local() {
             self.files.insert(file);
         }
@@ -125,6 +129,7 @@ impl Transfers<'_> {
     /// Settles a file that will not have its name: another name of the same inode may take over.
     fn lost(&self, file: &Pending) -> Result<(), SyncError> {
         self.site.account.transfer_failed(file.action, file.size);
+        file.tell_end(self.site, false)?;
         let next = file.first_name.map(|number| self.succession.lost(number)).transpose()?.flatten();
         next.map_or(Ok(()), |next| self.take_over(&next))
     }
@@ -132,6 +137,9 @@ impl Transfers<'_> {
     /// Ends the request for the file.
     fn end_request(&self, file: &Pending, before: &Phase) {
         self.return_signature(before);
+        if let Some(basis) = before.basis() {
+            file.signature_bytes.fetch_add(basis.signature_bytes, Ordering::Relaxed);
+        }
         if !self.is_local() {
             self.files.remove(file.entry);
         }
@@ -147,6 +155,7 @@ impl Transfers<'_> {
 
     fn closed(&self, file: &Pending) -> Result<(), SyncError> {
         self.site.account.file_done();
+        file.tell_end(self.site, true)?;
         self.release(file)
     }
 

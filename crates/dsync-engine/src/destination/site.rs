@@ -76,7 +76,7 @@ impl<'a> Site<'a> {
         Self {
             session,
             key,
-            account: Account::new(audience, options.events),
+            account: Account::new(audience, &options),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
             policy: Policy {

@@ -1,11 +1,14 @@
 //! The place that a file takes: its name, the old entry of that name, and the material for the
 //! file.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use dsync_fs::{Component, Dir, RelPath, Stamp};
 
-use super::directory::Directory;
+use super::{Site, directory::Directory};
 
 /// The place of one file.
 pub(super) struct Slot {
@@ -20,6 +23,8 @@ pub(super) struct Slot {
     pub(super) twin: Option<Twin>,
     /// Set when the old file's content was kept, before it was written into.
     pub(super) has_backup: AtomicBool,
+    /// Bytes of its content that came from the source.
+    pub(super) literal_bytes: AtomicU64,
 }
 
 /// The beginning of a file that is added to.
@@ -43,6 +48,12 @@ impl Slot {
     /// Returns the path from the destination's root.
     pub(super) fn path(&self) -> RelPath {
         self.directory.path.join(&self.name)
+    }
+
+    /// Counts bytes of the file's content for the file and for the run.
+    pub(super) fn received(&self, site: &Site<'_>, literal: u64, matched: u64, zero: u64) {
+        self.literal_bytes.fetch_add(literal, Ordering::Relaxed);
+        site.account.received(literal, matched, zero);
     }
 
     /// Returns the directory that has the old file, and whether that is the destination's own.

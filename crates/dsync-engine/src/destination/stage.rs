@@ -443,7 +443,7 @@ impl Incoming {
             stage.write(&step, work, buffer)
         });
 
-        site.account.received(literal, matched, zero);
+        slot.received(site, literal, matched, zero);
         let noted = work.rewriting.bytes().saturating_sub(before);
         if noted > 0 {
             lock(&stage.pieces).grow(noted)?;

@@ -193,7 +193,7 @@ const LOST_BYTES: u64 = 3 * (size_of::<(u64, Line)>() + size_of::<EntryId>() + 3
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
 
     use dsync_fs::{Component, SharedPath, Wanted};
     use dsync_wire::event::Action;
@@ -217,6 +217,7 @@ mod tests {
                 tail: None,
                 twin: None,
                 has_backup: AtomicBool::new(false),
+                literal_bytes: AtomicU64::new(0),
             },
             part: Arc::new(PartTicket::new(None)),
             action: Action::Create,
@@ -226,6 +227,9 @@ mod tests {
             has_basis: false,
             first_name: None,
             phase: Mutex::default(),
+            number: AtomicU64::new(0),
+            facts: None,
+            signature_bytes: AtomicU64::new(0),
         };
         Heir { file: Arc::new(file), same_inode }
     }

@@ -3,7 +3,7 @@
 use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
-    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
     limits::MAX_PATH,
     message::{Cause, EntryId, Operation, Problem, Timestamp},
 };
@@ -100,13 +100,22 @@ pub(super) fn decode_outcome(
 pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), EncodeError> {
     match event {
         Event::Planned(planned) => {
-            w.byte(0);
+            w.byte(if planned.facts.is_some() { 2 } else { 0 });
             w.byte(planned.action as u8);
             w.byte(planned.kind as u8);
             w.u16(planned.changes.bits());
             w.bytes(&planned.path, MAX_PATH, "path")?;
             w.bytes(&planned.target, MAX_PATH, "target")?;
-            w.file_len(planned.size, "file size")
+            w.file_len(planned.size, "file size")?;
+            planned.facts.map_or(Ok(()), |facts| encode_facts(facts, w))
+        }
+        Event::Ended(Ended { number, done, literal_bytes, signature_bytes }) => {
+            w.byte(3);
+            w.u64(*number);
+            w.bool(*done);
+            w.u64(*literal_bytes);
+            w.u64(*signature_bytes);
+            Ok(())
         }
         Event::Failed(problem) => {
             w.byte(1);
@@ -118,16 +127,43 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
 pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     let offset = r.offset();
     Ok(match r.byte("type of event")? {
-        0 => Event::Planned(Planned {
+        shape @ (0 | 2) => Event::Planned(Planned {
             action: r.choice("action", action)?,
             kind: r.choice("type of entry", file_type)?,
             changes: decode_changes(r)?,
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
             target: r.bytes(MAX_PATH, "target")?.to_vec(),
             size: r.file_len("file size")?,
+            facts: (shape == 2).then(|| decode_facts(r)).transpose()?,
+        }),
+        3 => Event::Ended(Ended {
+            number: r.u64("number")?,
+            done: r.bool("outcome")?,
+            literal_bytes: r.u64("count")?,
+            signature_bytes: r.u64("count")?,
         }),
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
+    })
+}
+
+fn encode_facts(facts: Facts, w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let Facts { number, mode, mtime, uid, gid } = facts;
+    w.u64(number);
+    w.u16(mode);
+    w.timestamp(mtime)?;
+    w.u32(uid);
+    w.u32(gid);
+    Ok(())
+}
+
+fn decode_facts(r: &mut Reader<'_>) -> Result<Facts, DecodeError> {
+    Ok(Facts {
+        number: r.u64("number")?,
+        mode: r.u16("mode")?,
+        mtime: r.timestamp(EntryId(0))?,
+        uid: r.u32("owner")?,
+        gid: r.u32("group")?,
     })
 }
 

@@ -13,7 +13,7 @@ use dsync_wire::{
         ServerBootstrap, Token, Transports, VersionRange,
     },
     compress::{Codec, Packed},
-    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
@@ -60,6 +60,8 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("listing-done", M::ListingDone { part: 70_000 }),
         ("needs-end", M::NeedsEnd),
         ("event-planned", M::Event(Event::Planned(planned()))),
+        ("event-facts", M::Event(Event::Planned(Planned { facts: Some(facts()), ..planned() }))),
+        ("event-ended", M::Event(Event::Ended(ended()))),
         ("event-failed", M::Event(Event::Failed(problem(Cause::Vanished)))),
         ("progress", M::Progress(progress())),
         ("report", M::Report(Box::new(report()))),
@@ -318,7 +320,17 @@ fn planned() -> Planned {
         path: b"a/b".to_vec(),
         target: Vec::new(),
         size: 300,
+        facts: None,
     }
+}
+
+fn facts() -> Facts {
+    let mtime = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
+    Facts { number: 300, mode: 0o4755, mtime, uid: u32::MAX, gid: 34 }
+}
+
+fn ended() -> Ended {
+    Ended { number: 300, done: true, literal_bytes: 1 << 40, signature_bytes: 128 }
 }
 
 fn progress() -> Progress {

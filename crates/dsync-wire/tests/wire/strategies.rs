@@ -6,7 +6,7 @@ use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
-    event::{Action, Changes, Event, FileType, Planned, Progress, Report, TypeCounts},
+    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
@@ -421,13 +421,20 @@ fn event() -> impl Strategy<Value = Event> {
         FileType::BlockDevice,
     ]);
     let changes = (0..0x400u16).prop_map(|bits| Changes::from_bits(bits).unwrap());
+    let facts = (number(), any::<u16>(), timestamp(), any::<u32>(), any::<u32>())
+        .prop_map(|(number, mode, mtime, uid, gid)| Facts { number, mode, mtime, uid, gid });
     prop_oneof![
-        (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN).prop_map(
-            |(action, kind, changes, path, target, size)| {
-                Event::Planned(Planned { action, kind, changes, path, target, size })
+        (action, kind, changes, text(), text(), 0..=MAX_FILE_LEN, option::of(facts)).prop_map(
+            |(action, kind, changes, path, target, size, facts)| {
+                Event::Planned(Planned { action, kind, changes, path, target, size, facts })
             }
         ),
         problem().prop_map(Event::Failed),
+        (number(), any::<bool>(), number(), number()).prop_map(
+            |(number, done, literal_bytes, signature_bytes)| {
+                Event::Ended(Ended { number, done, literal_bytes, signature_bytes })
+            }
+        ),
     ]
 }
 

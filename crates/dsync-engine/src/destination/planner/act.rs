@@ -3,14 +3,14 @@
 
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::{
-    event::{Action, Changes},
+    event::{Action, Changes, Planned},
     message::EntryKind,
 };
 
 use super::{
     super::{
         hands::Hands,
-        links::{FirstName, Further},
+        links::{FirstName, Further, Told},
         settle::Outcome,
         succession::{Heir, Turn},
     },
@@ -74,7 +74,8 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         let place = subject.place(self.site, &self.comparison.protection, None);
         self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())?;
-        subject.tell(self.site, Action::Keep, Changes::HARD_LINK, subject.link_text())?;
+        let planned = subject.plan(self.site, Action::Keep, Changes::HARD_LINK, subject.link_text());
+        planned.map_or(Ok(()), |planned| self.site.account.carried_out(planned))?;
         self.stand_by(found, first, reserved)
     }
 
@@ -90,14 +91,24 @@ impl Planner<'_> {
         let action = if decision.action == Action::Create { Action::Create } else { Action::Update };
         let mut changes = decision.changes;
         changes.insert(Changes::HARD_LINK);
-        subject.tell(self.site, action, changes, self.links.path(&self.transfers.succession, first)?)?;
+        let target = self.links.path(&self.transfers.succession, first)?;
+        let Some(planned) = subject.plan(self.site, action, changes, target) else { return Ok(()) };
+        let told_later = self
+            .site
+            .account
+            .tells_ends()
+            .then_some((changes, planned.facts))
+            .map(|(changes, facts)| Told { changes, size: planned.size, facts: facts.unwrap_or_default() });
+        if told_later.is_none() {
+            self.site.account.carried_out(planned)?;
+        }
 
         let displaced = way.displaced();
         match self.site.hands {
             Hands::Working => {
                 let displaces = displaced == Some(Kind::Dir);
                 let (entry, name) = (subject.id, subject.name.clone());
-                let further = Further { entry, name, action, kind, displaces };
+                let further = Further { entry, name, action, kind, displaces, told: told_later };
                 self.links.note(subject.directory, further, first)
             }
             Hands::Idle(_) => {
@@ -128,18 +139,24 @@ impl Planner<'_> {
     ) -> Result<(), SyncError> {
         let decision = &placing.decision;
         // Skipped entries are not reported as up to date: they may not exist at all.
-        if decision.placed || placing.alternate.is_some() {
-            subject.tell(self.site, decision.action, decision.changes, subject.link_text())?;
-        }
+        let mut planned = if decision.placed || placing.alternate.is_some() {
+            subject.plan(self.site, decision.action, decision.changes, subject.link_text())
+        } else {
+            None
+        };
 
         let placed = match &subject.entry.kind {
-            EntryKind::Directory => {
-                self.directory(subject, placing, found.existing.as_ref())?;
-                Placed::Open
+            EntryKind::Directory => self.directory(subject, placing, found.existing.as_ref())?,
+            EntryKind::File { size, .. } => {
+                self.file(subject, found, placing, reserved, (*size, &mut planned))?
             }
-            EntryKind::File { size, .. } => self.file(subject, found, placing, reserved, *size)?,
             kind => self.special(subject, found, placing, &reserved, kind)?,
         };
+
+        // Those that are asked for were announced.
+        if let Some(planned) = planned.filter(|_| !matches!(placed, Placed::Failed | Placed::Undressed)) {
+            self.site.account.carried_out(planned)?;
+        }
 
         if let (Some(group), Placed::Failed) = (found.group, placed) {
             self.links.displace(group);
@@ -157,8 +174,9 @@ impl Planner<'_> {
         subject: &Subject<'_>,
         placing: &Placing,
         existing: Option<&Metadata>,
-    ) -> Result<(), SyncError> {
+    ) -> Result<Placed, SyncError> {
         let decision = &placing.decision;
+        let makes = matches!(decision.action, Action::Create | Action::Reuse);
         let state = match decision.action {
             Action::Create | Action::Reuse => self.make_directory(subject, placing)?,
             _ => match existing {
@@ -177,7 +195,10 @@ impl Planner<'_> {
         let sets = wanted.extended.as_ref().and_then(|_| subject.part.sets());
         let (id, path) = (subject.id, subject.shared());
         let expected = self.site.policy.options.recursive;
-        self.comparison.frontier.announce(Announced { id, path, sets, wanted: Some(wanted), state, expected })
+        let placed = if makes && matches!(state, Presence::Ignored) { Placed::Failed } else { Placed::Open };
+        let wanted = Some(wanted);
+        self.comparison.frontier.announce(Announced { id, path, sets, wanted, state, expected })?;
+        Ok(placed)
     }
 
     fn make_directory(&self, subject: &Subject<'_>, placing: &Placing) -> Result<Presence, SyncError> {
@@ -209,7 +230,7 @@ impl Planner<'_> {
         found: &Found,
         placing: &Placing,
         reserved: Reserved,
-        size: u64,
+        (size, planned): (u64, &mut Option<Planned>),
     ) -> Result<Placed, SyncError> {
         let Placing { decision, alternate, way } = placing;
         let mut place = subject.place(self.site, &self.comparison.protection, way.displaced());
@@ -218,7 +239,7 @@ impl Planner<'_> {
             return place.take_up(size, finished);
         }
         if let Some(request) = reserved.request {
-            return self.requests.send(&place, request).map(|()| Placed::Open);
+            return self.requests.send(&place, request, planned.take()).map(|()| Placed::Open);
         }
 
         match (decision.action, alternate) {
@@ -229,7 +250,8 @@ impl Planner<'_> {
                 // Other filesystems, too many links: a copy instead.
                 let file = request(subject, &place, decision, size, found.existing.as_ref(), Some(other));
                 let file = self.requests.admit(file)?;
-                self.requests.send(&place, Request { file, has_part: false }).map(|()| Placed::Open)
+                let request = Request { file, has_part: false };
+                self.requests.send(&place, request, planned.take()).map(|()| Placed::Open)
             }
             (Action::Retag, _) => place.dress(Kind::File, &decision.wanted),
             (Action::Keep, Some(other)) => {

@@ -51,8 +51,10 @@ pub(super) struct Finished {
 pub(super) enum Placed {
     /// The destination has the entry.
     Here,
-    /// It is asked for, is not this run's, or could not get its attributes.
+    /// It is asked for or is not this run's.
     Open,
+    /// It could not get its attributes.
+    Undressed,
     /// A link or another special entry could not be made.
     Failed,
 }
@@ -120,7 +122,7 @@ impl Place<'_> {
             self.site.touched(dir);
         }
         let set = self.report(Operation::SetAttributes, set)?;
-        Ok(if set { Placed::Here } else { Placed::Open })
+        Ok(if set { Placed::Here } else { Placed::Undressed })
     }
 
     /// Sets the attributes of a complete file of an earlier run, and names it now or at the end of

@@ -10,6 +10,7 @@ use std::sync::{Arc, atomic::Ordering};
 use crossbeam_channel::Sender;
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::{
+    event::Planned,
     link::LinkError,
     message::{ControlMessage, EntryId},
     options::Append,
@@ -80,8 +81,15 @@ impl<'a> Requests<'a> {
     }
 
     /// Asks for a file. Idle hands ask for none: they only tell what would go when it arrived.
-    pub(super) fn send(&mut self, place: &Place<'_>, request: Request) -> Result<(), SyncError> {
+    pub(super) fn send(
+        &mut self,
+        place: &Place<'_>,
+        request: Request,
+        planned: Option<Planned>,
+    ) -> Result<(), SyncError> {
         let site = self.transfers.site;
+        let number = planned.map_or(Ok(0), |planned| site.account.announced(planned))?;
+        request.file.number.store(number, Ordering::Relaxed);
         let progress = &site.account.progress;
         let there = request.file.slot.tail.map_or(0, |tail| tail.from);
         progress.files_needed.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,10 @@
 //! The credit comes last, as the planner may have to wait for it; all of it is released with the
 //! file's end.
 
-use std::sync::{Arc, Mutex, atomic::AtomicBool};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64},
+};
 
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::{event::Action, options::Append};
@@ -22,7 +25,7 @@ use super::{
     merge::Merge,
     place::{Finished, Place},
     requests::Request,
-    subject::{Found, Subject},
+    subject::{Found, Subject, facts},
     way::Way,
 };
 use crate::{SyncError, plan::Decision};
@@ -167,10 +170,14 @@ pub(super) fn request(
             tail,
             twin,
             has_backup: AtomicBool::new(false),
+            literal_bytes: AtomicU64::new(0),
         },
         displaced: displaces.then(|| Displaced::new(place.protection.clone())),
         has_basis,
         first_name: place.first_name,
         phase: Mutex::default(),
+        number: AtomicU64::new(0),
+        facts: options.event_ends.then(|| facts(&subject.entry.attributes)),
+        signature_bytes: AtomicU64::new(0),
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dsync_fs::{Component, Kind, Metadata, RelPath, SharedPath};
 use dsync_wire::{
-    event::{Action, Changes, Planned},
-    message::{Cause, Entry, EntryId, EntryKind, Operation, Problem},
+    event::{Action, Changes, Facts, Planned},
+    message::{Attributes, Cause, Entry, EntryId, EntryKind, Operation, Problem},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     merge::entry_path,
     place::Place,
 };
-use crate::{SyncError, plan::file_type};
+use crate::plan::file_type;
 
 /// An entry that is being planned.
 pub(super) struct Subject<'a> {
@@ -81,21 +81,30 @@ impl Subject<'_> {
         Problem { operation, path: self.path.as_bytes().to_vec(), cause }
     }
 
-    /// Tells of the plan for the entry.
-    pub(super) fn tell(
+    /// Counts the plan for the entry. Returns it, to be told.
+    pub(super) fn plan(
         &self,
         site: &Site<'_>,
         action: Action,
         changes: Changes,
         target: Vec<u8>,
-    ) -> Result<(), SyncError> {
-        let Some(kind) = file_type(&self.entry.kind) else { return Ok(()) };
+    ) -> Option<Planned> {
+        let kind = file_type(&self.entry.kind)?;
         let size = self.file_size().unwrap_or(0);
-        site.account.planned(Planned { action, kind, changes, path: self.listed_path(), target, size })
+        let facts = site.policy.options.event_ends.then(|| facts(&self.entry.attributes));
+        let planned = Planned { action, kind, changes, path: self.listed_path(), target, size, facts };
+        site.account.count(&planned);
+        Some(planned)
     }
 
     /// Returns the text of a symbolic link; of other entries nothing.
     pub(super) fn link_text(&self) -> Vec<u8> {
         if let EntryKind::Symlink { target } = &self.entry.kind { target.clone() } else { Vec::new() }
     }
+}
+
+/// Returns what is told of an entry at the source.
+pub(super) fn facts(attributes: &Attributes) -> Facts {
+    let Attributes { mode, mtime, uid, gid, .. } = *attributes;
+    Facts { number: 0, mode, mtime, uid, gid }
 }
