@@ -87,6 +87,9 @@ pub enum Destination {
         /// As for [`Destination::Local`]; relative paths start where the server says.
         path: OsString,
     },
+    /// Nowhere: the run looks at the source only, and plans every entry as a new one. Needs
+    /// [`SyncOptions::dry_run`].
+    Nowhere,
 }
 
 /// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
@@ -250,6 +253,14 @@ impl Job {
     ) -> Result<Outcome, SyncError> {
         let Self { source, destination, options, connect, resources, cage } = self;
         let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
+        let destination = match destination {
+            Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
+            Destination::Nowhere => {
+                let why = "it is nowhere, where only a dry run can go";
+                return Err(SyncError::InvalidOption { option: "destination", why: why.to_owned() });
+            }
+            somewhere => somewhere,
+        };
         match (source, destination, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local(&paths, &path, options, remote, observer, cancel)
@@ -274,6 +285,9 @@ impl Job {
         }
     }
 }
+
+/// The path of [`Destination::Nowhere`], which no operand has.
+pub(crate) const NOWHERE: &str = "";
 
 /// The way to the other end, and the limits on what it may make this one take.
 #[derive(Clone, Copy)]
@@ -303,8 +317,11 @@ fn local(
 ) -> Result<Outcome, SyncError> {
     let bytes_per_second = connect.bytes_per_second;
     let filter = compile(&options)?;
-    guard::refuse_self_copy(paths, path, &filter, &options)?;
-    guard::refuse_doomed_source(paths, path, &filter, &options)?;
+    let is_somewhere = path != Path::new(NOWHERE);
+    if is_somewhere {
+        guard::refuse_self_copy(paths, path, &filter, &options)?;
+        guard::refuse_doomed_source(paths, path, &filter, &options)?;
+    }
 
     let (here, there) = dsync_transport::memory::pair();
     let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
@@ -328,7 +345,7 @@ fn local(
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
-        let barred = Some(path);
+        let barred = is_somewhere.then_some(path);
         let means = Means { operands, barred, ..Means::new(theirs_allowance, spools.clone()) };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {

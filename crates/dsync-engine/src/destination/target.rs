@@ -15,7 +15,9 @@ use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::hands::{Hands, Lock};
-use crate::{SyncError, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
+use crate::{
+    SyncError, endpoint::NOWHERE, error::PathRole, grant::Start, guard, halt::Halt, session::Session,
+};
 
 /// The directory where the source's root lands.
 pub(super) struct Target {
@@ -88,6 +90,9 @@ impl Target {
 
     fn find(operand: &Path, tops: &Tops, contents: bool, terms: Terms<'_>) -> Result<Self, SyncError> {
         let Terms { options, start, .. } = terms;
+        if options.dry_run && operand == Path::new(NOWHERE) {
+            return Ok(Self::imagined(operand));
+        }
         let names_directory = operand.as_os_str().as_bytes().ends_with(b"/");
         let may_name_file = tops.single_file && !names_directory;
         let links = links(options);
