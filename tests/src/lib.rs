@@ -24,6 +24,7 @@ pub mod oracle;
 pub mod power;
 pub mod program;
 pub mod run;
+pub mod schema;
 pub mod scratch;
 pub mod skip;
 pub mod sshd;

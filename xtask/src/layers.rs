@@ -98,6 +98,8 @@ const LAYERS: &[Layer] = &[
             "seccompiler",
             "libc",
             "rustix",
+            "serde",
+            "serde_json",
             "tracing",
             "tracing-subscriber",
         ],

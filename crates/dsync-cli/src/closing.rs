@@ -27,6 +27,8 @@ pub(crate) struct Closing<'a> {
     pub(crate) elapsed: Duration,
     /// Whether nothing was changed.
     pub(crate) dry_run: bool,
+    /// Whether the source was only looked at.
+    pub(crate) lists_only: bool,
     /// Whether directories were copied.
     pub(crate) recursive: bool,
     /// The durability that the run promised.
@@ -38,6 +40,11 @@ pub(crate) struct Closing<'a> {
 impl Closing<'_> {
     /// Returns the paragraph: a few sentences in one line.
     pub(crate) fn paragraph(&self) -> String {
+        if self.lists_only {
+            let (entries, bytes) = (self.report.listed.total(), Bytes(self.report.total_bytes));
+            let (entries, seconds) = (counted(entries, "entry", "entries"), self.elapsed.as_secs_f64());
+            return format!("Listed {entries}, {bytes}, in {seconds:.1} s.");
+        }
         let sentences =
             [Some(self.transferred()), self.others(), self.before(), Some(self.carried()), self.kept()];
         let text = sentences.into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -202,6 +209,7 @@ mod tests {
             reconnects: 0,
             files_done_before: 0,
             dry_run: false,
+            lists_only: false,
             recursive: true,
             durability: Durability::Batch,
             exit_code: 0,

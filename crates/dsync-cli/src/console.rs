@@ -10,11 +10,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use dsync_engine::{Cause, Connection, Event, Observer, Operation, Planned, Progress, Reconnect};
+use dsync_engine::{
+    Cause, Connection, Event, Observer, Operation, Planned, Progress, Reconnect, Summary, SyncError,
+};
 
 use crate::{
     bar::Bar,
     escape::escape_text,
+    json::{Opening, Stream},
     listing::{self, Listing},
     log::Log,
     messages,
@@ -26,6 +29,8 @@ pub(crate) struct Console {
     voice: Voice,
     results: Mutex<Results>,
     told: Mutex<Told>,
+    /// `--json`, in the place of lists and sentences.
+    json: Option<Stream>,
     bar: Option<Bar>,
     log: Option<Log>,
 }
@@ -39,6 +44,8 @@ pub(crate) struct Voice {
     pub(crate) hides_nonregular: bool,
     /// Links that are left out as unsafe are named.
     pub(crate) shows_unsafe_links: bool,
+    /// `--json`.
+    pub(crate) json: Option<Opening>,
     /// Whether a person may be watching: flush each line, and move the bar away for it.
     pub(crate) interactive: bool,
 }
@@ -53,12 +60,31 @@ impl Console {
     /// Opens the console on `out`.
     pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Option<Bar>, log: Option<Log>) -> Self {
         let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
-        Self { voice, results, told: Mutex::default(), bar, log }
+        let (json, start) = voice.json.as_ref().map(Stream::begin).unzip();
+        let console = Self { voice, results, told: Mutex::default(), json, bar, log };
+        if let Some(start) = start {
+            console.print_line(&start);
+        }
+        console
     }
 
     /// Prints a line of the result.
     pub(crate) fn result(&self, line: &str) {
-        self.print_line(line.as_bytes());
+        if self.json.is_none() {
+            self.print_line(line.as_bytes());
+        }
+    }
+
+    /// Ends the stream of events, if there is one.
+    pub(crate) fn end_stream(&self, outcome: &Result<Summary, SyncError>, code: u8, error: Option<&str>) {
+        self.stream(|json| json.end(outcome, code, error));
+    }
+
+    /// Prints a line of the stream of events, if there is one.
+    fn stream(&self, line: impl FnOnce(&Stream) -> Vec<u8>) {
+        if let Some(json) = &self.json {
+            self.print_line(&line(json));
+        }
     }
 
     fn print_line(&self, line: &[u8]) {
@@ -89,7 +115,8 @@ impl Console {
     fn tell(&self, line: &Line) {
         match line {
             Line::Entry(planned, ended) => {
-                if let Some(line) = self.voice.listing.line(planned, ended) {
+                self.stream(|json| json.entry(planned, ended));
+                if let Some(line) = self.voice.listing.line(planned, ended).filter(|_| self.json.is_none()) {
                     self.print_line(&line);
                 }
                 if let Some(log) = &self.log {
@@ -156,6 +183,7 @@ impl Observer for Console {
     }
 
     fn connected(&self, connection: &Connection) {
+        self.stream(|json| json.connected(connection));
         tracing::debug!(
             carrier = %connection.carrier,
             reason = connection.reason.as_deref().unwrap_or("no other was allowed"),
@@ -166,6 +194,7 @@ impl Observer for Console {
     fn reconnecting(&self, reconnect: &Reconnect<'_>) {
         // The next session plans anew what this one has not done.
         self.end_list();
+        self.stream(|json| json.retry(reconnect));
         self.talk(&format!("dsync: {}", messages::reconnecting(reconnect)));
     }
 
@@ -177,6 +206,12 @@ impl Observer for Console {
             }
             Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 
+            Event::Failed(problem) if self.json.is_some() => {
+                self.stream(|json| json.problem(problem));
+                if problem.cause != Cause::Skipped {
+                    self.talk(&format!("dsync: {}", messages::problem(problem)));
+                }
+            }
             // rsync tells of links that it thinks unsafe only when it lists what it does.
             Event::Failed(problem)
                 if problem.cause == Cause::Skipped && problem.operation != Operation::ReadBasis =>
@@ -197,6 +232,7 @@ impl Observer for Console {
     }
 
     fn progress(&self, progress: &Progress) {
+        self.stream(|json| json.progress(progress));
         // A reader at the other end of a pipe sees the list grow.
         self.results().flush();
         if let Some(bar) = &self.bar {

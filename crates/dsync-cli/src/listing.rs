@@ -10,6 +10,7 @@ use std::{borrow::Cow, path::PathBuf};
 use dsync_engine::{Action, Changes, Ended, FileType, Planned};
 
 use crate::{
+    catalogue::Catalogue,
     escape::{Escaped, eight_bit},
     format::{Field, Format},
     log::LocalClock,
@@ -35,6 +36,8 @@ pub(crate) struct Listing {
     pub(crate) base: Base,
     /// `-8`.
     pub(crate) eight_bit: bool,
+    /// `--list-only`, instead of all else.
+    pub(crate) catalogue: Option<Catalogue>,
     /// Whether groups are preserved, so that they are known.
     pub(crate) has_groups: bool,
     /// For `%t` and `%M`.
@@ -78,11 +81,14 @@ impl Base {
 impl Listing {
     /// Returns whether names are listed at all.
     pub(crate) fn lists(&self) -> bool {
-        self.verbose > 0 || self.itemize > 0 || self.format.is_some()
+        self.verbose > 0 || self.itemize > 0 || self.format.is_some() || self.catalogue.is_some()
     }
 
     /// Returns the line of an entry, without its end; `None` when it is not listed.
     pub(crate) fn line(&self, planned: &Planned, ended: &Ended) -> Option<Vec<u8>> {
+        if let Some(catalogue) = &self.catalogue {
+            return Some(catalogue.line(planned, &|name| self.shown(name)));
+        }
         let own = self.format.as_ref();
         let itemizes = own.map_or(self.itemize > 0, |format| format.has(Field::Itemized));
         if planned.action == Action::Delete {

@@ -7,13 +7,16 @@
 mod advice;
 mod bar;
 mod cage;
+mod catalogue;
 mod closing;
 mod commands;
 mod console;
 mod documents;
+mod errno;
 mod escape;
 mod flags;
 mod format;
+mod json;
 mod listing;
 mod log;
 mod messages;
@@ -38,7 +41,7 @@ use std::{
     sync::Arc,
 };
 
-use dsync_engine::{CancelToken, Summary, SyncError, exit_code};
+use dsync_engine::{CancelToken, Summary, SyncError, TypeCounts, exit_code};
 
 use crate::{
     bar::Bar,
@@ -167,12 +170,20 @@ fn run(flags: &Flags) -> u8 {
     let cage = Arc::new(Cage::default());
     let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
     console.end_list();
+    let outcome = outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary });
     if report.verbose > 0 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
 
     let words = Words { rules: &rules, doubtful: &doubtful };
     finish(&outcome, &console, &words, &report, has_bar)
+}
+
+/// Returns the summary of a run that copied nothing, as it only looked at the source.
+fn looked_at(mut summary: Summary) -> Summary {
+    summary.report.created = TypeCounts::default();
+    (summary.report.files_transferred, summary.report.transferred_bytes) = (0, 0);
+    summary
 }
 
 /// Opens the streams and the log file of a run.
@@ -228,6 +239,7 @@ fn finish(
         }
     };
 
+    console.end_stream(outcome, code, last_words.as_deref());
     let closed = console.close();
     if let Some(line) = last_words {
         console.talk(&line);
@@ -260,6 +272,7 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
         files_done_before: summary.files_done_before,
         elapsed: summary.elapsed,
         dry_run: summary.dry_run,
+        lists_only: report.lists_only,
         recursive: report.recursive,
         durability: report.durability,
         exit_code: code,

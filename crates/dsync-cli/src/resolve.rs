@@ -14,10 +14,11 @@ use std::{
 use dsync_engine::{
     AddressFamily, Compression, ConnectOptions, DeleteLimit, DeleteTiming, Destination, Durability,
     EventLevel, FakeSuper, IdRule, Job, Links, MungeLinks, Operand, RemoteHost, Resources, Source,
-    SyncOptions, TransportChoice,
+    SyncOptions, TransportChoice, WritePolicy,
 };
 
 use crate::{
+    catalogue::Catalogue,
     commands::is_here,
     console::Voice,
     flags::{
@@ -25,6 +26,7 @@ use crate::{
         accepted::Accepted,
     },
     format::Format,
+    json::Opening,
     listing::{Base, Listing},
     log::LocalClock,
     numbers::Style,
@@ -51,6 +53,8 @@ pub(crate) struct Reporting {
     /// Whether the run ends with a paragraph.
     pub(crate) paragraph: bool,
     pub(crate) stats: bool,
+    /// Whether the run only looks at the source.
+    pub(crate) lists_only: bool,
     /// `--stderr`.
     pub(crate) stream: Stream,
     /// `--log-file`, its lists, and the links that its path may pass through.
@@ -77,7 +81,7 @@ impl Reporting {
 
     /// Returns whether to show a bar, given whether standard error is a terminal.
     pub(crate) fn bar(&self, terminal: bool) -> bool {
-        let lists = self.verbose > 0 || self.voice.listing.lists();
+        let lists = self.verbose > 0 || self.voice.listing.lists() || self.voice.json.is_some();
         terminal && !self.voice.quiet && self.progress.unwrap_or(!lists)
     }
 }
@@ -91,7 +95,7 @@ pub(crate) fn order(
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Order, UsageError> {
     combinations::check(flags)?;
-    let (source, destination) = ends(&flags.operands)?;
+    let (source, destination) = ends(&flags.operands, flags.output.list_only)?;
     let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
     let mut rules = Rules::collect(&flags.selection, links)?;
     if flags.attributes.old_dirs {
@@ -103,6 +107,9 @@ pub(crate) fn order(
     options.fake_super = fake_super(flags, &source, &destination);
     options.insecure_links = insecure_links(flags, &source, &destination);
     options.munge_links = munge_links(flags, &source);
+    if destination == Destination::Nowhere {
+        options = list_only(options);
+    }
     let connect = connect_options(flags, environment)?;
     let job = Job::new(source, destination).options(options).connect(connect);
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
@@ -117,11 +124,48 @@ fn is_remote_and_here(word: &OsString) -> bool {
     matches!(Operand::parse(word), Ok(Operand::Remote { .. })) && is_here(word)
 }
 
-/// Parses the operands: the last is the destination.
-fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
+/// Returns the options of a run that only looks at the source: all types, as with rsync, whether
+/// they would be copied or not, and nothing that concerns a destination.
+fn list_only(options: SyncOptions) -> SyncOptions {
+    let quiet = options.events == EventLevel::Problems;
+    SyncOptions {
+        dirs: options.dirs || !options.recursive,
+        links: true,
+        devices: true,
+        specials: true,
+        // Whoever may not make a device may look at it.
+        fake_super: FakeSuper { destination: true, ..options.fake_super },
+        dry_run: true,
+        events: if quiet { EventLevel::Problems } else { EventLevel::Changes },
+        event_ends: true,
+
+        owner: false,
+        group: false,
+        acls: false,
+        xattrs: false,
+        hard_links: false,
+        checksum: false,
+        update: false,
+        existing: false,
+        ignore_existing: false,
+        keep_dirlinks: false,
+        safe_links: false,
+        delete: false,
+        delete_missing_args: false,
+        remove_source_files: false,
+        mode_rules: Vec::new(),
+        id_rules: Vec::new(),
+        writing: WritePolicy::default(),
+        ..options
+    }
+}
+
+/// Parses the operands: the last is the destination, unless it is the only one or entries are only
+/// listed.
+fn ends(operands: &[OsString], list_only: bool) -> Result<(Source, Destination), UsageError> {
     let (last, sources) = operands.split_last().ok_or(UsageError::NoOperands)?;
     if sources.is_empty() {
-        return Err(if last.is_empty() { empty_operand(Role::Source) } else { UsageError::NoDestination });
+        return Ok((read_sources(operands)?, Destination::Nowhere));
     }
     let source = read_sources(sources)?;
     let destination = Operand::parse(last).map_err(|error| UsageError::Operand {
@@ -136,11 +180,7 @@ fn ends(operands: &[OsString]) -> Result<(Source, Destination), UsageError> {
         }
         Operand::Remote { host, path } => Destination::Remote { host, path },
     };
-    Ok((source, destination))
-}
-
-fn empty_operand(role: Role) -> UsageError {
-    UsageError::Operand { role, operand: OsString::new(), error: dsync_engine::OperandError::EmptyPath }
+    Ok((source, if list_only { Destination::Nowhere } else { destination }))
 }
 
 fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
@@ -179,19 +219,25 @@ fn reporting(
 ) -> Result<Reporting, UsageError> {
     let output = &flags.output;
     let info = info::read(&output.info)?;
-    let listing = listing(flags, info, source, destination)?;
     let style = match output.human_readable {
         _ if output.plain_numbers => Style::Plain,
         0 => Style::Commas,
         1 => Style::Thousands,
         _ => Style::Binary,
     };
+    let listing = listing(flags, (info, style), source, destination)?;
 
     let log = output.log_file.as_ref().map(|file| {
         let format = output.log_file_format.as_ref();
         let format = format.map(|format| read_format("--log-file-format", format)).transpose()?;
-        let of_log =
-            Listing { verbose: output.verbose, itemize: 1, format, deletions: None, ..listing.clone() };
+        let of_log = Listing {
+            verbose: output.verbose,
+            itemize: 1,
+            format,
+            deletions: None,
+            catalogue: None,
+            ..listing.clone()
+        };
         Ok((PathBuf::from(file), of_log, links))
     });
 
@@ -200,6 +246,7 @@ fn reporting(
         quiet: output.quiet,
         hides_nonregular: info.nonreg == Some(0),
         shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
+        json: output.json.then(|| opening(flags, source, destination)),
         interactive: false,
     };
     let stats = output.stats || info.stats.is_some_and(|level| level > 1);
@@ -207,6 +254,7 @@ fn reporting(
     Ok(Reporting {
         voice,
         verbose: output.verbose,
+        lists_only: *destination == Destination::Nowhere,
         paragraph: info.stats.map_or(output.verbose > 0 || stats, |level| level > 0 || stats),
         stats,
         stream: output.stderr.unwrap_or(Stream::Output),
@@ -225,10 +273,29 @@ fn reporting(
     })
 }
 
+/// Returns the beginning of the stream of events.
+fn opening(flags: &Flags, source: &Source, destination: &Destination) -> Opening {
+    let words = |words: &[OsString]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let mode = match (source, destination) {
+        (_, Destination::Nowhere) => "list",
+        (Source::Remote { .. }, _) => "pull",
+        (_, Destination::Remote { .. }) => "push",
+        _ => "local",
+    };
+    let dry_run = flags.writing.dry_run || mode == "list";
+    match flags.operands.split_last() {
+        Some((last, sources)) if !sources.is_empty() => {
+            let destination = (mode != "list").then(|| last.as_bytes().to_vec());
+            Opening { mode, dry_run, sources: words(sources), destination }
+        }
+        _ => Opening { mode, dry_run, sources: words(&flags.operands), destination: None },
+    }
+}
+
 /// Returns the lists for standard output.
 fn listing(
     flags: &Flags,
-    info: info::Info,
+    (info, style): (info::Info, Style),
     source: &Source,
     destination: &Destination,
 ) -> Result<Listing, UsageError> {
@@ -251,6 +318,11 @@ fn listing(
             Source::Local { paths } => Base(paths.clone()),
             _ => Base::default(),
         },
+        catalogue: (*destination == Destination::Nowhere).then(|| Catalogue {
+            style,
+            targets: flags.attributes.links,
+            clock: LocalClock::new(),
+        }),
         eight_bit: output.eight_bit_output,
     })
 }
@@ -421,7 +493,8 @@ fn event_level(report: &Reporting) -> EventLevel {
     let shown = listing.verbose.max(listing.itemize).max(u8::from(listing.lists()));
     let logged = report.log.as_ref().map_or(0, |(_, listing, _)| listing.verbose.max(1));
     let deletions = u8::from(listing.deletions == Some(true));
-    let level = if *quiet { logged } else { shown.max(logged).max(deletions) };
+    let streamed = u8::from(report.voice.json.is_some());
+    let level = if *quiet { logged } else { shown.max(logged).max(deletions).max(streamed) };
     match level {
         // The log says why of every entry, whatever the list has.
         _ if tracing::enabled!(tracing::Level::DEBUG) => EventLevel::All,
@@ -542,7 +615,7 @@ mod tests {
 
     /// Returns the output that the flags of a local run ask for.
     pub(super) fn local_report(flags: &Flags) -> Reporting {
-        let (source, destination) = ends(&words("a b")).unwrap();
+        let (source, destination) = ends(&words("a b"), false).unwrap();
         reporting(flags, Links::Trusted, &source, &destination).unwrap()
     }
 
@@ -558,10 +631,10 @@ mod tests {
 
     #[test]
     fn operands_become_ends() {
-        let push = ends(&words("a b/ u@h:dst/")).unwrap();
+        let push = ends(&words("a b/ u@h:dst/"), false).unwrap();
         assert_eq!(push.0, Source::Local { paths: vec!["a".into(), "b/".into()] });
         assert_eq!(push.1, Destination::Remote { host: host(Some("u"), "h"), path: "dst/".into() });
-        let pull = ends(&words("h:a :b h:c .")).unwrap();
+        let pull = ends(&words("h:a :b h:c ."), false).unwrap();
         let paths = ["a", "b", "c"].map(OsString::from).to_vec();
         assert_eq!(pull.0, Source::Remote { host: host(None, "h"), paths });
         assert_eq!(pull.1, Destination::Local { path: ".".into() });
@@ -570,7 +643,6 @@ mod tests {
     #[test]
     fn operands_that_make_no_run_are_refused_in_the_words_of_the_table() {
         assert_eq!(refusal(""), (1, "usage: dsync [OPTIONS] SRC... DST (see --help)".into()));
-        assert_eq!(refusal("src"), (1, "missing destination: give SRC and DST".into()));
         let both = "both source and destination are remote; one must be local";
         assert_eq!(refusal("h:a h:b"), (1, both.into()));
         assert_eq!(refusal("h:a g:b c"), (1, "all sources must be on the same host".into()));
@@ -584,7 +656,7 @@ mod tests {
 
     #[test]
     fn empty_operand_names_its_role() {
-        let empty = |operands: [&str; 2]| ends(&operands.map(OsString::from)).unwrap_err().to_string();
+        let empty = |operands: [&str; 2]| ends(&operands.map(OsString::from), false).unwrap_err().to_string();
         assert_eq!(empty(["", "dst"]), "source path is empty (unset variable in a script?)");
         assert_eq!(empty(["src", ""]), "destination path is empty (unset variable in a script?)");
     }

@@ -21,8 +21,6 @@ use crate::{flags::unsupported::Foreign, format::UnknownFact, refused::Refused};
 pub(crate) enum UsageError {
     /// There are no operands at all.
     NoOperands,
-    /// There is one operand.
-    NoDestination,
     /// An option of rsync that dsync does not have.
     Unsupported(Foreign),
     /// A value that rsync accepts for an option and dsync does not.
@@ -141,7 +139,6 @@ impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoOperands => f.write_str("usage: dsync [OPTIONS] SRC... DST (see --help)"),
-            Self::NoDestination => f.write_str("missing destination: give SRC and DST"),
             Self::Unsupported(option) => {
                 write!(f, "{option} is not supported by dsync")?;
                 option.advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))

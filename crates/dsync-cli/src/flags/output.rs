@@ -42,6 +42,23 @@ pub(crate) struct Output {
     /// Same as --partial --progress
     #[arg(short = 'P')]
     pub(crate) partial_progress: bool,
+    /// List the source's entries and copy nothing: what a single operand does, too
+    ///
+    /// In rsync's format: type and permissions, size, time of modification, name. Without -r the
+    /// entries of one directory, or with no slash behind its name the directory alone. Filters and
+    /// limits of size select; -l shows where links lead, -h the sizes with units. A destination is
+    /// not looked at.
+    #[arg(long)]
+    pub(crate) list_only: bool,
+    /// Print events for programs, one JSON object a line, in the place of lists and summary
+    ///
+    /// docs/events.schema.json describes them: start, connected, plan, entry, problem, skipped,
+    /// progress, retry, summary. Entries are told when they are done, with -n as planned; -vv or -ii
+    /// also those that are up to date. The summary has the exit code, all counts, and each failed
+    /// path with operation, cause and what to do. A wrong command line is told on standard error
+    /// only.
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Choose the lines that are printed, kind by kind: progress, name, del, stats, nonreg, symsafe
     ///
     /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever
@@ -158,6 +175,8 @@ impl Group for Output {
         vec![
             ("quiet", &mut self.quiet),
             ("stats", &mut self.stats),
+            ("list_only", &mut self.list_only),
+            ("json", &mut self.json),
             ("progress", &mut self.progress),
             ("eight_bit_output", &mut self.eight_bit_output),
         ]

@@ -112,7 +112,6 @@ static TABLE: &[Foreign] = &[
     option("files-from"),
     option("fuzzy").letter('y').negatable(),
     option("iconv").advice("leave it out: names are copied byte for byte"),
-    option("list-only"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
     option("new-compress").advice("use --compress-choice"),
     option("no-super").advice("leave out -o and -D, or run it as another user"),

@@ -37,6 +37,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     if deletion.delete_all_or_nothing && deletion.max_delete.is_none() {
         return Err(UsageError::Needs { option: "--delete-all-or-nothing", needed: "--max-delete" });
     }
+    none_with((flags.output.json, "--json"), &[(flags.output.quiet, "--quiet")])?;
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
     }

@@ -1,0 +1,153 @@
+//! `--json`: every line of real runs is an event of `docs/events.schema.json`, and says what lists
+//! say.
+
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
+
+use dsync_tests::{
+    Node, Outcome, Run, Scratch, Sshd, Tree, Via, needs_dsync, schema, scratch::slash, strace,
+};
+use serde_json::Value;
+
+fn plant(scratch: &Scratch) {
+    Tree::of([
+        Node::dir("dir"),
+        Node::file("dir/a", 1, 4000),
+        Node::file("b", 2, 300_000),
+        Node::file("line\nbreak", 2, 30),
+        Node::symlink("link", "b"),
+    ])
+    .plant(&scratch.src());
+    fs::write(scratch.src().join(OsStr::from_bytes(b"n\xff")), "name").unwrap();
+    fs::hard_link(scratch.src().join("b"), scratch.src().join("c")).unwrap();
+    Tree::of([Node::dir("dir"), Node::file("dir/a", 4, 5000), Node::file("extra", 6, 60)])
+        .plant(&scratch.dst());
+}
+
+/// Returns the events of a run, held against the schema.
+fn events(outcome: &Outcome) -> Vec<Value> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/events.schema.json");
+    let schema: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let lines = outcome.stdout_text();
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for event in &events {
+        assert_eq!(schema::fault(&schema, event), None, "{event}\n{}", outcome.account());
+    }
+    assert_eq!(events.first().unwrap()["event"], "start", "{}", outcome.account());
+    let last = events.last().unwrap();
+    assert_eq!(last["event"], "summary", "{}", outcome.account());
+    assert_eq!(last["exit_code"].as_i64(), outcome.code().map(i64::from), "{}", outcome.account());
+    events
+}
+
+fn of<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event"] == name).collect()
+}
+
+fn paths(events: &[Value]) -> Vec<String> {
+    of(events, "entry").iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_direction_tells_the_same_entries() {
+    needs_dsync!();
+    let mut first: Option<Vec<String>> = None;
+    for mode in ["local", "push", "pull"] {
+        for dry in [true, false] {
+            let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+            plant(&scratch);
+            let (source, target) = (slash(&scratch.src()), scratch.dst());
+            let run = if mode == "local" { Run::dsync() } else { sshd.run(Via::Tls) };
+            let run = run.args(["-aH", "--delete", "--json"]).args(dry.then_some("-n"));
+            let run = match mode {
+                "push" => run.arg(source).arg(sshd.operand(target)),
+                "pull" => run.arg(sshd.operand(source)).arg(target),
+                _ => run.arg(source).arg(target),
+            };
+            let outcome = run.run().expect_code(0);
+            let events = events(&outcome);
+            assert_eq!((&events[0]["mode"], &events[0]["dry_run"]), (&mode.into(), &dry.into()));
+            assert_eq!(of(&events, "connected").len(), usize::from(mode != "local"));
+            assert_eq!(of(&events, "plan").len(), 1, "{}", outcome.account());
+            assert!(of(&events, "entry").iter().all(|entry| entry["done"] == !dry), "{}", outcome.account());
+
+            let odd: Vec<_> = events.iter().filter(|event| event["path_hex"] == "6eff").collect();
+            assert_eq!(odd.len(), 1, "{}", outcome.account());
+            let totals = &events.last().unwrap()["totals"];
+            assert_eq!(totals["files_transferred"], 4, "{}", outcome.account());
+            assert_eq!(totals["deleted"]["files"], 1, "{}", outcome.account());
+
+            let mut paths = paths(&events);
+            paths.sort();
+            assert_eq!(*first.get_or_insert_with(|| paths.clone()), paths, "{}", outcome.account());
+        }
+    }
+}
+
+#[test]
+fn entries_that_need_nothing_are_told_on_demand() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let run = |more: &[&str]| {
+        let run = Run::dsync().args(["-a", "--json"]).args(more).arg(slash(&scratch.src()));
+        events(&run.arg(scratch.dst()).run().expect_code(0))
+    };
+    let _ = run(&[]);
+    assert_eq!(paths(&run(&[])), Vec::<String>::new());
+    let all = run(&["-vv"]);
+    assert!(of(&all, "entry").iter().all(|entry| entry["action"] == "keep"));
+    assert_eq!(paths(&all).len(), 8);
+}
+
+#[test]
+fn failures_are_events_and_each_path_is_in_the_summary_once() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let run = strace::inject("renameat", "error=EACCES").args(["-a", "--json"]).arg(slash(&scratch.src()));
+    let outcome = run.arg(scratch.dst()).run().expect_code(23);
+    let events = events(&outcome);
+    let problems = of(&events, "problem");
+    let failures = events.last().unwrap()["failures"].as_array().unwrap();
+    assert_eq!((problems.len(), failures.len()), (6, 6), "{}", outcome.account());
+    for failure in failures {
+        assert_eq!(failure["errno"]["name"], "EACCES", "{}", outcome.account());
+        assert!(failure["cure"].is_string() && failure["operation"].is_string());
+    }
+    // What failed is no entry.
+    assert!(!paths(&events).contains(&"b".to_owned()), "{}", outcome.account());
+    let dry = Run::dsync().args(["-rn", "--json"]).arg(slash(&scratch.src())).arg(scratch.at("new")).run();
+    assert_eq!(of(&self::events(&dry), "skipped").len(), 1, "{}", dry.account());
+}
+
+#[test]
+fn run_that_fails_as_a_whole_says_so_in_its_summary() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    let run = Run::dsync().args(["-a", "--json"]).arg(slash(&scratch.src()));
+    let outcome = run.arg(scratch.at("not/there/at all")).run();
+    let events = events(&outcome);
+    let last = events.last().unwrap();
+    assert!(last["error"].as_str().unwrap().contains("not/there"), "{}", outcome.account());
+    assert!(last.get("totals").is_none() && last["exit_code"] != 0);
+}
+
+#[test]
+fn source_is_listed_as_events() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    plant(&scratch);
+    let here = Run::dsync().args(["-r", "--json"]).arg(slash(&scratch.src())).run().expect_code(0);
+    let there = sshd.run(Via::Tls).args(["-r", "--json"]).arg(sshd.operand(slash(&scratch.src()))).run();
+    let entries = |outcome: &Outcome| {
+        let events = events(outcome);
+        assert_eq!(events[0]["mode"], "list");
+        assert_eq!(events.last().unwrap()["totals"]["files_transferred"], 0, "{}", outcome.account());
+        of(&events, "entry").into_iter().cloned().collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (entries(&here), entries(&there));
+    assert_eq!(ours, theirs);
+    assert_eq!(ours.len(), 8, "{}", here.account());
+    assert!(ours.iter().all(|entry| entry["action"] == "list" && entry["done"] == false));
+}
