@@ -13,7 +13,7 @@ use std::{
 use dsync_fs::{
     Dir, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
 };
-use dsync_transport::{Accepted, AddressFamily, TransportChoice, paced};
+use dsync_transport::{Accepted, AddressFamily, Sides, Throttle, TransportChoice, paced, throttled};
 use dsync_wire::{
     bootstrap::PortRange,
     budget::Budget,
@@ -31,6 +31,7 @@ use crate::{
     footprint::{Cage, Footprint, Inmates},
     grant::{Grant, Start},
     guard,
+    handle::{self, RunHandle},
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     resources::Allowance,
@@ -202,7 +203,32 @@ impl Job {
     /// [`SyncError`] when the run could not start or not go on; failures of single entries are in
     /// the summary and the events instead.
     pub fn run(self, observer: &dyn Observer, cancel: &CancelToken) -> Result<Summary, SyncError> {
-        self.conduct(None, observer, cancel)
+        self.conduct(None, None, observer, cancel)
+    }
+
+    /// Starts the run on a thread of its own.
+    ///
+    /// # Errors
+    /// [`SyncError::Thread`]; all else is in the [`RunOutcome`](crate::RunOutcome).
+    pub fn start(self, observer: impl Observer + 'static) -> Result<RunHandle, SyncError> {
+        handle::start(self, None, observer)
+    }
+
+    /// Starts the run on a thread of its own, over connections as of [`run_over`](Self::run_over).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_over(
+        self,
+        connector: impl Connector + Send + 'static,
+        observer: impl Observer + 'static,
+    ) -> Result<RunHandle, SyncError> {
+        handle::start(self, Some(Box::new(connector)), observer)
+    }
+
+    /// Returns the rate that the job was described with.
+    pub(crate) fn rate(&self) -> Option<NonZeroU64> {
+        self.connect.bytes_per_second
     }
 
     /// Runs as [`run`](Self::run) does, over connections that the caller makes to a
@@ -217,12 +243,14 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
-        self.conduct(Some(connector), observer, cancel)
+        self.conduct(Some(connector), None, observer, cancel)
     }
 
-    fn conduct(
+    /// Runs, at a speed that may change if there is a throttle.
+    pub(crate) fn conduct(
         self,
         connector: Option<&dyn Connector>,
+        throttle: Option<&Throttle>,
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
@@ -230,7 +258,7 @@ impl Job {
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let guarded = Guarded::new(observer, cancel);
-        let outcome = self.dispatch(connector, &guarded, guarded.cancel());
+        let outcome = self.dispatch((connector, throttle), &guarded, guarded.cancel());
         let Outcome { report, connection, traffic, earlier } = guarded.verdict(outcome)?;
 
         Ok(Summary {
@@ -247,12 +275,12 @@ impl Job {
     /// Runs the form of the job that its operands make.
     fn dispatch(
         self,
-        connector: Option<&dyn Connector>,
+        (connector, throttle): (Option<&dyn Connector>, Option<&Throttle>),
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
         let Self { source, destination, options, connect, resources, cage } = self;
-        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref() };
+        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref(), throttle };
         let destination = match destination {
             Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
             Destination::Nowhere => {
@@ -295,6 +323,7 @@ struct Remote<'a> {
     connect: &'a ConnectOptions,
     resources: &'a Resources,
     cage: Option<&'a dyn Cage>,
+    throttle: Option<&'a Throttle>,
 }
 
 /// The result of a run of any form.
@@ -311,7 +340,7 @@ fn local(
     paths: &[PathBuf],
     path: &Path,
     options: SyncOptions,
-    Remote { connect, resources, .. }: Remote<'_>,
+    Remote { connect, resources, throttle, .. }: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
@@ -324,10 +353,17 @@ fn local(
     }
 
     let (here, there) = dsync_transport::memory::pair();
-    let (here, there) = (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second));
+    let (here, there) = match throttle {
+        Some(throttle) => {
+            let here: Arc<dyn Link> = Arc::new(here);
+            (here, throttled(Arc::new(there), throttle, Sides::Sending))
+        }
+        None => (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second)),
+    };
     let asked = asked::of_operands(paths)?;
     // Both ends are this process, which may hold as much memory as it likes.
-    let allowance = Allowance { stall: NO_TIMEOUT, ..resources.allowance(Budget::unbounded()) };
+    let allowance = resources.allowance(Budget::unbounded());
+    let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
     let theirs_allowance = allowance.clone();
     let spools = resources.spool_home();
     // The operands do not travel: there may be more of them than a message takes.
@@ -473,14 +509,14 @@ fn terms(
 /// Connects and runs a session over the link, and others when it breaks.
 fn with_remote(
     way: Way<'_>,
-    Remote { connect, resources, .. }: Remote<'_>,
+    Remote { connect, resources, throttle, .. }: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
     mut session: impl FnMut(Arc<dyn Link>, &Attempt<'_>, Arc<Budget>) -> Result<Report, SyncError>,
 ) -> Result<Outcome, SyncError> {
     let one_session = |attempt: &Attempt<'_>| {
         let budget = Budget::new(resources.max_alloc);
-        let (link, connection) = way.connect(connect, &budget, cancel)?;
+        let (link, connection) = way.connect(connect, (&budget, throttle), cancel)?;
         attempt.connected(&connection);
         let result = session(Arc::clone(&link), attempt, budget);
         attempt.note_traffic(link.traffic());

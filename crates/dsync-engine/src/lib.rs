@@ -16,6 +16,7 @@ pub mod footprint;
 pub mod grant;
 mod guard;
 mod halt;
+mod handle;
 mod limits;
 pub mod misbehaved;
 mod munge;
@@ -60,6 +61,7 @@ pub use crate::{
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
+    handle::{RunHandle, RunOutcome},
     misbehaved::PeerMisbehaved,
     observe::{Connection, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},

@@ -43,6 +43,28 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
+impl<T: Observer + ?Sized> Observer for std::sync::Arc<T> {
+    fn connected(&self, connection: &Connection) {
+        (**self).connected(connection);
+    }
+
+    fn peer_lacks(&self, lacks: &[String]) {
+        (**self).peer_lacks(lacks);
+    }
+
+    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        (**self).reconnecting(reconnect);
+    }
+
+    fn event(&self, event: &Event) {
+        (**self).event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        (**self).progress(progress);
+    }
+}
+
 /// The way in which the peer was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

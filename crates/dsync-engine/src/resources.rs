@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use dsync_fs::SpoolHome;
+use dsync_transport::Throttle;
 use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 
 use crate::Workers;
@@ -30,7 +31,7 @@ pub struct Resources {
 impl Resources {
     /// Returns what a session may take of this machine.
     pub(crate) fn allowance(&self, budget: Arc<Budget>) -> Allowance {
-        Allowance { budget, stall: self.max_stall, workers: self.workers.clone() }
+        Allowance { budget, stall: self.max_stall, workers: self.workers.clone(), throttle: None }
     }
 
     /// Returns where the spools of a session go.
@@ -59,6 +60,8 @@ pub(crate) struct Allowance {
     pub(crate) stall: Duration,
     /// The threads for sums and details.
     pub(crate) workers: Workers,
+    /// The speed of what is copied without a link.
+    pub(crate) throttle: Option<Throttle>,
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use dsync_delta::Key;
+use dsync_transport::Throttle;
 use dsync_wire::{
     budget::Budget,
     error::DecodeError,
@@ -142,6 +143,8 @@ pub(crate) struct Session {
     pub(crate) budget: Arc<Budget>,
     /// The threads for sums and details.
     pub(crate) workers: Workers,
+    /// The speed of what is copied without a link.
+    pub(crate) throttle: Option<Throttle>,
     /// Sentences of the peer on what its system lacks to confine it.
     peer_lacks: Mutex<Vec<String>>,
     vitals: Vitals,
@@ -319,13 +322,16 @@ impl Session {
     }
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
-        let Terms { options, timeout, again, allowance: Allowance { budget, stall, workers }, .. } = terms;
+        let Terms {
+            options, timeout, again, allowance: Allowance { budget, stall, workers, throttle }, ..
+        } = terms;
         let control = Arc::new(ControlOut::new(sender));
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
             budget,
             workers,
+            throttle,
             options,
             data_lanes,
             again,
@@ -612,6 +618,7 @@ mod tests {
                 budget: Budget::unbounded(),
                 stall: Duration::MAX,
                 workers: Workers::default(),
+                throttle: None,
             },
         };
         Session::assemble(here, 1, sender, terms)

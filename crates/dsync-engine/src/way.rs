@@ -8,7 +8,9 @@ use std::{
 };
 
 use crossbeam_channel::{RecvTimeoutError, bounded};
-use dsync_transport::{Abandon, Connected, RemoteShell, Stream, StreamEnd, TransportChoice, paced};
+use dsync_transport::{
+    Abandon, Connected, RemoteShell, Sides, Stream, StreamEnd, Throttle, TransportChoice, paced, throttled,
+};
 use dsync_wire::{budget::Budget, link::Link};
 
 use crate::{
@@ -54,19 +56,26 @@ impl Way<'_> {
     pub(crate) fn connect(
         self,
         options: &ConnectOptions,
-        budget: &Arc<Budget>,
+        (budget, throttle): (&Arc<Budget>, Option<&Throttle>),
         cancel: &CancelToken,
     ) -> Result<(Arc<dyn Link>, Connection), SyncError> {
         let (link, reason) = match self {
             Self::Shell(host) => {
                 let Connected { link, reason, .. } = connect_or_cancel(
                     &remote_shell(host, options),
-                    &carrier_options(options, budget),
+                    &carrier_options(options, budget, throttle),
                     cancel,
                 )?;
                 (link, reason)
             }
-            Self::Own(connector) => (own(connector, options, budget, cancel)?, None),
+            Self::Own(connector) => {
+                let link = own(connector, options, budget, cancel)?;
+                let link = match throttle {
+                    Some(throttle) => throttled(link, throttle, Sides::Both),
+                    None => paced(link, options.bytes_per_second),
+                };
+                (link, None)
+            }
         };
         let connection = Connection { carrier: link.carrier(), reason };
         Ok((link, connection))
@@ -89,8 +98,7 @@ fn own(
     if cancel.is_cancelled() {
         return Err(SyncError::Cancelled);
     }
-    let link = connected.map_err(|source| SyncError::Connector { source })?;
-    Ok(paced(link, options.bytes_per_second))
+    connected.map_err(|source| SyncError::Connector { source })
 }
 
 fn remote_shell(host: &RemoteHost, options: &ConnectOptions) -> RemoteShell {
@@ -103,7 +111,11 @@ fn remote_shell(host: &RemoteHost, options: &ConnectOptions) -> RemoteShell {
     }
 }
 
-fn carrier_options(options: &ConnectOptions, budget: &Arc<Budget>) -> dsync_transport::ConnectOptions {
+fn carrier_options(
+    options: &ConnectOptions,
+    budget: &Arc<Budget>,
+    throttle: Option<&Throttle>,
+) -> dsync_transport::ConnectOptions {
     dsync_transport::ConnectOptions {
         transport: options.transport,
         idle_timeout: options.timeout,
@@ -112,6 +124,7 @@ fn carrier_options(options: &ConnectOptions, budget: &Arc<Budget>) -> dsync_tran
         ports: options.ports,
         bytes_per_second: options.bytes_per_second,
         budget: Arc::clone(budget),
+        throttle: throttle.cloned(),
         abandon: Abandon::default(),
     }
 }

@@ -3,8 +3,10 @@
 
 use std::{
     fs,
+    future::Future,
     io::{self, Read, Write},
     net::{TcpListener, TcpStream},
+    num::NonZeroU64,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
@@ -12,11 +14,12 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use dsync_engine::{
-    Access, CancelToken, Carrier, ConnectOptions, Destination, Grant, GrantTerms, Job, Server, Silent,
-    Source, Stream, Summary, SyncError, SyncOptions,
+    Access, CancelToken, Carrier, ConnectOptions, Destination, Grant, GrantTerms, Job, RunHandle, Server,
+    Silent, Source, Stream, Summary, SyncError, SyncOptions,
 };
 
 /// A tree, and the directory of a service.
@@ -223,4 +226,123 @@ fn all_that_a_session_carries_is_in_the_stream() {
     let summary = run(scene.push(), connect).unwrap();
     let carried = sent.load(Ordering::Relaxed) as u64;
     assert!(carried >= summary.traffic.sent_bytes, "{carried} {:?}", summary.traffic);
+}
+
+/// Counts of a run, which settle when nothing moves any more.
+fn settled(run: &RunHandle) -> u64 {
+    let done = || run.progress().bytes_done;
+    loop {
+        let before = done();
+        // Several times the pause between two reports.
+        thread::sleep(Duration::from_secs(1));
+        if before > 0 && done() == before {
+            return before;
+        }
+    }
+}
+
+/// Starts a run of incompressible content that takes minutes at its rate.
+fn slow(scene: &Scene, local: bool) -> RunHandle {
+    let noise: Vec<u8> = (0..100_u32)
+        .flat_map(|at| *blake3::hash(&at.to_le_bytes()).as_bytes())
+        .cycle()
+        .take(40_000)
+        .collect();
+    for file in 0..1000 {
+        let mut content = noise.clone();
+        content.rotate_left(file);
+        content.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(file as u8 | 1));
+        fs::write(scene.at("agent").join(format!("noise-{file}")), content).unwrap();
+    }
+    let connect = ConnectOptions { bytes_per_second: NonZeroU64::new(1_000_000), ..ConnectOptions::default() };
+    if local {
+        let source = Source::Local { paths: vec![scene.at("agent")] };
+        let job = Job::new(source, Destination::Local { path: scene.at("service/host") });
+        return job.options(SyncOptions::archive()).connect(connect).start(Silent).unwrap();
+    }
+    let root = scene.at("service");
+    let connector = move |_: &CancelToken| {
+        let (ours, theirs) = UnixStream::pair()?;
+        let grant = Grant::open(GrantTerms { path: root.clone(), access: Access::ReadWrite })?;
+        let _ = serve(Stream::from_socket(theirs)?, grant);
+        Stream::from_socket(ours)
+    };
+    scene.push().connect(connect).start_over(connector, Silent).unwrap()
+}
+
+#[test]
+fn a_run_pauses_goes_on_and_changes_its_rate() {
+    for local in [false, true] {
+        let scene = Scene::new();
+        fs::create_dir(scene.at("service/host")).unwrap();
+        let run = slow(&scene, local);
+        while run.progress().bytes_done == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        run.pause();
+        let stood_at = settled(&run);
+        assert!(!run.is_finished());
+        assert!(stood_at < 40_000_000, "local {local}: all of it was copied in a pause");
+        run.set_rate(None);
+        run.resume();
+        let outcome = run.join();
+        let summary = outcome.summary.expect("a summary");
+        assert_eq!((summary.exit_code(), summary.report.files_transferred), (0, 1002), "local {local}");
+        assert!(outcome.progress.bytes_done > stood_at && outcome.error.is_none());
+        scene.is_there(&scene.at("service/host/agent"));
+    }
+}
+
+#[test]
+fn a_paused_run_can_be_cancelled_and_its_counts_survive() {
+    for local in [false, true] {
+        let scene = Scene::new();
+        fs::create_dir(scene.at("service/host")).unwrap();
+        let run = slow(&scene, local);
+        while run.progress().files_done == 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        run.pause();
+        run.cancel();
+        let outcome = run.join();
+        assert!(matches!(outcome.error, Some(SyncError::Cancelled)), "{outcome:?}");
+        assert!(outcome.progress.files_done > 0 && outcome.summary.is_none(), "{outcome:?}");
+    }
+}
+
+/// Knows when its future may be looked at again.
+struct Woken(std::sync::mpsc::Sender<()>);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn a_run_is_a_future_and_dropping_it_cancels() {
+    let scene = Scene::new();
+    let source = Source::Local { paths: vec![scene.at("agent")] };
+    let job = Job::new(source, Destination::Local { path: scene.at("copy") });
+    let mut run = job.options(SyncOptions::archive()).start(Silent).unwrap();
+    let (woken_tx, woken) = std::sync::mpsc::channel();
+    let waker = std::task::Waker::from(Arc::new(Woken(woken_tx)));
+    let outcome = loop {
+        match std::pin::pin!(&mut run).poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(outcome) => break outcome,
+            std::task::Poll::Pending => woken.recv().unwrap(),
+        }
+    };
+    assert_eq!(outcome.summary.unwrap().exit_code(), 0);
+
+    let held = slow(&scene, true);
+    let copied = || fs::read_dir(scene.at("service/host/agent")).map_or(0, Iterator::count);
+    while copied() == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(held);
+    // Nothing of it writes any more once its lock is free.
+    let again = slow(&scene, true);
+    again.set_rate(None);
+    assert_eq!(again.join().summary.unwrap().exit_code(), 0);
 }

@@ -31,7 +31,7 @@ use crate::{
     greeting::{GreetingError, receive, send},
     identity::Identity,
     mux::{MuxLink, Role},
-    pace::paced,
+    pace::{Sides, Throttle, paced, throttled},
     pipe::{self, PipeReader, PipeWriter},
     quic::QuicLink,
     reach::{CarrierFailure, Reach, Reached},
@@ -66,6 +66,8 @@ pub struct ConnectOptions {
     pub bytes_per_second: Option<NonZeroU64>,
     /// Account of the peer's data that the link holds. Default: one of the usual bound.
     pub budget: Arc<Budget>,
+    /// The speed of this end, if it may change. Default: none, and `bytes_per_second` stays.
+    pub throttle: Option<Throttle>,
     /// The way to give up while the link is being made. Default: one that nobody uses.
     pub abandon: Abandon,
 }
@@ -92,6 +94,7 @@ impl Default for ConnectOptions {
             ports: None,
             bytes_per_second: None,
             budget: Arc::default(),
+            throttle: None,
             abandon: Abandon::default(),
         }
     }
@@ -202,7 +205,11 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     };
     let link = ShellLink { link, process: Arc::clone(&process) };
 
-    Ok(Connected { link: paced(Arc::new(link), options.bytes_per_second), reason, process })
+    let link = match &options.throttle {
+        Some(throttle) => throttled(Arc::new(link), throttle, Sides::Both),
+        None => paced(Arc::new(link), options.bytes_per_second),
+    };
+    Ok(Connected { link, reason, process })
 }
 
 /// The terms on which the two ends agreed.

@@ -48,7 +48,7 @@ pub use accept::{Accepted, accept};
 pub use connect::{Abandon, ConnectOptions, Connected, connect};
 pub use error::{AcceptError, ConnectError, ShellStatus};
 pub use identity::cryptography;
-pub use pace::paced;
+pub use pace::{Sides, Throttle, paced, throttled};
 pub use shell::RemoteShell;
 pub use stream::{Stream, StreamEnd};
 

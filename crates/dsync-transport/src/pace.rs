@@ -1,4 +1,4 @@
-//! A link that sends no faster than it may (`--bwlimit`).
+//! A link that sends no faster than it may (`--bwlimit`), or not at all for a while.
 //!
 //! The law: over any stretch of time, the payload that all lanes of this end pass to the carrier
 //! stays within the rate times that stretch plus one burst. While there is something to send, it
@@ -11,31 +11,123 @@
 
 use std::{
     num::NonZeroU64,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use dsync_wire::link::{Carrier, CloseReason, Lane, LaneWrite, Link, LinkError, Traffic};
+use dsync_wire::link::{Carrier, CloseReason, Lane, LaneRead, LaneWrite, Link, LinkError, Traffic};
+
+/// The speed of one end, which may change while it runs; clones are the same.
+///
+/// It holds back content only: requests and signs of life pass, so the peer of an end that pauses
+/// waits and does not give up.
+#[derive(Clone)]
+pub struct Throttle(Arc<Pace>);
+
+impl Throttle {
+    /// Makes a throttle of a rate in bytes per second for each direction; `None` is no limit.
+    pub fn new(bytes_per_second: Option<NonZeroU64>) -> Self {
+        let state = State {
+            buckets: bytes_per_second.map(|rate| [Bucket::new(rate), Bucket::new(rate)]),
+            changes: 0,
+            paused: false,
+        };
+        let free = AtomicBool::new(state.is_free());
+        Self(Arc::new(Pace {
+            origin: Instant::now(),
+            free,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// Sets the rate from now on. What waits under the old one goes on at once.
+    pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
+        let start = self.0.origin.elapsed();
+        self.change(|state| {
+            let bucket = |rate| Bucket { paid_at: start, ..Bucket::new(rate) };
+            state.buckets = bytes_per_second.map(|rate| [bucket(rate), bucket(rate)]);
+        });
+    }
+
+    /// Lets no content pass until [`resume`](Self::resume).
+    pub fn pause(&self) {
+        self.change(|state| state.paused = true);
+    }
+
+    /// Lets content pass again.
+    pub fn resume(&self) {
+        self.change(|state| state.paused = false);
+    }
+
+    /// Waits until so many bytes may be copied; returns `false` when `stopped` says so first, which
+    /// is asked several times a second.
+    pub fn admit(&self, bytes: u64, stopped: &dyn Fn() -> bool) -> bool {
+        self.0.take(Direction::Sent, bytes, true, stopped)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.0.lock();
+        change(&mut state);
+        state.changes += 1;
+        self.0.free.store(state.is_free(), Ordering::Release);
+        self.0.changed.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Throttle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Throttle").field("paused", &self.0.lock().paused).finish_non_exhaustive()
+    }
+}
 
 /// Limits what this end sends over `link` to a rate in bytes per second; returns the link itself
 /// without a rate.
 pub fn paced(link: Arc<dyn Link>, bytes_per_second: Option<NonZeroU64>) -> Arc<dyn Link> {
     match bytes_per_second {
-        Some(rate) => Arc::new(PacedLink { link, pace: Arc::new(Pace::new(rate)) }),
+        Some(_) => throttled(link, &Throttle::new(bytes_per_second), Sides::Sending),
         None => link,
     }
+}
+
+/// Lets a throttle hold back what this end sends and receives over `link`.
+pub fn throttled(link: Arc<dyn Link>, throttle: &Throttle, sides: Sides) -> Arc<dyn Link> {
+    let (lanes_begun, closed) = (AtomicBool::new(false), Arc::default());
+    Arc::new(PacedLink { link, pace: Arc::clone(&throttle.0), sides, lanes_begun, closed })
+}
+
+/// The directions that a throttle holds back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sides {
+    /// What this end sends; the peer keeps the rate for the other direction.
+    Sending,
+    /// What this end sends, and how fast it reads content.
+    Both,
 }
 
 struct PacedLink {
     link: Arc<dyn Link>,
     pace: Arc<Pace>,
+    sides: Sides,
+    /// Whether the control lane, always the first, was opened or accepted.
+    lanes_begun: AtomicBool,
+    closed: Arc<AtomicBool>,
 }
 
 impl PacedLink {
-    fn lane(&self, lane: Lane) -> Lane {
-        Lane { tx: Box::new(Writer { tx: lane.tx, pace: Arc::clone(&self.pace) }), rx: lane.rx }
+    fn lane(&self, Lane { tx, rx }: Lane) -> Lane {
+        let is_data = self.lanes_begun.swap(true, Ordering::AcqRel);
+        let (pace, closed) = (Arc::clone(&self.pace), Arc::clone(&self.closed));
+        let rx = if is_data && self.sides == Sides::Both {
+            Box::new(Reader { rx, pace: Arc::clone(&pace), closed: Arc::clone(&closed) })
+        } else {
+            rx
+        };
+        Lane { tx: Box::new(Writer { tx, pace, closed }), rx }
     }
 }
 
@@ -65,6 +157,8 @@ impl Link for PacedLink {
     }
 
     fn close(&self, reason: CloseReason) {
+        self.closed.store(true, Ordering::Release);
+        self.pace.wake();
         self.link.close(reason);
     }
 }
@@ -72,18 +166,17 @@ impl Link for PacedLink {
 struct Writer {
     tx: Box<dyn LaneWrite>,
     pace: Arc<Pace>,
+    closed: Arc<AtomicBool>,
 }
 
 impl LaneWrite for Writer {
     fn write(&mut self, mut data: Bytes) -> Result<(), LinkError> {
         let waits = data.len() > SMALL;
+        let closed = || self.closed.load(Ordering::Acquire);
         while !data.is_empty() {
-            let piece = data.split_to(data.len().min(self.pace.piece));
-            let wait = self.pace.take(piece.len());
-            if waits {
-                thread::sleep(wait);
-            }
-            // If the link ended meanwhile, this reports it.
+            let piece = data.split_to(data.len().min(self.pace.piece()));
+            // If the link ended meanwhile, writing reports it.
+            self.pace.take(Direction::Sent, piece.len() as u64, waits, &closed);
             self.tx.write(piece)?;
         }
         Ok(())
@@ -94,27 +187,107 @@ impl LaneWrite for Writer {
     }
 }
 
-/// The rate shared by the lanes of one end.
+struct Reader {
+    rx: Box<dyn LaneRead>,
+    pace: Arc<Pace>,
+    closed: Arc<AtomicBool>,
+}
+
+impl LaneRead for Reader {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, LinkError> {
+        let closed = || self.closed.load(Ordering::Acquire);
+        let most = buf.len().min(self.pace.piece());
+        // Nothing is read in a pause, so that the peer's window fills; a rate is paid afterwards.
+        self.pace.take(Direction::Received, 0, true, &closed);
+        let read = self.rx.read(&mut buf[..most])?;
+        self.pace.take(Direction::Received, read as u64, true, &closed);
+        Ok(read)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Sent,
+    Received,
+}
+
+/// The speed that the lanes of one end share.
 struct Pace {
     origin: Instant,
-    /// Length of a piece in bytes.
-    piece: usize,
-    bucket: Mutex<Bucket>,
+    /// Whether nothing is held back: the state says so too, under its lock.
+    free: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// For what is sent, and for what is received.
+    buckets: Option<[Bucket; 2]>,
+    /// Number of changes of the rate and of pauses.
+    changes: u64,
+    paused: bool,
+}
+
+impl State {
+    fn is_free(&self) -> bool {
+        !self.paused && self.buckets.is_none()
+    }
 }
 
 impl Pace {
-    fn new(rate: NonZeroU64) -> Self {
-        let piece = usize::try_from(rate.get() / PIECES_PER_SECOND).unwrap_or(usize::MAX);
-        Self {
-            origin: Instant::now(),
-            piece: piece.clamp(SMALL, LARGEST_PIECE),
-            bucket: Mutex::new(Bucket::new(rate)),
-        }
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, bytes: usize) -> Duration {
-        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.take(self.origin.elapsed(), bytes as u64)
+    /// Wakes those who wait, to see that their link has ended.
+    fn wake(&self) {
+        // Under the lock: nobody is between looking and waiting.
+        drop(self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Returns the length of a piece in bytes.
+    fn piece(&self) -> usize {
+        if self.free.load(Ordering::Acquire) {
+            return usize::MAX;
+        }
+        let rate = self.lock().buckets.as_ref().map(|[bucket, _]| bucket.rate);
+        let piece = rate.map(|rate| usize::try_from(rate / PIECES_PER_SECOND).unwrap_or(usize::MAX));
+        piece.map_or(LARGEST_PIECE, |piece| piece.clamp(SMALL, LARGEST_PIECE))
+    }
+
+    /// Counts bytes, and waits for their turn where they wait at all. Returns `false` when `stopped`
+    /// says so first.
+    fn take(&self, direction: Direction, bytes: u64, waits: bool, stopped: &dyn Fn() -> bool) -> bool {
+        if self.free.load(Ordering::Acquire) {
+            return true;
+        }
+        let mut state = self.lock();
+        while waits && state.paused {
+            if stopped() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+
+        let now = self.origin.elapsed();
+        let due = match &mut state.buckets {
+            Some(buckets) => now + buckets[direction as usize].take(now, bytes),
+            None => return true,
+        };
+        let begun = state.changes;
+        while waits && state.changes == begun {
+            let left = due.saturating_sub(self.origin.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            if stopped() {
+                return false;
+            }
+            let wait = left.min(LOOK);
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 }
 
@@ -141,6 +314,8 @@ impl Bucket {
     }
 }
 
+/// Time between two looks at whether a wait is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
 /// Time whose bytes may be sent at once after a pause: as long as a busy machine may take to run a
 /// thread, or a carrier to take a piece. Over ten seconds this is 2.5 % more than the rate.
 const BURST: Duration = Duration::from_millis(250);

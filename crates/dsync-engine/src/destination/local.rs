@@ -149,6 +149,13 @@ impl Worker<'_> {
         files.iter().take_while(|_| !site.session.halt.stopped()).try_for_each(|file| self.copy(file))
     }
 
+    /// Waits until so many bytes may be copied; returns `false` when the run has ended.
+    fn admit(&self, bytes: u64) -> bool {
+        let stopped = || self.site.stopped();
+        self.site.session.throttle.as_ref().is_none_or(|throttle| throttle.admit(bytes, &stopped))
+            && !stopped()
+    }
+
     /// Copies one file, or begins a large one.
     fn copy(&mut self, file: &Arc<Pending>) -> Result<(), SyncError> {
         if let Some(twin) = file.slot.twin.as_ref().filter(|twin| twin.equal)
@@ -199,6 +206,9 @@ impl Worker<'_> {
             return self.large(copy, staged);
         }
 
+        if !self.admit(len) {
+            return Ok(());
+        }
         match self.range(&copy, &staged, 0..len) {
             Ok(()) => self.submit(file, &copy.source, staged),
             Err(failure) => self.failed(file, failure),
@@ -283,10 +293,10 @@ impl Worker<'_> {
         for data in source.data_ranges(range.start..end) {
             let Range { start, end } = data.map_err(failed)?;
             for from in (start..end).step_by(SEGMENT_STEP) {
-                if self.site.stopped() {
+                let data = from..end.min(from + SEGMENT_BYTES);
+                if !self.admit(data.end - data.start) {
                     return Err(Failure::Written(io::ErrorKind::Interrupted.into()));
                 }
-                let data = from..end.min(from + SEGMENT_BYTES);
                 literal += if sparse {
                     old.copy_sparse(source, data, false, &mut self.buffers.0)?
                 } else {
@@ -347,6 +357,9 @@ impl Worker<'_> {
                 let staged = large.staged.read().unwrap_or_else(std::sync::PoisonError::into_inner);
                 let Some(staged) = staged.as_ref() else { return Ok(()) };
                 let end = len.min(start + SEGMENT_BYTES);
+                if !self.admit(end - start) {
+                    return Ok(());
+                }
                 if let Err(failure) = self.range(&large.copy, staged, start..end) {
                     lock(&large.failed).get_or_insert(failure);
                 }

@@ -1,0 +1,207 @@
+//! A run on a thread of its own, and the handle by which a program steers it.
+
+use std::{
+    future::Future,
+    num::NonZeroU64,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{Arc, Condvar, Mutex},
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use dsync_transport::Throttle;
+use dsync_wire::event::{Event, Progress};
+
+use crate::{
+    CancelToken, Connection, Connector, Job, Observer, Reconnect, Summary, SyncError,
+    halt::{lock, panic_text},
+};
+
+/// A run that was started with [`Job::start`] or [`Job::start_over`].
+///
+/// It is also a future of the [`RunOutcome`], for any executor. Dropping it cancels the run and
+/// does not wait for its end.
+#[derive(Debug)]
+pub struct RunHandle {
+    run: Arc<Run>,
+    throttle: Throttle,
+    cancel: CancelToken,
+}
+
+/// The end of a run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RunOutcome {
+    /// The summary, if the run reached its end; failures of single entries are in it.
+    pub summary: Option<Summary>,
+    /// The reason why it did not.
+    pub error: Option<SyncError>,
+    /// The last progress that was reported, which an error does not take away.
+    pub progress: Progress,
+}
+
+impl RunHandle {
+    /// Stops content until [`resume`](Self::resume): of a push it is not sent, of a pull not read,
+    /// of a local run not copied, but for what is on its way. The connection stays. A pause beyond
+    /// [`Resources::max_stall`](crate::Resources::max_stall) of either end ends the run.
+    pub fn pause(&self) {
+        self.throttle.pause();
+    }
+
+    /// Lets content go on.
+    pub fn resume(&self) {
+        self.throttle.resume();
+    }
+
+    /// Sets the bytes of content per second from now on; `None` is no limit. The other end keeps
+    /// to the rate that the job was [described](crate::ConnectOptions::bytes_per_second) with. A
+    /// local run that was described without one keeps the rate by whole segments of a file.
+    pub fn set_rate(&self, bytes_per_second: Option<NonZeroU64>) {
+        self.throttle.set_rate(bytes_per_second);
+    }
+
+    /// Returns the last progress that was reported.
+    pub fn progress(&self) -> Progress {
+        *lock(&self.run.progress)
+    }
+
+    /// Cancels the run, paused or not: it ends within about a second.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Returns whether the run is over.
+    pub fn is_finished(&self) -> bool {
+        !matches!(lock(&self.run.end).stage, Stage::Runs)
+    }
+
+    /// Waits for the end.
+    pub fn join(self) -> RunOutcome {
+        let mut end = lock(&self.run.end);
+        loop {
+            if let Some(outcome) = end.take() {
+                return outcome;
+            }
+            end = crate::halt::wait(&self.run.ended, end);
+        }
+    }
+}
+
+impl Future for RunHandle {
+    type Output = RunOutcome;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RunOutcome> {
+        let mut end = lock(&self.run.end);
+        if let Some(outcome) = end.take() {
+            return Poll::Ready(outcome);
+        }
+        end.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for RunHandle {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// What the run's thread and the handle share.
+#[derive(Debug, Default)]
+struct Run {
+    progress: Mutex<Progress>,
+    end: Mutex<End>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct End {
+    stage: Stage,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug, Default)]
+enum Stage {
+    #[default]
+    Runs,
+    Over(Box<RunOutcome>),
+    /// Somebody has the outcome.
+    Taken,
+}
+
+impl End {
+    /// Takes the outcome of a run that is over.
+    fn take(&mut self) -> Option<RunOutcome> {
+        match std::mem::replace(&mut self.stage, Stage::Taken) {
+            Stage::Over(outcome) => Some(*outcome),
+            before => {
+                self.stage = before;
+                None
+            }
+        }
+    }
+}
+
+/// Passes reports on, and keeps the last progress.
+struct Watched<O> {
+    observer: O,
+    run: Arc<Run>,
+}
+
+impl<O: Observer> Observer for Watched<O> {
+    fn connected(&self, connection: &Connection) {
+        self.observer.connected(connection);
+    }
+
+    fn peer_lacks(&self, lacks: &[String]) {
+        self.observer.peer_lacks(lacks);
+    }
+
+    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+        self.observer.reconnecting(reconnect);
+    }
+
+    fn event(&self, event: &Event) {
+        self.observer.event(event);
+    }
+
+    fn progress(&self, progress: &Progress) {
+        *lock(&self.run.progress) = *progress;
+        self.observer.progress(progress);
+    }
+}
+
+/// Starts a job on a thread of its own.
+pub(crate) fn start(
+    job: Job,
+    connector: Option<Box<dyn Connector + Send>>,
+    observer: impl Observer + 'static,
+) -> Result<RunHandle, SyncError> {
+    let (run, cancel) = (Arc::new(Run::default()), CancelToken::new());
+    let throttle = Throttle::new(job.rate());
+    let handle = RunHandle { run: Arc::clone(&run), throttle: throttle.clone(), cancel: cancel.clone() };
+    let watched = Watched { observer, run: Arc::clone(&run) };
+    let work = move || {
+        let conduct =
+            || job.conduct(connector.as_deref().map(|own| own as _), Some(&throttle), &watched, &cancel);
+        let result = catch_unwind(AssertUnwindSafe(conduct))
+            .unwrap_or_else(|panic| Err(SyncError::Aborted { message: panic_text(panic.as_ref()) }));
+        let (summary, error) = match result {
+            Ok(summary) => (Some(summary), None),
+            Err(error) => (None, Some(error)),
+        };
+        let progress = *lock(&run.progress);
+        let mut end = lock(&run.end);
+        end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress }));
+        run.ended.notify_all();
+        let waker = end.waker.take();
+        drop(end);
+        waker.into_iter().for_each(Waker::wake);
+    };
+    thread::Builder::new()
+        .name("dsync-run".into())
+        .spawn(work)
+        .map_err(|source| SyncError::Thread { source })?;
+    Ok(handle)
+}
