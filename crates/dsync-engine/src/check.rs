@@ -8,11 +8,23 @@ use dsync_wire::{
     options::{Append, Durability, SyncOptions},
 };
 
-use crate::{ConnectOptions, Source, SyncError};
+use crate::{ConnectOptions, Destination, Source, SyncError};
 
 /// Checks all of a job that needs no look at the disk.
-pub(crate) fn job(source: &Source, options: &SyncOptions, connect: &ConnectOptions) -> Result<(), SyncError> {
+pub(crate) fn job(
+    (source, destination): (&Source, &Destination),
+    options: &SyncOptions,
+    connect: &ConnectOptions,
+) -> Result<(), SyncError> {
     sources(source)?;
+    let is_empty = match destination {
+        Destination::Local { path } => path.as_os_str().is_empty(),
+        Destination::Remote { path, .. } | Destination::Peer { path } => path.is_empty(),
+        Destination::Nowhere => false,
+    };
+    if is_empty {
+        return invalid("destination", "its path is empty");
+    }
     connection(connect)?;
     removal(options)?;
     writing(options)?;

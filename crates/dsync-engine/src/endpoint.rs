@@ -254,7 +254,7 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
-        check::job(&self.source, &self.options, &self.connect)?;
+        check::job((&self.source, &self.destination), &self.options, &self.connect)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let guarded = Guarded::new(observer, cancel);

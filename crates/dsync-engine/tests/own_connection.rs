@@ -251,10 +251,11 @@ fn slow(scene: &Scene, local: bool) -> RunHandle {
     for file in 0..1000 {
         let mut content = noise.clone();
         content.rotate_left(file);
-        content.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(file as u8 | 1));
+        content.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(file.to_le_bytes()[0] | 1));
         fs::write(scene.at("agent").join(format!("noise-{file}")), content).unwrap();
     }
-    let connect = ConnectOptions { bytes_per_second: NonZeroU64::new(1_000_000), ..ConnectOptions::default() };
+    let connect =
+        ConnectOptions { bytes_per_second: NonZeroU64::new(1_000_000), ..ConnectOptions::default() };
     if local {
         let source = Source::Local { paths: vec![scene.at("agent")] };
         let job = Job::new(source, Destination::Local { path: scene.at("service/host") });

@@ -177,11 +177,15 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
 }
 
 #[test]
-fn a_job_without_a_source_is_a_mistake() {
+fn a_job_without_a_source_or_a_destination_is_a_mistake() {
     let destination = Destination::Local { path: Path::new("/nowhere").into() };
     let job = Job::new(Source::Local { paths: Vec::new() }, destination);
     let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
     assert!(matches!(error, SyncError::InvalidOption { option: "sources", .. }), "{error:?}");
+    let source = Source::Local { paths: vec!["/etc/hostname".into()] };
+    let job = Job::new(source, Destination::Local { path: PathBuf::new() });
+    let error = job.run(&Silent, &CancelToken::new()).unwrap_err();
+    assert!(matches!(error, SyncError::InvalidOption { option: "destination", .. }), "{error:?}");
 }
 
 /// Writes a remote shell that never answers, with a process of its own that holds its streams.

@@ -158,7 +158,7 @@ impl Case {
         match self.direction {
             Direction::Local => {
                 let (connect, resources) = (ConnectOptions::default(), Resources::default());
-                let remote = Remote { connect: &connect, resources: &resources, cage: None };
+                let remote = Remote { connect: &connect, resources: &resources, cage: None, throttle: None };
                 local(&[source], &target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {
