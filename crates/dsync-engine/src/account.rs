@@ -11,11 +11,11 @@ use std::sync::{
 
 use dsync_wire::{
     event::{Action, Changes, Ended, Event, FileType, Planned, Progress, Report},
-    message::{Cause, ControlMessage, Entry, Operation, Problem},
+    message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
 };
 
-use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut};
+use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut, under_way::UnderWay};
 
 /// The receiver of the destination's events.
 #[derive(Clone, Copy)]
@@ -43,6 +43,8 @@ pub(crate) struct Account<'a> {
     pub(crate) matched_bytes: AtomicU64,
     /// Whether the source could not read something: then nothing may be deleted.
     source_damaged: AtomicBool,
+    /// Files whose content arrives.
+    under_way: UnderWay,
 }
 
 /// Progress as it is counted.
@@ -86,6 +88,7 @@ impl<'a> Account<'a> {
             literal_bytes: AtomicU64::new(0),
             matched_bytes: AtomicU64::new(0),
             source_damaged: AtomicBool::new(false),
+            under_way: UnderWay::default(),
         }
     }
 
@@ -161,6 +164,13 @@ impl<'a> Account<'a> {
         self.literal_bytes.fetch_add(literal, Ordering::Relaxed);
         self.matched_bytes.fetch_add(matched, Ordering::Relaxed);
         self.progress.bytes_done.fetch_add(literal + matched + zero, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of one file for whoever watches at this end.
+    pub(crate) fn file_grew(&self, entry: EntryId, size: u64, bytes: u64, path: impl FnOnce() -> Vec<u8>) {
+        if matches!(self.audience, Audience::Observer(_)) {
+            self.under_way.add(entry, size, bytes, path);
+        }
     }
 
     /// Counts a file that arrived or was given up.
@@ -249,6 +259,7 @@ impl<'a> Account<'a> {
         let progress = self.progress.snapshot();
         match self.audience {
             Audience::Observer(observer) => {
+                self.under_way.now().inspect(|file| observer.file(file));
                 observer.progress(&progress);
                 Ok(())
             }

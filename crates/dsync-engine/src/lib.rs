@@ -32,6 +32,7 @@ mod session;
 mod set_bytes;
 mod source;
 pub mod summary;
+mod under_way;
 mod way;
 mod workers;
 
@@ -63,7 +64,7 @@ pub use crate::{
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     handle::{RunHandle, RunOutcome},
     misbehaved::PeerMisbehaved,
-    observe::{Connection, Observer, Reconnect, Silent},
+    observe::{Connection, FileProgress, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},
     resources::Resources,
     server::Server,

@@ -35,6 +35,29 @@ pub trait Observer: Send + Sync {
     /// Reports the progress of the run, a few times a second. After a lost connection the counts
     /// start anew: they are those of the work that was left.
     fn progress(&self, _progress: &Progress) {}
+
+    /// Reports the file whose content is under way, just before a
+    /// [`progress`](Self::progress). Files are in flight side by side; this is one of them.
+    fn file(&self, _file: &FileProgress) {}
+}
+
+/// The progress of one file's content, as this end knows it: what a source has sent may not have
+/// arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileProgress {
+    /// Path below the root of the tree, unescaped.
+    pub path: Vec<u8>,
+    /// Size as listed, in bytes.
+    pub size: u64,
+    /// Bytes of the file that are done, at most `size`.
+    pub done_bytes: u64,
+}
+
+impl FileProgress {
+    /// Returns whether no byte is missing.
+    pub fn is_complete(&self) -> bool {
+        self.done_bytes >= self.size
+    }
 }
 
 /// An observer that ignores everything.
@@ -148,6 +171,10 @@ impl Observer for Guarded<'_> {
     fn progress(&self, progress: &Progress) {
         self.call(|observer| observer.progress(progress));
     }
+
+    fn file(&self, file: &FileProgress) {
+        self.call(|observer| observer.file(file));
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +209,10 @@ mod tests {
         fn progress(&self, _: &Progress) {
             panic!("progress");
         }
+
+        fn file(&self, _: &FileProgress) {
+            panic!("file");
+        }
     }
 
     #[test]
@@ -191,12 +222,14 @@ mod tests {
             Reconnect { cause: &SyncError::BothRemote, number: 1, limit: 1, wait: Duration::ZERO };
         let failed =
             Event::Failed(Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished });
-        let callbacks: [(&str, Callback<'_>); 5] = [
+        let file = FileProgress { path: Vec::new(), size: 0, done_bytes: 0 };
+        let callbacks: [(&str, Callback<'_>); 6] = [
             ("connected", &|guarded| guarded.connected(&connection)),
             ("peer_lacks", &|guarded| guarded.peer_lacks(&[])),
             ("reconnecting", &|guarded| guarded.reconnecting(&reconnect)),
             ("event", &|guarded| guarded.event(&failed)),
             ("progress", &|guarded| guarded.progress(&Progress::default())),
+            ("file", &|guarded| guarded.file(&file)),
         ];
         for (name, call) in callbacks {
             let cancel = CancelToken::new();

@@ -22,7 +22,7 @@ use dsync_wire::{
 use crate::{
     CancelToken, Observer, SyncError,
     halt::{POLL, lock},
-    observe::{Connection, Reconnect},
+    observe::{Connection, FileProgress, Reconnect},
 };
 
 /// The sum of the sessions that broke.
@@ -113,6 +113,10 @@ impl Observer for Attempt<'_> {
 
     fn event(&self, event: &Event) {
         self.observer.event(event);
+    }
+
+    fn file(&self, file: &FileProgress) {
+        self.observer.file(file);
     }
 
     fn progress(&self, progress: &Progress) {

@@ -56,6 +56,13 @@ pub(super) struct Pending {
     pub(super) signature_bytes: AtomicU64,
 }
 
+impl Pending {
+    /// Counts bytes of it for whoever watches.
+    pub(super) fn grew(&self, site: &Site<'_>, bytes: u64) {
+        site.account.file_grew(self.entry, self.size, bytes, || self.slot.path().as_bytes().to_vec());
+    }
+}
+
 /// A directory that a file takes the name of, and that is removed then.
 pub(super) struct Displaced {
     /// The entries of it that must not be removed.

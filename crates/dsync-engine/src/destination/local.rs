@@ -184,6 +184,7 @@ impl Worker<'_> {
         // Shared extents would keep the source's zeros.
         if len > 0 && !sparse && self.transfers.sharing.clone_whole(&staged, &source) {
             file.slot.received(self.site, len, 0, 0);
+            file.grew(self.site, len);
             if file.slot.in_place
                 && let Err(error) = staged.set_len(len)
             {
@@ -408,6 +409,7 @@ impl Worker<'_> {
 
         let zero = (range.end - range.start).saturating_sub(literal + matched);
         copy.file.slot.received(self.site, literal, matched, zero);
+        copy.file.grew(self.site, range.end - range.start);
         Ok(())
     }
 

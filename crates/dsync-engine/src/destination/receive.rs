@@ -122,6 +122,7 @@ impl Lane<'_> {
             return Ok(());
         }
         file.slot.received(self.site, record.content.len() as u64, 0, 0);
+        file.grew(self.site, record.content.len() as u64);
         let selected = self.site.policy.selects_size(record.content.len() as u64);
         let mtime = match record.outcome {
             _ if !intact => Err(Cause::ContentMismatch),
@@ -166,7 +167,11 @@ impl Lane<'_> {
         // Checked even when the tokens are void.
         let raw = self.unpack(packed)?;
         match &mut self.segment {
-            Some((file, incoming)) => incoming.push(self.site, &file.slot, &raw),
+            Some((file, incoming)) => {
+                let bytes = incoming.push(self.site, &file.slot, &raw)?;
+                file.grew(self.site, bytes);
+                Ok(())
+            }
             None => Ok(()),
         }
     }

@@ -424,10 +424,10 @@ impl Incoming {
         self.work.holes.say(self.start, holes);
     }
 
-    /// Applies a payload of whole tokens.
-    pub(super) fn push(&mut self, site: &Site<'_>, slot: &Slot, payload: &[u8]) -> Result<(), SyncError> {
+    /// Applies a payload of whole tokens. Returns the bytes of the file that they stand for.
+    pub(super) fn push(&mut self, site: &Site<'_>, slot: &Slot, payload: &[u8]) -> Result<u64, SyncError> {
         if self.stage.broken().is_some() {
-            return Ok(());
+            return Ok(0);
         }
 
         let Self { stage, work, applier, buffer, .. } = self;
@@ -449,7 +449,7 @@ impl Incoming {
             lock(&stage.pieces).grow(noted)?;
         }
         match result {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(literal + matched + zero),
             Err(StepError::Sink(error)) => {
                 let cause = match error.kind() {
                     // The basis shrank under the copy.
@@ -457,7 +457,7 @@ impl Incoming {
                     _ => site.cause_or_fatal(Operation::WriteFile, &slot.path(), error)?,
                 };
                 lock(&self.stage.broken).get_or_insert((Operation::WriteFile, cause));
-                Ok(())
+                Ok(0)
             }
             Err(StepError::Apply(error)) => Err(misbehaved(error)),
         }

@@ -85,7 +85,13 @@ pub(super) fn run(
                 shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.event(&event)));
             }
             ControlMessage::Progress(progress) => {
-                shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.progress(&progress)));
+                if let Some(attempt) = shared.attempt {
+                    let file = shared.under_way.now();
+                    shared.session.aside(|| {
+                        file.inspect(|file| attempt.file(file));
+                        attempt.progress(&progress);
+                    });
+                }
             }
             ControlMessage::Report(report) => {
                 shared.session.control.send_last(&ControlMessage::Bye)?;

@@ -84,6 +84,7 @@ impl Lane<'_> {
                 self.alone(request)?;
                 continue;
             }
+            self.shared.grew(&request, request.listed.size());
             // Files may have grown since they were listed.
             if records.size() >= MAX_BATCH_BYTES {
                 self.send_records(std::mem::take(&mut records))?;
@@ -207,7 +208,15 @@ impl Out<'_> {
         let key = self.key.clone();
         let holes = if self.shared.session.options.writing.sparse { Vec::new() } else { opened.holes(index) };
 
-        let mut sink = SegmentSink { out: self, header, holes, encoder: TokenEncoder::new(), started: false };
+        let mut sink = SegmentSink {
+            out: self,
+            request,
+            header,
+            holes,
+            encoder: TokenEncoder::new(),
+            started: false,
+            counted: 0,
+        };
         let outcome = match (planned, &request.signature) {
             (Some(Planned { plan, fine: Some(fine) }), _) => {
                 plan.emit_refined(&fine, &new, &mut sink).map(|_| plan.outcome().value)
@@ -224,6 +233,9 @@ impl Out<'_> {
         };
 
         sink.flush()?;
+        let Range { start, end } = opened.segments.range(index);
+        let length = end.saturating_sub(start);
+        sink.count(length.saturating_sub(sink.counted));
         match outcome {
             Ok(value) => Ok(Ok(value)),
             Err(SearchError::Read(error)) => Ok(Err(read::cause(&error))),
@@ -254,10 +266,13 @@ impl Out<'_> {
 /// Turns tokens into frames.
 struct SegmentSink<'a, 'b> {
     out: &'a mut Out<'b>,
+    request: &'a Request,
     header: Segment,
     holes: Vec<Range<u32>>,
     encoder: TokenEncoder,
     started: bool,
+    /// Literal bytes that were counted for whoever watches.
+    counted: u64,
 }
 
 impl TokenSink for SegmentSink<'_, '_> {
@@ -281,8 +296,12 @@ impl TokenSink for SegmentSink<'_, '_> {
         {
             let (head, tail) = bytes.split_at(TOKEN_FRAME_BYTES);
             self.encoder.push(Token::Literal(head));
+            self.count(head.len() as u64);
             self.send_tokens()?;
             token = Token::Literal(tail);
+        }
+        if let Token::Literal(bytes) = token {
+            self.count(bytes.len() as u64);
         }
         self.encoder.push(token);
         if self.encoder.len() >= TOKEN_FRAME_BYTES { self.send_tokens() } else { Ok(()) }
@@ -290,6 +309,11 @@ impl TokenSink for SegmentSink<'_, '_> {
 }
 
 impl SegmentSink<'_, '_> {
+    fn count(&mut self, bytes: u64) {
+        self.counted += bytes;
+        self.out.shared.grew(self.request, bytes);
+    }
+
     fn send_tokens(&mut self) -> Result<(), SyncError> {
         let raw = self.encoder.take();
         self.out.packed(raw.into(), DataMessage::Tokens)

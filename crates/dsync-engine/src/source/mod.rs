@@ -35,6 +35,7 @@ use crate::{
     CancelToken, SyncError,
     reconnect::Attempt,
     session::{Session, SourceMail},
+    under_way::UnderWay,
 };
 
 /// The content that a source serves.
@@ -85,6 +86,7 @@ pub(crate) fn run(
             refining: Mutex::default(),
             effort: EffortGauge::new(session.link.as_ref(), session.options.compression, session.data_lanes),
             attempt,
+            under_way: UnderWay::default(),
         };
         let shared = &shared;
         let halt = &session.halt;

@@ -14,7 +14,7 @@ use super::{
     large::LargeFile,
     queue::{Queue, Request},
 };
-use crate::{SyncError, halt::lock, reconnect::Attempt, session::Session};
+use crate::{SyncError, halt::lock, reconnect::Attempt, session::Session, under_way::UnderWay};
 
 /// State that the source's threads share.
 pub(super) struct Shared<'a> {
@@ -26,6 +26,8 @@ pub(super) struct Shared<'a> {
     pub(super) refining: Mutex<HashMap<EntryId, Refining>>,
     /// Present when this end is the controller.
     pub(super) attempt: Option<&'a Attempt<'a>>,
+    /// Files whose content is being sent.
+    pub(super) under_way: UnderWay,
 }
 
 /// A file whose further sums are awaited.
@@ -35,6 +37,15 @@ pub(super) struct Refining {
 }
 
 impl Shared<'_> {
+    /// Counts bytes of a file for whoever watches at this end.
+    pub(super) fn grew(&self, request: &Request, bytes: u64) {
+        if self.attempt.is_some() {
+            let listed = &request.listed;
+            let path = || listed.dir().path().join(listed.name()).as_bytes().to_vec();
+            self.under_way.add(request.entry, listed.size(), bytes, path);
+        }
+    }
+
     /// Asks for further sums.
     pub(super) fn refine(&self, file: &Arc<LargeFile>, request: RefineRequest) -> Result<(), SyncError> {
         let Request { entry, attempt, .. } = file.request;
