@@ -22,8 +22,7 @@ struct Layer {
 
 const RUNTIMES: &[&str] =
     &["tokio", "mio", "socket2", "quinn", "quinn-proto", "rustls", "yamux", "async-std", "smol"];
-const TALK: &[&str] =
-    &["clap", "clap_builder", "indicatif", "tracing-subscriber", "dirs", "home", "signal-hook"];
+const TALK: &[&str] = &["clap", "clap_builder", "tracing-subscriber", "dirs", "home", "signal-hook"];
 
 const LAYERS: &[Layer] = &[
     Layer {
@@ -90,9 +89,9 @@ const LAYERS: &[Layer] = &[
             "clap",
             "clap_complete",
             "clap_mangen",
-            "indicatif",
             "signal-hook",
             "shlex",
+            "unicode-width",
             "jiff",
             "landlock",
             "seccompiler",

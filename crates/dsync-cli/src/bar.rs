@@ -1,209 +1,260 @@
-//! The progress bar: files, bytes, rate and remaining time over the whole run.
+//! Progress on standard error: a bar on a terminal, or a line now and then.
 //!
-//! While the source is still being listed the totals grow, so the bar shows neither a percentage
-//! nor an estimate. Once they are final, both only increase. A pure function of the numbers makes
-//! the line; indicatif draws it on standard error and steps aside while another line is printed.
+//! The bar is one line that is drawn over itself. It is as wide as the terminal is at that moment,
+//! its last column stays free so that no terminal wraps it, and nothing but erasing is ever asked of
+//! the terminal: no colour, no hidden cursor. Whoever prints another line removes the bar first
+//! ([`aside`](Bar::aside)); the next count draws it again.
 
 use std::{
-    collections::VecDeque,
+    io::{self, Write},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use dsync_engine::Progress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use dsync_engine::{FileProgress, Progress};
 
-use crate::numbers::{Bytes, Clock, with_commas};
+use crate::meter::{Meter, width};
 
-/// The bar on standard error.
-#[derive(Debug)]
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// One line of a terminal, drawn over itself.
+    Bar,
+    /// A line every [`INTERVAL`], without any control character.
+    Lines,
+    /// Only when it is asked for, by SIGUSR1.
+    Nothing,
+}
+
+/// The progress of a run on standard error.
 pub(crate) struct Bar {
-    drawn: ProgressBar,
-    speed: Mutex<Speed>,
-    started: Instant,
+    shown: Shown,
+    meter: Meter,
+    screen: Mutex<Screen>,
+}
+
+/// The line on the terminal.
+struct Screen {
+    out: Box<dyn Write + Send>,
+    columns: fn() -> usize,
+    /// Whether another program has the terminal.
+    behind: fn() -> bool,
+    /// Columns of the text that stands there; 0 for none.
+    drawn: usize,
+    last: Option<Instant>,
+    paused: bool,
 }
 
 impl Bar {
-    /// Shows an empty bar; the first [`update`](Self::update) fills it.
-    pub(crate) fn new() -> Self {
-        let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
-        // A template that cannot be parsed would leave indicatif's own one; it is a constant.
-        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
-            drawn.set_style(style);
-        }
-        Self { drawn, speed: Mutex::default(), started: Instant::now() }
+    /// Starts on standard error with nothing drawn.
+    pub(crate) fn new(shown: Shown) -> Self {
+        Self::on(Box::new(io::stderr()), columns, shown)
+    }
+
+    fn on(out: Box<dyn Write + Send>, columns: fn() -> usize, shown: Shown) -> Self {
+        // The first line of a log comes after an interval, that of a bar at once.
+        let last = (shown == Shown::Lines).then(Instant::now);
+        let behind = if shown == Shown::Bar { is_behind } else { || false };
+        let screen = Screen { out, columns, behind, drawn: 0, last, paused: false };
+        Self { shown, meter: Meter::new(), screen: Mutex::new(screen) }
+    }
+
+    /// Returns whether a person sees a bar.
+    pub(crate) fn is_drawn(&self) -> bool {
+        self.shown == Shown::Bar
     }
 
     /// Shows the run's progress.
     pub(crate) fn update(&self, progress: &Progress) {
-        let now = self.started.elapsed();
-        let rate = {
-            let mut speed = self.speed();
-            speed.add(now, progress.bytes_done);
-            speed.per_second()
+        self.meter.progress(progress);
+        let mut screen = self.screen();
+        let pause = match self.shown {
+            Shown::Bar => BETWEEN_DRAWS,
+            Shown::Lines => INTERVAL,
+            Shown::Nothing => return,
         };
-        self.drawn.set_message(line(progress, rate));
-        self.drawn.tick();
+        if screen.paused || (screen.behind)() || screen.last.is_some_and(|last| last.elapsed() < pause) {
+            return;
+        }
+
+        screen.last = Some(Instant::now());
+        match self.shown {
+            Shown::Bar => {
+                let columns = (screen.columns)().saturating_sub(1);
+                screen.draw(&self.meter.line(columns));
+            }
+            _ => screen.print(&format!("dsync: {}\n", self.meter.whole_line())),
+        }
+    }
+
+    /// Takes the file whose content is under way.
+    pub(crate) fn file(&self, file: &FileProgress) {
+        self.meter.file(file);
+    }
+
+    /// Notes that the session broke.
+    pub(crate) fn session_broke(&self) {
+        self.meter.session_broke();
+    }
+
+    /// Prints the state as a line.
+    pub(crate) fn tell(&self) {
+        let mut screen = self.screen();
+        screen.erase();
+        screen.print(&format!("dsync: {}\n", self.meter.whole_line()));
     }
 
     /// Runs `print` with the bar out of the way.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
-        self.drawn.suspend(print)
+        let mut screen = self.screen();
+        screen.erase();
+        print()
     }
 
-    /// Removes the bar.
+    /// Removes the bar while the process is stopped, or lets it be drawn again.
+    pub(crate) fn pause(&self, paused: bool) {
+        let mut screen = self.screen();
+        screen.erase();
+        screen.paused = paused;
+    }
+
+    /// Removes the bar for good.
     pub(crate) fn clear(&self) {
-        self.drawn.finish_and_clear();
+        self.pause(true);
     }
 
-    fn speed(&self) -> MutexGuard<'_, Speed> {
-        self.speed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn screen(&self) -> MutexGuard<'_, Screen> {
+        self.screen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Most redraws per second: smooth for the eye, cheap over ssh.
-const DRAWS_PER_SECOND: u8 = 8;
+impl Screen {
+    fn draw(&mut self, text: &str) {
+        // A narrower terminal has wrapped the old line.
+        if self.drawn > (self.columns)() {
+            self.erase();
+        }
+        self.print(&format!("\r{text}\x1b[K"));
+        self.drawn = width(text);
+    }
 
-/// Bytes per second over the last [`WINDOW`].
-#[derive(Debug, Default)]
-struct Speed {
-    samples: VecDeque<(Duration, u64)>,
-}
-
-/// Long enough to even out a slow file, short enough to follow a change.
-const WINDOW: Duration = Duration::from_secs(5);
-
-impl Speed {
-    fn add(&mut self, now: Duration, bytes_done: u64) {
-        self.samples.push_back((now, bytes_done));
-        while self.samples.len() > 2
-            && self.samples.get(1).is_some_and(|&(at, _)| now.saturating_sub(at) >= WINDOW)
-        {
-            self.samples.pop_front();
+    fn erase(&mut self) {
+        if self.drawn > 0 {
+            let rows = self.drawn.div_ceil((self.columns)().max(1));
+            let up = if rows > 1 { format!("\x1b[{}A", rows - 1) } else { String::new() };
+            self.print(&format!("{up}\r\x1b[J"));
+            self.drawn = 0;
+            // The next count draws it again at once.
+            self.last = None;
         }
     }
 
-    /// Returns the rate; `None` until there is a span to measure.
-    fn per_second(&self) -> Option<u64> {
-        let (&(from, before), &(to, after)) = (self.samples.front()?, self.samples.back()?);
-        let span = to.checked_sub(from).filter(|span| span.as_millis() >= 100)?;
-        Some(crate::numbers::rate(after.saturating_sub(before), span))
+    /// Writes in one call, so that no other program's output gets between.
+    fn print(&mut self, text: &str) {
+        // If even that fails, there is nobody left to tell.
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
     }
 }
 
-/// Returns the bar's text.
-fn line(progress: &Progress, rate: Option<u64>) -> String {
-    let files =
-        format!("{} of {} files", with_commas(progress.files_done), with_commas(progress.files_needed));
-    let bytes = format!("{} of {}", Bytes(progress.bytes_done), Bytes(progress.bytes_needed));
-    let speed = rate.map_or_else(String::new, |rate| format!("  {}/s", Bytes(rate)));
-    if !progress.totals_final {
-        let entries = progress.entries_listed.max(progress.entries_checked);
-        return format!("{} entries listed  {files}  {bytes} so far{speed}", with_commas(entries));
-    }
-    let share = share_done(progress);
-    let left = progress.bytes_needed.saturating_sub(progress.bytes_done);
-    let eta = match rate {
-        Some(rate) if rate > 0 && left > 0 => {
-            format!("  {} to go", Clock(Duration::from_secs(left.div_ceil(rate))))
-        }
-        _ => String::new(),
-    };
-    format!("[{}] {share:3}%  {files}  {bytes}{speed}{eta}", drawing(share))
+/// Returns the width of the terminal behind standard error now.
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    size.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 0).unwrap_or(80)
 }
 
-/// Returns the percentage, rounded down, so that 100 means done.
-fn share_done(progress: &Progress) -> u64 {
-    let (done, needed) = match progress.bytes_needed {
-        0 => (progress.files_done, progress.files_needed),
-        needed => (progress.bytes_done, needed),
-    };
-    if progress.files_done >= progress.files_needed {
-        return 100;
-    }
-    let share = u128::from(done.min(needed)) * 100 / u128::from(needed.max(1));
-    u64::try_from(share).unwrap_or(100).min(99)
+/// Returns whether another job has the terminal behind standard error: a bar would tear its output.
+fn is_behind() -> bool {
+    let owner = rustix::termios::tcgetpgrp(io::stderr());
+    owner.is_ok_and(|owner| owner != rustix::process::getpgrp())
 }
 
-fn drawing(share: u64) -> String {
-    let filled = usize::try_from(share.min(100) * DRAWING_WIDTH / 100).unwrap_or_default();
-    let width = usize::try_from(DRAWING_WIDTH).unwrap_or_default();
-    let mut text = "=".repeat(filled);
-    if filled < width {
-        text.push('>');
-    }
-    text.push_str(&" ".repeat(width.saturating_sub(filled + 1)));
-    text
-}
-
-/// Columns between the brackets.
-const DRAWING_WIDTH: u64 = 20;
+/// Smooth for the eye, cheap over ssh.
+const BETWEEN_DRAWS: Duration = Duration::from_millis(125);
+/// Time between two lines of `--progress` in a log.
+const INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
 
-    fn progress(files: (u64, u64), bytes: (u64, u64), totals_final: bool) -> Progress {
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Page {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    fn some() -> Progress {
         Progress {
-            entries_checked: 900,
-            entries_listed: 1234,
-            files_done: files.0,
-            files_needed: files.1,
-            bytes_done: bytes.0,
-            bytes_needed: bytes.1,
-            totals_final,
+            files_done: 1,
+            files_needed: 2,
+            bytes_done: 50,
+            bytes_needed: 200,
+            totals_final: true,
+            ..Progress::default()
         }
     }
 
     #[test]
-    fn totals_that_still_grow_give_no_percentage() {
-        assert_eq!(
-            line(&progress((3, 7), (1_500_000, 4_000_000), false), Some(2_000_000)),
-            "1,234 entries listed  3 of 7 files  1.5 MB of 4.0 MB so far  2.0 MB/s"
-        );
+    fn bar_is_drawn_over_itself_and_removed_for_other_lines() {
+        let page = Page::default();
+        let bar = Bar::on(Box::new(page.clone()), || 40, Shown::Bar);
+        bar.update(&some());
+        assert_eq!(page.take(), "\r 25%  50 bytes of 200 bytes\x1b[K");
+        bar.aside(|| ());
+        assert_eq!(page.take(), "\r\x1b[J");
+        bar.aside(|| ());
+        assert_eq!(page.take(), "");
+        bar.update(&some());
+        assert!(page.take().starts_with("\r 25%"));
+        bar.tell();
+        assert_eq!(page.take(), "\r\x1b[Jdsync: 25%  1 of 2 files  50 bytes of 200 bytes\n");
+        bar.clear();
+        bar.update(&some());
+        assert_eq!(page.take(), "");
     }
 
     #[test]
-    fn final_totals_give_share_rate_and_time_to_go() {
-        assert_eq!(
-            line(&progress((3, 7), (1_000_000, 4_000_000), true), Some(1_000)),
-            "[=====>              ]  25%  3 of 7 files  1.0 MB of 4.0 MB  1.0 kB/s  50:00 to go"
-        );
-        assert_eq!(
-            line(&progress((7, 7), (4_000_000, 4_000_000), true), None),
-            "[====================] 100%  7 of 7 files  4.0 MB of 4.0 MB"
-        );
+    fn terminal_that_narrowed_has_wrapped_the_line() {
+        static COLUMNS: AtomicUsize = AtomicUsize::new(100);
+        let page = Page::default();
+        let bar = Bar::on(Box::new(page.clone()), || COLUMNS.load(Ordering::Relaxed), Shown::Bar);
+        bar.update(&some());
+        let first = page.take();
+        let drawn = first.trim_start_matches('\r').trim_end_matches("\x1b[K").len();
+        assert!((52..99).contains(&drawn), "{first:?}");
+        COLUMNS.store(26, Ordering::Relaxed);
+        bar.aside(|| ());
+        assert_eq!(page.take(), format!("\x1b[{}A\r\x1b[J", drawn.div_ceil(26) - 1));
     }
 
     #[test]
-    fn share_never_falls_and_is_full_only_at_the_end() {
-        let mut last = 0;
-        for done in 0..=1000 {
-            let share = share_done(&progress((done / 200, 6), (done, 1000), true));
-            assert!(share >= last && share < 100);
-            last = share;
-        }
-        assert_eq!(share_done(&progress((6, 6), (1000, 1000), true)), 100);
-        assert_eq!(share_done(&progress((0, 0), (0, 0), true)), 100);
-        assert_eq!(share_done(&progress((1, 2), (0, 0), true)), 50);
-        assert_eq!(share_done(&progress((1, 2), (u64::MAX, u64::MAX), true)), 99);
-    }
-
-    #[test]
-    fn speed_is_that_of_the_last_seconds() {
-        let mut speed = Speed::default();
-        assert_eq!(speed.per_second(), None);
-        speed.add(Duration::ZERO, 0);
-        assert_eq!(speed.per_second(), None);
-        for second in 1..=10 {
-            speed.add(Duration::from_secs(second), 100 * second);
-        }
-        assert_eq!(speed.per_second(), Some(100));
-        for second in 11..=20 {
-            speed.add(Duration::from_secs(second), 1000 + 300 * (second - 10));
-        }
-        assert_eq!(speed.per_second(), Some(300));
-        assert!(speed.samples.len() < 10);
+    fn log_has_no_line_at_first_and_no_control_characters() {
+        let page = Page::default();
+        let bar = Bar::on(Box::new(page.clone()), || 40, Shown::Lines);
+        bar.update(&some());
+        bar.aside(|| ());
+        bar.clear();
+        assert_eq!(page.take(), "");
+        bar.tell();
+        assert_eq!(page.take(), "dsync: 25%  1 of 2 files  50 bytes of 200 bytes\n");
     }
 }

@@ -7,11 +7,12 @@
 
 use std::{
     io::{self, BufWriter, Write},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use dsync_engine::{
-    Cause, Connection, Event, Observer, Operation, Planned, Progress, Reconnect, Summary, SyncError,
+    Cause, Connection, Event, FileProgress, Observer, Operation, Planned, Progress, Reconnect, Summary,
+    SyncError,
 };
 
 use crate::{
@@ -31,7 +32,7 @@ pub(crate) struct Console {
     told: Mutex<Told>,
     /// `--json`, in the place of lists and sentences.
     json: Option<Stream>,
-    bar: Option<Bar>,
+    bar: Arc<Bar>,
     log: Option<Log>,
 }
 
@@ -58,7 +59,7 @@ struct Results {
 
 impl Console {
     /// Opens the console on `out`.
-    pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Option<Bar>, log: Option<Log>) -> Self {
+    pub(crate) fn on(out: Box<dyn Write + Send>, voice: Voice, bar: Arc<Bar>, log: Option<Log>) -> Self {
         let results = Mutex::new(Results { out: BufWriter::new(out), failed: None });
         let (json, start) = voice.json.as_ref().map(Stream::begin).unzip();
         let console = Self { voice, results, told: Mutex::default(), json, bar, log };
@@ -153,19 +154,14 @@ impl Console {
     /// # Errors
     /// The first error of standard output during the run.
     pub(crate) fn close(&self) -> Result<(), io::Error> {
-        if let Some(bar) = &self.bar {
-            bar.clear();
-        }
+        self.bar.clear();
         let mut results = self.results();
         results.flush();
         results.failed.take().map_or(Ok(()), Err)
     }
 
     fn aside(&self, needed: bool, print: impl FnOnce()) {
-        match &self.bar {
-            Some(bar) if needed => bar.aside(print),
-            _ => print(),
-        }
+        if needed { self.bar.aside(print) } else { print() }
     }
 
     fn results(&self) -> MutexGuard<'_, Results> {
@@ -195,6 +191,7 @@ impl Observer for Console {
         // The next session plans anew what this one has not done.
         self.end_list();
         self.stream(|json| json.retry(reconnect));
+        self.bar.session_broke();
         self.talk(&format!("dsync: {}", messages::reconnecting(reconnect)));
     }
 
@@ -235,9 +232,11 @@ impl Observer for Console {
         self.stream(|json| json.progress(progress));
         // A reader at the other end of a pipe sees the list grow.
         self.results().flush();
-        if let Some(bar) = &self.bar {
-            bar.update(progress);
-        }
+        self.bar.update(progress);
+    }
+
+    fn file(&self, file: &FileProgress) {
+        self.bar.file(file);
     }
 }
 
@@ -289,11 +288,10 @@ pub(crate) fn print(text: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
-
     use dsync_engine::{Action, Changes, FileType, Operation, Planned, Problem};
 
     use super::*;
+    use crate::bar::Shown;
 
     #[derive(Clone, Default)]
     struct Page(Arc<Mutex<Vec<u8>>>);
@@ -322,7 +320,8 @@ mod tests {
     /// Returns a console that lists names.
     fn listing(out: Box<dyn Write + Send>, quiet: bool, interactive: bool) -> Console {
         let listing = Listing { verbose: 1, ..Listing::default() };
-        Console::on(out, Voice { listing, quiet, interactive, ..Voice::default() }, None, None)
+        let bar = Arc::new(Bar::new(Shown::Nothing));
+        Console::on(out, Voice { listing, quiet, interactive, ..Voice::default() }, bar, None)
     }
 
     fn created(path: &str) -> Event {

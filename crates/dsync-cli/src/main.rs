@@ -20,6 +20,7 @@ mod json;
 mod listing;
 mod log;
 mod messages;
+mod meter;
 mod numbers;
 mod refused;
 mod resolve;
@@ -153,14 +154,14 @@ fn run(flags: &Flags) -> u8 {
         Err(error) => return refuse(&error),
     };
     let cancel = CancelToken::new();
-    if let Err(error) = signals::watch(cancel.clone()) {
+    // A log and a bar would tear each other.
+    let draws = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+    let bar = Arc::new(Bar::new(report.bar(draws && !logs)));
+    let has_bar = bar.is_drawn();
+    if let Err(error) = signals::watch(cancel.clone(), Arc::clone(&bar)) {
         blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
         return exit_code::START;
     }
-
-    // A log and a bar would tear each other.
-    let bar = report.bar(io::stderr().is_terminal() && !logs).then(Bar::new);
-    let has_bar = bar.is_some();
     let console = open_console(&report, bar);
     if report.verbose > 1 {
         let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
@@ -187,7 +188,7 @@ fn looked_at(mut summary: Summary) -> Summary {
 }
 
 /// Opens the streams and the log file of a run.
-fn open_console(report: &Reporting, bar: Option<Bar>) -> Console {
+fn open_console(report: &Reporting, bar: Arc<Bar>) -> Console {
     let (out, terminal): (Box<dyn io::Write + Send>, bool) = match report.stream {
         Stream::Output => (Box::new(io::stdout()), io::stdout().is_terminal()),
         Stream::Errors => (Box::new(io::stderr()), io::stderr().is_terminal()),

@@ -18,11 +18,12 @@ use dsync_engine::{
 };
 
 use crate::{
+    bar::Shown,
     catalogue::Catalogue,
     commands::is_here,
     console::Voice,
     flags::{
-        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, Stream, When,
+        Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, ProgressKind, Stream, When,
         accepted::Accepted,
     },
     format::Format,
@@ -66,6 +67,8 @@ pub(crate) struct Reporting {
     pub(crate) buffering: Option<Buffering>,
     /// `--progress`, `--no-progress` or neither.
     pub(crate) progress: Option<bool>,
+    /// `--progress=plain`.
+    pub(crate) plain_progress: bool,
     pub(crate) durability: Durability,
     pub(crate) max_delete: Option<DeleteLimit>,
     /// `--delete-all-or-nothing`.
@@ -79,10 +82,16 @@ impl Reporting {
         self.buffering.map_or(terminal, |buffering| buffering == Buffering::Lines)
     }
 
-    /// Returns whether to show a bar, given whether standard error is a terminal.
-    pub(crate) fn bar(&self, terminal: bool) -> bool {
+    /// Returns how to show progress, given whether standard error is a terminal that can draw.
+    pub(crate) fn bar(&self, terminal: bool) -> Shown {
         let lists = self.verbose > 0 || self.voice.listing.lists() || self.voice.json.is_some();
-        terminal && !self.voice.quiet && self.progress.unwrap_or(!lists)
+        match self.progress {
+            _ if self.voice.quiet => Shown::Nothing,
+            Some(true) if self.plain_progress || !terminal => Shown::Lines,
+            Some(true) => Shown::Bar,
+            None if terminal && !lists => Shown::Bar,
+            _ => Shown::Nothing,
+        }
     }
 }
 
@@ -263,6 +272,7 @@ fn reporting(
         recursive: flags.attributes.takes_directories(),
         buffering: output.outbuf,
         progress: if output.progress { Some(true) } else { output.no_progress.then_some(false) },
+        plain_progress: output.progress_kind == Some(ProgressKind::Plain),
         durability: match flags.writing.durability {
             When::Batch => Durability::Batch,
             When::File => Durability::File,
@@ -725,10 +735,15 @@ mod tests {
 
     #[test]
     fn bar_is_shown_on_a_terminal_unless_something_else_speaks() {
-        let bar = |line: &str| ordered(&format!("{line} a b")).unwrap().report.bar(true);
-        assert!(bar("") && bar("-a --stats") && bar("-vP") && bar("-v --info=progress2"));
-        assert!(!bar("-v") && !bar("-i") && !bar("-q") && !bar("-qP") && !bar("--no-progress"));
-        assert!(!ordered("-P a b").unwrap().report.bar(false));
+        let on = |line: &str, terminal| ordered(&format!("{line} a b")).unwrap().report.bar(terminal);
+        for line in ["", "-a --stats", "-vP", "-v --info=progress2", "-v --progress", "--progress=bar"] {
+            assert_eq!(on(line, true), Shown::Bar, "{line}");
+        }
+        for line in ["-v", "-i", "-q", "-qP", "--no-progress", "--progress=none", "-P --progress=none"] {
+            assert_eq!(on(line, true), Shown::Nothing, "{line}");
+        }
+        assert_eq!(on("-P --progress=plain", true), Shown::Lines);
+        assert_eq!((on("-P", false), on("-a", false)), (Shown::Lines, Shown::Nothing));
     }
 
     #[test]

@@ -1,35 +1,49 @@
 //! SIGINT, SIGTERM and SIGHUP: the first cancels the run in order, the second ends the process at
-//! once.
+//! once. SIGUSR1 prints the state of the run. SIGTSTP removes the bar before the process stops.
 //!
 //! A signal that was ignored when dsync started stays ignored: `nohup dsync ...` must survive the
 //! end of its terminal, and a background job of a shell without job control its keyboard.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use dsync_engine::{CancelToken, exit_code};
 use signal_hook::{
-    consts::signal::{SIGHUP, SIGINT, SIGTERM},
+    consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGUSR1},
     iterator::Signals,
+    low_level::emulate_default_handler,
 };
+
+use crate::bar::Bar;
 
 /// Starts to watch; the thread lives as long as the process.
 ///
 /// # Errors
 /// If the handlers cannot be installed or the thread cannot be started.
-pub(crate) fn watch(cancel: CancelToken) -> io::Result<()> {
+pub(crate) fn watch(cancel: CancelToken, bar: Arc<Bar>) -> io::Result<()> {
     let ignored = ignored_signals();
-    let watched: Vec<i32> =
-        [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal)).collect();
+    let watched = [SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGUSR1];
+    let watched: Vec<i32> = watched.into_iter().filter(|&signal| !is_in(ignored, signal)).collect();
     let mut signals = Signals::new(watched)?;
+
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for (count, _) in signals.forever().enumerate() {
-            if count > 0 {
-                std::process::exit(i32::from(exit_code::INTERRUPTED));
+        for signal in signals.forever() {
+            match signal {
+                SIGUSR1 => bar.tell(),
+                SIGTSTP => stop(&bar),
+                _ if cancel.is_cancelled() => std::process::exit(i32::from(exit_code::INTERRUPTED)),
+                _ => cancel.cancel(),
             }
-            cancel.cancel();
         }
     })?;
     Ok(())
+}
+
+/// Stops the process, as it would without a handler; returns when it goes on.
+fn stop(bar: &Bar) {
+    bar.pause(true);
+    // Only a signal without a default fails here.
+    let _ = emulate_default_handler(SIGTSTP);
+    bar.pause(false);
 }
 
 /// Returns the process's set of ignored signals, bit 0 for signal 1; empty if the system does not

@@ -37,7 +37,7 @@ pub(crate) use self::{
     deletion::Deletion,
     id_rules::{IdRules, Owner},
     links::FollowedLinks,
-    output::{Buffering, Output, Stream},
+    output::{Buffering, Output, ProgressKind, Stream},
     program::Program,
     remote::{Carrier, Remote},
     selection::{RuleOption, Selection},
@@ -164,6 +164,9 @@ impl Flags {
         }
         self.compressing.refused = negation::is_off(matches, "compress");
         self.output.no_progress = negation::is_off(matches, "progress");
+        if self.output.progress_kind == Some(ProgressKind::None) {
+            (self.output.progress, self.output.no_progress) = (false, true);
+        }
 
         // The one kind of line that is a switch as well; the later word counts.
         let level = self.output.info.iter().rev().find_map(|flag| flag.strip_prefix("progress"));

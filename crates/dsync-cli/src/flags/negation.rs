@@ -120,7 +120,7 @@ const IMPLIED: &[(&str, &[&str])] = &[
 const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"];
 
 /// Options with a value that rsync lets be taken back.
-const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout"];
+const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress"];
 
 /// Switches that choose what the program is, not how a run goes.
 const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server"];
@@ -230,6 +230,9 @@ mod tests {
                 && read("-P --info=progress0").output.no_progress
         );
         assert!(read("-P --no-progress").output.no_progress);
+        assert!(read("--no-progress --progress=plain").output.progress);
+        assert!(read("-P --progress=none").output.no_progress);
+        assert!(parse(["--progress=colourful".into()]).is_err());
     }
 
     #[test]

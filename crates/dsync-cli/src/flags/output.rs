@@ -33,12 +33,22 @@ pub(crate) struct Output {
     /// On its own, -h shows the help instead.
     #[arg(short = 'h', long, action = ArgAction::Count)]
     pub(crate) human_readable: u8,
-    /// Show a progress bar on the terminal even with -v
+    /// Show progress also with -v: bar, plain (a line every 5 s) or none
     ///
     /// Without it there is a bar when standard error is a terminal and neither -v nor -i is given;
-    /// --no-progress takes it away. When standard error is not a terminal there is none.
-    #[arg(long)]
-    pub(crate) progress: bool,
+    /// --no-progress takes it away. Where standard error is no terminal, or TERM is dumb, --progress
+    /// prints a line every 5 seconds instead. The bar has no colours, and as many fields as the
+    /// terminal is wide for. SIGUSR1 prints the state of any run.
+    #[arg(
+        id = "progress",
+        long = "progress",
+        value_name = "KIND",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "bar",
+        value_parser = progress_kind
+    )]
+    pub(crate) progress_kind: Option<ProgressKind>,
     /// Same as --partial --progress
     #[arg(short = 'P')]
     pub(crate) partial_progress: bool,
@@ -107,9 +117,43 @@ pub(crate) struct Output {
     /// Whether `--no-h` came after all `-h`.
     #[arg(skip)]
     pub(crate) plain_numbers: bool,
+    /// Whether progress was asked for, by whichever option.
+    #[arg(skip)]
+    pub(crate) progress: bool,
     /// Whether `--no-progress` came after every option that requests a bar.
     #[arg(skip)]
     pub(crate) no_progress: bool,
+}
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ProgressKind {
+    /// A bar on a terminal, else lines.
+    Bar,
+    /// Lines.
+    Plain,
+    None,
+}
+
+/// A value of `--progress` that is none of dsync's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NotAProgress;
+
+impl fmt::Display for NotAProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("use bar, plain or none")
+    }
+}
+
+impl Error for NotAProgress {}
+
+fn progress_kind(value: &str) -> Result<ProgressKind, NotAProgress> {
+    match value {
+        "bar" => Ok(ProgressKind::Bar),
+        "plain" => Ok(ProgressKind::Plain),
+        "none" => Ok(ProgressKind::None),
+        _ => Err(NotAProgress),
+    }
 }
 
 /// Which stream the list is printed on.
