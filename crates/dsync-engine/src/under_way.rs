@@ -64,7 +64,7 @@ impl UnderWay {
         let found = stays.or_else(|| {
             let grows = files.kept.iter().rev().find(|file| file.moved && !file.progress.is_complete());
             let (entry, progress) =
-                grows.or(files.kept.last()).map(|file| (file.entry, file.progress.clone()))?;
+                grows.or_else(|| files.kept.last()).map(|file| (file.entry, file.progress.clone()))?;
             files.shown = Some(entry);
             Some(progress)
         });
