@@ -9,6 +9,8 @@ use std::fmt;
 
 use clap::{Arg, ArgAction, ArgMatches, builder::ValueParser};
 
+use crate::numbers::Size;
+
 /// An option of rsync that has no effect here.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Accepted {
@@ -105,6 +107,10 @@ fn number() -> ValueParser {
     clap::value_parser!(u32).into()
 }
 
+fn size() -> ValueParser {
+    ValueParser::new(|value: &str| Size::parse(value, 'B').map(|size| size.0))
+}
+
 const IN_BAND: &str = "paths travel inside the protocol, and no remote shell reads them";
 const STREAMED: &str = "dsync compares while it lists, whatever is asked for";
 const NO_MESSAGE: &str = "there is no daemon, and so no message of the day";
@@ -112,6 +118,7 @@ const PIPES: &str = "dsync's pipes to the remote shell work either way";
 
 #[rustfmt::skip]
 static TABLE: &[Accepted] = &[
+    switch("block-size", &[], "dsync chooses the block length for each file").value(size).letter('B'),
     switch("blocking-io", &["no-blocking-io"], PIPES),
     switch("checksum-seed", &[], "every run has a random key of its own").value(number),
     switch("compress-threads", &["zt"], "dsync compresses on as many cores as are free").value(number),

@@ -95,7 +95,6 @@ const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
-    option("block-size").letter('B').advice("leave it out: dsync chooses the block length for each file"),
     option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
