@@ -117,7 +117,8 @@ impl Running {
     }
 
     fn interrupt(mut self) {
-        send(self.id(), Signal::INT);
+        // A shell in the background has SIGINT ignored, and so has what it starts.
+        send(self.id(), Signal::TERM);
         self.0.wait().expect("the end of the program");
     }
 }
