@@ -30,7 +30,7 @@ impl Row {
             match letter {
                 '"' => quoted = !quoted,
                 ' ' if !quoted => {
-                    words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()))
+                    words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
                 }
                 letter => word.push(letter),
             }
