@@ -98,6 +98,7 @@ fn listing() -> Listing {
                 ..Attributes::default()
             },
             hard_link: None,
+            implied: false,
         })
         .collect();
     Listing { dir: EntryId(0), last: true, complete: true, entries }

@@ -87,7 +87,7 @@ fn talk(role: Role, link: MemoryLink, arena: &Arena, mut script: Script<'_>) {
     let options = script::options(&mut script);
     let role_message = match role {
         Role::Destination => {
-            let asked = Asked { contents: true, names: None };
+            let asked = Asked { contents: true, names: None, paths: Vec::new() };
             PeerRole::Destination { path: slashed(&arena.tree()), asked }
         }
         Role::Source => PeerRole::Source { paths: vec![slashed(&arena.tree())] },

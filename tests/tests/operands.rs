@@ -4,7 +4,7 @@
 //! Every case runs in the source's parent directory, so that operands are written as a person
 //! writes them. Trees, exit codes and lists of changes are compared.
 
-use std::{collections::BTreeSet, ffi::OsString, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use dsync_tests::{Node, Outcome, Run, Scope, Scratch, Sshd, Tree, Via, differences, needs_dsync};
 
@@ -152,5 +152,114 @@ fn directories_are_copied_without_what_is_in_them() {
         Case { options: &["-lt", "--old-d", "--include=/a/b"], sources: &["./", "a"], ..PLAIN },
     ] {
         check(&case);
+    }
+}
+
+#[test]
+fn relative_operands_bring_their_paths() {
+    needs_dsync!();
+    for (options, sources) in [
+        (&["-aR"][..], &["a/b/c/f"][..]),
+        (&["-aR"], &["a/./b/c", "a/b/./c/f", "x"]),
+        (&["-aR"], &["a//b///c", "full/"]),
+        (&["-aR"], &["."]),
+        (&["-aR"], &["a/b/.", "e1/"]),
+        (&["-rltR"], &["a/b/c/f", "x/h"]),
+        (&["-tR"], &["a/b/c/f", "a/b", "x/h"]),
+        (&["-tR"], &["a/b/c"]),
+        (&["-dtR"], &["a/b/", "a/b/c", "x"]),
+        (&["-aR"], &["la/b/c/f"]),
+        (&["-aR"], &["la/b", "la", "links/"]),
+        (&["-aR"], &["other/up/b/g", "other"]),
+        (&["-aR"], &["top", "a/nope/g", "nope/b"]),
+        (&["-aR", "--ignore-missing-args"], &["top", "a/nope/g", "nope/b"]),
+        (&["-aR", "--exclude=b"], &["a/b/c/f", "a/b/c"]),
+        (&["-aR", "--exclude=/a/b/c/f", "--exclude=a"], &["a/b/c/f", "a/b/g"]),
+        (&["-aR", "--exclude=c"], &["a", "a/b/c/f"]),
+        (&["-aRm"], &["e1/e2", "top", "full/empty"]),
+        (&["-aRx"], &["a/b/g", "x"]),
+        (&["-aRn"], &["a/b/g", "x"]),
+        (&["-aHR"], &["a/b/g", "a/./b/g"]),
+        (&["-aR", "--existing"], &["a/b/g"]),
+    ] {
+        check(&Case { options, sources, ..PLAIN });
+    }
+    for to in ["new", "new/"] {
+        check(&Case { options: &["-aR"], sources: &["a/b/g"], to, ..PLAIN });
+        check(&Case { options: &["-aR"], sources: &["top"], to, ..PLAIN });
+    }
+}
+
+#[test]
+fn only_directories_that_are_copied_are_deleted_from() {
+    needs_dsync!();
+    let before: &[&str] = &["a/", "a/zz/", "a/b/", "a/b/old", "a/b/c/", "a/b/c/old/", "q/", "x/", "x/gone"];
+    for (options, sources) in [
+        (&["-aR", "--delete"][..], &["a/b/c"][..]),
+        (&["-aR", "--delete"], &["a/b/c", "x"]),
+        (&["-aR", "--delete"], &["a/b/c", "a/b/"]),
+        (&["-aR", "--delete"], &["."]),
+        (&["-aR", "--delete"], &["a/./b", "a/b/./c"]),
+        (&["-dtR", "--delete"], &["a/b/", "x/h"]),
+        (&["-aR", "--delete-before"], &["a/b/c", "x/"]),
+        (&["-aRn", "--delete-during"], &["a/b/c", "x/"]),
+        (&["-aR", "--delete", "--no-implied-dirs"], &["a/b/c"]),
+        (&["-aR", "--delete-missing-args"], &["a/zz", "top"]),
+        (&["-aR", "--delete-missing-args"], &["x/gone", "x/h", "a/b/old"]),
+    ] {
+        check(&Case { options, sources, before, ..PLAIN });
+    }
+}
+
+#[test]
+fn directories_on_the_way_are_made_or_left() {
+    needs_dsync!();
+    for (options, sources, before) in [
+        (&["-aR", "--no-implied-dirs"][..], &["a/b/c/f", "x/h"][..], &[][..]),
+        (&["-aR", "--no-i-d"], &["a/b/c", "full/g"], &["a/", "full/"]),
+        (&["-aR", "--no-implied-dirs", "--implied-dirs"], &["a/b/c"], &["a/"]),
+        (&["-aR"], &["a/b/g"], &["a"]),
+        (&["-aR"], &["a/b/g", "x/h"], &["a/", "a/b/", "x/"]),
+        (&["-aR", "--no-implied-dirs", "--existing"], &["a/b/g"], &["a/"]),
+    ] {
+        check(&Case { options, sources, before, ..PLAIN });
+    }
+}
+
+#[test]
+fn a_link_at_the_destination_is_followed_only_without_implied_directories() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    for (options, follows) in [(&["-aR"][..], false), (&["-aR", "--no-implied-dirs"], true)] {
+        let to = scratch.at(if follows { "followed" } else { "replaced" });
+        let links = [Node::symlink("a", "real"), Node::symlink("x", "../outside")];
+        Tree::of([Node::dir("real")].into_iter().chain(links)).plant(&to);
+        fs::create_dir_all(scratch.at("outside")).unwrap();
+        let run = Run::dsync().args(options).args(["a/b/g"]).arg(&to).cwd(&scratch.src()).run();
+        let account = run.expect_code(0).account();
+        assert_eq!(to.join("a").is_symlink(), follows, "{account}");
+        assert_eq!(to.join("real/b/g").exists(), follows, "{account}");
+
+        // One that leads out of the destination never.
+        let run = Run::dsync().args(options).args(["x/h"]).arg(&to).cwd(&scratch.src()).run();
+        assert_eq!(run.code(), Some(if follows { 23 } else { 0 }), "{}", run.account());
+        assert!(
+            !scratch.at("outside/h").exists() && to.join("x").is_symlink() == follows,
+            "{}",
+            run.account()
+        );
+    }
+}
+
+#[test]
+fn a_path_that_goes_upwards_is_no_relative_operand() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    for source in ["../src/a", "a/../x/h", ".."] {
+        let run = Run::dsync().args(["-aR", source]).arg(scratch.dst()).cwd(&scratch.src()).run();
+        assert_eq!(run.code(), Some(1), "{}", run.account());
+        assert!(run.stderr_text().contains("'..'") && !scratch.dst().exists(), "{}", run.account());
     }
 }

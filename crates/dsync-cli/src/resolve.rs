@@ -466,6 +466,8 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.whole_file = comparison.whole_file;
     options.modify_window = comparison.modify_window.and_then(|window| window.0);
     options.safe_links = selection.safe_links;
+    options.relative = selection.relative;
+    options.no_implied_dirs = selection.relative && selection.no_implied_dirs;
     options.prune_empty_dirs = selection.prune_empty_dirs;
     options.ignore_missing_args = selection.ignore_missing_args;
     options.min_size = selection.min_size.unwrap_or(0);

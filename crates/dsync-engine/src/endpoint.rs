@@ -360,7 +360,7 @@ fn local(
         }
         None => (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second)),
     };
-    let asked = asked::of_operands(paths)?;
+    let asked = asked::of_operands(paths, &options)?;
     // Both ends are this process, which may hold as much memory as it likes.
     let allowance = resources.allowance(Budget::unbounded());
     let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
@@ -425,7 +425,7 @@ fn push(
     let open =
         || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None, None);
     let mut tree = Some(open()?);
-    let asked = asked::of_operands(paths)?.as_sent();
+    let asked = asked::of_operands(paths, options)?.as_sent();
     let path = path.into_vec();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let tree = tree.take().map_or_else(open, Ok)?;
@@ -448,7 +448,7 @@ fn pull(
 ) -> Result<Outcome, SyncError> {
     let filter = compile(options)?;
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
-    let asked = asked::of_operands(&operands)?;
+    let asked = asked::of_operands(&operands, options)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
@@ -667,6 +667,8 @@ fn open_tree(
             leading_out: options.copy_unsafe_links,
         },
         barred: barred.map(Path::to_path_buf),
+        relative: options.relative,
+        missing_counts: options.delete_missing_args,
         one_file_system: options.one_file_system,
         filter: asked::listed_by(compile(options)?, options),
         readers: dsync_fs::default_readers(),
@@ -682,6 +684,7 @@ fn open_tree(
             path: paths.get(index).cloned().unwrap_or_default(),
             source: io::Error::new(io::ErrorKind::InvalidInput, source),
         },
+        WalkError::Upwards { .. } => asked::upwards(),
         _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
     })?;
     let problems = walk.operand_problems();

@@ -122,7 +122,7 @@ impl Footprint {
     pub(crate) fn of_destination(operand: &Path, options: &SyncOptions, start: &Start) -> Self {
         let links = if options.insecure_links { Links::Any } else { Links::Trusted };
         let mut footprint =
-            Self { unbounded: options.keep_dirlinks && options.insecure_links, ..Self::default() };
+            Self { unbounded: options.follows_dirlinks() && options.insecure_links, ..Self::default() };
         let Some((base, below)) = nearest(operand, |path| start.open(path, links)) else { return footprint };
         let writing = &options.writing;
         let partial = writing.partial_dir.as_ref().filter(|dir| dir.contains(&b'/'));

@@ -159,7 +159,7 @@ impl Demand {
                 (Self::TempDir, writing.temp_dir.is_some()),
                 (Self::Alternates, writing.alternates.is_some()),
                 (Self::MakePath, options.mkpath),
-                (Self::KeepDirlinks, options.keep_dirlinks),
+                (Self::KeepDirlinks, options.follows_dirlinks()),
                 (Self::InsecureLinks, options.insecure_links),
             ],
         };
@@ -402,6 +402,10 @@ mod tests {
             ),
             (Demand::MakePath, with(&|options| options.mkpath = true)),
             (Demand::KeepDirlinks, with(&|options| options.keep_dirlinks = true)),
+            (
+                Demand::KeepDirlinks,
+                with(&|options| (options.relative, options.no_implied_dirs) = (true, true)),
+            ),
             (Demand::InsecureLinks, with(&|options| options.insecure_links = true)),
         ]
     }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, OperandForm, home_directory};
+use dsync_fs::{Dir, FilterSet, OperandForm, RelPath, RelativeForm, home_directory};
 use dsync_wire::options::SyncOptions;
 
 use crate::SyncError;
@@ -37,20 +37,20 @@ pub(crate) fn refuse_self_copy(
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
 
     for source in sources {
-        let Ok(form) = OperandForm::of(source) else { continue };
-        let (tree, name) = match &form {
-            OperandForm::Contents(path) => (Dir::open_operand(path), None),
+        let (Ok(form), Some(place)) = (OperandForm::of(source), place_of(source, options)) else { continue };
+        let tree = match &form {
+            OperandForm::Contents(path) => Dir::open_operand(path),
             OperandForm::Entry { parent, name } if options.copy_links || options.copy_dirlinks => {
-                (Dir::open_operand(&parent.join(OsStr::from_bytes(name.as_bytes()))), Some(name))
+                Dir::open_operand(&parent.join(OsStr::from_bytes(name.as_bytes())))
             }
             // A link given by name is copied as a link; it has no tree to be inside of.
             OperandForm::Entry { parent, name } => {
-                (Dir::open_operand(parent).and_then(|parent| parent.open_child(name)), Some(name))
+                Dir::open_operand(parent).and_then(|parent| parent.open_child(name))
             }
         };
         let Ok(tree) = tree else { continue };
         let Some(inside) = landing.inside(&tree, options.one_file_system) else { continue };
-        if !is_excluded(filter, name, &inside) {
+        if !is_excluded(filter, &place, &inside) {
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
     }
@@ -76,22 +76,19 @@ pub(crate) fn refuse_doomed_source(
 
     let forms: Vec<_> =
         sources.iter().filter_map(|source| Some((source, OperandForm::of(source).ok()?))).collect();
-    for (_, scope) in &forms {
+    for (operand, _) in &forms {
         // The directory that the operand stands for at the destination: it loses the entries that
         // the operand does not have.
-        let name = if let OperandForm::Entry { name, .. } = scope { Some(name) } else { None };
-        let Ok(root) = Dir::open_operand(destination) else { continue };
-        let root = match name {
-            Some(name) => root.open_child(name),
-            None => Ok(root),
+        let Some(place) = place_of(operand, options) else { continue };
+        let Ok(root) = Dir::open_operand(destination).and_then(|root| root.open_beneath(&place)) else {
+            continue;
         };
-        let Ok(root) = root else { continue };
         for (source, form) in &forms {
             let Some(within) = whereabouts(form).and_then(|here| here.inside(&root, options.one_file_system))
             else {
                 continue;
             };
-            let kept = !options.delete_excluded && is_excluded(filter, name, &within);
+            let kept = !options.delete_excluded && is_excluded(filter, &place, &within);
             if within.components().next().is_some() && !kept {
                 return Err(SyncError::SourceInsideDestination { path: (*source).clone() });
             }
@@ -117,10 +114,21 @@ fn whereabouts(form: &OperandForm) -> Option<Landing> {
     Some(Landing { dir, rest: PathBuf::new() })
 }
 
-/// Returns whether a rule leaves out the path, or a directory on the way to it, below an entry of
-/// the root if `name` is given.
-fn is_excluded(filter: &FilterSet, name: Option<&Component>, within: &Path) -> bool {
-    let mut path = name.map_or_else(Vec::new, |name| name.as_bytes().to_vec());
+/// Returns the path of a source below the transfer's root; `None` for one that cannot be copied.
+fn place_of(source: &Path, options: &SyncOptions) -> Option<RelPath> {
+    if options.relative {
+        return Some(RelativeForm::of(source.as_os_str().as_bytes()).ok()?.path);
+    }
+    Some(match OperandForm::of(source).ok()? {
+        OperandForm::Contents(_) => RelPath::root(),
+        OperandForm::Entry { name, .. } => name.into(),
+    })
+}
+
+/// Returns whether a rule leaves out the path below that of an operand, or a directory on the way to
+/// it.
+fn is_excluded(filter: &FilterSet, place: &RelPath, within: &Path) -> bool {
+    let mut path = place.as_bytes().to_vec();
     within.components().any(|step| {
         if !path.is_empty() {
             path.push(b'/');

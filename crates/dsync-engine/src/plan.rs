@@ -198,12 +198,29 @@ impl Policy {
         }
     }
 
+    /// Decides about a directory that is made on the way to others, without the source's attributes.
+    pub(crate) fn decide_way(&self, existing: Option<&Metadata>, standing: &dyn Standing) -> Decision {
+        if existing.is_some_and(|existing| existing.kind == Kind::Dir)
+            || self.leaves_alone(&EntryKind::Directory, existing)
+        {
+            return Decision::skip();
+        }
+        let mode = 0o777 & standing.allowed_mode().unwrap_or(!self.umask) | standing.inherited_mode();
+        Decision {
+            action: Action::Create,
+            wanted: Wanted { mode: Some(mode), ..Wanted::default() },
+            in_the_way: existing.map(|existing| existing.kind),
+            // The source's directory is not copied, so nobody is told.
+            ..Decision::skip()
+        }
+    }
+
     /// Returns whether the run copies entries of this type.
     pub(crate) fn copies(&self, kind: &EntryKind) -> bool {
         let options = &self.options;
         match kind {
             EntryKind::File { .. } => true,
-            EntryKind::Directory => options.takes_directories(),
+            EntryKind::Directory => options.takes_directories() || options.relative,
             EntryKind::Symlink { .. } => options.links,
             EntryKind::Fifo | EntryKind::Socket => options.specials,
             EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } => {
@@ -555,6 +572,7 @@ mod tests {
                 extended: None,
             },
             hard_link: None,
+            implied: false,
         }
     }
 

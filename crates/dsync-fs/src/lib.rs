@@ -34,6 +34,7 @@ mod listed_name;
 mod metadata;
 mod names;
 mod operand;
+mod operand_paths;
 mod own_names;
 mod own_places;
 mod owner;
@@ -66,6 +67,7 @@ pub use crate::{
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},
     operand::OperandForm,
+    operand_paths::{InvalidRelative, Naming, OperandPath, OperandPaths, RelativeForm, Standing},
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_own_name, is_temp_name},
     own_places::OwnPlaces,
     owner::is_abandoned,

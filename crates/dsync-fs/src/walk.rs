@@ -22,7 +22,9 @@ mod reading;
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     fmt, io,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -32,8 +34,9 @@ pub use self::{
     following::{FollowLinks, leads_out},
 };
 use self::{
-    dir_ref::{Layer, Shared},
-    reading::{Child, Root, WalkJob},
+    dir_ref::{Layer, Shared, Step},
+    prune::Looks,
+    reading::{Child, Listed, Root, WalkJob},
 };
 use crate::{
     component::{Component, InvalidComponent, RelPath},
@@ -42,6 +45,7 @@ use crate::{
     filter::FilterSet,
     metadata::{Kind, Metadata},
     operand::OperandForm,
+    operand_paths::{InvalidRelative, Naming, OperandPaths, RelativeForm},
     read_ahead::ReadAhead,
     spool::SpoolHome,
 };
@@ -53,6 +57,10 @@ pub struct WalkOptions {
     pub recursive: bool,
     /// List the contents of operands that stand for them, and copy directories without descending.
     pub dirs: bool,
+    /// Give entries the path that their operand has, from its `/./` on.
+    pub relative: bool,
+    /// Treat a missing operand as one whose directory is copied.
+    pub missing_counts: bool,
     /// Leave out directories that hold nothing but directories.
     pub prune: bool,
     /// The links that are followed: what they lead to is walked in their place.
@@ -112,6 +120,12 @@ pub enum WalkError {
         #[source]
         source: InvalidComponent,
     },
+    /// An operand of a relative walk goes upwards.
+    #[error("operand {index} has '..' in it")]
+    Upwards {
+        /// Position of the operand, 0-based.
+        index: usize,
+    },
     /// There are more operands than a walk supports.
     #[error("{count} operands are too many")]
     TooManyOperands {
@@ -125,8 +139,8 @@ pub enum WalkError {
 pub struct OperandProblem {
     /// Position of the operand, 0-based.
     pub index: usize,
-    /// The name that is missing from its directory, which exists.
-    pub missing: Option<Component>,
+    /// The path below the transfer's root that is missing from its directory, which exists.
+    pub missing: Option<RelPath>,
     /// The reason, e.g. [`NotFound`](io::ErrorKind::NotFound).
     pub error: io::Error,
 }
@@ -148,6 +162,7 @@ pub struct Walk {
     named_count: u32,
     single_file: bool,
     problems: Vec<OperandProblem>,
+    skipped: Vec<RelPath>,
     ahead: ReadAhead<WalkJob>,
     /// Directories found in earlier parts of the current directory; they are walked after its last
     /// part.
@@ -188,6 +203,10 @@ pub struct WalkedEntry {
     /// The identity of the entry if the walk followed a link to it; its attributes are that
     /// entry's.
     pub followed: Option<Target>,
+    /// Of a directory: whether its own listing follows.
+    pub is_walked: bool,
+    /// Of a directory of a relative walk: whether it is only on the way to what operands name.
+    pub is_implied: bool,
 }
 
 /// An entry that could not be read.
@@ -229,42 +248,47 @@ impl Walk {
 
         let mut opening = Opening::default();
         for (index, operand) in operands.iter().enumerate() {
-            let form =
-                OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
-            let opened = match form {
-                OperandForm::Contents(path) => {
-                    opening.contents(&path, &options).map_err(|error| (None, error))
-                }
-                OperandForm::Entry { parent, name } => {
-                    opening.entry(&parent, name.clone(), &options).map_err(|error| {
-                        let missing = opening.parents.contains_key(&parent) && is_missing(&error);
-                        (missing.then_some(name), error)
-                    })
-                }
+            let opened = if options.relative {
+                opening.relative(index, operand, &options)?
+            } else {
+                opening.plain(index, operand, &options)?
             };
             if let Err((missing, error)) = opened {
                 opening.problems.push(OperandProblem { index, missing, error });
             }
         }
+        opening.paths.seal();
 
         let single_file =
             operands.len() == 1 && matches!(opening.named.as_slice(), [only] if only.kind != Kind::Dir);
-        let mut names: Vec<_> = opening.named.iter().map(|named| &named.name).collect();
+        let single_file = single_file || operands.len() == 1 && opening.single;
+        let all = 0..opening.paths.len();
+        let mut names: Vec<_> = opening.named.iter().map(|named| named.name.as_bytes()).collect();
+        names.extend(opening.paths.names(&RelPath::root(), all.clone()));
         names.sort_unstable();
         names.dedup();
 
         let named_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         let complete = options.takes_directories() && opening.root.is_some() && opening.problems.is_empty();
         let mut ahead = ReadAhead::new(options.readers, MAX_READY);
-        let shared = Arc::new(Shared::new(opening.layers, options));
-        let handle = DirRef::root(shared, opening.contents.into());
+        let shared = Arc::new(Shared::new(opening.layers, opening.paths, opening.looks, options));
+        // Also the bases of paths; they are not listed.
+        let mut layers: Vec<_> = opening.contents.iter().map(|listed| listed.layer).collect();
+        layers.extend(shared.paths.layers());
+        layers.sort_unstable();
+        layers.dedup();
+        let several = layers.len() > 1 && !shared.paths.is_empty();
+        let steps: Vec<_> = layers.into_iter().map(|layer| Step { layer, by_path: several }).collect();
+        let handle = DirRef::root(shared, steps.into());
         let named = opening.named.into_iter().map(|named| (named.name, named.layer)).collect();
-        ahead.push(std::iter::once(WalkJob::Root(Root { handle, named, complete })));
+        let (listed, planned) = (opening.contents.into(), (!all.is_empty()).then_some(all));
+        ahead.push(std::iter::once(WalkJob::Root(Root { handle, named, listed, planned, complete })));
         Ok(Self {
             root: opening.root,
             named_count,
             single_file,
             problems: opening.problems,
+            skipped: opening.skipped,
             ahead,
             children: Vec::new(),
             complete: true,
@@ -295,6 +319,11 @@ impl Walk {
     /// Returns whether there is one operand and it is not a directory.
     pub fn single_file(&self) -> bool {
         self.single_file
+    }
+
+    /// Returns the paths of the directories that a relative walk leaves out because it takes none.
+    pub fn skipped(&self) -> &[RelPath] {
+        &self.skipped
     }
 
     /// Returns the operands that could not be opened.
@@ -335,8 +364,16 @@ impl fmt::Debug for Walk {
 struct Opening {
     layers: Vec<Layer>,
     /// Layers that stand for the root's contents, in the order of the operands.
-    contents: Vec<u32>,
+    contents: Vec<Listed>,
     named: Vec<Named>,
+    /// The paths of a relative walk's operands.
+    paths: OperandPaths,
+    /// Whether the last of them is a file of the root.
+    single: bool,
+    skipped: Vec<RelPath>,
+    /// The layer of the last base, of which the paths are.
+    base: Option<u32>,
+    looks: Looks,
     root: Option<(Metadata, Arc<Dir>)>,
     problems: Vec<OperandProblem>,
     /// Handles of parent directories: operands of one directory, as a shell's `*` makes them, share
@@ -351,14 +388,92 @@ struct Named {
     kind: Kind,
 }
 
+/// The outcome of opening an operand; with the path that is missing, where its directory exists.
+type Opened = Result<(), (Option<RelPath>, io::Error)>;
+
 impl Opening {
+    /// Opens an operand that puts an entry, or the contents of a directory, into the root.
+    fn plain(&mut self, index: usize, operand: &Path, options: &WalkOptions) -> Result<Opened, WalkError> {
+        let form = OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
+        Ok(match form {
+            OperandForm::Contents(path) => self.contents(&path, options).map_err(|error| (None, error)),
+            OperandForm::Entry { parent, name } => {
+                self.entry(&parent, name.clone(), options).map_err(|error| {
+                    let missing = self.parents.contains_key(&parent) && is_missing(&error);
+                    (missing.then_some(name.into()), error)
+                })
+            }
+        })
+    }
+
+    /// Opens an operand that brings its path with it.
+    fn relative(&mut self, index: usize, operand: &Path, options: &WalkOptions) -> Result<Opened, WalkError> {
+        let form = RelativeForm::of(operand.as_os_str().as_bytes()).map_err(|error| match error {
+            InvalidRelative::Upwards => WalkError::Upwards { index },
+            InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
+        })?;
+        let base = Path::new(OsStr::from_bytes(&form.base));
+        if form.path.is_root() {
+            return Ok(self.contents(base, options).map_err(|error| (None, error)));
+        }
+        Ok(self.path(base, &form, options))
+    }
+
+    /// Adds the path of an operand, if there is something to copy.
+    fn path(&mut self, base: &Path, form: &RelativeForm, options: &WalkOptions) -> Opened {
+        let RelativeForm { path, contents, .. } = form;
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(()) };
+        let at = |path: &RelPath| base.join(OsStr::from_bytes(path.as_bytes()));
+        let parent = self.parent(at(&above), options).map_err(|error| (None, error))?;
+        let found = if *contents {
+            options.open(&at(path)).and_then(|dir| dir.metadata())
+        } else {
+            let followed = |link| {
+                let target = options.follow.target(&parent, || above.depth(), &name, &link);
+                target.map(|target| target.unwrap_or(link)).map_err(|(_, error)| error)
+            };
+            parent.stat(&name).and_then(followed)
+        };
+        let layer = self.base_layer(base, options).map_err(|error| (None, error))?;
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let missing = is_missing(&error).then(|| path.clone());
+                if missing.is_some() && options.missing_counts && !above.is_root() {
+                    self.paths.push(&above, layer, Naming::Way);
+                }
+                return Err((missing, error));
+            }
+        };
+
+        let is_dir = found.kind == Kind::Dir;
+        if options.filter.excludes(path.as_bytes(), is_dir) {
+            return Ok(());
+        }
+        if is_dir && !options.takes_directories() {
+            self.skipped.push(path.clone());
+            return Ok(());
+        }
+        let barren = || {
+            let top = (&*parent, layer, found.dev);
+            !options.recursive || self.looks.is_barren(options, top, &above, &name)
+        };
+        if is_dir && options.prune && !*contents && barren() {
+            return Ok(());
+        }
+        self.single = !is_dir && above.is_root();
+        let naming = if *contents { Naming::Contents } else { Naming::Entry };
+        self.paths.push(path, layer, naming);
+        Ok(())
+    }
+
     fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
         let base = Arc::new(options.open(path)?);
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if options.takes_directories() {
-            let layer = self.layer(base, metadata.dev);
-            self.contents.push(layer);
+            let layer = self.layer(base, PathBuf::new());
+            self.contents.push(Listed { layer, device: metadata.dev });
         }
         Ok(())
     }
@@ -378,15 +493,37 @@ impl Opening {
         if options.filter.excludes(name.as_bytes(), metadata.kind == Kind::Dir) {
             return Ok(());
         }
-        let layer = self.layer(base, metadata.dev);
+        let layer = self.layer(base, PathBuf::new());
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
     }
 
+    /// Opens the directory of a path, which often is that of the path before.
+    fn parent(&mut self, path: PathBuf, options: &WalkOptions) -> io::Result<Arc<Dir>> {
+        if let Some(parent) = self.parents.get(&path) {
+            return Ok(Arc::clone(parent));
+        }
+        let parent = Arc::new(options.open(&path)?);
+        self.parents.clear();
+        self.parents.insert(path, Arc::clone(&parent));
+        Ok(parent)
+    }
+
+    /// Returns the layer of a base: that of the operand before, if it has the same.
+    fn base_layer(&mut self, base: &Path, options: &WalkOptions) -> io::Result<u32> {
+        let last = self.base.and_then(|number| self.layers.get(usize::try_from(number).ok()?));
+        if let (Some(number), true) = (self.base, last.is_some_and(|last| last.at == base)) {
+            return Ok(number);
+        }
+        let layer = self.layer(Arc::new(options.open(base)?), base.to_path_buf());
+        self.base = Some(layer);
+        Ok(layer)
+    }
+
     /// Adds a layer. There are at most as many as operands, whose number was checked.
-    fn layer(&mut self, base: Arc<Dir>, device: u64) -> u32 {
+    fn layer(&mut self, base: Arc<Dir>, at: PathBuf) -> u32 {
         let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
-        self.layers.push(Layer { base, device });
+        self.layers.push(Layer { base, at });
         id
     }
 }

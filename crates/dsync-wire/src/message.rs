@@ -93,9 +93,9 @@ pub enum ControlMessage {
     Progress(Progress),
     /// The result; the destination's last message, sent after everything is durable.
     Report(Box<Report>),
-    /// The name of an operand that the source does not have, with `delete_missing_args`. The
-    /// destination removes it. Before any listing.
-    Missing(Name),
+    /// The path of an operand that the source does not have, with `delete_missing_args`: one name,
+    /// or several with `relative`. The destination removes it. Before any listing.
+    Missing(Vec<Name>),
     /// Entries that are on the destination's disk, with `remove_source_files`: the source may
     /// remove them.
     Landed(Vec<Landed>),
@@ -198,6 +198,9 @@ pub struct Asked {
     /// The names of the other operands' entries, one for each, in their order. `None` if they are
     /// more than [`MAX_OPERANDS`] or longer than [`MAX_OPERAND_BYTES`]; then any name may arrive.
     pub names: Option<Vec<Name>>,
+    /// With `relative`, instead of names: the operands' paths below the root. One that ends in a
+    /// slash stands for what is in the directory. None where `names` is `None`.
+    pub paths: Vec<Vec<u8>>,
 }
 
 impl Asked {
@@ -206,7 +209,12 @@ impl Asked {
     pub fn as_sent(mut self) -> Self {
         let bytes = |names: &Vec<Name>| names.iter().map(|name| name.as_bytes().len()).sum::<usize>();
         let fits = |names: &Vec<Name>| names.len() <= MAX_OPERANDS && bytes(names) <= MAX_OPERAND_BYTES;
-        self.names = self.names.filter(fits);
+        let bytes = self.paths.iter().map(Vec::len).sum::<usize>();
+        let short = self.paths.len() <= MAX_OPERANDS && bytes <= MAX_OPERAND_BYTES;
+        self.names = self.names.filter(fits).filter(|_| short);
+        if self.names.is_none() {
+            self.paths.clear();
+        }
         self
     }
 }
@@ -273,6 +281,9 @@ pub struct Entry {
     pub attributes: Attributes,
     /// The entry's place among several names, with `hard_links` only; never for a directory.
     pub hard_link: Option<HardLink>,
+    /// Whether this is a directory that is only on the way to entries that operands name, with
+    /// `relative` only.
+    pub implied: bool,
 }
 
 /// One of several names of a listed inode: a hard link.

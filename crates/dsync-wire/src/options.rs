@@ -21,6 +21,11 @@ pub struct SyncOptions {
     pub dirs: bool,
     /// Leave out directories that hold nothing but directories (`-m`).
     pub prune_empty_dirs: bool,
+    /// Give entries the paths that their operands have, from a `/./` on if there is one (`-R`).
+    pub relative: bool,
+    /// With `relative`: make the directories on the way to what operands name without their
+    /// attributes, and leave those of the destination as they are (`--no-implied-dirs`).
+    pub no_implied_dirs: bool,
     /// Copy symbolic links as links (`-l`). Without it they are skipped.
     pub links: bool,
     /// Copy what symbolic links lead to, wherever that is, in place of the links (`-L`).
@@ -182,6 +187,12 @@ impl SyncOptions {
     /// Returns whether any symbolic link of the source is replaced by what it leads to.
     pub fn follows_links(&self) -> bool {
         self.copy_links || self.copy_dirlinks || self.copy_unsafe_links
+    }
+
+    /// Returns whether a link to a directory at the destination may stand for a directory of the
+    /// source.
+    pub fn follows_dirlinks(&self) -> bool {
+        self.keep_dirlinks || self.relative && self.no_implied_dirs
     }
 
     /// Returns whether a source operand may be missing without an error.

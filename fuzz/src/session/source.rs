@@ -106,7 +106,8 @@ fn list(peer: &mut Peer, script: &mut Script<'_>, options: &SyncOptions, listed:
             directories.push(listed.next);
         }
         let attributes = attributes(script, options);
-        entries.push(Entry { name, kind, attributes, hard_link });
+        let implied = kind == EntryKind::Directory && script.rarely(8);
+        entries.push(Entry { name, kind, attributes, hard_link, implied });
         listed.next += 1;
     }
     listed.directories.extend(directories.into_iter().rev());
@@ -291,7 +292,7 @@ fn any_control(script: &mut Script<'_>) -> ControlMessage {
             id: script.byte().into(),
             name: b"x".into(),
         }),
-        1 => Name::new(script.pick(&NAMES).as_bytes()).map_or(ControlMessage::Alive, ControlMessage::Missing),
+        1 => Name::new(script.pick(&NAMES).as_bytes()).map_or(ControlMessage::Alive, |name| ControlMessage::Missing(vec![name])),
         2 => ControlMessage::Problem(Problem {
             operation: Operation::ReadFile,
             path: script.bytes(20),

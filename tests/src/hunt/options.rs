@@ -71,6 +71,8 @@ pub(super) const PLAIN: &[&str] = &[
     "--delete-missing-args",
     "--mkpath",
     "-m",
+    "-R",
+    "--no-implied-dirs",
     "--old-dirs",
 ];
 

@@ -123,7 +123,6 @@ static TABLE: &[Accepted] = &[
     switch("checksum-seed", &[], "every run has a random key of its own").value(number),
     switch("compress-threads", &["zt"], "dsync compresses on as many cores as are free").value(number),
     switch("fsync", &[], "dsync syncs by default; not together with --durability=none"),
-    switch("implied-dirs", &["no-implied-dirs", "i-d", "no-i-d"], "it is about --relative, which dsync does not have"),
     switch("inc-recursive", &["i-r", "no-inc-recursive", "no-i-r"], STREAMED),
     switch("motd", &["no-motd"], NO_MESSAGE),
     switch("no-iconv", &[], "names are copied byte for byte"),

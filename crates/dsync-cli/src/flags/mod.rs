@@ -163,6 +163,7 @@ impl Flags {
             *limit = limit.filter(|limit| !limit.is_zero() && !negation::is_off(matches, id));
         }
         self.compressing.refused = negation::is_off(matches, "compress");
+        self.selection.no_implied_dirs = negation::is_off(matches, "implied_dirs");
         self.output.no_progress = negation::is_off(matches, "progress");
         if self.output.progress_kind == Some(ProgressKind::None) {
             (self.output.progress, self.output.no_progress) = (false, true);

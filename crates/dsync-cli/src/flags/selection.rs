@@ -52,6 +52,21 @@ pub(crate) struct Selection {
     /// Skip files with fewer than SIZE bytes
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) min_size: Option<u64>,
+    /// Give entries the path that their source has
+    ///
+    /// 'dsync -R a/b/c host:d' makes 'd/a/b/c', with the directories on the way and their attributes.
+    /// The path begins after a '/./': 'a/./b/c' makes 'd/b/c'. Directories that a symbolic link leads
+    /// to on the way arrive as directories. No path may have '..' in it there. With --delete, entries
+    /// go only from directories that are copied with what is in them.
+    #[arg(short = 'R', long)]
+    pub(crate) relative: bool,
+    /// With --relative, copy the directories on the way with their attributes
+    ///
+    /// The default. With --no-implied-dirs they are made where they are missing, with the default
+    /// permissions, and left as they are where they exist; a link to a directory in the destination
+    /// is followed as with -K.
+    #[arg(long, alias = "i-d")]
+    pub(crate) implied_dirs: bool,
     /// Leave out directories that hold nothing but directories
     ///
     /// After the rules have left out what they exclude. With --delete such directories go at the
@@ -71,6 +86,9 @@ pub(crate) struct Selection {
     /// Do not cross into other file systems
     #[arg(short = 'x', long, action = ArgAction::Count)]
     pub(crate) one_file_system: u8,
+    /// Whether --no-implied-dirs is the last word on it.
+    #[arg(skip)]
+    pub(crate) no_implied_dirs: bool,
     /// The five kinds of rule options by position on the command line.
     #[arg(skip)]
     pub(crate) order: Vec<(usize, RuleOption)>,
@@ -133,6 +151,8 @@ fn size(value: &str) -> Result<u64, NotASize> {
 impl Group for Selection {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
         vec![
+            ("relative", &mut self.relative),
+            ("implied_dirs", &mut self.implied_dirs),
             ("prune_empty_dirs", &mut self.prune_empty_dirs),
             ("safe_links", &mut self.safe_links),
             ("ignore_missing_args", &mut self.ignore_missing_args),

@@ -118,7 +118,6 @@ static TABLE: &[Foreign] = &[
     option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),
     option("read-batch"),
-    option("relative").letter('R').negatable(),
     option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
     option("sender").advice(NO_DAEMON),
     option("sockopts").advice(LEAVE_OUT),

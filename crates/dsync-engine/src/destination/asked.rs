@@ -11,9 +11,12 @@
 //! lister sends. An option that selects entries, or the parts of them that are sent, has its one
 //! place here. The tests compare this with walks of real trees.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
-use dsync_fs::{Component, FilterSet, OperandForm, RelPath, Within, Xattr, is_own_name, leads_out};
+use dsync_fs::{
+    Component, FilterSet, InvalidRelative, Naming, OperandForm, OperandPaths, RelPath, RelativeForm,
+    Standing, Within, Xattr, is_own_name, leads_out,
+};
 use dsync_wire::{
     error::PeerText,
     limits::MAX_MODE,
@@ -28,14 +31,28 @@ use crate::SyncError;
 ///
 /// # Errors
 /// [`SyncError::SourceUnreadable`] for one that cannot be a path.
-pub(crate) fn of_operands(paths: &[PathBuf]) -> Result<Asked, SyncError> {
-    let mut asked = Asked { contents: false, names: None };
+pub(crate) fn of_operands(paths: &[PathBuf], options: &SyncOptions) -> Result<Asked, SyncError> {
+    let mut asked = Asked::default();
     let mut names = Vec::new();
     for path in paths {
         let invalid = |error| SyncError::SourceUnreadable {
             path: path.clone(),
             source: std::io::Error::new(std::io::ErrorKind::InvalidInput, error),
         };
+        if options.relative {
+            let form = RelativeForm::of(path.as_os_str().as_bytes()).map_err(|error| match error {
+                InvalidRelative::Name(error) => invalid(error),
+                _ => upwards(),
+            })?;
+            let mut below = form.path.as_bytes().to_vec();
+            if below.is_empty() {
+                asked.contents = true;
+                continue;
+            }
+            below.extend(form.contents.then_some(b'/'));
+            asked.paths.push(below);
+            continue;
+        }
         match OperandForm::of(path).map_err(invalid)? {
             OperandForm::Contents(_) => asked.contents = true,
             // Both types have the same rules.
@@ -44,6 +61,13 @@ pub(crate) fn of_operands(paths: &[PathBuf]) -> Result<Asked, SyncError> {
     }
     asked.names = Some(names);
     Ok(asked)
+}
+
+/// Returns the error of an operand that a relative run cannot have.
+pub(crate) fn upwards() -> SyncError {
+    let why =
+        "have '..' in a path that is copied with its directories: write './' where the path is to begin";
+    SyncError::InvalidOption { option: "sources", why: why.to_owned() }
 }
 
 /// Returns the rules by which a source leaves entries out: the run's own, and not the destination's
@@ -64,6 +88,8 @@ pub(super) struct Bounds<'a> {
     contents: bool,
     /// The names that the other operands have, in order, each once; `None` when any may come.
     names: Option<Vec<Name>>,
+    /// The paths of a relative run's operands, if they are known.
+    paths: Option<OperandPaths>,
     /// There is one operand and it is a name.
     single: bool,
     /// The permission bits that the run's changes can give; `None` without any.
@@ -92,6 +118,10 @@ pub(super) struct Judged {
     is_root: bool,
     /// Number of directories of the tree above its entries.
     depth: usize,
+    /// Whether its entries are listed without being named.
+    is_covered: bool,
+    /// The path of a relative run's directory.
+    path: RelPath,
     within: Within,
 }
 
@@ -118,8 +148,14 @@ impl Unasked {
 impl<'a> Bounds<'a> {
     /// Derives the bounds from the operands' meaning and the options.
     pub(super) fn new(asked: Asked, filter: &FilterSet, options: &'a SyncOptions) -> Self {
-        let Asked { contents, mut names } = asked;
-        let single = !contents && names.as_ref().is_some_and(|names| names.len() == 1);
+        let Asked { contents, mut names, paths } = asked;
+        let is_single = |path: &Vec<u8>| !path.contains(&b'/');
+        let single = match paths.as_slice() {
+            [] => !contents && names.as_ref().is_some_and(|names| names.len() == 1),
+            [only] => !contents && is_single(only),
+            _ => false,
+        };
+        let paths = (options.relative && names.is_some()).then(|| operand_paths(&paths));
         if let Some(names) = &mut names {
             names.sort_unstable();
             names.dedup();
@@ -129,6 +165,7 @@ impl<'a> Bounds<'a> {
             filter: listed_by(filter.clone(), options),
             contents,
             names,
+            paths,
             single,
             modes: Modes::of(&options.mode_rules),
             has_root: false,
@@ -145,7 +182,20 @@ impl<'a> Bounds<'a> {
 
     /// Returns how many names the operands have, as far as they are known.
     pub(super) fn named(&self) -> usize {
-        self.names.as_ref().map_or(0, Vec::len)
+        match &self.paths {
+            Some(paths) => paths.names(&RelPath::root(), 0..paths.len()).count(),
+            None => self.names.as_ref().map_or(0, Vec::len),
+        }
+    }
+
+    /// Returns whether an operand stands for a directory of this path, so that it is expected to
+    /// have entries.
+    pub(super) fn is_operand(&self, path: &RelPath) -> bool {
+        match &self.paths {
+            _ if self.contents && path.is_root() => true,
+            Some(paths) => paths.standing(path.as_bytes()).named,
+            None => !self.contents && path.depth() == 1,
+        }
     }
 
     /// Judges the source's words on its operands.
@@ -156,8 +206,7 @@ impl<'a> Bounds<'a> {
             }
             self.attributes(attributes, &EntryKind::Directory)?;
         }
-        let named =
-            self.names.as_ref().map_or(u32::MAX, |names| u32::try_from(names.len()).unwrap_or(u32::MAX));
+        let named = self.names.as_ref().map_or(u32::MAX, |_| u32::try_from(self.named()).unwrap_or(u32::MAX));
         if tops.named > named {
             return Err(Unasked::part("more entries", "the operands are fewer"));
         }
@@ -169,12 +218,17 @@ impl<'a> Bounds<'a> {
     }
 
     /// Judges an operand's name that the source does not have.
-    pub(super) fn missing(&self, name: &Name) -> Result<(), Unasked> {
+    pub(super) fn missing(&self, path: &[u8]) -> Result<(), Unasked> {
+        let is_named = || match &self.paths {
+            Some(paths) => paths.standing(path).named,
+            None if self.options.relative => true,
+            None => Name::new(path).is_ok_and(|name| self.is_named(&name)),
+        };
         match () {
             () if !self.options.delete_missing_args => {
                 Err(Unasked::part("the absence", "what is missing is not to be deleted"))
             }
-            () if !self.is_named(name) => Err(Unasked::part("the absence", NOT_NAMED)),
+            () if !is_named() => Err(Unasked::part("the absence", NOT_NAMED)),
             () => Ok(()),
         }
     }
@@ -194,23 +248,46 @@ impl<'a> Bounds<'a> {
     /// Begins a directory that the source lists, at this path.
     pub(super) fn directory(&self, id: EntryId, path: &RelPath) -> Result<Judged, Unasked> {
         let is_root = id == EntryId(0);
-        if !is_root && !self.options.recursive {
+        let (recursive, relative) = (self.options.recursive, self.options.relative);
+        let standing = self.paths.as_ref().map(|paths| paths.standing(path.as_bytes()));
+        let is_covered = match (&self.paths, standing) {
+            _ if is_root => self.lists_contents(),
+            (Some(paths), Some(standing)) => {
+                standing.contents || recursive && (self.contents || paths.covers(path))
+            }
+            // Too many operands to know.
+            _ => recursive || relative && self.options.dirs,
+        };
+        if !is_root && !is_covered && !standing.map_or(relative, |standing| standing.on_the_way) {
             return Err(Unasked::part("the entries", "directories are copied without what is in them"));
         }
-        Ok(Judged { is_root, depth: path.depth(), within: Within::new(&self.filter, path) })
+        let path_of = |path: &RelPath| if relative { path.clone() } else { RelPath::root() };
+        Ok(Judged {
+            is_root,
+            depth: path.depth(),
+            is_covered,
+            path: path_of(path),
+            within: Within::new(&self.filter, path),
+        })
+    }
+
+    /// Returns whether an honest source may list the entries of a directory.
+    pub(super) fn may_list(&self, path: &RelPath) -> bool {
+        let is_simple = self.options.recursive && !self.options.relative;
+        is_simple || self.options.relative && self.directory(EntryId(1), path).is_ok()
     }
 
     /// Judges the source's word that it lists all of a directory, so that entries which it does not
     /// list may be deleted.
     pub(super) fn whole(&self, directory: &Judged) -> Result<(), Unasked> {
-        let listed = if directory.is_root { self.lists_contents() } else { self.options.recursive };
-        let rule = if self.contents { "it is not listed" } else { NOT_CONTENTS };
+        let listed = directory.is_covered;
+        let rule = if self.contents || !directory.is_root { "it is not listed" } else { NOT_CONTENTS };
         if listed { Ok(()) } else { Err(Unasked::part("word that it lists all", rule)) }
     }
 
     /// Judges an entry of a directory.
     pub(super) fn entry(&mut self, directory: &mut Judged, entry: &Entry) -> Result<(), Unasked> {
-        let is_named = directory.is_root && self.is_named(&entry.name);
+        let is_named = self.names_entry(directory, entry)?;
         if directory.is_root && !self.lists_contents() {
             if !is_named {
                 return Err(Unasked::entry(NOT_NAMED));
@@ -222,7 +299,10 @@ impl<'a> Bounds<'a> {
         if !is_named && is_own_name(name) {
             return Err(Unasked::entry("names of dsync's own files are never copied"));
         }
-        if directory.within.excludes(&self.filter, name, matches!(entry.kind, EntryKind::Directory)) {
+        let is_way = entry.implied;
+        if !is_way
+            && directory.within.excludes(&self.filter, name, matches!(entry.kind, EntryKind::Directory))
+        {
             return Err(Unasked::entry("the filters exclude it"));
         }
         self.followed(directory, entry)?;
@@ -240,6 +320,30 @@ impl<'a> Bounds<'a> {
             return Err(Unasked::entry("links that lead out are replaced by what they lead to"));
         }
         Ok(())
+    }
+
+    /// Judges the place of an entry among the operands. Returns whether one of them names it, or
+    /// something below it.
+    fn names_entry(&self, directory: &Judged, entry: &Entry) -> Result<bool, Unasked> {
+        if !self.options.relative {
+            if entry.implied {
+                return Err(Unasked::part("the word that it is on the way", "operands have no paths"));
+            }
+            return Ok(directory.is_root && self.is_named(&entry.name));
+        }
+        let Some(paths) = &self.paths else { return Ok(true) };
+        let mut path = directory.path.as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(entry.name.as_bytes());
+
+        let Standing { named, on_the_way, .. } = paths.standing(&path);
+        match entry.implied {
+            true if !on_the_way => Err(Unasked::part("the word that it is on the way", NOT_NAMED)),
+            false if !directory.is_covered && !named => Err(Unasked::entry(NOT_NAMED)),
+            _ => Ok(named || on_the_way),
+        }
     }
 
     fn is_named(&self, name: &Name) -> bool {
@@ -318,6 +422,19 @@ impl<'a> Bounds<'a> {
         self.last_set = Some(Arc::clone(set));
         Ok(())
     }
+}
+
+/// Returns the paths that were sent, or made of operands.
+fn operand_paths(sent: &[Vec<u8>]) -> OperandPaths {
+    let mut paths = OperandPaths::default();
+    for path in sent {
+        let naming = if path.ends_with(b"/") { Naming::Contents } else { Naming::Entry };
+        // The codec has checked them.
+        let parsed = RelPath::parse(path.strip_suffix(b"/").unwrap_or(path));
+        parsed.iter().for_each(|path| paths.push(path, 0, naming));
+    }
+    paths.seal();
+    paths
 }
 
 /// Judges the word on where a file has holes.

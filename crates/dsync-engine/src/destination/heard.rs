@@ -11,7 +11,7 @@ use dsync_wire::{
 /// A message of the source's listing, as the inbox passes it on.
 pub(super) enum Listed {
     Tops(Tops),
-    Missing(Name),
+    Missing(Vec<Name>),
     IdName(IdName),
     /// With what its attribute sets take.
     Listing(Listing, Option<Arc<Held>>),

@@ -372,7 +372,7 @@ mod tests {
 
     fn entry(kind: EntryKind, hard_link: Option<HardLink>) -> Entry {
         let name = Name::try_from(b"f".as_slice()).unwrap();
-        Entry { name, kind, attributes: Attributes::default(), hard_link }
+        Entry { name, kind, attributes: Attributes::default(), hard_link, implied: false }
     }
 
     const FILE: EntryKind = EntryKind::File { size: 0, content: None };

@@ -258,14 +258,15 @@ impl Planner<'_> {
         early.is_some_and(|early| self.site.hands.dress_itself(root, &early).is_ok())
     }
 
-    /// Notes a name that is to go.
-    fn missing(&mut self, name: &Name) -> Result<(), SyncError> {
+    /// Notes a path that is to go.
+    fn missing(&mut self, names: &[Name]) -> Result<(), SyncError> {
+        let path = names.iter().map(Name::as_bytes).collect::<Vec<_>>().join(&b'/');
         let Comparison { bounds, ground, .. } = &mut self.comparison;
-        bounds.missing(name).map_err(|unasked| unasked.at(name.as_bytes()))?;
+        bounds.missing(&path).map_err(|unasked| unasked.at(&path))?;
         if ground.missing() >= MAX_OPERANDS.max(bounds.named()) {
             return Err(misbehaved(PeerMisbehaved::TooManyMissing));
         }
-        ground.note_missing(name.as_bytes())
+        ground.note_missing(&path)
     }
 
     /// Plans the entries that the first pass has listed, now that its deletions are made.

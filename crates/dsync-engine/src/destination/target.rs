@@ -102,7 +102,7 @@ impl Target {
                 if options.delete && contents && !options.force_root {
                     guard::refuse_precious(operand, &root)?;
                 }
-                let root = if options.keep_dirlinks { root.through_own_links() } else { root };
+                let root = if options.follows_dirlinks() { root.through_own_links() } else { root };
                 return Ok(Self::with_root(operand, root, None, options));
             }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory && !may_name_file => {

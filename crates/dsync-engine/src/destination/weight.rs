@@ -5,7 +5,10 @@
 
 use std::mem::size_of;
 
-use dsync_wire::message::{Entry, EntryKind};
+use dsync_wire::{
+    message::{Entry, EntryKind},
+    name::Name,
+};
 
 use super::heard::Listed;
 use crate::set_bytes::{ALLOCATION, of_set};
@@ -15,7 +18,9 @@ pub(super) fn of_message(message: &Listed) -> u64 {
     let content = match message {
         Listed::Listing(listing, _) => listing.entries.iter().map(of_entry).sum(),
         Listed::IdName(name) => name.name.len() + ALLOCATION,
-        Listed::Missing(name) => name.as_bytes().len() + ALLOCATION,
+        Listed::Missing(name) => {
+            name.iter().map(|name| size_of::<Name>() + name.as_bytes().len() + ALLOCATION).sum()
+        }
         Listed::Tops(tops) => {
             tops.root.iter().filter_map(|root| root.extended.as_deref()).map(of_set).sum::<usize>()
         }

@@ -154,7 +154,7 @@ impl Case {
         let (source, target) = (self.at("src/"), self.at("dst"));
         let cancel = CancelToken::new();
         let options = self.options();
-        let asked = asked::of_operands(std::slice::from_ref(&source))?;
+        let asked = asked::of_operands(std::slice::from_ref(&source), &options)?;
         match self.direction {
             Direction::Local => {
                 let (connect, resources) = (ConnectOptions::default(), Resources::default());

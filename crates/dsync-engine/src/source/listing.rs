@@ -82,19 +82,24 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
     let root_attributes = root.as_ref().map(|root| attributes(root, extended, options));
     // A single missing operand, which is removed there, may have another name there, like a single
     // file that is copied.
+    let names_one = |missing: &RelPath| missing.depth() == 1;
     let removes_one = options.delete_missing_args
-        && matches!(walk.operand_problems(), [only] if operands.len() == 1 && only.missing.is_some());
+        && matches!(walk.operand_problems(), [only] if operands.len() == 1 && only.missing.as_ref().is_some_and(names_one));
     let single_file = walk.single_file() || removes_one;
     let tops = Tops { root: root_attributes, named: walk.named(), single_file };
     shared.session.control.send(&ControlMessage::Tops(tops))?;
     let ignore_missing = options.ignores_missing_args();
     if options.delete_missing_args {
         let missing = walk.operand_problems().iter().filter_map(|problem| problem.missing.as_ref());
-        for name in missing.filter_map(|name| Name::new(name.as_bytes()).ok()) {
-            shared.session.control.send(&ControlMessage::Missing(name))?;
+        for path in missing {
+            let names = path.components().map(Name::new).collect::<Result<_, _>>();
+            names.map_or(Ok(()), |names| shared.session.control.send(&ControlMessage::Missing(names)))?;
         }
     }
 
+    for path in walk.skipped() {
+        lister.send_problem(Operation::ReadDirectory, path, Cause::Skipped)?;
+    }
     let problems = walk.operand_problems().iter();
     for problem in problems.filter(|problem| !(ignore_missing && problem.is_missing())) {
         let path =
@@ -224,7 +229,7 @@ impl Lister<'_> {
 
     /// Notes a directory that the walk will enter.
     fn note_directory(&mut self, walked: &WalkedEntry, number: Option<EntryId>) {
-        if walked.metadata.kind == Kind::Dir && self.shared.session.options.recursive {
+        if walked.is_walked {
             self.children.push(number);
         }
     }
@@ -418,7 +423,7 @@ pub(crate) fn entry(
     }
 
     let attributes = attributes(metadata, extended, options);
-    Some(Entry { name, kind, attributes, hard_link: None })
+    Some(Entry { name, kind, attributes, hard_link: None, implied: walked.is_implied })
 }
 
 fn attributes(metadata: &Metadata, extended: Option<Arc<Extended>>, options: &SyncOptions) -> Attributes {

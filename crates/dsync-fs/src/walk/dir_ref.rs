@@ -6,7 +6,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ffi::OsStr,
     fmt, io,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
 };
 
@@ -16,6 +19,7 @@ use crate::{
     dir::{self, Dir, Target},
     extended::{Extended, ExtendedScope},
     metadata::Metadata,
+    operand_paths::OperandPaths,
     source_file::SourceFile,
     walk::{WalkOptions, following::Passed},
 };
@@ -30,8 +34,17 @@ pub struct DirRef(Arc<Node>);
 pub(super) struct Layer {
     /// The directory where paths of this layer start.
     pub(super) base: Arc<Dir>,
-    /// Filesystem of the operand.
-    pub(super) device: u64,
+    /// The operator's path of that directory, if operands name paths below it.
+    pub(super) at: PathBuf,
+}
+
+/// A layer that has a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) layer: u32,
+    /// The directory is on the way to what an operand names: it is opened by the operator's path,
+    /// through whatever links there are on it.
+    pub(super) by_path: bool,
 }
 
 /// State shared by all references of one walk.
@@ -40,8 +53,10 @@ pub(super) struct Shared {
     pub(super) layers: Vec<Layer>,
     pub(super) options: WalkOptions,
     recent: Mutex<VecDeque<Arc<Dir>>>,
-    /// The layer of each entry of the root that an operand names itself.
-    named: RwLock<HashMap<Component, u32>>,
+    /// The layer of each entry that an operand names itself, where several have its directory.
+    named: RwLock<HashMap<RelPath, u32>>,
+    /// The paths below the root that operands name.
+    pub(super) paths: OperandPaths,
     /// The knowledge of barren directories.
     pub(super) looks: Looks,
     /// The directory that is not entered through a link, once it exists.
@@ -52,26 +67,40 @@ struct Node {
     shared: Arc<Shared>,
     place: Option<(DirRef, Component)>,
     /// The layers that have this directory, in order of precedence.
-    layers: Arc<[u32]>,
+    layers: Arc<[Step]>,
+    /// Whether the layer of an entry is that of the operand that names it, where one does.
+    is_named: bool,
     /// Identity of the directory in each layer; empty in a walk that follows no links.
     passed: Box<[Passed]>,
     open: Mutex<Vec<Weak<Dir>>>,
 }
 
 impl DirRef {
-    pub(super) fn root(shared: Arc<Shared>, layers: Arc<[u32]>) -> Self {
+    pub(super) fn root(shared: Arc<Shared>, layers: Arc<[Step]>) -> Self {
         let passed = Box::default();
-        Self(Arc::new(Node { shared, place: None, layers, passed, open: Mutex::default() }))
+        Self(Arc::new(Node { shared, place: None, layers, is_named: true, passed, open: Mutex::default() }))
     }
 
-    pub(super) fn child(&self, name: Component, layers: Arc<[u32]>, passed: Box<[Passed]>) -> Self {
+    pub(super) fn child(
+        &self,
+        name: Component,
+        (layers, is_named): (Arc<[Step]>, bool),
+        passed: Box<[Passed]>,
+    ) -> Self {
         let shared = Arc::clone(&self.0.shared);
         let place = Some((self.clone(), name));
-        Self(Arc::new(Node { shared, place, layers, passed, open: Mutex::default() }))
+        Self(Arc::new(Node { shared, place, layers, is_named, passed, open: Mutex::default() }))
     }
 
-    pub(super) fn layers(&self) -> &Arc<[u32]> {
+    pub(super) fn layers(&self) -> &Arc<[Step]> {
         &self.0.layers
+    }
+
+    /// Returns whether a lookup by name finds the entry of this layer, or needs a note of it.
+    pub(super) fn needs_note(&self, layer: u32) -> bool {
+        let steps = &self.0.layers;
+        let mixed = || steps.len() > 1 && steps.iter().any(|step| step.by_path);
+        self.0.is_named && (steps.iter().all(|step| step.layer != layer) || mixed())
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -174,10 +203,10 @@ impl DirRef {
 
     /// Asks the layers in their order of precedence.
     fn first_found<T>(&self, name: &Component, ask: impl Fn(&Dir) -> io::Result<T>) -> io::Result<T> {
-        if self.0.place.is_none()
-            && let Some(layer) = self.0.shared.layer_of_named(name)
+        if self.0.is_named
+            && let Some(layer) = self.0.shared.layer_of_named(&self.path().join(name))
         {
-            return self.0.shared.layer(layer).map_or_else(not_found, |layer| ask(&layer.base));
+            return self.open_layer(layer).and_then(|dir| ask(&dir));
         }
         // An operand's entry of this name may be a directory that a filter leaves out, and
         // another operand the file.
@@ -197,7 +226,7 @@ impl DirRef {
     /// Opens the directory in a layer, by the layer's number; for the root also in a layer of which
     /// an operand names entries.
     pub(super) fn open_layer(&self, layer: u32) -> io::Result<Arc<Dir>> {
-        match self.0.layers.iter().position(|&at| at == layer) {
+        match self.0.layers.iter().position(|at| at.layer == layer) {
             Some(index) => self.open(index),
             None => self.0.shared.layer(layer).map_or_else(not_found, |layer| Ok(Arc::clone(&layer.base))),
         }
@@ -210,11 +239,15 @@ impl DirRef {
         if let Some(dir) = self.opened(index) {
             return Ok(dir);
         }
-        let above = self.0.layers.get(index).and_then(|id| parent.0.layers.iter().position(|at| at == id));
-        let dir = match above.and_then(|above| parent.opened_or_base(above)) {
-            Some(parent) => self.open_in(&parent, name, layer_of(self, index))?,
-            None if self.0.passed.is_empty() => layer.base.open_beneath(&self.path())?,
-            None => self.open_along(layer, layer_of(self, index))?,
+        let Some(&step) = self.0.layers.get(index) else { return not_found() };
+        let dir = if step.by_path {
+            self.0.shared.open_by_path(step.layer, &self.path())?
+        } else {
+            match parent.index_of(step.layer).and_then(|above| parent.opened_or_base(above)) {
+                Some(parent) => self.open_in(&parent, name, step.layer)?,
+                None if self.0.passed.is_empty() => self.open_below_path(step.layer, layer)?,
+                None => self.open_along(layer, step.layer)?,
+            }
         };
         let dir = Arc::new(dir);
         self.remember(index, &dir);
@@ -233,13 +266,18 @@ impl DirRef {
     fn open_along(&self, layer: &Layer, number: u32) -> io::Result<Dir> {
         let mut steps = Vec::new();
         let mut node = self;
+        let mut from = Arc::clone(&layer.base);
         while let Some((parent, name)) = &node.0.place {
             steps.push((node, name));
             node = parent;
+            if let Some(index) = node.index_by_path(number) {
+                from = node.open(index)?;
+                break;
+            }
         }
         let mut reached: Option<Dir> = None;
         for (node, name) in steps.into_iter().rev() {
-            reached = Some(node.open_in(reached.as_ref().unwrap_or(&layer.base), name, number)?);
+            reached = Some(node.open_in(reached.as_ref().unwrap_or(&from), name, number)?);
         }
         reached.map_or_else(not_found, Ok)
     }
@@ -251,9 +289,10 @@ impl DirRef {
             node.0.passed.iter().filter(|passed| passed.layer == layer).for_each(|passed| each(*passed));
             node = parent;
         }
-        // The directory of an operand that names an entry is not part of the tree.
-        if node.0.layers.contains(&layer)
-            && let Some(root) = self.0.shared.layer(layer)
+        // The directory of an operand that names an entry is not part of the tree, nor is the one in
+        // which a path begins.
+        if node.index_of(layer).is_some()
+            && let Some(root) = self.0.shared.layer(layer).filter(|root| root.at.as_os_str().is_empty())
         {
             let directory = Target::of(&root.base.metadata()?);
             each(Passed { layer, directory, by_link: false });
@@ -273,8 +312,31 @@ impl DirRef {
         false
     }
 
+    /// Opens the directory from the nearest one above it that is opened by the operator's path.
+    fn open_below_path(&self, number: u32, layer: &Layer) -> io::Result<Dir> {
+        let mut above = self;
+        while let Some((parent, _)) = &above.0.place {
+            above = parent;
+            if let Some(index) = above.index_by_path(number) {
+                let below = self.path().below(&above.path()).unwrap_or_default();
+                return above.open(index)?.open_beneath(&below);
+            }
+        }
+        layer.base.open_beneath(&self.path())
+    }
+
+    /// Returns the index of a layer in which the operator's path leads here.
+    fn index_by_path(&self, layer: u32) -> Option<usize> {
+        let by_path = |at: &Step| at.layer == layer && at.by_path && self.0.place.is_some();
+        self.0.layers.iter().position(by_path)
+    }
+
+    fn index_of(&self, layer: u32) -> Option<usize> {
+        self.0.layers.iter().position(|at| at.layer == layer)
+    }
+
     fn layer(&self, index: usize) -> Option<&Layer> {
-        self.0.shared.layer(*self.0.layers.get(index)?)
+        self.0.shared.layer(self.0.layers.get(index)?.layer)
     }
 
     fn opened_or_base(&self, index: usize) -> Option<Arc<Dir>> {
@@ -303,9 +365,9 @@ impl DirRef {
 }
 
 impl Shared {
-    pub(super) fn new(layers: Vec<Layer>, options: WalkOptions) -> Self {
+    pub(super) fn new(layers: Vec<Layer>, paths: OperandPaths, looks: Looks, options: WalkOptions) -> Self {
         let (recent, named) = (Mutex::default(), RwLock::default());
-        Self { layers, options, recent, named, looks: Looks::default(), barred: OnceLock::new() }
+        Self { layers, options, paths, recent, named, looks, barred: OnceLock::new() }
     }
 
     pub(super) fn layer(&self, number: u32) -> Option<&Layer> {
@@ -325,13 +387,19 @@ impl Shared {
         }
     }
 
-    /// Records the layer of an entry of the root.
-    pub(super) fn note_named(&self, name: Component, layer: u32) {
-        self.named.write().unwrap_or_else(PoisonError::into_inner).insert(name, layer);
+    /// Opens a directory that operands have on their way, as the operator's path leads to it.
+    pub(super) fn open_by_path(&self, layer: u32, path: &RelPath) -> io::Result<Dir> {
+        let Some(layer) = self.layer(layer) else { return not_found() };
+        self.options.open(&layer.at.join(OsStr::from_bytes(path.as_bytes())))
     }
 
-    fn layer_of_named(&self, name: &Component) -> Option<u32> {
-        self.named.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    /// Records the layer of an entry.
+    pub(super) fn note_named(&self, path: RelPath, layer: u32) {
+        self.named.write().unwrap_or_else(PoisonError::into_inner).insert(path, layer);
+    }
+
+    fn layer_of_named(&self, path: &RelPath) -> Option<u32> {
+        self.named.read().unwrap_or_else(PoisonError::into_inner).get(path).copied()
     }
 
     /// Keeps a directory open until `MAX_RECENT` others have been opened.
@@ -349,11 +417,6 @@ impl fmt::Debug for DirRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("DirRef").field(&self.path()).finish()
     }
-}
-
-/// Returns the number of a directory's `index`-th layer.
-fn layer_of(dir: &DirRef, index: usize) -> u32 {
-    dir.0.layers.get(index).copied().unwrap_or(u32::MAX)
 }
 
 fn not_found<T>() -> io::Result<T> {

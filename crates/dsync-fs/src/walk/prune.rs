@@ -13,7 +13,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{dir_ref::Shared, reading::MAX_DEPTH};
+use super::{WalkOptions, reading::MAX_DEPTH};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
@@ -37,11 +37,12 @@ struct Frame {
 
 impl Looks {
     /// Returns whether the directory of this name holds nothing but directories, in one layer.
-    /// `above` is its open parent, whose path below the transfer's root is `within`.
+    /// `above` is its open parent, whose path below the transfer's root is `within`; `device` the
+    /// filesystem of the operand.
     pub(super) fn is_barren(
         &self,
-        shared: &Shared,
-        (above, layer): (&Dir, u32),
+        options: &WalkOptions,
+        (above, layer, device): (&Dir, u32, u64),
         within: &RelPath,
         name: &Component,
     ) -> bool {
@@ -58,7 +59,7 @@ impl Looks {
             let path = frame.path.join(&name);
             let seen = match self.take(layer, &path) {
                 Some(barren) => barren.then(Vec::new),
-                None => directories_of(shared, (above, layer), within, &path).unwrap_or_default(),
+                None => directories_of(options, (above, device), within, &path).unwrap_or_default(),
             };
             match seen {
                 Some(left) => frames.push(Frame { path, left, barren: Vec::new() }),
@@ -100,17 +101,17 @@ impl Looks {
 
 /// Returns the directories in a directory; `None` if it has anything else, or may have.
 fn directories_of(
-    shared: &Shared,
-    (above, layer): (&Dir, u32),
+    options: &WalkOptions,
+    (above, device): (&Dir, u64),
     within: &RelPath,
     path: &RelPath,
 ) -> io::Result<Option<Vec<Component>>> {
     let dir = above.open_beneath(&path.below(within).unwrap_or_default())?;
-    if shared.options.one_file_system && shared.layer(layer).map(|layer| layer.device) != dir.device().ok() {
+    if options.one_file_system && Some(device) != dir.device().ok() {
         return Ok(Some(Vec::new()));
     }
 
-    let mut entries = Within::new(&shared.options.filter, path);
+    let mut entries = Within::new(&options.filter, path);
     let (mut found, mut complete) = (Vec::new(), path.depth() < MAX_DEPTH as usize);
     let mut other = false;
     let error = dir.for_each_name_once(&mut complete, |name, _, kind| {
@@ -119,7 +120,7 @@ fn directories_of(
         }
         let kind = kind.or_else(|| dir.stat(&name).ok().map(|metadata| metadata.kind));
         let is_dir = kind == Some(Kind::Dir);
-        if entries.excludes(&shared.options.filter, name.as_bytes(), is_dir) {
+        if entries.excludes(&options.filter, name.as_bytes(), is_dir) {
             return;
         }
         other = !is_dir || found.len() >= MAX_DIRECTORIES;

@@ -1,9 +1,10 @@
 //! One directory of a walk while it is read, in all its layers.
 
-use std::{io, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 
 use super::{
     DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry,
+    dir_ref::Step,
     following::{Passed, refuse_circle},
 };
 use crate::{
@@ -15,8 +16,10 @@ use crate::{
     metadata::Origin,
     metadata::{Kind, Metadata},
     names::{NameSorter, Names, SpooledNames},
+    operand_paths::Naming,
     own_names::is_own_name,
     read_ahead::{Done, Job},
+    spool::SpoolError,
 };
 
 /// A part of the tree that a walk still has to read.
@@ -31,14 +34,28 @@ pub(super) struct Root {
     pub(super) handle: DirRef,
     /// Entries that operands name themselves, with the layer of each.
     pub(super) named: Vec<(Component, u32)>,
+    /// The layers that are listed.
+    pub(super) listed: Arc<[Listed]>,
+    /// The paths that operands have below it.
+    pub(super) planned: Option<Range<usize>>,
     pub(super) complete: bool,
+}
+
+/// A layer whose entries of a directory are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listed {
+    pub(super) layer: u32,
+    /// The filesystem of the operand.
+    pub(super) device: u64,
 }
 
 /// A directory below the root.
 pub(super) struct Child {
     parent: DirRef,
     name: Component,
-    layers: Arc<[u32]>,
+    layers: Arc<[Step]>,
+    listed: Arc<[Listed]>,
+    planned: Option<Range<usize>>,
     /// Its identity in each layer, if links are followed.
     passed: Box<[Passed]>,
     /// Whether some layer's directory is not descended into.
@@ -49,6 +66,8 @@ pub(super) struct Child {
 /// Some names of a directory that has very many.
 pub(super) struct Chunk {
     handle: DirRef,
+    listed: Arc<[Listed]>,
+    planned: Option<Range<usize>>,
     names: Arc<SpooledNames>,
     index: usize,
     depth: u32,
@@ -74,15 +93,17 @@ impl Job for WalkJob {
 
     fn run(self) -> Done<Self> {
         match self {
-            Self::Root(Root { handle, named, complete }) => {
-                let mut reading = Reading::new(handle, 0, true);
+            Self::Root(Root { handle, named, listed, planned, complete }) => {
+                let mut reading = Reading::new(handle, (listed, planned), 0, true);
                 reading.complete = complete;
                 reading.names_of_directory(named)
             }
             Self::Child(child) => {
-                let handle = child.parent.child(child.name, child.layers, child.passed);
-                let mut reading = Reading::new(handle, child.depth, true);
-                reading.complete = !child.partly;
+                let handle =
+                    child.parent.child(child.name, (child.layers, child.planned.is_some()), child.passed);
+                let complete = !child.partly && !child.listed.is_empty();
+                let mut reading = Reading::new(handle, (child.listed, child.planned), child.depth, true);
+                reading.complete = complete;
                 if child.depth >= MAX_DEPTH {
                     reading.problem(
                         None,
@@ -94,8 +115,8 @@ impl Job for WalkJob {
                 reading.names_of_directory(Vec::new())
             }
 
-            Self::Chunk(Chunk { handle, names, index, depth, ending }) => {
-                let mut reading = Reading::new(handle, depth, false);
+            Self::Chunk(Chunk { handle, listed, planned, names, index, depth, ending }) => {
+                let mut reading = Reading::new(handle, (listed, planned), depth, false);
                 match names.chunk(index) {
                     Ok(names) => reading.entries_of(names),
                     Err(error) => {
@@ -113,9 +134,50 @@ impl Job for WalkJob {
     }
 }
 
+/// An entry of one layer.
+struct Candidate {
+    entry: WalkedEntry,
+    layer: u32,
+    by: By,
+}
+
+/// The reason why an entry is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// It is in a directory that is listed, or in the root and an operand's.
+    Listing,
+    /// A relative operand names it.
+    Name,
+    /// A relative operand stands for what is in it.
+    Contents,
+    /// A relative operand names something below it.
+    Way,
+}
+
+/// A directory of one layer.
+struct Found {
+    layer: u32,
+    by: By,
+    metadata: Metadata,
+    /// Whether a link leads to it.
+    by_link: bool,
+}
+
+impl Found {
+    fn new(layer: u32, by: By, entry: &WalkedEntry) -> Self {
+        Self { layer, by, metadata: entry.metadata, by_link: entry.followed.is_some() }
+    }
+}
+
+/// The layer of names that relative operands have, in place of those of the operands.
+const PLANNED: u32 = u32::MAX;
+
 /// A directory, or a part of it, while it is read.
 struct Reading {
     handle: DirRef,
+    listed: Arc<[Listed]>,
+    /// The paths that operands have below it, or none.
+    planned: Option<Range<usize>>,
     depth: u32,
     path: RelPath,
     /// Its entries as the filters see them.
@@ -129,30 +191,56 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(handle: DirRef, depth: u32, whole: bool) -> Self {
+    fn new(
+        handle: DirRef,
+        (listed, planned): (Arc<[Listed]>, Option<Range<usize>>),
+        depth: u32,
+        whole: bool,
+    ) -> Self {
         let path = handle.path();
         let within = Within::new(&handle.shared().options.filter, &path);
         let (entries, children, problems) = (Vec::new(), Vec::new(), Vec::new());
-        Self { handle, depth, path, within, entries, children, complete: true, whole, problems }
+        Self {
+            handle,
+            listed,
+            planned,
+            depth,
+            path,
+            within,
+            entries,
+            children,
+            complete: true,
+            whole,
+            problems,
+        }
     }
 
     /// Reads the names of all layers. Then reads the entries, or leaves them to jobs of their own.
     fn names_of_directory(mut self, named: Vec<(Component, u32)>) -> Done<WalkJob> {
         let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
-        for layer in self.handle.layers().to_vec() {
+        for Listed { layer, .. } in Arc::clone(&self.listed).iter().copied() {
             match self.handle.open_layer(layer) {
                 Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
                 Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
             }
         }
         let mut named = named.into_iter().map(|(name, layer)| Name { name, layer, ino: 0 });
-        let kept = named.try_for_each(|name| sorter.push(name));
+        let kept =
+            named.try_for_each(|name| sorter.push(name)).and_then(|()| self.names_of_paths(&mut sorter));
         match kept.and_then(|()| sorter.finish()) {
             Ok(Names::Few(names)) => self.entries_of(names),
             Ok(Names::Many(names)) => return self.split(names),
             Err(error) => self.problem(None, WalkOperation::ReadDirectory, io::Error::other(error)),
         }
         self.done(true)
+    }
+
+    /// Adds the names that operands have here.
+    fn names_of_paths(&self, sorter: &mut NameSorter) -> Result<(), SpoolError> {
+        let Some(range) = self.planned.clone() else { return Ok(()) };
+        let paths = &self.handle.shared().paths;
+        let mut names = paths.names(&self.path, range).filter_map(|name| Component::new(name).ok());
+        names.try_for_each(|name| sorter.push(Name { name, layer: PLANNED, ino: 0 }))
     }
 
     fn names_of_layer(&mut self, dir: &Dir, layer: u32, sorter: &mut NameSorter) {
@@ -179,6 +267,8 @@ impl Reading {
         let names = Arc::new(names);
         let chunks = (0..names.chunk_count()).map(|index| Chunk {
             handle: self.handle.clone(),
+            listed: Arc::clone(&self.listed),
+            planned: self.planned.clone(),
             names: Arc::clone(&names),
             index,
             depth: self.depth,
@@ -199,7 +289,10 @@ impl Reading {
         let mut dirs: Vec<(u32, Arc<Dir>)> = Vec::new();
         let mut lost = Vec::new();
         for name in &names {
-            if dirs.iter().any(|&(layer, _)| layer == name.layer) || lost.contains(&name.layer) {
+            if name.layer == PLANNED
+                || dirs.iter().any(|&(layer, _)| layer == name.layer)
+                || lost.contains(&name.layer)
+            {
                 continue;
             }
             match self.handle.open_layer(name.layer) {
@@ -215,11 +308,15 @@ impl Reading {
             |name: &Name| dirs.iter().find(|&&(layer, _)| layer == name.layer).map(|(_, dir)| &**dir);
         let stats = stat_in_disk_order(&names, dir_of);
         for (name, stat) in names.into_iter().zip(stats) {
+            if name.layer == PLANNED {
+                self.planned_entries(&name.name, &mut candidates);
+                continue;
+            }
             let Some((dir, stat)) = dir_of(&name).zip(stat) else { continue };
             match stat {
                 Ok(metadata) => {
                     if let Some(entry) = self.take(dir, name.layer, name.name, metadata) {
-                        candidates.push((entry, name.layer));
+                        candidates.push(Candidate { entry, layer: name.layer, by: By::Listing });
                     }
                 }
                 Err(_) if self.excludes(&name.name, false) && self.excludes(&name.name, true) => {}
@@ -262,7 +359,7 @@ impl Reading {
             },
             _ => None,
         };
-        Some(WalkedEntry { name, metadata, link_target, followed })
+        Some(WalkedEntry { name, metadata, link_target, followed, is_walked: false, is_implied: false })
     }
 
     /// Refuses a directory that a walk through links could enter without end.
@@ -280,89 +377,190 @@ impl Reading {
         followed.map_or(Ok(()), |directory| refuse_circle(&self.handle, layer, directory))
     }
 
+    /// Reads the entries of a name that operands have.
+    fn planned_entries(&mut self, name: &Component, candidates: &mut Vec<Candidate>) {
+        let Some(range) = self.planned_below(name) else { return };
+        let handle = self.handle.clone();
+        let shared = handle.shared();
+        let path = self.path.join(name);
+        let before = candidates.len();
+        let has = |candidates: &[Candidate], layer: u32, by: By| {
+            candidates.iter().skip(before).any(|other| (other.layer, other.by) == (layer, by))
+        };
+
+        for item in shared.paths.paths(range) {
+            let by = match item.naming {
+                _ if item.path.len() > path.as_bytes().len() => By::Way,
+                Naming::Entry => By::Name,
+                Naming::Contents => By::Contents,
+                Naming::Way => By::Way,
+            };
+            if has(candidates, item.layer, by) {
+                // All that follow go on from here.
+                if by == By::Way && shared.layers.len() == 1 {
+                    break;
+                }
+                continue;
+            }
+            let layer = item.layer;
+            let entry = match by {
+                By::Name => self.entry_by_name(layer, name),
+                _ => shared.open_by_path(layer, &path).and_then(|dir| dir.metadata()).map(|metadata| {
+                    let name = name.clone();
+                    Some(WalkedEntry {
+                        name,
+                        metadata,
+                        link_target: None,
+                        followed: None,
+                        is_walked: false,
+                        is_implied: false,
+                    })
+                }),
+            };
+            match entry {
+                Ok(entry) => candidates.extend(entry.map(|entry| Candidate { entry, layer, by })),
+                Err(error) => self.problem(Some(name), WalkOperation::Stat, error),
+            }
+        }
+
+        // Of entries of one name the first operand's wins.
+        if let Some(found) = candidates.get_mut(before..) {
+            found.sort_by_key(|candidate| candidate.layer);
+        }
+    }
+
+    /// Reads an entry that an operand names.
+    fn entry_by_name(&mut self, layer: u32, name: &Component) -> io::Result<Option<WalkedEntry>> {
+        let dir = self.handle.open_layer(layer)?;
+        let metadata = dir.stat(name)?;
+        Ok(self.take(&dir, layer, name.clone(), metadata))
+    }
+
+    /// Returns the operands' paths at or below an entry.
+    fn planned_below(&self, name: &Component) -> Option<Range<usize>> {
+        let range = self.planned.clone()?;
+        let below = self.handle.shared().paths.within(&self.path, name.as_bytes(), range);
+        (!below.is_empty()).then_some(below)
+    }
+
     fn excludes(&mut self, name: &Component, is_dir: bool) -> bool {
         self.within.excludes(&self.handle.shared().options.filter, name.as_bytes(), is_dir)
     }
 
     /// Merges runs of equal names. Of the layers, which are numbered in the order of the operands,
     /// the first wins, except that directories are joined and win over non-directories.
-    fn merge(&mut self, candidates: Vec<(WalkedEntry, u32)>) {
+    fn merge(&mut self, candidates: Vec<Candidate>) {
         self.entries.reserve(candidates.len());
         let mut directories = Vec::new();
         let mut rest = candidates.into_iter().peekable();
 
-        while let Some((mut winner, mut layer)) = rest.next() {
+        while let Some(Candidate { entry: mut winner, mut layer, by }) = rest.next() {
             directories.clear();
             if winner.metadata.kind == Kind::Dir {
-                directories.push((layer, winner.metadata, winner.followed.is_some()));
+                directories.push(Found::new(layer, by, &winner));
             }
-            while let Some((next, of)) = rest.next_if(|(next, _)| next.name == winner.name) {
-                if next.metadata.kind != Kind::Dir {
+            while let Some(next) = rest.next_if(|next| next.entry.name == winner.name) {
+                if next.entry.metadata.kind != Kind::Dir {
                     continue;
                 }
-                directories.push((of, next.metadata, next.followed.is_some()));
+                directories.push(Found::new(next.layer, next.by, &next.entry));
                 if winner.metadata.kind != Kind::Dir {
-                    (winner, layer) = (next, of);
+                    (winner, layer) = (next.entry, next.layer);
                 }
             }
-            if !directories.is_empty() && !self.child(&winner.name, &directories) {
-                continue;
+            if !directories.is_empty() {
+                winner.is_implied = directories.iter().all(|found: &Found| found.by == By::Way);
+                match self.child(&winner.name, &directories) {
+                    Some(is_walked) => winner.is_walked = is_walked,
+                    None => continue,
+                }
             }
             // Whatever its type, because attributes are read by name too.
-            if !self.handle.layers().contains(&layer) {
-                self.handle.shared().note_named(winner.name.clone(), layer);
+            if self.handle.needs_note(layer) {
+                self.handle.shared().note_named(self.path.join(&winner.name), layer);
             }
             self.entries.push(winner);
         }
     }
 
-    /// Records a directory to walk, in all its layers. Returns `false` for one that is left out.
-    fn child(&mut self, name: &Component, found: &[(u32, Metadata, bool)]) -> bool {
-        let shared = self.handle.shared();
-        let prunes = shared.options.prune;
-        if !shared.options.recursive {
+    /// Records a directory to walk, in all its layers. Returns whether it is walked; `None` for one
+    /// that is left out.
+    fn child(&mut self, name: &Component, found: &[Found]) -> Option<bool> {
+        let options = &self.handle.shared().options;
+        let planned =
+            found.iter().any(|found| found.by == By::Way).then(|| self.planned_below(name)).flatten();
+        let enters = |by: By| match by {
+            By::Listing | By::Name => options.recursive,
+            By::Contents => true,
+            By::Way => false,
+        };
+        if planned.is_none() && !found.iter().any(|found| enters(found.by)) {
             // Nothing would be listed in it.
-            return !(prunes && shared.options.dirs);
+            return (!(options.prune && options.dirs && !options.recursive)).then_some(false);
         }
 
-        let mut layers: Vec<u32> = Vec::with_capacity(found.len());
+        let mut layers: Vec<Step> = Vec::with_capacity(found.len());
+        let mut listed: Vec<Listed> = Vec::with_capacity(found.len());
         let mut seen: Vec<(u64, u64)> = Vec::with_capacity(found.len());
         let mut partly = false;
         let mut passed = Vec::new();
-        for &(layer, metadata, by_link) in found {
-            let device = shared.layer(layer).map(|layer| layer.device);
-            if shared.options.one_file_system && device != Some(metadata.dev) {
+        for &Found { layer, by, metadata, by_link } in found {
+            let device = match by {
+                By::Listing => self.device_of(layer),
+                _ => Some(metadata.dev),
+            };
+            if options.one_file_system && device != Some(metadata.dev) {
                 partly = true;
                 continue;
             }
             // The same operand given twice is one directory, not two.
             let identity = (metadata.dev, metadata.ino);
-            if !seen.contains(&identity) {
+            if enters(by) && seen.contains(&identity) {
+                continue;
+            }
+
+            let by_path = matches!(by, By::Contents | By::Way);
+            match layers.iter_mut().find(|step| step.layer == layer) {
+                Some(step) => step.by_path &= by_path,
+                None => layers.push(Step { layer, by_path }),
+            }
+            if enters(by) {
                 seen.push(identity);
-                layers.push(layer);
-                if shared.options.follow.any() {
+                listed.push(Listed { layer, device: metadata.dev });
+                if options.follow.any() {
                     passed.push(Passed { layer, directory: Target::of(&metadata), by_link });
                 }
             }
         }
 
-        if prunes && layers.iter().all(|&layer| self.is_barren(layer, name)) {
-            return false;
+        let barren = |&Listed { layer, device }: &Listed| self.is_barren((layer, device), name);
+        if options.prune && planned.is_none() && listed.iter().all(barren) {
+            return None;
         }
 
-        let inherited = self.handle.layers();
+        let (inherited, listing) = (self.handle.layers(), &self.listed);
         let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
+        let listed = if listed == **listing { Arc::clone(listing) } else { listed.into() };
         let (parent, depth) = (self.handle.clone(), self.depth + 1);
         let (name, passed) = (name.clone(), passed.into_boxed_slice());
-        self.children.push(Child { parent, name, layers, passed, partly, depth });
-        true
+        self.children.push(Child { parent, name, layers, listed, planned, passed, partly, depth });
+        Some(true)
+    }
+
+    /// Returns the filesystem of the operand of a layer.
+    fn device_of(&self, layer: u32) -> Option<u64> {
+        let named = || self.handle.shared().layer(layer).and_then(|layer| layer.base.device().ok());
+        let listed = self.listed.iter().find(|listed| listed.layer == layer);
+        listed.map_or_else(named, |listed| Some(listed.device))
     }
 
     /// Returns whether a directory holds nothing but directories in one layer.
-    fn is_barren(&self, layer: u32, name: &Component) -> bool {
+    fn is_barren(&self, (layer, device): (u32, u64), name: &Component) -> bool {
         let shared = self.handle.shared();
         let above = self.handle.open_layer(layer);
-        above.is_ok_and(|above| shared.looks.is_barren(shared, (&above, layer), &self.path, name))
+        let is_barren =
+            |above: &Dir| shared.looks.is_barren(&shared.options, (above, layer, device), &self.path, name);
+        above.is_ok_and(|above| is_barren(&above))
     }
 
     fn problem(&mut self, name: Option<&Component>, operation: WalkOperation, error: io::Error) {

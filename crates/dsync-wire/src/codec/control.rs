@@ -8,8 +8,8 @@ use crate::{
     error::{DecodeError, EncodeError, PeerText},
     kind::Kind,
     limits::{
-        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_NAME, MAX_READY_TEXT, MAX_REST_RUNS, MAX_SEGMENT_LOG2,
-        MAX_SUMS, MIN_SEGMENT_LOG2,
+        MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_OPERAND, MAX_READY_TEXT, MAX_REST_RUNS,
+        MAX_SEGMENT_LOG2, MAX_SUMS, MIN_SEGMENT_LOG2,
     },
     message::{
         ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, NeedTail,
@@ -60,7 +60,10 @@ pub(super) fn encode(
         }
         ControlMessage::Refine(refine) => encode_refine(refine, w)?,
         ControlMessage::Rest(rest) => encode_rest(rest, w)?,
-        ControlMessage::Missing(name) => w.bytes(name.as_bytes(), MAX_NAME, "name")?,
+        ControlMessage::Missing(path) => {
+            let names: Vec<_> = path.iter().map(Name::as_bytes).collect();
+            w.bytes(&names.join(&b'/'), MAX_OPERAND, "path")?;
+        }
         ControlMessage::Landed(landed) => encode_landed(landed, w)?,
         ControlMessage::Removed { entries } => w.u64(*entries),
         ControlMessage::ListingDone { part } => w.u64(*part),
@@ -143,9 +146,10 @@ pub(super) fn decode(
         Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
         Kind::REST => ControlMessage::Rest(decode_rest(r)?),
         Kind::MISSING => {
-            let bytes = r.bytes(MAX_NAME, "name")?;
+            let bytes = r.bytes(MAX_OPERAND, "path")?;
             let invalid = |source| DecodeError::Name { name: PeerText::new(bytes), source };
-            ControlMessage::Missing(Name::new(bytes).map_err(invalid)?)
+            let names = bytes.split(|&byte| byte == b'/').map(Name::new);
+            ControlMessage::Missing(names.collect::<Result<_, _>>().map_err(invalid)?)
         }
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },

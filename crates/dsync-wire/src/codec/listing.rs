@@ -154,7 +154,8 @@ impl Before {
         let linked = entry.hard_link;
         w.valid(linked.is_none() || entry.kind != EntryKind::Directory, "hard link")?;
         w.valid(atime.is_none() || entry.kind != EntryKind::Directory, "access time of a directory")?;
-        let more = extended.is_some() || linked.is_some() || atime.is_some();
+        w.valid(!entry.implied || entry.kind == EntryKind::Directory, "directory on the way")?;
+        let more = extended.is_some() || linked.is_some() || atime.is_some() || entry.implied;
         let flags = [
             (SAME_MODE, same_mode),
             (SAME_OWNER, same_owner),
@@ -172,6 +173,7 @@ impl Before {
                 (FIRST_NAME, first),
                 (ANOTHER_NAME, another),
                 (READ_AT, atime.is_some()),
+                (IMPLIED, entry.implied),
             ];
             w.flags(0, &flags);
         }
@@ -232,11 +234,12 @@ impl Before {
         }
 
         let more_offset = r.offset();
-        let known = EXTENDED | FIRST_NAME | ANOTHER_NAME | READ_AT;
+        let known = EXTENDED | FIRST_NAME | ANOTHER_NAME | READ_AT | IMPLIED;
         let more = if flags & MORE != 0 { r.flags(known, "flags")? } else { 0 };
         let names = more & (FIRST_NAME | ANOTHER_NAME);
-        let not_of_directories = more & !EXTENDED != 0 && code == DIRECTORY;
-        if names == FIRST_NAME | ANOTHER_NAME || not_of_directories {
+        let misplaced = if code == DIRECTORY { !(EXTENDED | IMPLIED) } else { IMPLIED };
+        let is_misplaced = more & misplaced != 0;
+        if names == FIRST_NAME | ANOTHER_NAME || is_misplaced {
             return Err(r.value(u64::from(more), more_offset, "flags"));
         }
 
@@ -264,7 +267,7 @@ impl Before {
         }
         let kind = decode_details(code, flags & HASH != 0, r)?;
         let attributes = Attributes { mode, mtime, atime, uid: self.uid, gid: self.gid, extended };
-        Ok(Entry { name, kind, attributes, hard_link })
+        Ok(Entry { name, kind, attributes, hard_link, implied: more & IMPLIED != 0 })
     }
 
     fn decode_name(&mut self, index: EntryId, r: &mut Reader<'_>) -> Result<Name, DecodeError> {
@@ -385,6 +388,8 @@ const FIRST_NAME: u8 = 2;
 const ANOTHER_NAME: u8 = 4;
 /// Second bits of an entry: its access time follows.
 const READ_AT: u8 = 8;
+/// Second bits of a directory: it is only on the way to what operands name.
+const IMPLIED: u8 = 16;
 
 /// Type of a directory.
 const DIRECTORY: u8 = 1;

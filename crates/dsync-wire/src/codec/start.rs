@@ -16,7 +16,14 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
     let contents = asked.is_some_and(|asked| asked.contents);
     let unnamed = asked.is_some_and(|asked| asked.names.is_none());
     let destination = asked.is_some();
-    let flags = [(DESTINATION, destination), (AGAIN, start.again), (CONTENTS, contents), (UNNAMED, unnamed)];
+    let by_path = asked.is_some_and(|asked| !asked.paths.is_empty());
+    let flags = [
+        (DESTINATION, destination),
+        (AGAIN, start.again),
+        (CONTENTS, contents),
+        (UNNAMED, unnamed),
+        (BY_PATH, by_path),
+    ];
 
     w.flags(0, &flags);
     match &start.role {
@@ -30,7 +37,12 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
         }
         PeerRole::Destination { path, asked } => {
             encode_operand(path, w)?;
-            asked.names.as_ref().map_or(Ok(()), |names| encode_names(names, w))?;
+            w.valid(!by_path || asked.names.as_ref().is_some_and(Vec::is_empty), "names")?;
+            match &asked.names {
+                Some(_) if by_path => encode_paths(&asked.paths, w)?,
+                Some(names) => encode_names(names, w)?,
+                None => {}
+            }
         }
     }
 
@@ -41,14 +53,21 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
 
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
     let offset = r.offset();
-    let flags = r.flags(DESTINATION | AGAIN | CONTENTS | UNNAMED, "role")?;
+    let flags = r.flags(DESTINATION | AGAIN | CONTENTS | UNNAMED | BY_PATH, "role")?;
     let role = match flags & DESTINATION {
-        0 if flags & (CONTENTS | UNNAMED) != 0 => return Err(r.value(u64::from(flags), offset, "role")),
+        0 if flags & (CONTENTS | UNNAMED | BY_PATH) != 0 => {
+            return Err(r.value(u64::from(flags), offset, "role"));
+        }
         0 => PeerRole::Source { paths: decode_operands(r)? },
         _ => {
             let path = decode_operand(r)?;
-            let names = if flags & UNNAMED == 0 { Some(decode_names(r)?) } else { None };
-            PeerRole::Destination { path, asked: Asked { contents: flags & CONTENTS != 0, names } }
+            let (names, paths) = match flags & (UNNAMED | BY_PATH) {
+                0 => (Some(decode_names(r)?), Vec::new()),
+                UNNAMED => (None, Vec::new()),
+                BY_PATH => (Some(Vec::new()), decode_paths(r)?),
+                _ => return Err(r.value(u64::from(flags), offset, "role")),
+            };
+            PeerRole::Destination { path, asked: Asked { contents: flags & CONTENTS != 0, names, paths } }
         }
     };
     let offset = r.offset();
@@ -57,6 +76,28 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
         return Err(r.value(data_lanes, offset, "number of data lanes"));
     };
     Ok(Start { role, options: options::decode(r)?, data_lanes, again: flags & AGAIN != 0 })
+}
+
+fn encode_paths(paths: &[Vec<u8>], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.count(paths.len(), MAX_OPERANDS, "number of paths")?;
+    let total: usize = paths.iter().map(Vec::len).sum();
+    w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of paths")?;
+    paths.iter().try_for_each(|path| w.bytes(path, MAX_OPERAND, "path"))
+}
+
+fn decode_paths(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+    let count = r.count(MAX_OPERANDS, 2, "number of paths")?;
+    let mut paths = Vec::with_capacity(count);
+    let mut budget = MAX_OPERAND_BYTES;
+    for _ in 0..count {
+        let path = r.bytes(MAX_OPERAND, "path")?;
+        for name in path.strip_suffix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
+            Name::new(name).map_err(|source| DecodeError::Name { name: PeerText::new(path), source })?;
+        }
+        budget = within(budget, path.len(), MAX_OPERAND_BYTES, "size of paths", r)?;
+        paths.push(path.to_vec());
+    }
+    Ok(paths)
 }
 
 fn encode_operand(path: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -131,3 +172,5 @@ const AGAIN: u8 = 2;
 const CONTENTS: u8 = 4;
 /// Bit of a destination's role: the names of the source's operands are too many to send.
 const UNNAMED: u8 = 8;
+/// Bit of a destination's role: the source's operands come as paths.
+const BY_PATH: u8 = 16;

@@ -32,6 +32,9 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     let mut all = vec![
         ("hello", M::Hello(Hello { version: 1, features: 0, key_share: [7; 32] })),
         ("start-source", M::Start(Box::new(start_source()))),
+        ("start-relative", M::Start(Box::new(start_relative()))),
+        ("listing-on-the-way", M::Listing(listing_on_the_way())),
+        ("missing-path", M::Missing(vec![Name::new(b"a").unwrap(), Name::new(b"b c").unwrap()])),
         ("start-destination", M::Start(Box::new(start_destination()))),
         ("ready", M::Ready { lacks: Vec::new() }),
         ("ready-lacking", M::Ready { lacks: b"there is no Landlock".to_vec() }),
@@ -68,7 +71,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("alive", M::Alive),
         ("bye", M::Bye),
         ("refine", M::Refine(refine(SumsFormat::StrongAndWeak, 4096, vec![2, 7, 1]))),
-        ("missing", M::Missing(Name::new(b"gone").unwrap())),
+        ("missing", M::Missing(vec![Name::new(b"gone").unwrap()])),
         ("landed", M::Landed(landed())),
         ("removed", M::Removed { entries: 300 }),
         ("refine-weak", M::Refine(refine(SumsFormat::WeakOnly, 32 << 10, vec![]))),
@@ -170,7 +173,7 @@ pub(crate) fn attributes(mode: u16, seconds: i64, nanoseconds: u32) -> Attribute
 
 pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
     let attributes = attributes(0o644, 1_700_000_000, 123_456_789);
-    Entry { name: Name::new(name).unwrap(), kind, attributes, hard_link: None }
+    Entry { name: Name::new(name).unwrap(), kind, attributes, hard_link: None, implied: false }
 }
 
 pub(crate) fn file(name: &[u8], size: u64) -> Entry {
@@ -255,6 +258,22 @@ fn start_source() -> Start {
     }
 }
 
+fn start_relative() -> Start {
+    let paths = vec![b"home/me/docs/".to_vec(), b"etc/fstab".to_vec()];
+    let asked = Asked { contents: false, names: Some(Vec::new()), paths };
+    Start {
+        role: PeerRole::Destination { path: b"backup".to_vec(), asked },
+        options: SyncOptions { relative: true, no_implied_dirs: true, ..SyncOptions::archive() },
+        data_lanes: 2,
+        again: false,
+    }
+}
+
+fn listing_on_the_way() -> Listing {
+    let home = Entry { implied: true, ..entry(b"home", EntryKind::Directory) };
+    Listing { dir: EntryId(0), last: true, complete: false, entries: vec![home] }
+}
+
 fn start_destination() -> Start {
     Start {
         role: PeerRole::Destination {
@@ -262,6 +281,7 @@ fn start_destination() -> Start {
             asked: Asked {
                 contents: true,
                 names: Some(vec![Name::new(b"docs").unwrap(), Name::new(b"-odd\n").unwrap()]),
+                paths: Vec::new(),
             },
         },
         options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },

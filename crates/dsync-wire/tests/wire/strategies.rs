@@ -63,7 +63,9 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
             |(entry, attempt, from, content)| M::NeedTail(NeedTail { entry, attempt, from, content })
         ),
         rest().prop_map(M::Rest),
-        "[^/\\x00.]{1,60}".prop_map(|name| M::Missing(Name::new(name.as_bytes()).unwrap())),
+        proptest::collection::vec("[^/\\x00.]{1,60}", 1..4).prop_map(|names| {
+            M::Missing(names.iter().map(|name| Name::new(name.as_bytes()).unwrap()).collect())
+        }),
         number().prop_map(|entries| M::Removed { entries }),
         vec((entry_id(), option::of(any::<[u8; 16]>())), 0..20).prop_map(|landed| {
             let landed =
@@ -200,7 +202,7 @@ fn rest() -> impl Strategy<Value = Rest> {
 fn asked() -> impl Strategy<Value = Asked> {
     let name = "[^/\\x00.]{1,60}".prop_map(|name| Name::new(name.as_bytes()).unwrap());
     let names = option::of(vec(name, 0..5));
-    (any::<bool>(), names).prop_map(|(contents, names)| Asked { contents, names })
+    (any::<bool>(), names).prop_map(|(contents, names)| Asked { contents, names, paths: Vec::new() })
 }
 
 fn start() -> impl Strategy<Value = Start> {
@@ -348,7 +350,8 @@ fn listing() -> impl Strategy<Value = Listing> {
                 .map(|(name, (kind, mut attributes, hard_link, atime))| {
                     let hard_link = hard_link.filter(|_| kind != EntryKind::Directory);
                     attributes.atime = atime.filter(|_| kind != EntryKind::Directory);
-                    Entry { name, kind, attributes, hard_link }
+                    let implied = kind == EntryKind::Directory && attributes.mode % 2 == 1;
+                    Entry { name, kind, attributes, hard_link, implied }
                 })
                 .collect();
             Listing { dir, last, complete, entries }

@@ -23,6 +23,24 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A `./` before a path of `-R` is nothing.",
+        explains: |seen| {
+            let dotted = |operand: &String| {
+                let path = operand.split("/./").last().unwrap_or_default();
+                operand.starts_with("./") || path.is_empty() || path == "."
+            };
+            seen.case.has_letter('R')
+                && seen.case.operands.iter().any(dotted)
+                && [".", ""].contains(&seen.path())
+        },
+    },
+    Known {
+        says: "With `--no-implied-dirs`, a file gives way to a directory on the way.",
+        explains: |seen| {
+            seen.case.has(&["--no-implied-dirs"]) && seen.rsync.stderr_text().contains("Not a directory")
+        },
+    },
+    Known {
         says: "An operand that is missing does not change where the others go.",
         explains: |seen| {
             let is_new = !seen.case.world.iter().any(|node| node.path == b"w/d");

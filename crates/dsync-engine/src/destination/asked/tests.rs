@@ -19,6 +19,9 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::*;
 use crate::source::listed_entry;
 
+#[path = "relative_tests.rs"]
+mod relative_tests;
+
 /// A tree that a source would list: names with their nodes.
 type Tree = BTreeMap<&'static [u8], Node>;
 
@@ -124,7 +127,13 @@ fn entry(name: &[u8], node: &Node) -> Entry {
         Node::Link => EntryKind::Symlink { target: Vec::new() },
         Node::Dir(_) => EntryKind::Directory,
     };
-    Entry { name: Name::new(name).unwrap(), kind, attributes: Attributes::default(), hard_link: None }
+    Entry {
+        name: Name::new(name).unwrap(),
+        kind,
+        attributes: Attributes::default(),
+        hard_link: None,
+        implied: false,
+    }
 }
 
 /// Judges a tree as a source would list it, with its word on which directories are complete.
@@ -213,7 +222,7 @@ proptest! {
         let honest = walk(&operands, &filter, &options);
         let mut listed = BTreeMap::new();
         paths(&RelPath::root(), &tree, &mut listed);
-        let bounds = || Bounds::new(of_operands(&operands).unwrap().as_sent(), &filter, &options);
+        let bounds = || Bounds::new(of_operands(&operands, &options).unwrap().as_sent(), &filter, &options);
         let judged = |is_whole: &dyn Fn(&RelPath) -> bool| {
             let mut bounds = bounds();
             bounds.tops(&honest.tops)?;
@@ -258,7 +267,7 @@ proptest! {
         let could_be = (contents || !root)
             && named as usize <= names.len()
             && (!single_file || forms.len() == 1 && !contents);
-        let mut bounds = Bounds::new(of_operands(&operands).unwrap(), &filter, &options);
+        let mut bounds = Bounds::new(of_operands(&operands, &options).unwrap(), &filter, &options);
         prop_assert_eq!(bounds.tops(&tops).is_ok(), could_be);
     }
 
@@ -338,6 +347,8 @@ fn known() -> impl Strategy<Value = Known> {
                 metadata,
                 link_target,
                 followed: None,
+                is_walked: false,
+                is_implied: false,
             },
             content: (content && kind == Kind::File).then_some([7; 32]),
             extended,
@@ -393,7 +404,7 @@ proptest! {
         let entry = sent(&known, &theirs);
         let textless = matches!(&entry.kind, EntryKind::Symlink { target } if target.is_empty());
         let could_be = sent(&back(&entry, &known), &ours) == entry && !(ours.links && textless);
-        let asked = Asked { contents: true, names: Some(Vec::new()) };
+        let asked = Asked { contents: true, names: Some(Vec::new()), paths: Vec::new() };
         let mut bounds = Bounds::new(asked, &FilterSet::default(), &ours);
         bounds.tops(&Tops { root: Some(Attributes::default()), named: 0, single_file: false }).unwrap();
         let mut root = bounds.directory(EntryId(0), &RelPath::root()).unwrap();
@@ -409,9 +420,10 @@ fn more_operands_than_can_be_sent_bound_no_names() {
     let options = SyncOptions::default();
     let file = |name: &[u8]| entry(name, &Node::File);
     let tops = Tops { root: None, named: 5000, single_file: false };
-    for (asked, takes) in
-        [(of_operands(&operands).unwrap(), false), (of_operands(&operands).unwrap().as_sent(), true)]
-    {
+    for (asked, takes) in [
+        (of_operands(&operands, &options).unwrap(), false),
+        (of_operands(&operands, &options).unwrap().as_sent(), true),
+    ] {
         let mut bounds = Bounds::new(asked, &FilterSet::default(), &options);
         bounds.tops(&tops).unwrap();
         let mut root = bounds.directory(EntryId(0), &RelPath::root()).unwrap();
@@ -427,10 +439,10 @@ fn no_link_comes_where_it_would_have_been_followed() {
     let link = |text: &str| {
         let kind = EntryKind::Symlink { target: text.into() };
         let name = Name::new(b"link").unwrap();
-        Entry { name, kind, attributes: Attributes::default(), hard_link: None }
+        Entry { name, kind, attributes: Attributes::default(), hard_link: None, implied: false }
     };
     let takes = |options: &SyncOptions, path: &[u8], text: &str| {
-        let asked = Asked { contents: true, names: Some(Vec::new()) };
+        let asked = Asked { contents: true, names: Some(Vec::new()), paths: Vec::new() };
         let mut bounds = Bounds::new(asked, &filter, options);
         let tops = Tops { root: Some(Attributes::default()), named: 0, single_file: false };
         bounds.tops(&tops).unwrap();

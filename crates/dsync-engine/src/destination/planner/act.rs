@@ -194,7 +194,7 @@ impl Planner<'_> {
         let wanted = decision.wanted.clone();
         let sets = wanted.extended.as_ref().and_then(|_| subject.part.sets());
         let (id, path) = (subject.id, subject.shared());
-        let expected = self.site.policy.options.recursive;
+        let expected = self.comparison.bounds.may_list(&subject.path);
         let placed = if makes && matches!(state, Presence::Ignored) { Placed::Failed } else { Placed::Open };
         let wanted = Some(wanted);
         self.comparison.frontier.announce(Announced { id, path, sets, wanted, state, expected })?;

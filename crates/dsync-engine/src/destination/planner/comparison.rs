@@ -126,7 +126,10 @@ impl<'a> Comparison<'a> {
         existing: Option<Metadata>,
     ) -> io::Result<Option<Metadata>> {
         match entry.kind {
-            EntryKind::Directory if self.site.policy.options.keep_dirlinks => {
+            EntryKind::Directory
+                if self.site.policy.options.keep_dirlinks
+                    || entry.implied && self.site.policy.options.no_implied_dirs =>
+            {
                 self.ground.through_own_link((directory, name), existing, &self.protection)
             }
             _ => Ok(existing),

@@ -154,7 +154,11 @@ impl Planner<'_> {
             within: Some(&**subject.directory),
             stopped: self.site.session.halt.stop_flag(),
         };
-        let decision = self.site.policy.decide(subject.entry, &mapped, existing, &here);
+        let policy = &self.site.policy;
+        if subject.entry.implied && policy.options.no_implied_dirs {
+            return policy.decide_way(existing, &here);
+        }
+        let decision = policy.decide(subject.entry, &mapped, existing, &here);
 
         let only_rounded = |existing| self.site.policy.only_rounded(subject.entry, existing, &decision);
         if existing.is_some_and(only_rounded) {

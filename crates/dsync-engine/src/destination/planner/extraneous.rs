@@ -123,8 +123,7 @@ impl Comparison<'_> {
     /// Refuses to empty a directory for an operand without any entry: that is more often a disk
     /// that is not mounted than a tree that was emptied.
     pub(super) fn guard_empty_source(&self, merge: &Merge, directory: &Directory) -> Result<(), SyncError> {
-        let is_operand =
-            if self.bounds.is_contents() { directory.path.is_root() } else { directory.path.depth() == 1 };
+        let is_operand = self.bounds.is_operand(&directory.path);
         let empties = merge.last_name.is_none() && !merge.extraneous.is_empty();
         if !is_operand || !empties || self.site.policy.options.allow_empty_source {
             return Ok(());

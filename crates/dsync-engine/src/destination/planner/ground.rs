@@ -40,8 +40,8 @@ pub(super) struct Ground {
     pub(super) target: Target,
     /// Directories that may hold entries as well (`--link-dest` and its like).
     pub(super) alternates: Option<Alternates>,
-    /// Names of the root that the source was asked for and does not have.
-    missing: HashSet<Component>,
+    /// Paths that the source was asked for and does not have.
+    missing: HashSet<RelPath>,
     /// Directories that belong to the run.
     pub(super) own: Arc<OwnPlaces>,
     /// The place of lists that outgrow memory.
@@ -120,11 +120,11 @@ impl Ground {
         }
     }
 
-    /// Notes an operand's name that the source does not have.
-    pub(super) fn note_missing(&mut self, name: &[u8]) -> Result<(), SyncError> {
-        let renamed = self.target.rename.clone();
-        let name = renamed.map_or_else(|| Component::new(name), Ok);
-        self.missing.insert(name.map_err(misbehaved)?);
+    /// Notes an operand's path that the source does not have.
+    pub(super) fn note_missing(&mut self, path: &[u8]) -> Result<(), SyncError> {
+        let renamed = self.target.rename.clone().map(RelPath::from);
+        let path = renamed.map_or_else(|| RelPath::parse(path), Ok);
+        self.missing.insert(path.map_err(misbehaved)?);
         Ok(())
     }
 
@@ -135,7 +135,7 @@ impl Ground {
 
     /// Returns whether an entry is an operand that the source does not have.
     pub(super) fn is_missing(&self, directory: &Directory, name: &Component) -> bool {
-        directory.path.is_root() && self.missing.contains(name)
+        !self.missing.is_empty() && self.missing.contains(&directory.path.join(name))
     }
 
     /// Returns whether a directory belongs to the run's backups, which the source may have a

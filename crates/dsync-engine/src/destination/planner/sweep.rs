@@ -139,7 +139,7 @@ fn look_at(
     }
     if matches!(entry.kind, EntryKind::Directory) {
         let path = merge.path_of(entry);
-        let expected = comparison.site.policy.options.recursive;
+        let expected = comparison.bounds.may_list(&path.to_path());
         comparison.frontier.announce(Announced { id, path, sets: None, wanted: None, state, expected })?;
     }
     Ok(())
