@@ -96,6 +96,7 @@ const LAYERS: &[Layer] = &[
             "landlock",
             "seccompiler",
             "libc",
+            "nix",
             "rustix",
             "serde",
             "serde_json",

@@ -1,16 +1,17 @@
 //! Names of system errors, and the next step after a failed entry, for programs.
 
 use dsync_engine::Cause;
+use nix::errno::Errno;
 
-/// Returns the name of a number of Linux; `UNKNOWN` for one that files do not meet.
-pub(crate) fn name(number: i32) -> &'static str {
-    NAMES.iter().find(|(known, _)| *known == number).map_or("UNKNOWN", |(_, name)| name)
+/// Returns the name of a number of the system's, `UnknownErrno` for one that has none.
+pub(crate) fn name(number: i32) -> String {
+    format!("{:?}", Errno::from_raw(number))
 }
 
 /// Returns what to do about the cause of a failure, if anything is known to help.
 pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
     Some(match cause {
-        Cause::Os(number) => match name(number) {
+        Cause::Os(number) => match name(number).as_str() {
             "EPERM" | "EACCES" => {
                 "change the permissions, or run dsync as a user who may; --fake-super keeps attributes of others"
             }
@@ -33,48 +34,6 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
     })
 }
 
-const NAMES: &[(i32, &str)] = &[
-    (1, "EPERM"),
-    (2, "ENOENT"),
-    (4, "EINTR"),
-    (5, "EIO"),
-    (6, "ENXIO"),
-    (7, "E2BIG"),
-    (9, "EBADF"),
-    (11, "EAGAIN"),
-    (12, "ENOMEM"),
-    (13, "EACCES"),
-    (14, "EFAULT"),
-    (16, "EBUSY"),
-    (17, "EEXIST"),
-    (18, "EXDEV"),
-    (19, "ENODEV"),
-    (20, "ENOTDIR"),
-    (21, "EISDIR"),
-    (22, "EINVAL"),
-    (23, "ENFILE"),
-    (24, "EMFILE"),
-    (25, "ENOTTY"),
-    (26, "ETXTBSY"),
-    (27, "EFBIG"),
-    (28, "ENOSPC"),
-    (29, "ESPIPE"),
-    (30, "EROFS"),
-    (31, "EMLINK"),
-    (32, "EPIPE"),
-    (34, "ERANGE"),
-    (36, "ENAMETOOLONG"),
-    (38, "ENOSYS"),
-    (39, "ENOTEMPTY"),
-    (40, "ELOOP"),
-    (61, "ENODATA"),
-    (75, "EOVERFLOW"),
-    (95, "EOPNOTSUPP"),
-    (116, "ESTALE"),
-    (117, "EUCLEAN"),
-    (122, "EDQUOT"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,11 +46,12 @@ mod tests {
             (libc::ENAMETOOLONG, "ENAMETOOLONG"),
             (libc::ELOOP, "ELOOP"),
             (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+            (libc::ENOTSUP, "EOPNOTSUPP"),
             (libc::ESTALE, "ESTALE"),
             (libc::EDQUOT, "EDQUOT"),
         ] {
             assert_eq!(super::name(number), name);
         }
-        assert_eq!(name(-1), "UNKNOWN");
+        assert_eq!(name(-1), "UnknownErrno");
     }
 }

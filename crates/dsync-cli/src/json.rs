@@ -155,7 +155,7 @@ struct Failure {
 #[derive(Debug, Clone, Serialize)]
 struct Errno {
     number: i32,
-    name: &'static str,
+    name: String,
 }
 
 #[derive(Debug, Default, Serialize)]
