@@ -28,6 +28,7 @@ mod rules;
 mod server;
 mod signals;
 mod stats;
+mod stop;
 mod told;
 mod usage;
 mod version;
@@ -39,7 +40,7 @@ use std::{
     os::unix::ffi::OsStrExt as _,
     path::Path,
     process::ExitCode,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
 };
 
 use dsync_engine::{CancelToken, Summary, SyncError, TypeCounts, exit_code};
@@ -162,6 +163,13 @@ fn run(flags: &Flags) -> u8 {
         blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
         return exit_code::START;
     }
+
+    let stop = report.stop.map(|time| stop::watch(time, cancel.clone())).transpose();
+    let Ok(stop) = stop else {
+        blame("cannot start the thread that watches the time");
+        return exit_code::START;
+    };
+
     let console = open_console(&report, bar);
     if report.verbose > 1 {
         let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
@@ -176,7 +184,8 @@ fn run(flags: &Flags) -> u8 {
         cage.notes().iter().for_each(|note| console.talk(&format!("dsync: {}", escape_text(note))));
     }
 
-    let words = Words { rules: &rules, doubtful: &doubtful };
+    let stopped = stop.is_some_and(|reached| reached.load(Ordering::Acquire));
+    let words = Words { rules: &rules, doubtful: &doubtful, stopped };
     finish(&outcome, &console, &words, &report, has_bar)
 }
 
@@ -211,6 +220,8 @@ fn warn_of_log(path: &Path, error: &io::Error) {
 struct Words<'a> {
     rules: &'a Rules,
     doubtful: &'a [OsString],
+    /// Whether the run stopped because its time was over.
+    stopped: bool,
 }
 
 /// Reports the end of the run and returns the exit code.
@@ -223,6 +234,16 @@ fn finish(
 ) -> u8 {
     let (code, last_words) = match outcome {
         Ok(summary) => conclude(summary, console, report, has_bar),
+        // rsync's words.
+        Err(SyncError::Cancelled) if words.stopped => {
+            let code = exit_code::TIMEOUT;
+            (
+                code,
+                Some(format!(
+                    "dsync: stopping at requested limit; what was finished is kept (exit code {code})"
+                )),
+            )
+        }
         Err(SyncError::Cancelled) => {
             let code = exit_code::INTERRUPTED;
             (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))

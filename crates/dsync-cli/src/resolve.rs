@@ -9,6 +9,7 @@ use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::PathBuf,
+    time::SystemTime,
 };
 
 use dsync_engine::{
@@ -32,6 +33,7 @@ use crate::{
     log::LocalClock,
     numbers::Style,
     rules::Rules,
+    stop,
     usage::{Role, UsageError},
 };
 
@@ -73,6 +75,8 @@ pub(crate) struct Reporting {
     pub(crate) max_delete: Option<DeleteLimit>,
     /// `--delete-all-or-nothing`.
     pub(crate) all_or_nothing: bool,
+    /// The time at which the run stops by itself.
+    pub(crate) stop: Option<SystemTime>,
 }
 
 impl Reporting {
@@ -280,6 +284,7 @@ fn reporting(
         },
         max_delete: flags.deletion.max_delete,
         all_or_nothing: flags.deletion.delete_all_or_nothing,
+        stop: stop::time(&flags.stopping)?,
     })
 }
 

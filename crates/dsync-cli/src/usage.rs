@@ -295,8 +295,8 @@ mod tests {
         assert_eq!(refusal(&["--crtimes"]), crtimes);
         assert_eq!(refusal(&["a", "b", "--copy-as=x"]), (4, "--copy-as is not supported by dsync".into()));
         assert_eq!(
-            refusal(&["--sockopts=x"]),
-            (4, "--sockopts is not supported by dsync; leave it out".into())
+            refusal(&["--early-input=x"]),
+            (4, "--early-input is not supported by dsync; there is no daemon; dsync starts its remote end through ssh".into())
         );
         assert_eq!(refusal(&["-F"]), (4, "-F is not supported by dsync; use --exclude-from".into()));
         assert_eq!(

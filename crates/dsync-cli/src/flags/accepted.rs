@@ -103,14 +103,56 @@ fn protocol() -> ValueParser {
     clap::value_parser!(u8).range(20..=32).into()
 }
 
+fn size() -> ValueParser {
+    ValueParser::from(|word: &str| match Size::parse(word, 'B') {
+        Ok(Size(..=LONGEST_BLOCK)) => Ok(()),
+        _ => Err(NotABlockSize),
+    })
+}
+
+/// The checksums that rsync 3.5.0 knows, one or a pair.
+fn checksum() -> ValueParser {
+    ValueParser::from(|word: &str| {
+        let is_known = |name: &str| CHECKSUMS.contains(&name);
+        let (transfer, before) = word.split_once(',').unwrap_or((word, "auto"));
+        if is_known(transfer) && is_known(before) { Ok(()) } else { Err(NotAChecksum) }
+    })
+}
+
+const CHECKSUMS: &[&str] = &["auto", "xxh128", "xxh3", "xxh64", "xxhash", "md5", "md4", "sha1", "none"];
+
+/// rsync's longest block, in bytes.
+const LONGEST_BLOCK: u64 = 128 << 10;
+
+/// The error for a block size that rsync does not take.
+#[derive(Debug, Clone, Copy)]
+struct NotABlockSize;
+
+impl fmt::Display for NotABlockSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is no size of at most 128K")
+    }
+}
+
+impl std::error::Error for NotABlockSize {}
+
+/// The error for the name of a checksum that rsync does not know.
+#[derive(Debug, Clone, Copy)]
+struct NotAChecksum;
+
+impl fmt::Display for NotAChecksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("is none of rsync's checksums (auto, xxh128, xxh3, xxh64, md5, md4, sha1, none)")
+    }
+}
+
+impl std::error::Error for NotAChecksum {}
+
 fn number() -> ValueParser {
     clap::value_parser!(u32).into()
 }
 
-fn size() -> ValueParser {
-    ValueParser::new(|value: &str| Size::parse(value, 'B').map(|size| size.0))
-}
-
+const OLD: &str = "it chooses a form of zlib, and dsync compresses with zstd or lz4 by itself";
 const IN_BAND: &str = "paths travel inside the protocol, and no remote shell reads them";
 const STREAMED: &str = "dsync compares while it lists, whatever is asked for";
 const NO_MESSAGE: &str = "there is no daemon, and so no message of the day";
@@ -118,19 +160,23 @@ const PIPES: &str = "dsync's pipes to the remote shell work either way";
 
 #[rustfmt::skip]
 static TABLE: &[Accepted] = &[
-    switch("block-size", &[], "dsync chooses the block length for each file").value(size).letter('B'),
+    switch("block-size", &[], "dsync chooses the block length for each file, and the result is the same").letter('B').value(size),
     switch("blocking-io", &["no-blocking-io"], PIPES),
+    switch("checksum-choice", &["cc"], "dsync always checks with BLAKE3, which is stronger than all of them").value(checksum),
     switch("checksum-seed", &[], "every run has a random key of its own").value(number),
     switch("compress-threads", &["zt"], "dsync compresses on as many cores as are free").value(number),
     switch("fsync", &[], "dsync syncs by default; not together with --durability=none"),
     switch("inc-recursive", &["i-r", "no-inc-recursive", "no-i-r"], STREAMED),
     switch("motd", &["no-motd"], NO_MESSAGE),
+    switch("new-compress", &[], OLD),
     switch("no-iconv", &[], "names are copied byte for byte"),
     switch("old-args", &["no-old-args"], "paths travel inside the protocol; refused where the remote shell would change one"),
+    switch("old-compress", &[], OLD),
     switch("protocol", &[], "both ends agree on dsync's own protocol").value(protocol),
     switch("qsort", &[], "it chooses how rsync sorts its list, not the order"),
     switch("secluded-args", &["protect-args", "no-secluded-args", "no-protect-args", "no-s"], IN_BAND).letter('s'),
     switch("skip-compress", &[], "data that does not get smaller is sent as it is, whatever its name").value(text),
+    switch("sockopts", &[], "it is about connections to a daemon, which dsync does not make").value(text),
     switch("super", &[], "dsync does what it may, root or not; as with rsync it takes back an earlier --fake-super"),
     switch("trust-sender", &[], "what the source sends is checked all the same"),
 ];

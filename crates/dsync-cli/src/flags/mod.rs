@@ -23,6 +23,7 @@ mod output;
 mod program;
 mod remote;
 mod selection;
+mod stopping;
 mod writing;
 
 use std::{error::Error, ffi::OsString, fmt};
@@ -41,6 +42,7 @@ pub(crate) use self::{
     program::Program,
     remote::{Carrier, Remote},
     selection::{RuleOption, Selection},
+    stopping::Stopping,
     writing::{When, Writing},
 };
 use crate::usage::UsageError;
@@ -64,6 +66,8 @@ pub(crate) struct Flags {
     pub(crate) compressing: Compressing,
     #[command(flatten)]
     pub(crate) remote: Remote,
+    #[command(flatten)]
+    pub(crate) stopping: Stopping,
     #[command(flatten)]
     pub(crate) output: Output,
     #[command(flatten)]

@@ -89,13 +89,11 @@ impl Foreign {
     }
 }
 
-const LEAVE_OUT: &str = "leave it out";
 const NO_DAEMON: &str = "there is no daemon; dsync starts its remote end through ssh";
 
 #[rustfmt::skip]
 static TABLE: &[Foreign] = &[
     option("address").advice("give it to the remote shell: -e 'ssh -b ADDRESS'"),
-    option("checksum-choice").or(&["cc"]).advice("leave it out: dsync always uses BLAKE3"),
     option("config").advice(NO_DAEMON),
     option("confine-root"),
     option("copy-as"),
@@ -112,17 +110,12 @@ static TABLE: &[Foreign] = &[
     option("fuzzy").letter('y').negatable(),
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
-    option("new-compress").advice("use --compress-choice"),
     option("no-super").advice("leave out -o and -D, or run it as another user"),
-    option("old-compress").advice("use --compress-choice"),
     option("only-write-batch"),
     option("password-file").advice(NO_DAEMON),
     option("read-batch"),
     option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
     option("sender").advice(NO_DAEMON),
-    option("sockopts").advice(LEAVE_OUT),
-    option("stop-after").or(&["time-limit"]).advice("run it under timeout(1)"),
-    option("stop-at").advice("run it under timeout(1)"),
     option("write-batch"),
     option("write-devices").negatable(),
     option("").letter('F').advice("use --exclude-from"),
@@ -203,7 +196,7 @@ mod tests {
         assert_eq!(Foreign::find("--crtimes").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-N").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-F").unwrap().to_string(), "-F");
-        assert_eq!(Foreign::find("--cc").unwrap().to_string(), "--checksum-choice");
+        assert_eq!(Foreign::find("--no-detach").unwrap().to_string(), "--detach");
         for unknown in ["--crtimess", "-NX", "--", "-", "", "crtimes", "-Q"] {
             assert_eq!(Foreign::find(unknown), None, "{unknown}");
         }

@@ -1,0 +1,50 @@
+//! The time at which a run stops by itself.
+
+use clap::Args;
+
+use super::{NotInRange, whole_number};
+use crate::stop::{Moment, NotAMoment};
+
+/// Time limits of a run.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Stopping")]
+pub(crate) struct Stopping {
+    /// Stop after MINUTES, with exit code 30
+    ///
+    /// What was finished by then is kept, nothing is deleted any more, and the next run goes on from
+    /// there. Of a file that is under way --partial keeps what has arrived. The last of --stop-after
+    /// and --stop-at counts.
+    #[arg(
+        long,
+        alias = "time-limit",
+        value_name = "MINUTES",
+        allow_hyphen_values = true,
+        overrides_with = "stop_at",
+        value_parser = minutes
+    )]
+    pub(crate) stop_after: Option<u64>,
+    /// Stop at a local time, with exit code 30: 2026-12-31T23:59, 12-31, 23:59 or :30
+    ///
+    /// What is left out is the next possible one: 1-30 is the next January 30th at midnight, 14:00
+    /// the next 2 P.M., 1 the next 1st of a month, :59 the next 59th minute. Slashes do for dashes,
+    /// and a year may have two digits. A time that has passed is an error. See --stop-after.
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        overrides_with = "stop_after",
+        value_parser = moment
+    )]
+    pub(crate) stop_at: Option<Moment>,
+}
+
+fn minutes(value: &str) -> Result<u64, NotInRange> {
+    whole_number(value, 1, MOST_MINUTES)
+}
+
+fn moment(value: &str) -> Result<Moment, NotAMoment> {
+    Moment::parse(value)
+}
+
+/// A century, far below the overflow of clock arithmetic.
+const MOST_MINUTES: u64 = 100 * 366 * 24 * 60;
