@@ -469,6 +469,8 @@ fn select(options: &mut SyncOptions, Flags { comparison, selection, links, .. }:
     options.existing = comparison.existing;
     options.ignore_existing = comparison.ignore_existing;
     options.whole_file = comparison.whole_file;
+    options.fuzzy = comparison.fuzzy > 0;
+    options.fuzzy_alternates = comparison.fuzzy > 1;
     options.modify_window = comparison.modify_window.and_then(|window| window.0);
     options.safe_links = selection.safe_links;
     options.relative = selection.relative;

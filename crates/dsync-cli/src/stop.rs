@@ -192,9 +192,9 @@ mod tests {
         let now: Zoned = "2026-11-22T20:56:30[UTC]".parse().unwrap();
         match Moment::parse(text) {
             Err(NotAMoment) => "invalid".to_owned(),
-            Ok(moment) => {
-                moment.after(&now).map_or("past".to_owned(), |time| time.strftime("%F %H:%M").to_string())
-            }
+            Ok(moment) => moment
+                .after(&now)
+                .map_or_else(|| "past".to_owned(), |time| time.strftime("%F %H:%M").to_string()),
         }
     }
 

@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn typing_error_gets_a_suggestion() {
         assert_eq!(refusal(&["--delte"]), (1, "unknown option '--delte'; did you mean '--delete'?".into()));
-        assert_eq!(refusal(&["--xyzzy"]), (1, "unknown option '--xyzzy' (see --help)".into()));
+        assert_eq!(refusal(&["--qqqqq"]), (1, "unknown option '--qqqqq' (see --help)".into()));
         assert_eq!(refusal(&["-aQv"]), (1, "unknown option '-Q' (see --help)".into()));
     }
 

@@ -30,6 +30,7 @@ use crate::{
     fake_super,
     listed_name::Name,
     metadata::{Kind, Metadata, Timestamp},
+    own_names::is_own_name,
     source_file::{SourceFile, stat_fd},
 };
 
@@ -192,6 +193,21 @@ impl Dir {
         let stats = stat_in_disk_order(&names, |_| Some(self));
         let entries = names.into_iter().zip(stats).filter_map(|(name, stat)| Some((name.name, stat?)));
         Listing { entries: entries.collect(), complete: complete && error.is_none(), error }
+    }
+
+    /// Lists at most so many regular files with their attributes, in no order; those that cannot be
+    /// looked at are left out, and so are dsync's own.
+    pub fn some_files(&self, most: usize) -> Vec<(Component, Metadata)> {
+        let Ok(own) = self.readable() else { return Vec::new() };
+        let mut names = Vec::new();
+        let may_be_file = |kind: Option<Kind>| kind.is_none_or(|kind| kind == Kind::File);
+        let _ = own.for_each_name_once(&mut true, |name, _, kind| {
+            if names.len() < most && may_be_file(kind) && !is_own_name(name.as_bytes()) {
+                names.push(name);
+            }
+        });
+        let stat = |name: Component| own.stat(&name).ok().map(|metadata| (name, metadata));
+        names.into_iter().filter_map(stat).filter(|(_, metadata)| metadata.kind == Kind::File).collect()
     }
 
     /// Calls `each` with every name, its inode number and, if the filesystem reports it, its type.

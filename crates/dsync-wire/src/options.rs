@@ -83,6 +83,11 @@ pub struct SyncOptions {
     pub ignore_existing: bool,
     /// Send changed files whole (`-W`): no signature, no search.
     pub whole_file: bool,
+    /// Make a new file from an old one of the same directory that has its size and time, or a
+    /// similar name (`-y`).
+    pub fuzzy: bool,
+    /// With `fuzzy`: look into the alternate directories as well (`-yy`).
+    pub fuzzy_alternates: bool,
     /// Remove entries that the source does not have (`--delete`).
     pub delete: bool,
     /// With `delete`: also remove entries that the filters exclude (`--delete-excluded`).

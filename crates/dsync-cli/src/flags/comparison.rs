@@ -1,6 +1,6 @@
 //! The comparison that decides whether a file is up to date.
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
 use super::{Group, NotInRange, whole_number};
 
@@ -41,6 +41,14 @@ pub(crate) struct Comparison {
     /// Send changed files whole, without looking for equal blocks
     #[arg(short = 'W', long)]
     pub(crate) whole_file: bool,
+    /// Make new files from similar ones of their directory at the destination; twice: also of
+    /// --link-dest and its like
+    ///
+    /// Only what differs is sent. A file of the same size and time is taken, else the one whose name
+    /// is most similar. Files below 16 KiB are sent whole, and so is everything in a local run and
+    /// with -W. --delete-before may remove what would have been of use.
+    #[arg(short = 'y', long, action = ArgAction::Count)]
+    pub(crate) fuzzy: u8,
 }
 
 /// A tolerance in seconds; `None` for none at all, not even fractions.

@@ -107,7 +107,6 @@ static TABLE: &[Foreign] = &[
     option("drop-D").advice("use --no-D"),
     option("early-input").advice(NO_DAEMON),
     option("files-from"),
-    option("fuzzy").letter('y').negatable(),
     option("iconv").advice("leave it out: names are copied byte for byte"),
     option("msgs2stderr").or(&["no-msgs2stderr"]).advice("use --stderr=all"),
     option("no-super").advice("leave out -o and -D, or run it as another user"),

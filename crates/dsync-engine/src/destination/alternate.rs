@@ -119,6 +119,11 @@ impl Alternates {
 }
 
 impl Level {
+    /// Returns the directories.
+    pub(super) fn dirs(&self) -> impl Iterator<Item = &Arc<Dir>> {
+        self.0.iter()
+    }
+
     /// Returns the most similar entry of that name and type: the first without a difference, else
     /// the first of equal content, else the first.
     pub(super) fn find(

@@ -324,8 +324,8 @@ impl Worker<'_> {
         if whole || !staged.device().is_ok_and(|device| self.transfers.sharing.may_share(device, device)) {
             return false;
         }
-        let Some((dir, _)) = file.slot.basis_dir() else { return false };
-        let old = dir.open_source(&file.slot.name);
+        let Some((dir, name)) = file.slot.basis() else { return false };
+        let old = dir.open_source(name);
         old.is_ok_and(|old| !old.is_empty() && self.transfers.sharing.clone_whole(staged, &old))
     }
 

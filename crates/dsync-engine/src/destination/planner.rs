@@ -28,6 +28,7 @@ mod comparison;
 mod decide;
 mod extraneous;
 mod frontier;
+mod fuzzy;
 mod ground;
 mod leftovers;
 mod merge;
@@ -58,6 +59,7 @@ use dsync_wire::{
 
 use comparison::Comparison;
 use frontier::Presence;
+use fuzzy::Fuzzy;
 use ground::Ground;
 use merge::Merge;
 use requests::Requests;
@@ -100,6 +102,7 @@ pub(super) struct Planner<'a> {
     owners: Owners,
     links: Links,
     requests: Requests<'a>,
+    fuzzy: Fuzzy,
     /// Number of the next listing message; `None` when they were released already.
     next_part: Option<u64>,
 }
@@ -134,7 +137,8 @@ pub(super) fn run<'a>(
     let mut comparison = Comparison::new(site, bounds, ground, protection)?;
     let mut sweep = Sweep::begin(options, &tops, &mut comparison)?;
     let requests = Requests::new(transfers, requests.0, requests.1);
-    let mut planner = Planner { site, transfers, comparison, owners, links, requests, next_part: Some(0) };
+    let (fuzzy, next_part) = (Fuzzy::default(), Some(0));
+    let mut planner = Planner { site, transfers, comparison, owners, links, requests, fuzzy, next_part };
     if sweep.is_none() {
         planner.root_directory(&tops)?;
     }

@@ -148,9 +148,9 @@ fn further_round(transfers: &Transfers<'_>, refine: &Refine) -> Result<(), SyncE
 /// for.
 fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let site = transfers.site;
-    let Some((dir, _)) = file.slot.basis_dir() else { return Ok(false) };
+    let Some((dir, name)) = file.slot.basis() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
-    let Ok(basis) = dir.open_source(&file.slot.name) else { return Ok(false) };
+    let Ok(basis) = dir.open_source(name) else { return Ok(false) };
     let (block_len, _) = refined_block_lens(basis.len());
     let layout = Layout::new(basis.len(), block_len);
     // Memory that the source may come to hold, and that this end holds until then.

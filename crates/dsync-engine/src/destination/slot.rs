@@ -38,8 +38,10 @@ pub(super) struct Tail {
 /// A local source of a file's content besides the source's data.
 #[derive(Clone)]
 pub(super) struct Twin {
-    /// The directory that has a file of the same name.
+    /// The directory that has the file.
     pub(super) dir: Arc<Dir>,
+    /// The file's name there, if it is another one.
+    pub(super) name: Option<Component>,
     /// Whether its content is the source's; else it is a basis.
     pub(super) equal: bool,
 }
@@ -56,11 +58,11 @@ impl Slot {
         site.account.received(literal, matched, zero);
     }
 
-    /// Returns the directory that has the old file, and whether that is the destination's own.
-    pub(super) fn basis_dir(&self) -> Option<(&Arc<Dir>, bool)> {
+    /// Returns the directory that has the old file, and the old file's name there.
+    pub(super) fn basis(&self) -> Option<(&Arc<Dir>, &Component)> {
         match &self.twin {
-            Some(twin) => Some((&twin.dir, false)),
-            None => self.directory.dir.as_ref().map(|dir| (dir, true)),
+            Some(twin) => Some((&twin.dir, twin.name.as_ref().unwrap_or(&self.name))),
+            None => self.directory.dir.as_ref().map(|dir| (dir, &self.name)),
         }
     }
 }

@@ -102,12 +102,27 @@ impl Planner<'_> {
 
         let asks = matches!(decision.action, Action::Create | Action::Update | Action::Reuse);
         let request = if asks && finished.is_none() {
-            let file = request(subject, &place, decision, size, existing, alternate.as_ref());
+            let mut file = request(subject, &place, decision, size, existing, alternate.as_ref());
+            let is_new = !existing.is_some_and(|old| old.kind == Kind::File) && alternate.is_none();
+            let basis = if is_new { self.fuzzy_basis(merge, subject, size) } else { None };
+            if let Some(basis) = basis {
+                (file.slot.twin, file.has_basis) = (Some(basis), true);
+            }
             Some(Request { file: self.requests.admit(file)?, has_part })
         } else {
             None
         };
         Ok(Reserved { first_name, finished, request })
+    }
+
+    /// Returns an old file of another name that a new file may be made from.
+    fn fuzzy_basis(&mut self, merge: &Merge, subject: &Subject<'_>, size: u64) -> Option<Twin> {
+        let options = &self.site.policy.options;
+        if !options.fuzzy || options.whole_file || !dsync_delta::worthwhile(size, size) {
+            return None;
+        }
+        let alternates = options.fuzzy_alternates.then_some(&merge.alternates);
+        self.fuzzy.find(subject.directory, alternates, &subject.name, subject.entry, size)
     }
 
     /// Reserves the resources with which a further name can be asked for in the place of the first,
@@ -153,8 +168,11 @@ pub(super) fn request(
     };
     let tail = old_file.filter(goes_on).map(|old| Tail { from: old.size, stamp: old.stamp() });
     let has_basis = tail.is_some() || old_file.is_some_and(is_basis) || alternate.is_some();
-    let twin = alternate
-        .map(|found| Twin { equal: found.decision.action != Action::Update, dir: Arc::clone(&found.dir) });
+    let twin = alternate.map(|found| Twin {
+        equal: found.decision.action != Action::Update,
+        dir: Arc::clone(&found.dir),
+        name: None,
+    });
 
     let displaces = place.displaced == Some(Kind::Dir);
     Pending {
