@@ -15,10 +15,8 @@ use clap_complete::Shell;
 use crate::{documents, usage::UsageError};
 
 /// Commands of later versions.
-const LATER: [&str; 12] = [
-    "doctor", "enroll", "explain", "fleet", "history", "job", "key", "run", "serve", "state", "status",
-    "verify",
-];
+const LATER: [&str; 11] =
+    ["enroll", "explain", "fleet", "history", "job", "key", "run", "serve", "state", "status", "verify"];
 
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///

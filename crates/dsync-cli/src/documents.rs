@@ -43,6 +43,9 @@ The last one on the command line wins.
 dsync completions SHELL
 Prints a script that completes options in bash, elvish, fish, powershell or zsh.
 .TP
+dsync doctor [HOST:]DIR
+Says what a run to or from DIR would meet, and what to do about it; \-\-json for programs.
+.TP
 dsync man
 Prints this page. A local file of a command's name is written ./NAME where it is the first word.
 .SH "KEYS FOR ONE PURPOSE"
@@ -196,6 +199,7 @@ mod tests {
     dsync [OPTIONS] SRC... [USER@]HOST:DST
     dsync [OPTIONS] [USER@]HOST:SRC... DST
     dsync completions SHELL
+    dsync doctor [HOST:]DIR
     dsync man
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
@@ -211,7 +215,9 @@ could stumble over. DSYNC_LOG=debug in the environment logs to standard error: p
 each entry what is done and why; DSYNC_LOG=dsync=debug leaves the libraries out.
 
 A first word may be a command: `completions SHELL` prints a script for bash, elvish, fish, powershell or zsh, `man` the manual
-page. `doctor`, `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `serve`, `state`, `status` and `verify` are kept for
+page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: login, program, clock, ports, space, what the
+filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
+something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `serve`, `state`, `status` and `verify` are kept for
 later versions. A local file with one of these names is written `./serve` where it is the first word.";
 
     const KEYS: &str = "\

@@ -11,6 +11,7 @@ mod catalogue;
 mod closing;
 mod commands;
 mod console;
+mod doctor;
 mod documents;
 mod errno;
 mod escape;
@@ -72,6 +73,11 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     }
     if let Some(found) = server::words(&words) {
         return begin_server(found);
+    }
+    if let Some((first, rest)) = words.split_first()
+        && first == "doctor"
+    {
+        return doctor::run(rest);
     }
     if let Some(done) = commands::dispatch(&words) {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));

@@ -557,7 +557,8 @@ pub(crate) fn resources(flags: &Flags, environment: &dyn Fn(&str) -> Option<OsSt
     resources
 }
 
-fn connect_options(
+/// Returns the way to a remote host, with the environment's part in it.
+pub(crate) fn connect_options(
     flags: &Flags,
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<ConnectOptions, UsageError> {

@@ -36,6 +36,7 @@ mod under_way;
 mod way;
 mod workers;
 
+pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
     Links, append_operator_file, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},

@@ -39,6 +39,7 @@ mod own_names;
 mod own_places;
 mod owner;
 mod place;
+pub mod probe;
 mod read_ahead;
 mod remove;
 mod shared_path;

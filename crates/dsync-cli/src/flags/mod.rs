@@ -93,9 +93,10 @@ trailing '/' stands for what is in it, without one for itself.";
 /// The help's text on the commands of this version.
 pub(crate) const COMMANDS: &str = "Commands, as the first word:
   completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
+  doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
   man                Print the manual page, in roff
 
-doctor, enroll, explain, fleet, history, job, key, run, serve, state, status and verify are kept for later
+enroll, explain, fleet, history, job, key, run, serve, state, status and verify are kept for later
 versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.
