@@ -127,3 +127,57 @@ fn lists_are_the_same_in_every_direction_and_as_planned() {
         }
     }
 }
+
+#[test]
+fn what_options_leave_alone_is_told_as_by_rsync() {
+    needs_dsync!();
+    for options in [
+        &["-avvu"][..],
+        &["-avv", "--ignore-existing"],
+        &["-avv", "--existing"],
+        &["-avv", "--max-size=2000", "--min-size=10"],
+        &["-au", "--info=skip"],
+        &["-avvu", "--info=skip0"],
+        &["-avvun"],
+    ] {
+        let told = |program: Run| {
+            let scratch = Scratch::new();
+            plant(&scratch);
+            fs::write(scratch.src().join("small"), "x").unwrap();
+            fs::write(scratch.dst().join("small"), "xy").unwrap();
+            let later = std::time::SystemTime::now() + std::time::Duration::from_secs(90_000);
+            fs::File::open(scratch.dst().join("small")).unwrap().set_modified(later).unwrap();
+            let run = program.args(options).arg(slash(&scratch.src())).arg(scratch.dst());
+            let outcome = run.run().expect_code(0);
+            let is_told = |line: &&str| {
+                let ends = [" is newer", " exists", " is over max-size", " is under min-size"];
+                line.starts_with("not creating new ") || ends.iter().any(|end| line.ends_with(end))
+            };
+            let text = outcome.stdout_text();
+            let mut lines: Vec<String> = text.lines().filter(is_told).map(str::to_owned).collect();
+            lines.sort();
+            (lines, outcome)
+        };
+        let ((ours, dsync), (theirs, rsync)) = (told(Run::dsync()), told(Run::of("rsync")));
+        assert_eq!(ours, theirs, "{options:?}\n{}\n{}", dsync.account(), rsync.account());
+        assert_eq!(ours.is_empty(), options.contains(&"--info=skip0"), "{}", dsync.account());
+    }
+}
+
+#[test]
+fn debug_says_ports_carrier_and_why() {
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    plant(&scratch);
+    let run = |flags: &str| {
+        let run = sshd.run(Via::Tls).args(["-a", flags]).arg(slash(&scratch.src()));
+        run.arg(sshd.operand(scratch.dst())).run().expect_code(0).stderr_text()
+    };
+    let files = run("--debug=recv,connect0");
+    assert!(files.contains("path=b") && files.contains("not there"), "{files}");
+    assert!(!files.contains("carrier"), "{files}");
+    let connection = run("--debug=CONNECT2");
+    assert!(connection.contains("carrier=tls") && connection.contains("tcp="), "{connection}");
+    assert!(!connection.contains("path=b"), "{connection}");
+    assert_eq!(run("--debug=none"), "");
+}

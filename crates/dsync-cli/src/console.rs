@@ -43,6 +43,8 @@ pub(crate) struct Voice {
     pub(crate) quiet: bool,
     /// Entries of types that are not copied are not named.
     pub(crate) hides_nonregular: bool,
+    /// Entries that an option leaves alone are named.
+    pub(crate) shows_left_alone: bool,
     /// Links that are left out as unsafe are named.
     pub(crate) shows_unsafe_links: bool,
     /// `--json`.
@@ -181,6 +183,7 @@ impl Observer for Console {
     fn connected(&self, connection: &Connection) {
         self.stream(|json| json.connected(connection));
         tracing::debug!(
+            target: "dsync::connection",
             carrier = %connection.carrier,
             reason = connection.reason.as_deref().unwrap_or("no other was allowed"),
             "connected"
@@ -200,6 +203,10 @@ impl Observer for Console {
             Event::Planned(planned) => {
                 log_plan(planned);
                 self.list(|told, due| told.plan(planned, due));
+            }
+            Event::LeftAlone(left) if self.json.is_some() => self.stream(|json| json.left_alone(left)),
+            Event::LeftAlone(left) if self.voice.shows_left_alone => {
+                self.list(|told, due| told.text(messages::left_alone(left), due));
             }
             Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 
@@ -242,11 +249,11 @@ impl Observer for Console {
 
 /// Writes to the log what is done with an entry and why.
 fn log_plan(planned: &Planned) {
-    if tracing::enabled!(tracing::Level::DEBUG) {
+    if tracing::enabled!(target: "dsync::plan", tracing::Level::DEBUG) {
         let path: &[u8] = if planned.path.is_empty() { b"." } else { &planned.path };
         let why = listing::reasons(planned);
         // The log's writer escapes.
-        tracing::debug!(path = %String::from_utf8_lossy(path), action = ?planned.action, why, "plan");
+        tracing::debug!(target: "dsync::plan", path = %String::from_utf8_lossy(path), action = ?planned.action, why, "plan");
     }
 }
 

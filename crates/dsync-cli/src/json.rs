@@ -10,8 +10,8 @@
 use std::{collections::HashSet, sync::Mutex, sync::PoisonError};
 
 use dsync_engine::{
-    Action, Cause, Changes, Connection, Ended, FileType, Planned, Problem, Progress, Reconnect, Report,
-    Summary, SyncError, TypeCounts,
+    Action, Cause, Changes, Connection, Ended, FileType, LeftAlone, Planned, Problem, Progress, Reconnect,
+    Report, Summary, SyncError, TypeCounts,
 };
 use serde::Serialize;
 
@@ -285,6 +285,11 @@ impl Stream {
             failures.kept.push(failure.clone());
         }
         line(&Record::Problem(failure))
+    }
+
+    /// Returns the line of an entry that an option leaves alone.
+    pub(crate) fn left_alone(&self, left: &LeftAlone) -> Vec<u8> {
+        line(&Record::Skipped { name: Name::of(&left.path), text: messages::left_alone(left) })
     }
 
     /// Returns the lines of progress, and of the plan once its totals are known.

@@ -11,6 +11,7 @@ mod catalogue;
 mod closing;
 mod commands;
 mod console;
+mod debug;
 mod doctor;
 mod documents;
 mod errno;
@@ -91,6 +92,10 @@ fn dispatch(words: Vec<OsString>) -> u8 {
 
     if program.help {
         show(flags::command().render_long_help().to_string().as_bytes())
+    } else if debug::asks_for_help(&flags.output.info) {
+        show(resolve::INFO_HELP.as_bytes())
+    } else if debug::asks_for_help(&flags.output.debug) {
+        show(debug::HELP.as_bytes())
     } else if program.version {
         show(version::text().as_bytes())
     } else if program.server {
@@ -131,11 +136,10 @@ fn refuse(error: &UsageError) -> u8 {
     error.exit_code()
 }
 
-/// Starts the log if `DSYNC_LOG` requests one; returns whether it does.
-fn start_log() -> bool {
-    let Some(wanted) = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty()) else {
-        return false;
-    };
+/// Starts the log if `DSYNC_LOG` or else `--debug` requests one; returns whether it does.
+fn start_log(flagged: Option<String>) -> bool {
+    let named = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let Some(wanted) = named.or(flagged) else { return false };
     let filter = match tracing_subscriber::EnvFilter::try_new(&wanted) {
         Ok(filter) => filter,
         Err(error) => {
@@ -155,7 +159,10 @@ fn start_log() -> bool {
 
 /// Performs a run and reports it.
 fn run(flags: &Flags) -> u8 {
-    let logs = start_log();
+    let logs = match debug::filter(&flags.output.debug) {
+        Ok(flagged) => start_log(flagged),
+        Err(error) => return refuse(&error),
+    };
     let Order { job, rules, report, doubtful } = match resolve::order(flags, &|name| std::env::var_os(name)) {
         Ok(order) => order,
         Err(error) => return refuse(&error),

@@ -6,7 +6,8 @@
 use std::{error::Error, ffi::OsStr, io, os::unix::ffi::OsStrExt as _};
 
 use dsync_engine::{
-    Cause, LinkError, Operation, Problem, Reconnect, SyncError, error::operation_words, exit_code,
+    Cause, FileType, LeftAlone, LinkError, Operation, Problem, Reconnect, SyncError, WhyLeft,
+    error::operation_words, exit_code,
 };
 
 use crate::{
@@ -62,6 +63,20 @@ pub(crate) fn problem(problem: &Problem) -> String {
         }
 
         cause => format!("cannot {what} '{name}': {}", cause_words(cause)),
+    }
+}
+
+/// Says in rsync's words why an entry is left alone.
+pub(crate) fn left_alone(left: &LeftAlone) -> String {
+    let name = Escaped(&left.path);
+    let kind = if left.kind == FileType::Directory { "directory" } else { "file" };
+    match left.why {
+        WhyLeft::Newer => format!("{name} is newer"),
+        WhyLeft::Exists => format!("{name} exists"),
+        WhyLeft::New => format!("not creating new {kind} \"{name}\""),
+        WhyLeft::TooLong => format!("{name} is over max-size"),
+        WhyLeft::TooShort => format!("{name} is under min-size"),
+        _ => format!("{name} is left alone"),
     }
 }
 

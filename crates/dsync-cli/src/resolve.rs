@@ -3,6 +3,8 @@
 
 mod combinations;
 mod info;
+
+pub(crate) use info::HELP as INFO_HELP;
 mod writing;
 
 use std::{
@@ -258,6 +260,7 @@ fn reporting(
         listing,
         quiet: output.quiet,
         hides_nonregular: info.nonreg == Some(0),
+        shows_left_alone: info.skip.map_or(output.verbose > 1, |level| level > 0),
         shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
         json: output.json.then(|| opening(flags, source, destination)),
         interactive: false,
@@ -512,11 +515,12 @@ fn event_level(report: &Reporting) -> EventLevel {
     let shown = listing.verbose.max(listing.itemize).max(u8::from(listing.lists()));
     let logged = report.log.as_ref().map_or(0, |(_, listing, _)| listing.verbose.max(1));
     let deletions = u8::from(listing.deletions == Some(true));
+    let shown = if report.voice.shows_left_alone { 2 } else { shown };
     let streamed = u8::from(report.voice.json.is_some());
     let level = if *quiet { logged } else { shown.max(logged).max(deletions).max(streamed) };
     match level {
         // The log says why of every entry, whatever the list has.
-        _ if tracing::enabled!(tracing::Level::DEBUG) => EventLevel::All,
+        _ if tracing::enabled!(target: "dsync::plan", tracing::Level::DEBUG) => EventLevel::All,
         0 => EventLevel::Problems,
         1 => EventLevel::Changes,
         _ => EventLevel::All,

@@ -61,7 +61,7 @@ pub(crate) fn restriction(words: &[OsString]) -> Result<Option<GrantTerms>, Usag
 /// Errors are reported to the peer, and once there is one only to the peer: this standard error is
 /// shown to the same person.
 pub(crate) fn serve_peer(restriction: Option<GrantTerms>, resources: &Resources) -> u8 {
-    start_log();
+    start_log(None);
     let grant = match restriction.map(|terms| (terms.path.clone(), Grant::open(terms))) {
         None => None,
         Some((_, Ok(grant))) => Some(grant),

@@ -10,7 +10,7 @@ use std::sync::{
 };
 
 use dsync_wire::{
-    event::{Action, Changes, Ended, Event, FileType, Planned, Progress, Report},
+    event::{Action, Changes, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
 };
@@ -30,7 +30,9 @@ pub(crate) enum Audience<'a> {
 pub(crate) struct Account<'a> {
     audience: Audience<'a>,
     level: EventLevel,
-    /// Whether plans are told when they are carried out (`event_ends`).
+    /// Whether more is told of entries (`event_ends`).
+    with_facts: bool,
+    /// Whether plans are told when they are carried out: not in a dry run.
     ends: bool,
     /// Numbers of announced plans that were given.
     announced: AtomicU64,
@@ -81,6 +83,7 @@ impl<'a> Account<'a> {
         Self {
             audience,
             level: options.events,
+            with_facts: options.event_ends,
             ends: options.event_ends && !options.dry_run,
             announced: AtomicU64::new(0),
             report: Mutex::default(),
@@ -145,6 +148,16 @@ impl<'a> Account<'a> {
         if ended.number == 0 { Ok(()) } else { self.tell(Event::Ended(ended)) }
     }
 
+    /// Tells the audience of an entry that an option leaves alone.
+    pub(crate) fn left_alone(&self, left: LeftAlone) -> Result<(), SyncError> {
+        self.tell(Event::LeftAlone(left))
+    }
+
+    /// Returns whether the audience hears of entries that are left alone.
+    pub(crate) fn hears_all(&self) -> bool {
+        self.with_facts && self.level >= EventLevel::All
+    }
+
     /// Returns whether plans are told when they are carried out.
     pub(crate) fn tells_ends(&self) -> bool {
         self.ends
@@ -171,6 +184,11 @@ impl<'a> Account<'a> {
         if matches!(self.audience, Audience::Observer(_)) {
             self.under_way.add(entry, size, bytes, path);
         }
+    }
+
+    /// Counts bytes that an earlier run left of a file; progress has counted them already.
+    pub(crate) fn resumed(&self, bytes: u64) {
+        self.matched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts a file that arrived or was given up.

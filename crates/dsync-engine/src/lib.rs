@@ -44,7 +44,10 @@ pub use dsync_fs::{
 pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};
 pub use dsync_wire::{
     bootstrap::PortRange,
-    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
+    event::{
+        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
+        WhyLeft,
+    },
     limits::MAX_ALTERNATES,
     link::{Carrier, LinkError, Traffic},
     message::{Cause, Operation, Problem},

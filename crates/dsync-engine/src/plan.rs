@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use dsync_fs::{Acl, Extended, ExtendedScope, Kind, Metadata, Origin, Wanted};
 use dsync_wire::{
-    event::{Action, Changes, FileType},
+    event::{Action, Changes, FileType, WhyLeft},
     message::{Attributes, DeviceNumber, Entry, EntryKind, Timestamp},
     options::{Append, SyncOptions},
 };
@@ -228,6 +228,23 @@ impl Policy {
             }
             _ => false,
         }
+    }
+
+    /// Returns why an entry is left alone that an option selects against; `None` for one without
+    /// such a reason.
+    pub(crate) fn why_left(&self, entry: &Entry, existing: Option<&Metadata>) -> Option<WhyLeft> {
+        if let EntryKind::File { size, .. } = entry.kind
+            && !self.selects_size(size)
+        {
+            let is_short = size < self.options.min_size;
+            return Some(if is_short { WhyLeft::TooShort } else { WhyLeft::TooLong });
+        }
+        if self.leaves_alone(&entry.kind, existing) {
+            return Some(if existing.is_some() { WhyLeft::Exists } else { WhyLeft::New });
+        }
+        let newer = |existing: &Metadata| timestamp(existing.mtime) > entry.attributes.mtime;
+        let is_newer = self.options.update && existing.is_some_and(newer);
+        (is_newer && matches!(entry.kind, EntryKind::File { .. })).then_some(WhyLeft::Newer)
     }
 
     /// Returns whether files of so many bytes are copied.

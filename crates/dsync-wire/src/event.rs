@@ -18,6 +18,38 @@ pub enum Event {
     Failed(Problem),
     /// The end of a plan that was emitted with a number.
     Ended(Ended),
+    /// An entry that an option leaves alone, with
+    /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) and
+    /// [`EventLevel::All`](crate::options::EventLevel::All).
+    LeftAlone(LeftAlone),
+}
+
+/// An entry that an option leaves alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// The entry's type.
+    pub kind: FileType,
+    /// Path relative to the transfer's root.
+    pub path: Vec<u8>,
+    /// The option's reason.
+    pub why: WhyLeft,
+}
+
+/// The reason why an entry is left alone. Wire values are the discriminants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum WhyLeft {
+    /// The destination's is newer (`update`).
+    Newer = 0,
+    /// The destination has one (`ignore_existing`).
+    Exists = 1,
+    /// The destination has none (`existing`).
+    New = 2,
+    /// It is longer than `max_size`.
+    TooLong = 3,
+    /// It is shorter than `min_size`.
+    TooShort = 4,
 }
 
 /// The plan for one entry.

@@ -69,15 +69,24 @@ pub(crate) struct Output {
     /// only.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Choose the lines that are printed, kind by kind: progress, name, del, stats, nonreg, symsafe
+    /// Choose the lines that are printed, kind by kind: --info=help names the kinds
     ///
     /// A level behind a word, as in name2 or del0, is 1 without one; 0 turns the kind off whatever
     /// -v says. progress and progress2 show the bar, name lists names (name2 those that are up to
     /// date too), del deletions, stats the paragraph at the end (stats2 the statistics), nonreg
-    /// entries of types that are not copied, symsafe links that --safe-links leaves out; none turns
-    /// all off. flist, copy, misc, mount and owner are taken and have no lines.
+    /// entries of types that are not copied, symsafe links that --safe-links leaves out, skip what
+    /// --update, --existing, --ignore-existing and limits of size leave alone; none turns all off,
+    /// all all on. flist, copy, misc, mount and owner are taken and have no lines.
     #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) info: Vec<String>,
+    /// Say on standard error why things are done: --debug=help names the parts
+    ///
+    /// Words of rsync's, each with a level: those about the connection (connect, io, proto and
+    /// others) show ports, carrier and why, those about files (recv, del, flist and others) what is
+    /// done with each and why. DSYNC_LOG in the environment is finer, and counts instead if it is
+    /// set.
+    #[arg(long, value_name = "FLAGS", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) debug: Vec<String>,
     /// List what is changed, each entry in this format
     ///
     /// Text in which %n stands for the name, with / behind a directory's, %f for the name behind

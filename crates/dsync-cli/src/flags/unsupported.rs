@@ -101,7 +101,6 @@ static TABLE: &[Foreign] = &[
     option("crtimes").letter('N').negatable(),
     option("cvs-exclude").letter('C').advice("use --exclude-from"),
     option("daemon").advice(NO_DAEMON),
-    option("debug").advice("set DSYNC_LOG=debug in the environment instead"),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dparam").advice(NO_DAEMON),
     option("drop-D").advice("use --no-D"),

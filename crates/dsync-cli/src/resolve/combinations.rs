@@ -133,7 +133,7 @@ mod tests {
             refusal("-axx a b"),
             (4, "--one-file-system given twice (-xx) is not supported by dsync".into())
         );
-        assert_eq!(refusal("--info=progress2,skip2 a b").0, 4);
+        assert_eq!(refusal("--info=progress2,backup a b").0, 4);
         assert_eq!(refusal("--info=nonsense a b").0, 1);
     }
 

@@ -19,7 +19,36 @@ pub(super) struct Info {
     pub(super) nonreg: Option<u8>,
     /// Links that `--safe-links` leaves out.
     pub(super) symsafe: Option<u8>,
+    /// Entries that an option leaves alone.
+    pub(super) skip: Option<u8>,
 }
+
+impl Info {
+    /// Returns every kind at one level.
+    fn all(level: u8) -> Self {
+        let level = Some(level);
+        Self { name: level, del: level, stats: level, nonreg: level, symsafe: level, skip: level }
+    }
+}
+
+/// The text of `--info=help`.
+pub(crate) const HELP: &str = "\
+--info=FLAGS chooses the lines that are printed, kind by kind. FLAGS are words with commas between them; a
+digit behind a word is its level, 1 without one, 0 is off.
+
+DEL         deletions
+NAME        1) what is changed, 2) what is up to date, too
+NONREG      entries of types that are not copied (on by default)
+PROGRESS    the progress bar, as PROGRESS2
+SKIP        entries that an option leaves alone: --update, --existing, --ignore-existing, limits of size
+STATS       1) the paragraph at the end, 2) the statistics before it
+SYMSAFE     links that --safe-links leaves out
+ALL, NONE   all of them at a level, none of them
+HELP        this text
+
+COPY, FLIST, MISC, MOUNT and OWNER are taken and have no lines; BACKUP and REMOVE are refused.
+-v is DEL, NAME, STATS and SYMSAFE; -vv is NAME2 and SKIP, too.
+";
 
 /// Reads the flags, the last of each counts.
 ///
@@ -37,15 +66,14 @@ pub(super) fn read(words: &[String]) -> Result<Info, UsageError> {
             "stats" => info.stats = Some(level),
             "nonreg" => info.nonreg = Some(level),
             "symsafe" => info.symsafe = Some(level),
-            "none" => {
-                let off = Some(0);
-                info = Info { name: off, del: off, stats: off, nonreg: off, symsafe: off };
-            }
+            "skip" => info.skip = Some(level),
+            "none" => info = Info::all(0),
+            "all" => info = Info::all(level),
             // Progress is the bar's; the others are about lists and copies that dsync makes in
             // another way.
             "progress" | "flist" | "copy" | "misc" | "mount" | "owner" => {}
-            "backup" | "remove" | "skip" if level == 0 => {}
-            "backup" | "remove" | "skip" | "all" | "help" => {
+            "backup" | "remove" if level == 0 => {}
+            "backup" | "remove" => {
                 return Err(UsageError::UnsupportedValue {
                     option: "--info".to_owned(),
                     value: word.clone(),
@@ -73,7 +101,8 @@ fn unknown(word: &str) -> UsageError {
     UsageError::ValueUnknown { option: "--info".to_owned(), value: word.to_owned(), known: KNOWN.to_owned() }
 }
 
-const KNOWN: &str = "progress, name, del, stats, nonreg, symsafe, flist, copy, misc, mount, owner, none";
+const KNOWN: &str =
+    "progress, name, del, skip, stats, nonreg, symsafe, flist, copy, misc, mount, owner, all, none, help";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -89,13 +118,15 @@ mod tests {
     fn last_level_of_each_flag_counts() {
         let info = of("name,DEL0,stats2,name2,flist2,progress2,skip0").unwrap();
         assert_eq!((info.name, info.del, info.stats, info.nonreg), (Some(2), Some(0), Some(2), None));
+        let all = of("all2,name0").unwrap();
+        assert_eq!((all.name, all.skip, all.stats), (Some(0), Some(2), Some(2)));
         let none = of("none,stats").unwrap();
         assert_eq!((none.name, none.stats, none.symsafe), (Some(0), Some(1), Some(0)));
     }
 
     #[test]
     fn flags_of_which_lines_would_be_missed_are_refused() {
-        for word in ["skip", "skip2", "remove1", "backup", "all", "help"] {
+        for word in ["remove1", "backup"] {
             assert_eq!(of(word), Err(4), "{word}");
         }
         for word in ["nonsense", "name9999", "2"] {

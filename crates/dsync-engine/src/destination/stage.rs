@@ -147,6 +147,8 @@ impl Stage {
         let Sources { basis, fine, clone, tail_from, part } = sources;
         let part = part.filter(|part| part.head == head);
         let cloned = part.is_none() && clone.is_some();
+        // As with rsync, whose basis such a part is.
+        site.account.resumed(part.as_ref().map_or(0, Part::done_bytes));
         let writing = &site.policy.options.writing;
         // A file that has grown since it was listed, as an honest source's can, is not the
         // requested one.

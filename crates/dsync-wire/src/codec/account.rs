@@ -3,7 +3,10 @@
 use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
-    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
+    event::{
+        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
+        WhyLeft,
+    },
     limits::MAX_PATH,
     message::{Cause, EntryId, Operation, Problem, Timestamp},
 };
@@ -117,6 +120,12 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.u64(*signature_bytes);
             Ok(())
         }
+        Event::LeftAlone(LeftAlone { kind, path, why }) => {
+            w.byte(4);
+            w.byte(*kind as u8);
+            w.byte(*why as u8);
+            w.bytes(path, MAX_PATH, "path")
+        }
         Event::Failed(problem) => {
             w.byte(1);
             encode_problem(problem, w)
@@ -142,9 +151,19 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             literal_bytes: r.u64("count")?,
             signature_bytes: r.u64("count")?,
         }),
+        4 => Event::LeftAlone(LeftAlone {
+            kind: r.choice("type of entry", file_type)?,
+            why: r.choice("reason", why_left)?,
+            path: r.bytes(MAX_PATH, "path")?.to_vec(),
+        }),
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
     })
+}
+
+fn why_left(value: u8) -> Option<WhyLeft> {
+    use WhyLeft::{Exists, New, Newer, TooLong, TooShort};
+    [Newer, Exists, New, TooLong, TooShort].into_iter().find(|&why| why as u8 == value)
 }
 
 fn encode_facts(facts: Facts, w: &mut Writer<'_>) -> Result<(), EncodeError> {

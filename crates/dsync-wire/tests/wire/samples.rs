@@ -13,7 +13,10 @@ use dsync_wire::{
         ServerBootstrap, Token, Transports, VersionRange,
     },
     compress::{Codec, Packed},
-    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
+    event::{
+        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
+        WhyLeft,
+    },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
@@ -64,6 +67,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("needs-end", M::NeedsEnd),
         ("event-planned", M::Event(Event::Planned(planned()))),
         ("event-facts", M::Event(Event::Planned(Planned { facts: Some(facts()), ..planned() }))),
+        ("event-left-alone", M::Event(Event::LeftAlone(left_alone()))),
         ("event-ended", M::Event(Event::Ended(ended()))),
         ("event-failed", M::Event(Event::Failed(problem(Cause::Vanished)))),
         ("progress", M::Progress(progress())),
@@ -347,6 +351,10 @@ fn planned() -> Planned {
 fn facts() -> Facts {
     let mtime = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
     Facts { number: 300, mode: 0o4755, mtime, uid: u32::MAX, gid: 34 }
+}
+
+fn left_alone() -> LeftAlone {
+    LeftAlone { kind: FileType::Directory, path: b"a/b".to_vec(), why: WhyLeft::TooShort }
 }
 
 fn ended() -> Ended {

@@ -6,7 +6,10 @@ use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
 use dsync_wire::{
     compress::{Effort, Packed, Packer},
-    event::{Action, Changes, Ended, Event, Facts, FileType, Planned, Progress, Report, TypeCounts},
+    event::{
+        Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
+        WhyLeft,
+    },
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
@@ -433,6 +436,8 @@ fn event() -> impl Strategy<Value = Event> {
             }
         ),
         problem().prop_map(Event::Failed),
+        (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
+            .prop_map(|(why, path)| Event::LeftAlone(LeftAlone { kind: FileType::File, path, why })),
         (number(), any::<bool>(), number(), number()).prop_map(
             |(number, done, literal_bytes, signature_bytes)| {
                 Event::Ended(Ended { number, done, literal_bytes, signature_bytes })

@@ -3,7 +3,7 @@
 
 use dsync_fs::{Kind, Metadata};
 use dsync_wire::{
-    event::{Action, Changes, Planned},
+    event::{Action, Changes, LeftAlone, Planned},
     message::EntryKind,
 };
 
@@ -142,6 +142,7 @@ impl Planner<'_> {
         let mut planned = if decision.placed || placing.alternate.is_some() {
             subject.plan(self.site, decision.action, decision.changes, subject.link_text())
         } else {
+            self.tell_left_alone(subject, found)?;
             None
         };
 
@@ -166,6 +167,21 @@ impl Planner<'_> {
         }
         let place = subject.place(self.site, &self.comparison.protection, None);
         self.requests.landed(subject.id, subject.part, &place, found.existing.as_ref())
+    }
+
+    /// Tells why an entry is left alone, if anybody listens.
+    fn tell_left_alone(&self, subject: &Subject<'_>, found: &Found) -> Result<(), SyncError> {
+        let account = &self.site.account;
+        if !account.hears_all() {
+            return Ok(());
+        }
+        let why = self.site.policy.why_left(subject.entry, found.existing.as_ref());
+        match (why, file_type(&subject.entry.kind)) {
+            (Some(why), Some(kind)) => {
+                account.left_alone(LeftAlone { kind, path: subject.listed_path(), why })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes or keeps a directory and announces that its listing will follow.
