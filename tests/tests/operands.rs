@@ -20,7 +20,7 @@ struct Case<'a> {
 
 const PLAIN: Case<'_> = Case { options: &[], sources: &["./"], before: &[], to: "" };
 
-/// The source of all cases.
+/// Plants the source of all cases.
 fn plant(scratch: &Scratch) {
     let dirs = ["a", "a/b", "a/b/c", "e1", "e1/e2", "full", "full/empty", "x", "other", "links"];
     let files = ["a/b/c/f", "a/b/g", "full/g", "x/skip.o", "x/h", "top"];

@@ -15,7 +15,7 @@ use dsync_engine::{FileProgress, Progress};
 
 use crate::meter::{Meter, width};
 
-/// How progress is shown.
+/// The form in which progress is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shown {
     /// One line of a terminal, drawn over itself.

@@ -574,7 +574,7 @@ pub fn serve(
 
 /// Means of the serving end, in which the client has no say.
 pub(crate) struct Means<'a> {
-    /// What the session may take of this machine.
+    /// The session's share of this machine.
     pub(crate) allowance: Allowance,
     /// The home of lists that outgrow memory.
     pub(crate) spools: SpoolHome,

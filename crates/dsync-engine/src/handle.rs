@@ -107,7 +107,7 @@ impl Drop for RunHandle {
     }
 }
 
-/// What the run's thread and the handle share.
+/// The state that the run's thread and the handle share.
 #[derive(Debug, Default)]
 struct Run {
     progress: Mutex<Progress>,

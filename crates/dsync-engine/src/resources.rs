@@ -29,7 +29,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Returns what a session may take of this machine.
+    /// Returns the share of this machine that a session may take.
     pub(crate) fn allowance(&self, budget: Arc<Budget>) -> Allowance {
         Allowance { budget, stall: self.max_stall, workers: self.workers.clone(), throttle: None }
     }
@@ -51,7 +51,7 @@ impl Default for Resources {
     }
 }
 
-/// What a session may take of this machine, in which its peer has no say.
+/// The share of this machine that a session may take; its peer has no say in it.
 #[derive(Clone)]
 pub(crate) struct Allowance {
     /// The account of what the peer makes this end hold.

@@ -175,7 +175,7 @@ pub(crate) struct Terms {
     pub(crate) timeout: Duration,
     /// Whether an earlier session of the run broke.
     pub(crate) again: bool,
-    /// What the session may take of this machine.
+    /// The session's share of this machine.
     pub(crate) allowance: Allowance,
 }
 
@@ -604,7 +604,7 @@ mod tests {
 
     use super::*;
 
-    /// A session whose peer may not be silent for any time at all.
+    /// Makes a session whose peer may not be silent for any time at all.
     fn impatient() -> Session {
         let (here, _there) = dsync_transport::memory::pair();
         let here: Arc<dyn Link> = Arc::new(here);

@@ -196,7 +196,7 @@ fn a_peer_needs_a_connection_and_a_connection_a_peer() {
     assert!(matches!(error, SyncError::InvalidOption { .. }), "{error:?}");
 }
 
-/// What is written is what the other end reads, and nothing else.
+/// A writer that counts the bytes that it passes on.
 #[derive(Clone)]
 struct Counted(Arc<AtomicUsize>, Arc<UnixStream>);
 

@@ -1,4 +1,4 @@
-//! What a program that embeds the engine relies on: its callbacks may panic, its mistakes are
+//! Holds what a program that embeds the engine relies on: its callbacks may panic, its mistakes are
 //! named before anything starts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
 
@@ -201,7 +201,7 @@ fn hanging_shell(dir: &Path) -> PathBuf {
     shell
 }
 
-/// Number of threads of this process with a name that begins so.
+/// Counts the threads of this process with a name that begins so.
 fn threads(beginning: &str) -> usize {
     let named = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap_or_default();
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| named(task.unwrap()));

@@ -25,12 +25,12 @@ struct Item {
     naming: Naming,
 }
 
-/// What a path of the set stands for.
+/// The meaning of a path of the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     /// The entry of this name (`a/b`).
     Entry,
-    /// What is in the directory (`a/b/`).
+    /// The contents of the directory (`a/b/`).
     Contents,
     /// A directory on the way to something that does not exist.
     Way,
@@ -43,7 +43,7 @@ pub struct OperandPath<'a> {
     pub path: &'a [u8],
     /// The number that it was added with.
     pub layer: u32,
-    /// What it stands for.
+    /// Its meaning.
     pub naming: Naming,
 }
 

@@ -1,4 +1,4 @@
-//! What a filesystem keeps, found out by trying it.
+//! Finds out what a filesystem keeps, by trying it.
 //!
 //! Everything happens in a new directory of mode 0700 below the one that is asked about; it is
 //! removed before [`probe`] returns, whatever failed in between. The name begins as those of
@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-/// What a directory's filesystem has and keeps.
+/// The abilities of a directory's filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     /// Bytes that the user may still write.
@@ -31,7 +31,7 @@ pub struct Features {
     pub free_inodes: Option<u64>,
     /// The results of the trials; an error if no directory can be made there.
     pub trials: Option<Trials>,
-    /// Why no directory can be made.
+    /// The reason why no directory can be made.
     pub unwritable: Option<i32>,
 }
 

@@ -72,7 +72,7 @@ pub struct ConnectOptions {
     pub abandon: Abandon,
 }
 
-/// Gives up a [`connect()`] that another thread waits in; clones share it.
+/// The way to give up a [`connect()`] that another thread waits in; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Abandon(Arc<Notify>);
 

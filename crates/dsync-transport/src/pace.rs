@@ -103,9 +103,9 @@ pub fn throttled(link: Arc<dyn Link>, throttle: &Throttle, sides: Sides) -> Arc<
 /// The directions that a throttle holds back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sides {
-    /// What this end sends; the peer keeps the rate for the other direction.
+    /// Only what this end sends; the peer keeps the rate for the other direction.
     Sending,
-    /// What this end sends, and how fast it reads content.
+    /// Both what this end sends and the content that it reads.
     Both,
 }
 

@@ -67,7 +67,7 @@ pub type Agents = Vec<(CertificateDer<'static>, String)>;
 pub struct Service {
     /// The directory of all backups.
     pub root: PathBuf,
-    /// What all sessions together may take of this machine.
+    /// The share of this machine that all sessions take together.
     pub resources: Resources,
 }
 
@@ -157,7 +157,7 @@ async fn accept(
 
 /// One host that keeps its backups at the service.
 pub struct Agent {
-    /// Where the service is.
+    /// The address of the service.
     pub address: SocketAddr,
     /// The runtime that the connections live on.
     pub runtime: Handle,

@@ -1,4 +1,4 @@
-//! What the product needs of the engine.
+//! Holds what the product needs of the engine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, reason = "a test")]
 
 use std::{

@@ -1,4 +1,4 @@
-//! What this machine says of one directory.
+//! Examines one directory with this machine's own means.
 
 use std::{io, path::Path};
 

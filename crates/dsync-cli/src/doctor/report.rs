@@ -12,7 +12,7 @@ use crate::escape::escape_text;
 /// Version of the JSON form; a reader ignores keys that it does not know.
 const SCHEMA: u64 = 1;
 
-/// How grave a finding is.
+/// The gravity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Ok,
@@ -43,7 +43,7 @@ pub(super) struct Finding {
     /// One word for a script.
     pub(super) name: String,
     pub(super) text: String,
-    /// What to do; empty where nothing is to do.
+    /// The next step; empty where there is none.
     pub(super) advice: String,
 }
 

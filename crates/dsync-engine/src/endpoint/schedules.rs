@@ -225,7 +225,7 @@ impl Case {
     }
 }
 
-/// An allowance of a session that may take as long as it likes.
+/// Returns the allowance of a session that may take as long as it likes.
 fn patient() -> Allowance {
     Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) }
 }

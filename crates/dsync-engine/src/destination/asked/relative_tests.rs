@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-/// An operand below the tree: where its path begins, the path, and whether it ends in a slash.
+/// Makes operands below the tree: a path, the place of its `./` and a slash at its end or none.
 fn operands() -> impl Strategy<Value = Vec<String>> {
     let names = vec(select(&["a", "b", "a.o", ".ssh"][..]), 1..4);
     let operand = (names, 0..3_usize, any::<bool>()).prop_map(|(names, cut, slash)| {
