@@ -34,7 +34,7 @@ use crate::{
     listing::{Base, Listing},
     log::LocalClock,
     numbers::Style,
-    rules::Rules,
+    rules::{CvsNames, Rules},
     stop,
     usage::{Role, UsageError},
 };
@@ -112,7 +112,7 @@ pub(crate) fn order(
     combinations::check(flags)?;
     let (source, destination) = ends(&flags.operands, flags.output.list_only)?;
     let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
-    let mut rules = Rules::collect(&flags.selection, links)?;
+    let mut rules = Rules::collect(&flags.selection, links, &CvsNames::of_user())?;
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
     }
@@ -645,7 +645,7 @@ mod tests {
 
     fn options(line: &str) -> SyncOptions {
         let flags = parsed(line);
-        let rules = Rules::collect(&flags.selection, Links::Trusted).unwrap();
+        let rules = Rules::collect(&flags.selection, Links::Trusted, &CvsNames::default()).unwrap();
         sync_options(&flags, &|_| None, &rules, &local_report(&flags)).unwrap()
     }
 

@@ -2,10 +2,10 @@
 //!
 //! rsync's notation: a pattern that starts with `- ` or `+ ` says itself whether it excludes or
 //! includes, `!` alone drops what came before, and in a file empty lines and comments (`#`, `;`)
-//! are skipped. The `--filter` has rules of its own kind: a word or a sign, a space or `_`, and a
-//! pattern or the name of a file with more rules. Kinds and modifiers that dsync does not have are
-//! refused, never read as another rule. The patterns themselves are not judged here: the engine
-//! compiles them, and its complaint is traced back to the file and line by [`Rules::place_of`].
+//! are skipped. The rules of `--filter` are read as [`ParsedRule`] reads them; files that a `.` rule
+//! names are read here, those of `:` rules by the two ends. The patterns themselves are not judged:
+//! the engine compiles them, and its complaint is traced back to the file and line by
+//! [`Rules::place_of`].
 
 use std::{
     ffi::{OsStr, OsString},
@@ -14,7 +14,9 @@ use std::{
     path::Path,
 };
 
-use dsync_engine::{FilterRule, Links, open_operator_file};
+use dsync_engine::{
+    CVS_PATTERNS, FilterRule, Links, ParsedRule, RuleFault, RuleFile, RuleSpec, open_operator_file,
+};
 
 use crate::{
     escape::Escaped,
@@ -34,29 +36,33 @@ pub(crate) struct Rules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Place {
     CommandLine,
-    File { name: OsString, line: usize },
+    File { name: OsString, line: u32 },
 }
 
 impl Rules {
     /// Collects the rules of the command line, and reads the files that it names; follows `links`
-    /// on the way to them.
+    /// on the way to them. What CVS ignores besides its own list is in `cvs`.
     ///
     /// # Errors
     /// [`UsageError::PatternFile`] and [`UsageError::PatternFileTooLong`].
-    pub(crate) fn collect(selection: &Selection, links: Links) -> Result<Self, UsageError> {
+    pub(crate) fn collect(selection: &Selection, links: Links, cvs: &CvsNames) -> Result<Self, UsageError> {
         let mut rules = Self::default();
+        let zero_ends = selection.from0;
         for (option, value, from0) in selection.rules() {
-            let files = Files { links, end: if from0 { 0 } else { b'\n' } };
+            let reader = Reader { links, from0, zero_ends, cvs };
             match option {
-                RuleOption::Exclude => rules.add(false, value.as_bytes(), Place::CommandLine),
-                RuleOption::Include => rules.add(true, value.as_bytes(), Place::CommandLine),
-                RuleOption::ExcludeFrom => {
-                    rules.add_file(Lines::Patterns { include: false }, value, files, 0)?;
-                }
-                RuleOption::IncludeFrom => {
-                    rules.add_file(Lines::Patterns { include: true }, value, files, 0)?;
-                }
-                RuleOption::Filter => rules.add_rule(value.as_bytes(), Place::CommandLine, files, 0)?,
+                RuleOption::Exclude => rules.add(false, value.as_bytes(), &Place::CommandLine),
+                RuleOption::Include => rules.add(true, value.as_bytes(), &Place::CommandLine),
+                RuleOption::ExcludeFrom => rules.add_patterns(false, value, reader)?,
+                RuleOption::IncludeFrom => rules.add_patterns(true, value, reader)?,
+                RuleOption::Filter | RuleOption::RuleFiles => rules.add_filter(value.as_bytes(), reader)?,
+            }
+        }
+        if selection.cvs_exclude {
+            let reader = Reader { links, from0: false, zero_ends, cvs };
+            for text in [b":C", b"-C"] {
+                let rule = ParsedRule::read(text).map_err(|fault| Place::CommandLine.refusal(text, fault))?;
+                rules.add_parsed(rule, &Place::CommandLine, reader, 0)?;
             }
         }
         Ok(rules)
@@ -64,41 +70,61 @@ impl Rules {
 
     /// Adds a rule after all others that leaves out what matches a pattern.
     pub(crate) fn exclude(&mut self, pattern: &[u8]) {
-        self.add(false, pattern, Place::CommandLine);
+        self.add(false, pattern, &Place::CommandLine);
+    }
+
+    fn add_filter(&mut self, text: &[u8], reader: Reader<'_>) -> Result<(), UsageError> {
+        let place = Place::CommandLine;
+        let rule = ParsedRule::read(text).map_err(|fault| place.refusal(text, fault))?;
+        self.add_parsed(rule, &place, reader, 0)
     }
 
     /// Adds a rule of `--filter`, or of a file that such a rule names.
-    fn add_rule(&mut self, text: &[u8], place: Place, files: Files, depth: u32) -> Result<(), UsageError> {
-        let refuse = |what| Err(place.refusal(text, what));
-        let Some(Rule { kind, modifiers, rest }) = Rule::read(text) else {
-            return refuse(Refused::Malformed);
-        };
-        let wrong = modifiers.iter().find(|letter| !MODIFIERS.contains(letter));
-
-        match (kind, modifiers) {
-            _ if wrong.is_some() => refuse(Refused::Malformed),
-            (Kind::Clear, []) if rest.is_none_or(<[u8]>::is_empty) => {
-                *self = Self::default();
-                Ok(())
+    fn add_parsed(
+        &mut self,
+        rule: ParsedRule,
+        place: &Place,
+        reader: Reader<'_>,
+        depth: u32,
+    ) -> Result<(), UsageError> {
+        match rule {
+            ParsedRule::Clear => *self = Self::default(),
+            ParsedRule::Rule(mut spec) => {
+                if let Some(file) = &mut spec.rule_file {
+                    file.nul |= reader.zero_ends;
+                }
+                self.push(spec, place);
             }
-            (Kind::Clear, _) => refuse(Refused::Malformed),
-            (Kind::Other, _) => refuse(Refused::Unsupported),
-            _ if rest.is_none_or(<[u8]>::is_empty) => refuse(Refused::Malformed),
-            (Kind::Exclude | Kind::Include, []) => {
-                let pattern = rest.unwrap_or_default().to_vec();
-                self.list.push(FilterRule { include: kind == Kind::Include, pattern });
-                self.places.push(place);
-                Ok(())
+            ParsedRule::ExcludedFile(exclude, rule) => {
+                self.push(exclude, place);
+                self.add_parsed(*rule, place, reader, depth)?;
             }
-            (Kind::Merge, [] | [b'-' | b'+']) => {
-                let lines = match modifiers {
-                    [sign] => Lines::Patterns { include: *sign == b'+' },
-                    _ => Lines::Rules,
-                };
-                self.add_file(lines, OsStr::from_bytes(rest.unwrap_or_default()), files, depth + 1)
-            }
-            _ => refuse(Refused::Unsupported),
+            ParsedRule::Merge(file) => self.add_file(&file, reader, depth + 1)?,
+            ParsedRule::Cvs(template) => self.add_cvs(&template, place, reader.cvs),
+            _ => {}
         }
+        Ok(())
+    }
+
+    /// Adds what CVS ignores: its own list, which keeps no removed directory alive, the user's file
+    /// and the environment's.
+    fn add_cvs(&mut self, template: &RuleSpec, place: &Place, cvs: &CvsNames) {
+        let mut specs = Vec::new();
+        let own = CVS_PATTERNS.split(' ').map(|word| (word.as_bytes(), true));
+        let others = [&cvs.file, &cvs.variable];
+        let words = others.into_iter().flat_map(|text| {
+            let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            words.map(|word| (word, false))
+        });
+        for (word, perishable) in own.chain(words) {
+            if word == b"!" {
+                specs.clear();
+                continue;
+            }
+            let perishable = perishable || template.perishable;
+            specs.push(RuleSpec { pattern: word.to_vec(), perishable, ..template.clone() });
+        }
+        specs.into_iter().for_each(|spec| self.push(spec, place));
     }
 
     /// Returns the rules for the engine.
@@ -117,7 +143,13 @@ impl Rules {
         }
     }
 
-    fn add(&mut self, include: bool, text: &[u8], place: Place) {
+    fn push(&mut self, spec: RuleSpec, place: &Place) {
+        let modifiers = spec.modifiers();
+        self.list.push(FilterRule { include: spec.include, pattern: spec.pattern, modifiers });
+        self.places.push(place.clone());
+    }
+
+    fn add(&mut self, include: bool, text: &[u8], place: &Place) {
         if text == b"!" {
             *self = Self::default();
             return;
@@ -128,116 +160,83 @@ impl Rules {
             pattern => (include, pattern),
         };
         if !pattern.is_empty() {
-            self.list.push(FilterRule { include, pattern: pattern.to_vec() });
-            self.places.push(place);
+            self.push(RuleSpec::new(include, pattern), place);
         }
     }
 
-    fn add_file(&mut self, lines: Lines, name: &OsStr, files: Files, depth: u32) -> Result<(), UsageError> {
+    /// Adds the lines of `--exclude-from` or `--include-from`.
+    fn add_patterns(&mut self, include: bool, name: &OsStr, reader: Reader<'_>) -> Result<(), UsageError> {
+        let bytes = read_pattern_file(name, reader.links)?;
+        let file = RuleFile { nul: reader.from0, ..RuleFile::default() };
+        for (line, text) in file.lines_of(&bytes) {
+            self.add(include, text, &Place::File { name: name.to_owned(), line });
+        }
+        Ok(())
+    }
+
+    /// Adds the rules of a file that a rule names.
+    fn add_file(&mut self, spec: &RuleSpec, reader: Reader<'_>, depth: u32) -> Result<(), UsageError> {
+        let name = OsStr::from_bytes(&spec.pattern);
         if depth > MAX_DEPTH {
             return Err(UsageError::PatternFilesTooDeep { path: name.into(), limit: MAX_DEPTH });
         }
-        let bytes = read_pattern_file(name, files.links)?;
-
-        for (index, line) in bytes.split(|&byte| byte == files.end).enumerate() {
-            let line = if files.end == b'\n' { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-            if matches!(line.first(), None | Some(b'#' | b';')) {
-                continue;
-            }
-            let place = Place::File { name: name.to_owned(), line: index + 1 };
-            match lines {
-                Lines::Patterns { include } => self.add(include, line, place),
-                Lines::Rules => self.add_rule(line, place, files, depth)?,
-            }
+        let bytes = read_pattern_file(name, reader.links)?;
+        let file = RuleFile { nul: reader.from0, ..spec.rule_file.unwrap_or_default() };
+        for (line, text) in file.lines_of(&bytes) {
+            let place = Place::File { name: name.to_owned(), line };
+            let rule = ParsedRule::read_in(text, spec).map_err(|fault| place.refusal(text, fault))?;
+            self.add_parsed(rule, &place, reader, depth)?;
         }
         Ok(())
     }
 }
 
-/// The way in which files of rules are read.
+/// The means to read files of rules.
 #[derive(Debug, Clone, Copy)]
-struct Files {
+struct Reader<'a> {
     /// Links that their paths may pass through.
     links: Links,
-    /// The byte that ends a line: 0 with `--from0`.
-    end: u8,
+    /// Whether lines of the files that are read now end with a zero byte.
+    from0: bool,
+    /// Whether those of files in each directory do.
+    zero_ends: bool,
+    cvs: &'a CvsNames,
 }
 
-/// The meaning of a file's lines.
-#[derive(Debug, Clone, Copy)]
-enum Lines {
-    Patterns { include: bool },
-    Rules,
+/// The user's words for CVS to ignore, besides its own list.
+#[derive(Debug, Default)]
+pub(crate) struct CvsNames {
+    /// The words of `~/.cvsignore`.
+    pub(crate) file: Vec<u8>,
+    /// The words of `$CVSIGNORE`.
+    pub(crate) variable: Vec<u8>,
 }
 
-/// The effect of a rule of `--filter`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Exclude,
-    Include,
-    Merge,
-    Clear,
-    /// rsync has it, dsync does not.
-    Other,
+impl CvsNames {
+    /// Reads the user's own.
+    pub(crate) fn of_user() -> Self {
+        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cvsignore"));
+        let file = home.and_then(|path| read_pattern_file(path.as_os_str(), Links::Trusted).ok());
+        let variable = std::env::var_os("CVSIGNORE").map(|value| value.as_bytes().to_vec());
+        Self { file: file.unwrap_or_default(), variable: variable.unwrap_or_default() }
+    }
 }
 
 impl Place {
     /// Returns the error for a rule that was written here. A file's text is not repeated: it may
     /// not have been meant as a file of rules.
-    fn refusal(&self, text: &[u8], why: Refused) -> UsageError {
+    fn refusal(&self, text: &[u8], fault: RuleFault) -> UsageError {
         let rule = match self {
             Self::CommandLine => format!("'{}'", Escaped(text)),
             Self::File { name, line } => format!("at {}:{line}", Escaped(name.as_bytes())),
         };
+        let why = match fault {
+            RuleFault::Xattrs => Refused::Unsupported,
+            _ => Refused::Malformed,
+        };
         UsageError::FilterRule { rule, why }
     }
 }
-
-/// A rule of `--filter` in its parts.
-struct Rule<'a> {
-    kind: Kind,
-    modifiers: &'a [u8],
-    /// The text after the space or `_`, if one is there.
-    rest: Option<&'a [u8]>,
-}
-
-impl<'a> Rule<'a> {
-    /// Splits a rule; `None` for a text that starts like none.
-    fn read(text: &'a [u8]) -> Option<Self> {
-        let words: [(&[u8], Kind); 10] = [
-            (b"exclude", Kind::Exclude),
-            (b"include", Kind::Include),
-            (b"merge", Kind::Merge),
-            (b"clear", Kind::Clear),
-            (b"dir-merge", Kind::Other),
-            (b"hide", Kind::Other),
-            (b"show", Kind::Other),
-            (b"protect", Kind::Other),
-            (b"risk", Kind::Other),
-            (b"!", Kind::Clear),
-        ];
-
-        let ends = |rest: &[u8]| matches!(rest.first(), None | Some(b' ' | b'_' | b','));
-        let word = words.iter().find(|(word, _)| text.strip_prefix(*word).is_some_and(ends));
-        let (kind, rest) = match (word, text) {
-            (Some((word, kind)), _) => (*kind, &text[word.len()..]),
-            (None, [b'-', rest @ ..]) => (Kind::Exclude, rest),
-            (None, [b'+', rest @ ..]) => (Kind::Include, rest),
-            (None, [b'.', rest @ ..]) => (Kind::Merge, rest),
-            (None, [b':' | b'H' | b'S' | b'P' | b'R', rest @ ..]) => (Kind::Other, rest),
-            _ => return None,
-        };
-        let rest = rest.strip_prefix(b",").unwrap_or(rest);
-
-        Some(match rest.iter().position(|byte| matches!(byte, b' ' | b'_')) {
-            Some(end) => Self { kind, modifiers: &rest[..end], rest: Some(&rest[end + 1..]) },
-            None => Self { kind, modifiers: rest, rest: None },
-        })
-    }
-}
-
-/// Modifiers that rsync knows for one kind or another.
-const MODIFIERS: &[u8] = b"/!Csrpxenw-+";
 
 /// Most files that name each other, as in rsync.
 const MAX_DEPTH: u32 = 32;
@@ -272,7 +271,11 @@ mod tests {
     use crate::flags;
 
     fn collect(words: &[&str]) -> Result<Rules, UsageError> {
-        Rules::collect(&flags::parse(words.iter().map(OsString::from)).unwrap().selection, Links::Trusted)
+        Rules::collect(
+            &flags::parse(words.iter().map(OsString::from)).unwrap().selection,
+            Links::Trusted,
+            &CvsNames::default(),
+        )
     }
 
     fn shown(rules: &Rules) -> Vec<String> {
@@ -280,7 +283,9 @@ mod tests {
             .list()
             .iter()
             .map(|rule| {
-                format!("{}{}", if rule.include { '+' } else { '-' }, String::from_utf8_lossy(&rule.pattern))
+                let sign = if rule.include { '+' } else { '-' };
+                let space = if rule.modifiers.is_empty() { "" } else { " " };
+                format!("{sign}{}{space}{}", String::from_utf8_lossy(&rule.pattern), rule.modifiers)
             })
             .collect()
     }
@@ -290,15 +295,9 @@ mod tests {
         let list = |rules: &[&str]| {
             let words: Vec<String> = rules.iter().map(|rule| format!("--filter={rule}")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            collect(&words).map_err(|error| error.exit_code()).map(|rules| {
-                let shown = |rule: &FilterRule| {
-                    let sign = if rule.include { '+' } else { '-' };
-                    format!("{sign}{}", String::from_utf8_lossy(&rule.pattern))
-                };
-                rules.list().iter().map(shown).collect::<Vec<_>>()
-            })
+            collect(&words).map_err(|error| error.exit_code()).map(|rules| shown(&rules))
         };
-        // Each as rsync 3.5.0 read it.
+        // Each as rsync 3.5.0 read it; modifiers after the pattern.
         for (rules, expected) in [
             (&["- *.o"][..], Ok(&["-*.o"][..])),
             (&["-_*.o"], Ok(&["-*.o"])),
@@ -313,14 +312,14 @@ mod tests {
             (&[" - x"], Err(1)),
             (&["x foo"], Err(1)),
             (&[""], Err(1)),
-            (&["-e x"], Err(4)),
-            (&["-! *.o"], Err(4)),
-            (&["-s x"], Err(4)),
-            (&[": .rsync-filter"], Err(4)),
-            (&["dir-merge .f"], Err(4)),
-            (&["P x"], Err(4)),
-            (&["hide,r x"], Err(4)),
-            (&[".e file"], Err(4)),
+            (&["-e x"], Err(1)),
+            (&["-! *.o", "-s x", "hide,p x"], Ok(&["-*.o !", "-x s", "-x sp"])),
+            (&["P x", "R y", "-/rp /z"], Ok(&["-x r", "+y r", "-/z /rp"])),
+            (&[": .f", "dir-merge,n- .g"], Ok(&["-.f :", "-.g :-n"])),
+            (&[":e a/.f"], Ok(&["-.f", "-a/.f :"])),
+            (&[":C"], Ok(&["-.cvsignore :Cwn"])),
+            (&["hide,r x"], Err(1)),
+            (&["-x user.*"], Err(4)),
         ] {
             let expected =
                 expected.map(|rules| rules.iter().map(|&rule| rule.to_owned()).collect::<Vec<_>>());
@@ -340,7 +339,7 @@ mod tests {
         let outer = file("outer", &format!("# comment\n\n- x\n.- {inner}\n; more\n+ y\n"));
         let rules = collect(&["--filter", &format!("merge {outer}")]).unwrap();
         let shown: Vec<_> = rules.list().iter().map(|rule| (rule.include, rule.pattern.as_slice())).collect();
-        assert_eq!(shown, [(false, &b"x"[..]), (false, b"a"), (true, b"b"), (true, b"y")]);
+        assert_eq!(shown, [(false, &b"x"[..]), (false, b"a"), (false, b"+ b"), (true, b"y")]);
         let nul = file("nul", "- a\nb\0+ c\0");
         let rules = collect(&["-0", "-f", &format!(". {nul}")]).unwrap();
         assert_eq!(rules.list()[0].pattern, b"a\nb");
@@ -369,6 +368,21 @@ mod tests {
             shown(&rules.unwrap()),
             ["-a", "+b", "+one", "+two", "-three", "+ #four", "---delete", "+c"]
         );
+    }
+
+    #[test]
+    fn short_options_stand_for_rules_in_their_places() {
+        let words = ["-aF", "--include=a", "-C", "-F", "--exclude=b"];
+        let rules = shown(&collect(&words).unwrap());
+        assert_eq!(rules[..5], ["-/.rsync-filter :", "+a", "-.rsync-filter", "-b", "-.cvsignore :Cwn"]);
+        assert_eq!(rules[5], "-RCS p");
+        assert_eq!(shown(&collect(&["-FFF"]).unwrap()), ["-/.rsync-filter :", "-.rsync-filter"]);
+        assert_eq!(shown(&collect(&["-F", "-0"]).unwrap()), ["-/.rsync-filter :0"]);
+        assert_eq!(shown(&collect(&["--exclude", "-F", "-FF"]).unwrap()).len(), 3);
+        let cvs = CvsNames { file: b"q  w\n! z".to_vec(), variable: b"v".to_vec() };
+        let flags = flags::parse(["-f", "-Cs"].iter().map(OsString::from)).unwrap();
+        let rules = Rules::collect(&flags.selection, Links::Trusted, &cvs).unwrap();
+        assert_eq!(shown(&rules), ["-z s", "-v s"]);
     }
 
     #[test]

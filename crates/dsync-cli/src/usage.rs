@@ -202,7 +202,7 @@ impl UsageError {
             Self::FilterRule { rule, why: Refused::Unsupported } => {
                 write!(
                     f,
-                    "filter rule {rule}: its kind is not supported by dsync; use '- ', '+ ', '. ' and '!'"
+                    "filter rule {rule}: the names of extended attributes (modifier 'x') are not filtered by dsync"
                 )
             }
             Self::PatternFilesTooDeep { path, limit } => {
@@ -298,7 +298,6 @@ mod tests {
             refusal(&["--early-input=x"]),
             (4, "--early-input is not supported by dsync; there is no daemon; dsync starts its remote end through ssh".into())
         );
-        assert_eq!(refusal(&["-F"]), (4, "-F is not supported by dsync; use --exclude-from".into()));
         assert_eq!(
             refusal(&["--zc=zlib"]),
             (4, "--compress-choice=zlib is not supported by dsync; use auto, zstd, lz4, none".into())

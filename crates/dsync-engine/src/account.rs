@@ -247,6 +247,7 @@ impl<'a> Account<'a> {
                 | Operation::ReadFile
                 | Operation::ReadAttributes
                 | Operation::FollowLink
+                | Operation::ReadRules
         );
         if unread && !matches!(problem.cause, Cause::Vanished | Cause::Changed | Cause::Skipped) {
             self.source_damaged.store(true, Ordering::Release);

@@ -35,6 +35,7 @@ use crate::{
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     resources::Allowance,
+    rules::{self, Filters},
     session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
     way::{Connector, Way},
@@ -345,11 +346,12 @@ fn local(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let bytes_per_second = connect.bytes_per_second;
-    let filter = compile(&options)?;
+    let asked = asked::of_operands(paths, &options)?;
+    let filters = Filters::of(&options, path, asked.contents, None)?;
     let is_somewhere = path != Path::new(NOWHERE);
     if is_somewhere {
-        guard::refuse_self_copy(paths, path, &filter, &options)?;
-        guard::refuse_doomed_source(paths, path, &filter, &options)?;
+        guard::refuse_self_copy(paths, path, &filters.source, &options)?;
+        guard::refuse_doomed_source(paths, path, &filters.destination, &options)?;
     }
 
     let (here, there) = dsync_transport::memory::pair();
@@ -360,7 +362,6 @@ fn local(
         }
         None => (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second)),
     };
-    let asked = asked::of_operands(paths, &options)?;
     // Both ends are this process, which may hold as much memory as it likes.
     let allowance = resources.allowance(Budget::unbounded());
     let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
@@ -388,7 +389,7 @@ fn local(
             let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
             let terms = destination::Terms {
                 operand: path.to_path_buf(),
-                filter,
+                filters,
                 asked,
                 observer,
                 files: direct,
@@ -422,8 +423,11 @@ fn push(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     // Unreadable operands are reported before anybody is asked for a password.
-    let open =
-        || open_tree(paths, options, ListedFiles::default(), remote.resources.spool_home(), None, None);
+    let open = || {
+        let filter = rules::above_source(rules::compile(options)?, paths, None)?;
+        let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
+        open_tree(paths, (options, filter), files, spools, None, None)
+    };
     let mut tree = Some(open()?);
     let asked = asked::of_operands(paths, options)?.as_sent();
     let path = path.into_vec();
@@ -446,9 +450,9 @@ fn pull(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    let filter = compile(options)?;
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
     let asked = asked::of_operands(&operands, options)?;
+    let filters = Filters::of(options, path, asked.contents, None)?;
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
@@ -457,7 +461,7 @@ fn pull(
         attempt.note_begun(&session.peer_lacks());
         let terms = destination::Terms {
             operand: path.to_owned(),
-            filter: filter.clone(),
+            filters: filters.clone(),
             asked: asked.clone(),
             observer: Some(attempt),
             files: None,
@@ -616,10 +620,17 @@ pub(crate) fn serve_link(
         PeerRole::Source { paths } => {
             let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
             let paths: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
+            // The cage keeps this end from what is above the operands.
+            let filter = rules::compile(&session.options);
+            let filter =
+                filter.and_then(|filter| rules::above_source(filter, &paths, start.floor().as_ref()));
             if let Some(cage) = cage {
                 cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
             }
-            let tree = match open_tree(&paths, &session.options, files, spools, start.floor(), barred) {
+            let tree = filter.and_then(|filter| {
+                open_tree(&paths, (&session.options, filter), files, spools, start.floor(), barred)
+            });
+            let tree = match tree {
                 Ok(tree) => tree,
                 Err(error) => return Err(session.refuse(error)),
             };
@@ -629,17 +640,19 @@ pub(crate) fn serve_link(
         }
 
         PeerRole::Destination { path, asked } => {
-            let filter = match compile(&session.options) {
-                Ok(filter) => filter,
+            let operand = PathBuf::from(OsString::from_vec(path));
+            let floor = start.floor();
+            let filters = Filters::of(&session.options, &operand, asked.contents, floor.as_ref());
+            let filters = match filters {
+                Ok(filters) => filters,
                 Err(error) => return Err(session.refuse(error)),
             };
-            let operand = PathBuf::from(OsString::from_vec(path));
             if let Some(cage) = cage {
                 cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
             }
             session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
             let terms =
-                destination::Terms { operand, filter, asked, observer: None, files: None, spools, start };
+                destination::Terms { operand, filters, asked, observer: None, files: None, spools, start };
             let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
             destination::run(session, mail, terms, cancel)?;
         }
@@ -651,7 +664,7 @@ pub(crate) fn serve_link(
 /// Opens the source operands; a missing one is an error when it is the only one.
 fn open_tree(
     paths: &[PathBuf],
-    options: &SyncOptions,
+    (options, filter): (&SyncOptions, FilterSet),
     files: ListedFiles,
     spools: SpoolHome,
     floor: Option<Arc<Dir>>,
@@ -670,7 +683,7 @@ fn open_tree(
         relative: options.relative,
         missing_counts: options.delete_missing_args,
         one_file_system: options.one_file_system,
-        filter: asked::listed_by(compile(options)?, options),
+        filter: asked::listed_by(filter, options),
         readers: dsync_fs::default_readers(),
         open_noatime: options.open_noatime,
         fake_super: options.fake_super.source,
@@ -711,15 +724,6 @@ fn open_tree(
         }
         _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
     }
-}
-
-fn compile(options: &SyncOptions) -> Result<FilterSet, SyncError> {
-    let rules: Vec<_> = options.filters.iter().map(|rule| (rule.include, rule.pattern.as_slice())).collect();
-    FilterSet::compile(&rules).map_err(|error| SyncError::BadPattern {
-        pattern: String::from_utf8_lossy(&error.pattern).into_owned(),
-        column: error.column,
-        reason: error.reason.as_str(),
-    })
 }
 
 /// A local run has no network that could go silent.

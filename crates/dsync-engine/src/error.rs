@@ -1,7 +1,9 @@
 //! Reasons why a run could not start or not go on.
 
 use std::{
+    ffi::OsStr,
     fmt, io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -11,7 +13,7 @@ use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     budget::OverBudget,
     link::{Carrier, CloseReason, LinkError},
-    message::Operation,
+    message::{Cause, Operation},
     options::AlternateUse,
 };
 
@@ -49,6 +51,14 @@ pub enum SyncError {
     SourceMissing {
         /// The path as given.
         path: PathBuf,
+    },
+    /// A file of filter rules above a tree cannot be followed.
+    #[error("cannot follow the filter rules of '{}'", PathBuf::from(OsStr::from_bytes(path)).display())]
+    RuleFile {
+        /// Path of the file.
+        path: Vec<u8>,
+        /// The reason.
+        cause: Cause,
     },
     /// A source path cannot be opened.
     #[error("cannot open source '{}'", path.display())]
@@ -380,6 +390,7 @@ pub fn operation_words(operation: Operation) -> &'static str {
         Operation::FollowLink => "follow the link",
         Operation::Delete => "delete",
         Operation::ReadDestination => "read destination directory",
+        Operation::ReadRules => "follow the filter rules of",
         Operation::ReadAttributes => "read the ACL or the extended attributes of",
         _ => "handle",
     }
@@ -447,6 +458,7 @@ impl SyncError {
             | Self::Cancelled => Fault::Caller,
 
             Self::SourceUnreadable { .. }
+            | Self::RuleFile { .. }
             | Self::DestinationUnusable { .. }
             | Self::DirectoryUnusable { .. }
             | Self::Filesystem { .. }
@@ -507,9 +519,11 @@ impl SyncError {
             | Self::OverBudget(_)
             | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
-            Self::Filesystem { .. } | Self::NoSpool { .. } | Self::Thread { .. } | Self::Random { .. } => {
-                exit_code::FILE_IO
-            }
+            Self::RuleFile { .. }
+            | Self::Filesystem { .. }
+            | Self::NoSpool { .. }
+            | Self::Thread { .. }
+            | Self::Random { .. } => exit_code::FILE_IO,
 
             Self::Cancelled => exit_code::INTERRUPTED,
         };

@@ -134,7 +134,7 @@ fn is_excluded(filter: &FilterSet, place: &RelPath, within: &Path) -> bool {
             path.push(b'/');
         }
         path.extend_from_slice(step.as_os_str().as_bytes());
-        filter.excludes(&path, true)
+        filter.surely_excludes(&path, true)
     })
 }
 

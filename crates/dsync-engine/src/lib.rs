@@ -25,6 +25,7 @@ pub mod operand;
 mod plan;
 mod reconnect;
 mod resources;
+mod rules;
 mod runs;
 mod schedule;
 mod server;
@@ -38,7 +39,8 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    Links, append_operator_file, open_operator_file,
+    CVS_PATTERNS, Ends, Links, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, append_operator_file,
+    open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};

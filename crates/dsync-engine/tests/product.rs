@@ -133,7 +133,7 @@ fn refused(change: impl FnOnce(&mut SyncOptions)) -> (&'static str, String) {
 }
 
 fn rules(count: usize, bytes: usize) -> Vec<FilterRule> {
-    vec![FilterRule { include: false, pattern: vec![b'x'; bytes] }; count]
+    vec![FilterRule { pattern: vec![b'x'; bytes], ..FilterRule::default() }; count]
 }
 
 #[test]

@@ -2,14 +2,24 @@
 //!
 //! Rules are tried in order, and the first match decides. Takes paths relative to the transfer's
 //! root. Both ends of a run apply the same set: the source to leave entries out, the destination to
-//! protect them from deletion. Any pattern takes time linear in the path, and bounded memory. The
-//! command line handles rule prefixes (`+ `, `- `, `!`) and rule files.
+//! protect them from deletion; a rule may be for one of them only. Any pattern takes time linear in
+//! the path, and bounded memory. [`syntax`] reads rules as text, [`Scope`] adds the rules of files
+//! in the tree. The command line reads files of rules that it names itself.
 
 mod pattern;
+mod scope;
+mod syntax;
 
 use std::sync::Arc;
 
-use self::pattern::Pattern;
+use self::{
+    pattern::{Build, Pattern},
+    scope::Above,
+};
+pub use self::{
+    scope::{RuleFileError, RuleFileFault, RuleOrigin, Scope, Subject, Verdict},
+    syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec},
+};
 use crate::component::{Component, RelPath};
 
 /// Compiled rules. Cheap to clone.
@@ -26,6 +36,16 @@ use crate::component::{Component, RelPath};
 #[derive(Debug, Clone, Default)]
 pub struct FilterSet {
     rules: Arc<[Rule]>,
+    /// The files that are looked for in each directory.
+    merges: Arc<[Arc<RuleSpec>]>,
+    /// The rules of those files above the roots of transfers.
+    above: Arc<[Above]>,
+    /// Whether a rule is for absolute paths.
+    is_absolute: bool,
+    /// The end that the rules are asked at.
+    at_destination: bool,
+    /// Whether rules that state no end are for the source alone.
+    deletes_excluded: bool,
     /// The name of directories that are excluded if no rule decides.
     own_directories: Option<Component>,
 }
@@ -33,7 +53,23 @@ pub struct FilterSet {
 #[derive(Debug)]
 struct Rule {
     include: bool,
-    pattern: Pattern,
+    ends: Ends,
+    negated: bool,
+    absolute: bool,
+    perishable: bool,
+    what: What,
+    /// File and line; none for one of the command.
+    origin: Option<(Arc<[u8]>, u32)>,
+}
+
+/// The things that a rule speaks of.
+#[derive(Debug)]
+enum What {
+    /// A file that another rule names already.
+    Nothing,
+    Pattern(Pattern),
+    /// The rules of a file in each directory, by its number.
+    Files(usize),
 }
 
 impl FilterSet {
@@ -42,11 +78,100 @@ impl FilterSet {
     /// # Errors
     /// [`FilterError`] for the first pattern that is malformed.
     pub fn compile(rules: &[(bool, &[u8])]) -> Result<Self, FilterError> {
-        let compile = |&(include, text): &(bool, &[u8])| match Pattern::parse(text) {
-            Ok(pattern) => Ok(Rule { include, pattern }),
-            Err((column, reason)) => Err(FilterError { pattern: text.to_vec(), column, reason }),
-        };
-        Ok(Self { rules: rules.iter().map(compile).collect::<Result<_, _>>()?, own_directories: None })
+        let specs: Vec<_> = rules.iter().map(|&(include, text)| RuleSpec::new(include, text)).collect();
+        Self::of(&specs)
+    }
+
+    /// Compiles rules, for the source's end. Of files that are looked for in each directory, those
+    /// with the name of an earlier one say nothing.
+    ///
+    /// # Errors
+    /// [`FilterError`] for the first pattern that is malformed.
+    pub fn of(specs: &[RuleSpec]) -> Result<Self, FilterError> {
+        let mut merges: Vec<Arc<RuleSpec>> = Vec::new();
+        let mut rules = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let what = if spec.rule_file.is_none() {
+                match Pattern::parse(&spec.pattern, Build::Fast) {
+                    Ok(pattern) => What::Pattern(pattern),
+                    Err((column, reason)) => {
+                        return Err(FilterError { pattern: spec.pattern.clone(), column, reason });
+                    }
+                }
+            } else if merges.iter().any(|known| known.file_name() == spec.file_name()) {
+                What::Nothing
+            } else {
+                merges.push(Arc::new(spec.clone()));
+                What::Files(merges.len() - 1)
+            };
+            rules.push(Rule::of(spec, what, None));
+        }
+        let is_absolute = specs.iter().any(|spec| spec.absolute);
+        Ok(Self { rules: rules.into(), merges: merges.into(), is_absolute, ..Self::default() })
+    }
+
+    /// Asks the rules at the destination's end: those that protect from deletion.
+    #[must_use]
+    pub fn at_destination(mut self) -> Self {
+        self.at_destination = true;
+        self
+    }
+
+    /// Makes rules that state no end be for the source alone.
+    #[must_use]
+    pub fn deleting_excluded(mut self, deletes: bool) -> Self {
+        self.deletes_excluded = deletes;
+        self
+    }
+
+    /// Returns whether a rule for these ends counts at the end that is asked.
+    fn applies(&self, ends: Ends) -> bool {
+        match ends {
+            Ends::Unstated => !(self.at_destination && self.deletes_excluded),
+            Ends::Both => true,
+            Ends::Source => !self.at_destination,
+            Ends::Destination => self.at_destination,
+        }
+    }
+
+    /// Returns the rules without those of files in each directory: for entries that operands name.
+    #[must_use]
+    pub fn without_files(&self) -> Self {
+        Self { merges: Arc::default(), above: Arc::default(), ..self.clone() }
+    }
+
+    /// Returns whether files of rules are looked for in each directory.
+    pub fn has_files(&self) -> bool {
+        !self.merges.is_empty()
+    }
+
+    /// Returns whether some entries are judged by absolute paths or by files of their directories,
+    /// which the other end may not know.
+    pub fn is_local(&self) -> bool {
+        self.has_files() || self.is_absolute
+    }
+
+    /// Returns whether the rules exclude the entry whatever files of rules say and whatever the
+    /// absolute path of the transfer's root is.
+    pub fn surely_excludes(&self, path: &[u8], is_dir: bool) -> bool {
+        if path.is_empty() {
+            return false;
+        }
+        let subject = Subject { path, is_dir, perishing: false };
+        for rule in self.rules.iter().filter(|rule| self.applies(rule.ends)) {
+            match &rule.what {
+                What::Nothing => {}
+                What::Pattern(_) if rule.absolute && rule.include => return false,
+                What::Pattern(_) if rule.absolute => {}
+                What::Pattern(pattern) if rule.matches(pattern, subject) => return !rule.include,
+                What::Pattern(_) => {}
+                What::Files(number) => match self.merges.get(*number) {
+                    Some(spec) if spec.only_excludes() => {}
+                    _ => return false,
+                },
+            }
+        }
+        self.is_own_directory(path, is_dir)
     }
 
     /// Excludes directories of this name, wherever they are, unless a rule matches.
@@ -65,22 +190,37 @@ impl FilterSet {
     /// matches.
     ///
     /// `path` is relative to the transfer's root, without a leading or trailing slash. The root
-    /// itself (an empty path) is never matched. Cost: rules x path length, at worst.
+    /// itself (an empty path) is never matched. Files of rules say nothing here, and absolute paths
+    /// are taken to start at the root: see [`Scope`]. Cost: rules x path length, at worst.
     pub fn check(&self, path: &[u8], is_dir: bool) -> Option<bool> {
         if path.is_empty() {
             return None;
         }
-        let decides =
-            |rule: &&Rule| (is_dir || !rule.pattern.directories_only) && rule.pattern.matches(path, is_dir);
+        let subject = Subject { path, is_dir, perishing: false };
+        let decides = |rule: &&Rule| {
+            let What::Pattern(pattern) = &rule.what else { return false };
+            self.applies(rule.ends) && rule.matches(pattern, subject)
+        };
         let decided = self.rules.iter().find(decides).map(|rule| rule.include);
-        let is_own =
-            |own: &Component| is_dir && path.rsplit(|&byte| byte == b'/').next() == Some(own.as_bytes());
-        decided.or_else(|| self.own_directories.as_ref().is_some_and(is_own).then_some(false))
+        decided.or_else(|| self.is_own_directory(path, is_dir).then_some(false))
     }
 
-    /// Returns whether the first rule that matches is an exclude.
+    fn is_own_directory(&self, path: &[u8], is_dir: bool) -> bool {
+        let name = || path.rsplit(|&byte| byte == b'/').next();
+        self.own_directories.as_ref().is_some_and(|own| is_dir && name() == Some(own.as_bytes()))
+    }
+
+    /// Returns whether the first rule that matches is an exclude. As [`check`](Self::check).
     pub fn excludes(&self, path: &[u8], is_dir: bool) -> bool {
         self.check(path, is_dir) == Some(false)
+    }
+}
+
+impl Rule {
+    /// Returns whether the rule matches a path that is no absolute one.
+    fn matches(&self, pattern: &Pattern, Subject { path, is_dir, .. }: Subject<'_>) -> bool {
+        let matched = (is_dir || !pattern.directories_only) && pattern.matches(path, is_dir);
+        matched != self.negated
     }
 }
 
@@ -106,9 +246,15 @@ impl Within {
         Self { path, prefix }
     }
 
-    /// Returns whether the set that this was made for excludes the entry of this name.
-    pub fn excludes(&mut self, filter: &FilterSet, name: &[u8], is_dir: bool) -> bool {
-        !filter.is_empty() && filter.excludes(self.path_of(name), is_dir)
+    /// Returns whether the set that this was made for excludes the entry of this name, whatever
+    /// files of rules say.
+    pub fn surely_excludes(&mut self, filter: &FilterSet, name: &[u8], is_dir: bool) -> bool {
+        !filter.is_empty() && filter.surely_excludes(self.path_of(name), is_dir)
+    }
+
+    /// Returns whether a scope of that set excludes the entry of this name.
+    pub fn excludes(&mut self, scope: &Scope, name: &[u8], is_dir: bool) -> bool {
+        !scope.is_empty() && scope.excludes(Subject { path: self.path_of(name), is_dir, perishing: false })
     }
 
     /// Returns the path of the directory; an empty one without rules.

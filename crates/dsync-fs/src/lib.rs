@@ -62,7 +62,10 @@ pub use crate::{
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, DataRanges, Patched, Sharing},
     fake_super::is_damaged,
-    filter::{FilterError, FilterReason, FilterSet, Within},
+    filter::{
+        CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
+        RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
+    },
     ids::{Names, home_directory},
     kept::{KeptNames, Notes, reap_kept},
     list_ahead::{ListAhead, ListedPart},

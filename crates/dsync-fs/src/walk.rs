@@ -42,7 +42,7 @@ use crate::{
     component::{Component, InvalidComponent, RelPath},
     dir::{Dir, Target},
     extended::{Extended, ExtendedScope},
-    filter::FilterSet,
+    filter::{FilterSet, RuleFileError, RuleFileFault, Scope, Subject},
     metadata::{Kind, Metadata},
     operand::OperandForm,
     operand_paths::{InvalidRelative, Naming, OperandPaths, RelativeForm},
@@ -233,6 +233,20 @@ pub enum WalkOperation {
     ReadLink,
     /// Finding what a symbolic link leads to.
     FollowLink,
+    /// Reading a file of filter rules; the path is the file's.
+    ReadRules,
+}
+
+impl WalkProblem {
+    /// Returns the problem of a file of rules, with its path as one below the root.
+    fn of_rules(error: RuleFileError) -> Self {
+        let path = RelPath::parse(error.path.strip_prefix(b"/").unwrap_or(&error.path)).unwrap_or_default();
+        let error = match error.fault {
+            RuleFileFault::Read(error) => error,
+            fault => io::Error::new(io::ErrorKind::InvalidData, fault),
+        };
+        Self { path, operation: WalkOperation::ReadRules, error }
+    }
 }
 
 impl Walk {
@@ -456,7 +470,9 @@ impl Opening {
         }
         let barren = || {
             let top = (&*parent, layer, found.dev);
-            !options.recursive || self.looks.is_barren(options, top, &above, &name)
+            let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
+            let scope = known.map(|known| known.scope.clone()).unwrap_or_default();
+            !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
         };
         if is_dir && options.prune && !*contents && barren() {
             return Ok(());
@@ -472,7 +488,7 @@ impl Opening {
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if options.takes_directories() {
-            let layer = self.layer(base, PathBuf::new());
+            let layer = self.layer(base, PathBuf::new(), (false, &options.filter));
             self.contents.push(Listed { layer, device: metadata.dev });
         }
         Ok(())
@@ -490,10 +506,12 @@ impl Opening {
         let link = base.stat(&name)?;
         let target = options.follow.target(&base, || 0, &name, &link).map_err(|(_, error)| error)?;
         let metadata = target.unwrap_or(link);
-        if options.filter.excludes(name.as_bytes(), metadata.kind == Kind::Dir) {
+        let is_dir = metadata.kind == Kind::Dir;
+        let scope = Scope::begin(&options.filter.without_files(), Some(&base), true);
+        if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
             return Ok(());
         }
-        let layer = self.layer(base, PathBuf::new());
+        let layer = self.layer(base, PathBuf::new(), (true, &options.filter));
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
     }
@@ -515,15 +533,17 @@ impl Opening {
         if let (Some(number), true) = (self.base, last.is_some_and(|last| last.at == base)) {
             return Ok(number);
         }
-        let layer = self.layer(Arc::new(options.open(base)?), base.to_path_buf());
+        let opened = Arc::new(options.open(base)?);
+        let layer = self.layer(opened, base.to_path_buf(), (true, &options.filter));
         self.base = Some(layer);
         Ok(layer)
     }
 
     /// Adds a layer. There are at most as many as operands, whose number was checked.
-    fn layer(&mut self, base: Arc<Dir>, at: PathBuf) -> u32 {
+    fn layer(&mut self, base: Arc<Dir>, at: PathBuf, (named, filter): (bool, &FilterSet)) -> u32 {
         let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
-        self.layers.push(Layer { base, at });
+        let scope = Scope::begin(filter, Some(&base), named);
+        self.layers.push(Layer { base, at, scope });
         id
     }
 }

@@ -81,6 +81,9 @@ pub const MAX_OPTIONS: usize = 544 << 10;
 /// Filter rules in one `Start`.
 pub const MAX_FILTERS: usize = 4096;
 
+/// Bytes of one filter rule's modifiers.
+pub const MAX_MODIFIERS: usize = 16;
+
 /// Bytes of one filter pattern.
 pub const MAX_PATTERN: usize = 4096;
 

@@ -478,6 +478,8 @@ pub enum Operation {
     RemoveSource = 15,
     /// Finding what a symbolic link of the source leads to.
     FollowLink = 16,
+    /// Reading a file of filter rules.
+    ReadRules = 17,
 }
 
 /// The cause of a failure.
@@ -506,7 +508,12 @@ pub enum Cause {
     SameFile,
     /// The attributes that `--fake-super` keeps of the entry cannot be read.
     FakeSuperDamaged,
-    /// The link leads out of the directory that the source is confined to.
+    /// A line of a file of filter rules is none, by its number.
+    BadRule(u32),
+    /// A file of filter rules has more than is taken, or there are too many.
+    TooManyRules,
+    /// A link leads out of the directory that the source is confined to, or a file of filter rules
+    /// out of the tree, as a link or by what it names.
     LeadsOut,
 }
 

@@ -482,14 +482,20 @@ pub enum IdTarget {
 }
 
 /// One include or exclude rule in rsync's pattern language.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FilterRule {
     /// Whether it includes; otherwise it excludes.
     pub include: bool,
-    /// The pattern as typed, without the rule's prefix.
+    /// The pattern as typed, without the rule's prefix; of a file in each directory its name.
     #[serde(with = "byte_text")]
     pub pattern: Vec<u8>,
+    /// rsync's letters of the modifiers (`!`, `/`, `s`, `r`, `p`), each once and in a fixed order.
+    /// For a file that is looked for in each directory after `:`, with `-`, `+` or `C` for its
+    /// lines, `w`, `n`, and `0` for lines that end with a zero
+    /// byte.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub modifiers: String,
 }
 
 /// The per-entry events sent to the program that started the run.

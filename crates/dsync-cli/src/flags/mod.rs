@@ -131,10 +131,16 @@ pub(crate) fn parse<I>(words: I) -> Result<Flags, UsageError>
 where
     I: IntoIterator<Item = OsString>,
 {
-    let words = std::iter::once(OsString::from("dsync")).chain(words);
-    let matches = command().try_get_matches_from(words).map_err(|error| UsageError::from_clap(&error))?;
+    let words: Vec<_> = std::iter::once(OsString::from("dsync")).chain(words).collect();
+    let matches = command().try_get_matches_from(&words).map_err(|error| UsageError::from_clap(&error))?;
     let mut flags = Flags::from_arg_matches(&matches).map_err(|error| UsageError::from_clap(&error))?;
     flags.settle(&matches);
+    if flags.selection.rule_files > 1
+        && let Some(first) = first_rule_file(&words)
+    {
+        flags.selection.order.push((first, RuleOption::RuleFiles));
+        flags.selection.order.sort_unstable_by_key(|&(index, _)| index);
+    }
     Ok(flags)
 }
 
@@ -187,6 +193,16 @@ impl Flags {
         let given = Accepted::all().iter().filter(|option| option.last(matches).is_some());
         self.accepted = given.collect();
     }
+}
+
+/// Returns the position of the first `-F`; clap keeps that of the last.
+fn first_rule_file(words: &[OsString]) -> Option<usize> {
+    let is_candidate = |word: &OsString| matches!(word.as_encoded_bytes(), [b'-', rest @ ..] if rest.contains(&b'F') && !rest.starts_with(b"-"));
+    let ends = words.iter().enumerate().filter(|(_, word)| is_candidate(word)).map(|(at, _)| at + 1);
+    // The word may be a value of the one before it: then these words have no `-F`.
+    ends.filter_map(|end| command().try_get_matches_from(words.get(..end)?).ok())
+        .find(|matches| matches.get_count("rule_files") > 0)
+        .and_then(|matches| matches.indices_of("rule_files")?.max())
 }
 
 /// Returns the positions of the include and exclude options on the command line.

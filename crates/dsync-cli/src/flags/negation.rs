@@ -123,7 +123,7 @@ const SHORTHANDS: &[&str] = &["archive", "devices_specials", "partial_progress"]
 const VALUES_WITH_OPPOSITE: &[&str] = &["bwlimit", "timeout", "contimeout", "progress"];
 
 /// Switches that choose what the program is, not how a run goes.
-const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server"];
+const WITHOUT_OPPOSITE: &[&str] = &["help", "version", "server", "rule_files"];
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

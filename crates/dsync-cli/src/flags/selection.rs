@@ -1,6 +1,6 @@
 //! The entries of the source that take part.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::{ArgAction, Args};
 
@@ -31,14 +31,28 @@ pub(crate) struct Selection {
     /// Read include patterns from FILE, one on each line
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub(crate) include_from: Vec<OsString>,
-    /// Add a filter rule: '- PATTERN', '+ PATTERN', '. FILE' or '!'
+    /// Add a filter rule: '- PATTERN', '+ PATTERN', '. FILE', ': NAME', 'P PATTERN' and so on
     ///
-    /// rsync's long words do as well: exclude, include, merge, clear; a '_' may stand for the
-    /// space. '. FILE' reads rules from FILE, one on each line ('.- FILE' exclude patterns, '.+
-    /// FILE' include patterns), and '-' is standard input. Rules for each directory (':'), for one
-    /// side (H, S, P, R) and modifiers are refused.
+    /// rsync's rules, as signs or words: exclude (-), include (+), hide (H) and show (S) for the
+    /// source alone, protect (P) and risk (R) for what may be deleted, merge (.) to read rules from
+    /// a file, dir-merge (:) to read them from the file of that name in each directory, clear (!).
+    /// After the sign modifiers: '!', '/', 's', 'r', 'p', and for files '-', '+', 'C', 'e', 'n',
+    /// 'w'. A '_' may stand for the space. With --delete the destination's own files of rules
+    /// protect there, as they are when everything has arrived (with --delete-before and
+    /// --delete-during: as they were).
     #[arg(short = 'f', long, value_name = "RULE", allow_hyphen_values = true)]
     pub(crate) filter: Vec<OsString>,
+    /// Read rules from '.rsync-filter' in each directory: --filter=': /.rsync-filter'
+    ///
+    /// Given twice, the files themselves are left out as well: --filter='- .rsync-filter'.
+    #[arg(short = 'F', action = ArgAction::Count)]
+    pub(crate) rule_files: u8,
+    /// Leave out what CVS ignores: objects, backups, what .cvsignore files list
+    ///
+    /// rsync's list of patterns, those of ~/.cvsignore, of CVSIGNORE in the environment, and of
+    /// .cvsignore in each directory, after all other rules: --filter=:C and --filter=-C.
+    #[arg(short = 'C', long)]
+    pub(crate) cvs_exclude: bool,
     /// Lines of the files that later words name end with a zero byte: files of patterns and rules
     #[arg(short = '0', long)]
     pub(crate) from0: bool,
@@ -89,7 +103,7 @@ pub(crate) struct Selection {
     /// Whether --no-implied-dirs is the last word on it.
     #[arg(skip)]
     pub(crate) no_implied_dirs: bool,
-    /// The five kinds of rule options by position on the command line.
+    /// The kinds of rule options by position on the command line.
     #[arg(skip)]
     pub(crate) order: Vec<(usize, RuleOption)>,
     /// Position of --from0.
@@ -105,11 +119,12 @@ pub(crate) enum RuleOption {
     ExcludeFrom,
     IncludeFrom,
     Filter,
+    RuleFiles,
 }
 
 impl RuleOption {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Exclude, Self::Include, Self::ExcludeFrom, Self::IncludeFrom, Self::Filter];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Exclude, Self::Include, Self::ExcludeFrom, Self::IncludeFrom, Self::Filter, Self::RuleFiles];
 
     pub(super) fn id(self) -> &'static str {
         match self {
@@ -118,6 +133,7 @@ impl RuleOption {
             Self::ExcludeFrom => "exclude_from",
             Self::IncludeFrom => "include_from",
             Self::Filter => "filter",
+            Self::RuleFiles => "rule_files",
         }
     }
 }
@@ -125,12 +141,13 @@ impl RuleOption {
 impl Selection {
     /// The rule options with their values, in the order in which they were typed, and whether
     /// `--from0` stands before.
-    pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsString, bool)> {
+    pub(crate) fn rules(&self) -> impl Iterator<Item = (RuleOption, &OsStr, bool)> {
         let mut excludes = self.exclude.iter();
         let mut includes = self.include.iter();
         let mut exclude_files = self.exclude_from.iter();
         let mut include_files = self.include_from.iter();
         let mut filters = self.filter.iter();
+        let mut rule_files = [PER_DIRECTORY, NOT_ITSELF].iter().take(self.rule_files.into());
         self.order.iter().filter_map(move |&(index, option)| {
             let value = match option {
                 RuleOption::Exclude => excludes.next(),
@@ -138,8 +155,11 @@ impl Selection {
                 RuleOption::ExcludeFrom => exclude_files.next(),
                 RuleOption::IncludeFrom => include_files.next(),
                 RuleOption::Filter => filters.next(),
+                RuleOption::RuleFiles => {
+                    return rule_files.next().map(|rule| (RuleOption::Filter, OsStr::new(rule), false));
+                }
             };
-            value.map(|value| (option, value, self.from0_at.is_some_and(|at| at < index)))
+            value.map(|value| (option, value.as_os_str(), self.from0_at.is_some_and(|at| at < index)))
         })
     }
 }
@@ -147,6 +167,11 @@ impl Selection {
 fn size(value: &str) -> Result<u64, NotASize> {
     Size::parse(value, 'B').map(|size| size.0)
 }
+
+/// The rule that `-F` stands for.
+const PER_DIRECTORY: &str = ": /.rsync-filter";
+/// The rule that a second `-F` adds.
+const NOT_ITSELF: &str = "- .rsync-filter";
 
 impl Group for Selection {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
@@ -157,6 +182,7 @@ impl Group for Selection {
             ("safe_links", &mut self.safe_links),
             ("ignore_missing_args", &mut self.ignore_missing_args),
             ("from0", &mut self.from0),
+            ("cvs_exclude", &mut self.cvs_exclude),
         ]
     }
 }

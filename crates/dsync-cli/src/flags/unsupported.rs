@@ -99,7 +99,6 @@ static TABLE: &[Foreign] = &[
     option("copy-as"),
     option("copy-devices"),
     option("crtimes").letter('N').negatable(),
-    option("cvs-exclude").letter('C').advice("use --exclude-from"),
     option("daemon").advice(NO_DAEMON),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dparam").advice(NO_DAEMON),
@@ -116,7 +115,6 @@ static TABLE: &[Foreign] = &[
     option("sender").advice(NO_DAEMON),
     option("write-batch"),
     option("write-devices").negatable(),
-    option("").letter('F').advice("use --exclude-from"),
 ];
 
 #[cfg(test)]
@@ -193,7 +191,6 @@ mod tests {
     fn words_are_found_by_name_letter_and_alias() {
         assert_eq!(Foreign::find("--crtimes").unwrap().to_string(), "--crtimes (-N)");
         assert_eq!(Foreign::find("-N").unwrap().to_string(), "--crtimes (-N)");
-        assert_eq!(Foreign::find("-F").unwrap().to_string(), "-F");
         assert_eq!(Foreign::find("--no-detach").unwrap().to_string(), "--detach");
         for unknown in ["--crtimess", "-NX", "--", "-", "", "crtimes", "-Q"] {
             assert_eq!(Foreign::find(unknown), None, "{unknown}");

@@ -300,9 +300,8 @@ impl<'a> Bounds<'a> {
             return Err(Unasked::entry("names of dsync's own files are never copied"));
         }
         let is_way = entry.implied;
-        if !is_way
-            && directory.within.excludes(&self.filter, name, matches!(entry.kind, EntryKind::Directory))
-        {
+        let is_dir = matches!(entry.kind, EntryKind::Directory);
+        if !is_way && directory.within.surely_excludes(&self.filter, name, is_dir) {
             return Err(Unasked::entry("the filters exclude it"));
         }
         self.followed(directory, entry)?;

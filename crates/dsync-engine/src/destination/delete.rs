@@ -98,6 +98,8 @@ impl Deletions {
         dir: &Arc<Dir>,
         entries: &[(Component, Kind)],
     ) -> Result<(), SyncError> {
+        self.protection.enter(&directory.path);
+        self.protection.tell(site)?;
         if withheld(site) {
             site.account.amend(|report| report.deletions_withheld += entries.len() as u64);
             return Ok(());
@@ -126,6 +128,7 @@ impl Deletions {
         let Some(root) = root else { return Ok(()) };
         let Self { spool, entries, compared, protection, allowance } = self;
         let spool = spool.seal().map_err(spool_error)?;
+        protection.begin_removals();
 
         let allowed = if entries == 0 {
             true
@@ -140,9 +143,11 @@ impl Deletions {
             if site.session.halt.stopped() {
                 return Ok(());
             }
-            let Some(record) = Record::decode(&record.map_err(spool_error)?) else {
+            let Some(mut record) = Record::decode(&record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
+            protection.retain(&record.directory.path, &mut record.entries);
+            protection.tell(site)?;
             directory(site, root, &record, allowed, (&protection, &allowance))?;
             if allowed {
                 changed(&record.directory.path)?;
@@ -216,7 +221,8 @@ fn count(
         if site.stopped() {
             return Ok(None);
         }
-        let Some(record) = Record::decode(&record.map_err(spool_error)?) else { continue };
+        let Some(mut record) = Record::decode(&record.map_err(spool_error)?) else { continue };
+        protection.retain(&record.directory.path, &mut record.entries);
         let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
         for (name, kind) in &record.entries {
             if *kind != Kind::Dir {
@@ -225,7 +231,8 @@ fn count(
             }
             let mut within = 0_u64;
             let doomed = Doomed { parent: &record.directory.path, name, now: name, kind: *kind };
-            let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+            let entries =
+                |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
             let spare = protection.spare(site, &entries);
             // A directory that cannot be listed fails when it is removed.
             let _ = dir.list_tree(name, spare, &mut |_, _| within += 1);

@@ -362,11 +362,11 @@ mod tests {
         options::SyncOptions,
     };
 
-    use super::*;
+    use super::{super::local_rules::LocalRules, *};
 
     fn links() -> Links {
-        let filter = Arc::new(FilterSet::compile(&[]).unwrap());
-        let protection = Protection::new(&filter, &SyncOptions::archive(), &Arc::default());
+        let rules = LocalRules::new(&FilterSet::default(), None, true, &Arc::default());
+        let protection = Protection::new(rules, &SyncOptions::archive(), &Arc::default());
         Links::new(protection, &Arc::default(), &SpoolHome::default()).unwrap()
     }
 

@@ -33,6 +33,7 @@ mod late;
 mod linking;
 mod links;
 mod local;
+mod local_rules;
 mod owners;
 mod phase;
 mod planner;
@@ -58,7 +59,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use dsync_fs::{CommitGroup, FilterSet, SpoolHome};
+use dsync_fs::{CommitGroup, SpoolHome};
 use dsync_wire::{
     event::Report,
     link::LinkError,
@@ -80,6 +81,7 @@ use crate::{
     account::Audience,
     grant::Start,
     halt::lock,
+    rules::Filters,
     session::{DestinationMail, Session},
     source::ListedFiles,
 };
@@ -89,7 +91,7 @@ pub(crate) struct Terms<'a> {
     /// The operand.
     pub(crate) operand: PathBuf,
     /// The run's filters, compiled.
-    pub(crate) filter: FilterSet,
+    pub(crate) filters: Filters,
     /// The entries that the source's operands stand for.
     pub(crate) asked: Asked,
     /// The observer of events: `None` when the source is the controller.
@@ -111,16 +113,16 @@ pub(crate) fn run(
 ) -> Result<Report, SyncError> {
     let report = {
         let control = Arc::clone(&session.control);
-        let Terms { operand, filter, asked, observer, files, spools, start } = terms;
+        let Terms { operand, filters, asked, observer, files, spools, start } = terms;
         let audience = observer.map_or(Audience::Wire(&control), Audience::Observer);
         let site = Site::new(&session, mail.key.clone(), audience, start.adds_only());
         let (again_tx, again) = unbounded();
         let local = files.map(|files| Local::new(files, again));
         let transfers = Transfers::new(&site, local.as_ref().map(|_| again_tx));
 
-        let (filter, beside) = (Arc::new(filter), (start, spools));
+        let beside = (start, spools);
         let plan =
-            |ways, listed: &_| planner::run(&transfers, (&operand, beside), &filter, asked, ways, listed);
+            |ways, listed: &_| planner::run(&transfers, (&operand, beside), &filters, asked, ways, listed);
         let report = converse(&transfers, local.as_ref(), mail, cancel, plan);
         if report.is_none() {
             leave_unfinished(&transfers);

@@ -48,7 +48,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender};
-use dsync_fs::{FilterSet, Metadata, RelPath, SpoolHome, Wanted};
+use dsync_fs::{Metadata, RelPath, SpoolHome, Wanted};
 use dsync_wire::{
     budget::{Held, Share},
     event::{Action, FileType, Planned},
@@ -71,7 +71,7 @@ pub(super) use frontier::Announced;
 pub(super) use standing::Here;
 
 use super::{
-    Site,
+    Filters, Site,
     asked::Bounds,
     commit::Outbox,
     credit::PartTicket,
@@ -79,6 +79,7 @@ use super::{
     files::Pending,
     heard::{Listed, Waiting},
     links::Links,
+    local_rules::LocalRules,
     owners::Owners,
     protection::Protection,
     target::Target,
@@ -119,7 +120,7 @@ pub(super) struct Leftover {
 pub(super) fn run<'a>(
     transfers: &'a Transfers<'a>,
     (operand, beside): (&Path, (Start, SpoolHome)),
-    filter: &Arc<FilterSet>,
+    filters: &Filters,
     asked: Asked,
     requests: (Sender<Vec<Arc<Pending>>>, Outbox<'a>),
     listing: &Receiver<Waiting>,
@@ -127,12 +128,14 @@ pub(super) fn run<'a>(
     let site = transfers.site;
     let options = &site.policy.options;
     let mut owners = Owners::new(options)?;
-    let mut bounds = Bounds::new(asked, filter, options);
+    let mut bounds = Bounds::new(asked, &filters.source, options);
     let Some(tops) = hear_tops(site, listing, &mut bounds, &mut owners)? else { return Ok(None) };
 
     let (start, spools) = beside;
     let ground = Ground::open(transfers, operand, &tops, bounds.is_contents(), (&start, spools))?;
-    let protection = Protection::new(filter, options, &ground.own);
+    let named = !bounds.is_contents();
+    let rules = LocalRules::new(&filters.destination, ground.root(), named, &site.session.budget);
+    let protection = Protection::new(rules, options, &ground.own);
     let links = Links::new(protection.clone(), &site.session.budget, &ground.spools)?;
     let mut comparison = Comparison::new(site, bounds, ground, protection)?;
     let mut sweep = Sweep::begin(options, &tops, &mut comparison)?;

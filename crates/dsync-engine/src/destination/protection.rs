@@ -7,16 +7,24 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use dsync_fs::{Component, Dir, FilterSet, Kind, OwnPlaces, RelPath, Spare};
-use dsync_wire::options::SyncOptions;
+use dsync_fs::{Component, Dir, Kind, OwnPlaces, RelPath, Spare};
+use dsync_wire::options::{DeleteTiming, SyncOptions};
 
-use super::{Site, backup::Kept, directory::Directory};
-use crate::halt::lock;
+use super::{
+    Site,
+    backup::Kept,
+    directory::Directory,
+    local_rules::{LocalRules, Protected},
+};
+use crate::{SyncError, halt::lock};
 
 /// The rules for entries that are never removed, in a directory that is removed as well.
 #[derive(Clone)]
 pub(super) struct Protection {
-    filter: Option<Arc<FilterSet>>,
+    rules: LocalRules,
+    /// Whether files of rules are as good as those that arrive: they are then read at the end.
+    reads_late: bool,
+    deletes_excluded: bool,
     /// Directories of this name are unfinished files'; they go with a directory that goes as a
     /// whole.
     parts: Option<Component>,
@@ -32,12 +40,13 @@ pub(super) struct Protection {
 impl Protection {
     /// Protects the excluded entries, unless they are to be removed as well, and with
     /// `one_file_system` whatever is mounted.
-    pub(super) fn new(filter: &Arc<FilterSet>, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
-        let filter = (!options.delete_excluded).then(|| Arc::clone(filter));
+    pub(super) fn new(rules: LocalRules, options: &SyncOptions, own: &Arc<OwnPlaces>) -> Self {
+        let at_end = options.delete && options.delete_timing == DeleteTiming::After;
+        let (reads_late, deletes_excluded) = (at_end && rules.reads_files(), options.delete_excluded);
         let kept = Kept::of(&options.writing);
         let parts = options.writing.partial_dir.as_deref().and_then(|dir| Component::new(dir).ok());
         let (mounts, own, led_to) = (options.one_file_system, Arc::clone(own), Arc::default());
-        Self { filter, parts, mounts, kept, own, led_to }
+        Self { rules, reads_late, deletes_excluded, parts, mounts, kept, own, led_to }
     }
 
     /// Protects a directory that a link of the destination leads to, if it is in the destination as
@@ -73,7 +82,9 @@ impl Protection {
             found.kind == Kind::Dir && here.is_some_and(|here| here != found.device)
         };
         let path = directory.path.join(name);
-        self.spares(&path, found.kind, (found.device, found.ino))
+        self.own.has_inode((found.device, found.ino))
+            || self.keeps_otherwise(&path, found.kind)
+            || !self.reads_late && self.is_ruled_out(&path, found.kind, false)
             || self.keeps_parts(&path, name, found.kind)
             || self.mounts && mounted()
     }
@@ -81,19 +92,53 @@ impl Protection {
     /// Returns whether a directory of unfinished files stays: as with rsync a rule that includes it
     /// gives it up, and so does `delete_excluded`.
     fn keeps_parts(&self, path: &RelPath, name: &Component, kind: Kind) -> bool {
-        let undecided = |filter: &Arc<FilterSet>| filter.check(path.as_bytes(), true).is_none();
-        kind == Kind::Dir && self.parts.as_ref() == Some(name) && self.filter.as_ref().is_some_and(undecided)
+        let is_parts = kind == Kind::Dir && self.parts.as_ref() == Some(name) && !self.deletes_excluded;
+        is_parts && self.rules.judge(path, true, false) == Protected::Undecided
     }
 
-    /// Returns whether the entry at this path stays.
+    /// Returns whether the entry at this path, in a directory that gives way, stays.
     pub(super) fn spares(&self, path: &RelPath, kind: Kind, inode: (u64, u64)) -> bool {
-        self.own.has_inode(inode) || self.filters_out(path, kind)
+        self.own.has_inode(inode) || self.filters_out(path, kind, true)
     }
 
-    pub(super) fn filters_out(&self, path: &RelPath, kind: Kind) -> bool {
-        let excluded = |filter: &Arc<FilterSet>| filter.excludes(path.as_bytes(), kind == Kind::Dir);
+    /// Returns whether the entry at this path stays; `perishing` in a directory that is removed.
+    pub(super) fn filters_out(&self, path: &RelPath, kind: Kind, perishing: bool) -> bool {
+        self.is_ruled_out(path, kind, perishing) || self.keeps_otherwise(path, kind)
+    }
+
+    fn is_ruled_out(&self, path: &RelPath, kind: Kind, perishing: bool) -> bool {
+        self.rules.judge(path, kind == Kind::Dir, perishing) == Protected::Yes
+    }
+
+    fn keeps_otherwise(&self, path: &RelPath, kind: Kind) -> bool {
         let led_to = || kind == Kind::Dir && lock(&self.led_to).contains(path);
-        self.filter.as_ref().is_some_and(excluded) || self.kept.covers(path) || led_to()
+        self.kept.covers(path) || led_to()
+    }
+
+    /// Reads the files of rules of a directory whose entries are about to be compared: from now on
+    /// they hold for it, whatever arrives.
+    pub(super) fn enter(&self, directory: &RelPath) {
+        self.rules.enter(directory);
+    }
+
+    /// Begins the removals at the end of a run, after everything has arrived: files of rules are
+    /// read once more.
+    pub(super) fn begin_removals(&self) {
+        self.rules.begin_anew();
+    }
+
+    /// Drops those entries of a directory that the rules protect, if that was left to the end.
+    pub(super) fn retain(&self, directory: &RelPath, entries: &mut Vec<(Component, Kind)>) {
+        // Read before the first removal, which may be that of the file itself.
+        self.rules.enter(directory);
+        if self.reads_late {
+            entries.retain(|(name, kind)| !self.is_ruled_out(&directory.join(name), *kind, false));
+        }
+    }
+
+    /// Reports files of rules that cannot be followed.
+    pub(super) fn tell(&self, site: &Site<'_>) -> Result<(), SyncError> {
+        self.rules.tell(site)
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn goes_whole(
     doomed: Doomed<'_>,
     protection: &Protection,
 ) -> Result<bool, io::Error> {
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
     let spare = protection.spare(site, &entries);
     let mut goes = false;
     dir.list_tree(doomed.now, spare, &mut |below, _| goes |= below.depth() == 1)
@@ -75,7 +75,7 @@ pub(super) fn remove_within(
     if doomed.kind != Kind::Dir && !allowance.permits() {
         return Ok(());
     }
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind);
+    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
     let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
     let permits = || allowance.permits();
     let spare = Spare { unlink: &unlink, permits: &permits, ..protection.spare(site, &entries) };

@@ -166,7 +166,7 @@ impl Case {
                 let role = PeerRole::Destination { path, asked: asked.clone() };
                 let tree = open_tree(
                     std::slice::from_ref(&source),
-                    &options,
+                    (&options, rules::compile(&options)?),
                     ListedFiles::default(),
                     SpoolHome::default(),
                     None,
@@ -178,10 +178,10 @@ impl Case {
             Direction::Pull => over_a_link(|link| {
                 let role = PeerRole::Source { paths: vec![source.as_os_str().as_bytes().to_vec()] };
                 let (session, mail) = Session::start_destination(link, self.terms(role))?;
-                let filter = compile(&options)?;
+                let filters = Filters::of(&options, &target, asked.contents, None)?;
                 let terms = destination::Terms {
                     operand: target.clone(),
-                    filter,
+                    filters,
                     asked: asked.clone(),
                     observer: Some(&Silent),
                     files: None,

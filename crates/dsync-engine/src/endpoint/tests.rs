@@ -25,7 +25,8 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
         };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
         let (files, spools) = (ListedFiles::default(), SpoolHome::default());
-        let tree = open_tree(&[dir.path().to_owned()], &options(), files, spools, None, None)?;
+        let terms = (&options(), FilterSet::default());
+        let tree = open_tree(&[dir.path().to_owned()], terms, files, spools, None, None)?;
         source::run(session, mail, tree, Some(attempt), &cancel)
     };
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)

@@ -322,6 +322,7 @@ impl Lister<'_> {
             WalkOperation::ReadDirectory => Operation::ReadDirectory,
             WalkOperation::ReadLink => Operation::ReadLink,
             WalkOperation::FollowLink => Operation::FollowLink,
+            WalkOperation::ReadRules => Operation::ReadRules,
             _ => Operation::Stat,
         };
         let cause = match error.raw_os_error() {

@@ -6,14 +6,14 @@
 
 use std::io;
 
-use dsync_fs::SourceFile;
+use dsync_fs::{RuleFileFault, SourceFile};
 use dsync_wire::{
     codec::RecordsEncoder,
     message::{Cause, EntryId},
 };
 
 use super::catalogue::Listed;
-use crate::plan::timestamp;
+use crate::{plan::timestamp, rules};
 
 /// Opens a listed file.
 pub(super) fn open(listed: &Listed) -> Result<SourceFile, Cause> {
@@ -66,6 +66,9 @@ pub(super) fn cause(error: &io::Error) -> Cause {
     }
     if dsync_fs::is_damaged(error) {
         return Cause::FakeSuperDamaged;
+    }
+    if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<RuleFileFault>()) {
+        return rules::cause(fault);
     }
     if dsync_fs::is_wrong_type(error) {
         return Cause::TypeChanged;

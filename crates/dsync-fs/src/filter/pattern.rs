@@ -18,15 +18,36 @@
 //! or `**` against the end of the path, from a component's start; one that begins with `**` against
 //! the path with a `/` before it.
 
+mod glob;
+
 use regex::bytes::{Regex, RegexBuilder};
 
+use self::glob::{Glob, Token};
 use super::FilterReason;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     pub(super) directories_only: bool,
+    /// Whether it begins with a slash.
+    pub(super) anchored: bool,
     matcher: Matcher,
+}
+
+/// The trade of speed for memory of a compiled pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Build {
+    /// Fast, at some kilobytes: for the rules of a command, which meet every entry.
+    Fast,
+    /// A few bytes for each byte of text: for the files of a tree, of which there are many.
+    Lean,
+}
+
+/// A compiled text with wildcards.
+#[derive(Debug, Clone)]
+enum Wild {
+    Fast(Regex),
+    Lean(Glob),
 }
 
 #[derive(Debug, Clone)]
@@ -38,10 +59,10 @@ enum Matcher {
     /// The path is this or ends in it after a `/`.
     Tail(Vec<u8>),
     /// The last components, as many as the pattern has slashes and one more, match.
-    TailLike { regex: Regex, slashes: usize },
+    TailLike { wild: Wild, slashes: usize },
     /// The path matches.
     PathLike {
-        regex: Regex,
+        wild: Wild,
         /// The text is the path with a `/` before it.
         slash_before: bool,
         /// The text of a directory ends in a `/`.
@@ -51,7 +72,7 @@ enum Matcher {
 
 impl Pattern {
     /// Compiles a pattern. An error has the 1-based column and the fault.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, (usize, FilterReason)> {
+    pub(super) fn parse(text: &[u8], build: Build) -> Result<Self, (usize, FilterReason)> {
         if text.is_empty() {
             return Err((1, FilterReason::Empty));
         }
@@ -71,7 +92,7 @@ impl Pattern {
             _ => (body, false),
         };
         let matcher = if body.iter().any(|byte| b"*?[".contains(byte)) {
-            wild(rest, anchored, usize::from(anchored))?
+            wild(rest, anchored, build)?
         } else if anchored {
             Matcher::Path(rest.to_vec())
         } else if rest.contains(&b'/') {
@@ -80,7 +101,7 @@ impl Pattern {
             Matcher::Name(rest.to_vec())
         };
 
-        Ok(Self { directories_only, matcher })
+        Ok(Self { directories_only, anchored, matcher })
     }
 
     /// Returns whether the pattern matches this path. The caller must check `directories_only`.
@@ -91,19 +112,19 @@ impl Pattern {
             Matcher::Tail(tail) => {
                 path.strip_suffix(tail.as_slice()).is_some_and(|head| matches!(head, [] | [.., b'/']))
             }
-            Matcher::TailLike { regex, slashes } => {
-                tail(path, *slashes).is_some_and(|tail| regex.is_match(tail))
+            Matcher::TailLike { wild, slashes } => {
+                tail(path, *slashes).is_some_and(|tail| wild.is_match(tail))
             }
-            Matcher::PathLike { regex, slash_before, slash_after } => {
+            Matcher::PathLike { wild, slash_before, slash_after } => {
                 let slash_after = *slash_after && is_dir;
                 if !slash_before && !slash_after {
-                    return regex.is_match(path);
+                    return wild.is_match(path);
                 }
                 let mut text = Vec::with_capacity(path.len() + 2);
                 text.extend_from_slice(if *slash_before { b"/" } else { b"" });
                 text.extend_from_slice(path);
                 text.extend_from_slice(if slash_after { b"/" } else { b"" });
-                regex.is_match(&text)
+                wild.is_match(&text)
             }
         }
     }
@@ -122,37 +143,65 @@ fn tail(path: &[u8], slashes: usize) -> Option<&[u8]> {
     }
 }
 
+impl Wild {
+    fn is_match(&self, text: &[u8]) -> bool {
+        match self {
+            Self::Fast(regex) => regex.is_match(text),
+            Self::Lean(glob) => glob.is_match(text),
+        }
+    }
+}
+
 /// Compiles a pattern with wildcards, without its leading slash.
-fn wild(body: &[u8], anchored: bool, removed: usize) -> Result<Matcher, (usize, FilterReason)> {
+fn wild(body: &[u8], anchored: bool, build: Build) -> Result<Matcher, (usize, FilterReason)> {
     let crosses = body.windows(2).any(|pair| pair == b"**");
     let slash_before = !anchored && body.starts_with(b"**");
     let slash_after = body.ends_with(b"***");
     let is_tail = !anchored && !crosses;
-    let mut source = String::with_capacity(body.len() * 4 + 16);
-    source.push('^');
-    if !anchored && !slash_before && !is_tail {
-        source.push_str("(?:.*/)?");
-    }
 
-    translate(body, &mut source).map_err(|(column, reason)| (column + removed, reason))?;
+    let mut tokens = Vec::with_capacity(body.len() + 1);
+    if !anchored && !slash_before && !is_tail {
+        tokens.push(Token::Directories);
+    }
+    let removed = usize::from(anchored);
+    translate(body, &mut tokens).map_err(|(column, reason)| (column + removed, reason))?;
+
+    let wild = match build {
+        Build::Fast => Wild::Fast(regex(&tokens)?),
+        Build::Lean => Wild::Lean(Glob::new(tokens)),
+    };
+    Ok(if is_tail {
+        // Count those inside a class as well, though no class ever matches a slash.
+        let slashes = body.iter().filter(|byte| **byte == b'/').count();
+        Matcher::TailLike { wild, slashes }
+    } else {
+        Matcher::PathLike { wild, slash_before, slash_after }
+    })
+}
+
+fn regex(tokens: &[Token]) -> Result<Regex, (usize, FilterReason)> {
+    let mut source = String::with_capacity(tokens.len() * 4 + 16);
+    source.push('^');
+    for token in tokens {
+        match token {
+            Token::Byte(byte) => literal(*byte, &mut source),
+            Token::Any => source.push_str("[^/]"),
+            Token::Run => source.push_str("[^/]*"),
+            Token::LongRun => source.push_str(".*"),
+            Token::Directories => source.push_str("(?:.*/)?"),
+            Token::Class(set) => push_set(set, &mut source),
+        }
+    }
     source.push('$');
-    let regex = RegexBuilder::new(&source)
+    RegexBuilder::new(&source)
         .unicode(false)
         .dot_matches_new_line(true)
         .size_limit(MAX_PROGRAM_BYTES)
         .build()
-        .map_err(|_| (1, FilterReason::TooComplex))?;
-
-    Ok(if is_tail {
-        // Count those inside a class as well, though no class ever matches a slash.
-        let slashes = body.iter().filter(|byte| **byte == b'/').count();
-        Matcher::TailLike { regex, slashes }
-    } else {
-        Matcher::PathLike { regex, slash_before, slash_after }
-    })
+        .map_err(|_| (1, FilterReason::TooComplex))
 }
 
-fn translate(body: &[u8], source: &mut String) -> Result<(), (usize, FilterReason)> {
+fn translate(body: &[u8], tokens: &mut Vec<Token>) -> Result<(), (usize, FilterReason)> {
     let mut at = 0;
     while let Some(&byte) = body.get(at) {
         at += 1;
@@ -160,19 +209,23 @@ fn translate(body: &[u8], source: &mut String) -> Result<(), (usize, FilterReaso
             b'*' => {
                 let more =
                     body.get(at..).unwrap_or_default().iter().take_while(|&&next| next == b'*').count();
-                source.push_str(if more == 0 { "[^/]*" } else { ".*" });
+                tokens.push(if more == 0 { Token::Run } else { Token::LongRun });
                 at += more;
             }
-            b'?' => source.push_str("[^/]"),
-            b'[' => at = class(body, at, source)?,
+            b'?' => tokens.push(Token::Any),
+            b'[' => {
+                let (set, after) = class(body, at)?;
+                tokens.push(Token::Class(Box::new(set)));
+                at = after;
+            }
             b'\\' => {
                 let Some(&escaped) = body.get(at) else {
                     return Err((at, FilterReason::TrailingBackslash));
                 };
-                literal(escaped, source);
+                tokens.push(Token::Byte(escaped));
                 at += 1;
             }
-            byte => literal(byte, source),
+            byte => tokens.push(Token::Byte(byte)),
         }
     }
 
@@ -194,8 +247,8 @@ fn push_hex(byte: u8, source: &mut String) {
     source.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// Compiles a class from after its `[` on; returns the position after its `]`.
-fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize, FilterReason)> {
+/// Reads a class from after its `[` on; returns its bytes and the position after its `]`.
+fn class(body: &[u8], start: usize) -> Result<([bool; 256], usize), (usize, FilterReason)> {
     let open = (start, FilterReason::OpenClass);
     let mut set = [false; 256];
     let mut at = start;
@@ -245,8 +298,7 @@ fn class(body: &[u8], start: usize, source: &mut String) -> Result<usize, (usize
         set.iter_mut().for_each(|member| *member = !*member);
     }
     set[usize::from(b'/')] = false;
-    push_set(&set, source);
-    Ok(at)
+    Ok((set, at))
 }
 
 /// Returns the byte at `at` (after a backslash, the byte behind it) and the position that follows.
@@ -305,3 +357,31 @@ const MAX_PATTERN_LEN: usize = 4096;
 
 /// Most memory of one compiled pattern, in bytes.
 const MAX_PROGRAM_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Both builds of a pattern are the same rule.
+        #[test]
+        fn lean_pattern_matches_what_the_fast_one_matches(
+            pattern in r"(/|\*\*)?([ab/]|\*{1,3}|\?|\[[ab!^-]{1,3}\]|\\[a*b/]){1,8}/?",
+            paths in prop::collection::vec(r"[abc*]{1,3}(/[ab\n]{1,3}){0,3}", 1..12),
+            is_dir: bool,
+        ) {
+            let fast = Pattern::parse(pattern.as_bytes(), Build::Fast);
+            let lean = Pattern::parse(pattern.as_bytes(), Build::Lean);
+            match (fast, lean) {
+                (Ok(fast), Ok(lean)) => for path in paths {
+                    let path = path.as_bytes();
+                    prop_assert_eq!(fast.matches(path, is_dir), lean.matches(path, is_dir), "{:?}", path);
+                },
+                (fast, lean) => prop_assert_eq!(fast.err(), lean.err()),
+            }
+        }
+    }
+}

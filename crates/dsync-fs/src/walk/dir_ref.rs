@@ -18,6 +18,7 @@ use crate::{
     component::{Component, RelPath},
     dir::{self, Dir, Target},
     extended::{Extended, ExtendedScope},
+    filter::Scope,
     metadata::Metadata,
     operand_paths::OperandPaths,
     source_file::SourceFile,
@@ -36,6 +37,8 @@ pub(super) struct Layer {
     pub(super) base: Arc<Dir>,
     /// The operator's path of that directory, if operands name paths below it.
     pub(super) at: PathBuf,
+    /// The rules in force before a file of rules below is read.
+    pub(super) scope: Scope,
 }
 
 /// A layer that has a directory.

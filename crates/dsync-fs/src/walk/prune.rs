@@ -17,7 +17,7 @@ use super::{WalkOptions, reading::MAX_DEPTH};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
-    filter::Within,
+    filter::{Scope, Within},
     metadata::Kind,
     own_names::is_own_name,
 };
@@ -33,20 +33,23 @@ struct Frame {
     left: Vec<Component>,
     /// Its barren directories.
     barren: Vec<Component>,
+    /// The rules in force in it.
+    scope: Scope,
 }
 
 impl Looks {
     /// Returns whether the directory of this name holds nothing but directories, in one layer.
-    /// `above` is its open parent, whose path below the transfer's root is `within`; `device` the
-    /// filesystem of the operand.
+    /// `above` is its open parent, whose path below the transfer's root is `within`, with the rules
+    /// in force there; `device` the filesystem of the operand.
     pub(super) fn is_barren(
         &self,
         options: &WalkOptions,
         (above, layer, device): (&Dir, u32, u64),
-        within: &RelPath,
+        (within, scope): (&RelPath, Scope),
         name: &Component,
     ) -> bool {
-        let mut frames = vec![Frame { path: within.clone(), left: vec![name.clone()], barren: Vec::new() }];
+        let left = vec![name.clone()];
+        let mut frames = vec![Frame { path: within.clone(), left, barren: Vec::new(), scope }];
         while let Some(frame) = frames.last_mut() {
             let Some(name) = frame.left.pop() else {
                 let done = frames.pop();
@@ -58,11 +61,12 @@ impl Looks {
             };
             let path = frame.path.join(&name);
             let seen = match self.take(layer, &path) {
-                Some(barren) => barren.then(Vec::new),
-                None => directories_of(options, (above, device), within, &path).unwrap_or_default(),
+                Some(barren) => barren.then(|| (Vec::new(), Scope::default())),
+                None => directories_of(options, (above, device), within, (&path, &frame.scope))
+                    .unwrap_or_default(),
             };
             match seen {
-                Some(left) => frames.push(Frame { path, left, barren: Vec::new() }),
+                Some((left, scope)) => frames.push(Frame { path, left, barren: Vec::new(), scope }),
                 None => {
                     self.remember(layer, frames, &path);
                     return false;
@@ -99,18 +103,20 @@ impl Looks {
     }
 }
 
-/// Returns the directories in a directory; `None` if it has anything else, or may have.
+/// Returns the directories in a directory, and the rules in force in it; `None` if it has anything
+/// else, or may have. `scope` has the rules above.
 fn directories_of(
     options: &WalkOptions,
     (above, device): (&Dir, u64),
     within: &RelPath,
-    path: &RelPath,
-) -> io::Result<Option<Vec<Component>>> {
+    (path, scope): (&RelPath, &Scope),
+) -> io::Result<Option<(Vec<Component>, Scope)>> {
     let dir = above.open_beneath(&path.below(within).unwrap_or_default())?;
     if options.one_file_system && Some(device) != dir.device().ok() {
-        return Ok(Some(Vec::new()));
+        return Ok(Some((Vec::new(), Scope::default())));
     }
 
+    let scope = scope.enter(&dir, path).map_err(io::Error::other)?;
     let mut entries = Within::new(&options.filter, path);
     let (mut found, mut complete) = (Vec::new(), path.depth() < MAX_DEPTH as usize);
     let mut other = false;
@@ -120,14 +126,14 @@ fn directories_of(
         }
         let kind = kind.or_else(|| dir.stat(&name).ok().map(|metadata| metadata.kind));
         let is_dir = kind == Some(Kind::Dir);
-        if entries.excludes(&options.filter, name.as_bytes(), is_dir) {
+        if entries.excludes(&scope, name.as_bytes(), is_dir) {
             return;
         }
         other = !is_dir || found.len() >= MAX_DIRECTORIES;
         found.push(name);
     });
     let is_known = error.is_none() && complete && !other;
-    Ok(is_known.then_some(found))
+    Ok(is_known.then_some((found, scope)))
 }
 
 /// Verdicts that are remembered: some 100 MB.

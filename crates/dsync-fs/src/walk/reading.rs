@@ -11,7 +11,7 @@ use crate::{
     component::{Component, RelPath},
     dir::{Dir, Target, stat_in_disk_order},
     fake_super,
-    filter::Within,
+    filter::{Scope, Within},
     listed_name::Name,
     metadata::Origin,
     metadata::{Kind, Metadata},
@@ -58,6 +58,8 @@ pub(super) struct Child {
     planned: Option<Range<usize>>,
     /// Its identity in each layer, if links are followed.
     passed: Box<[Passed]>,
+    /// The rules in force above, where files of rules are looked for.
+    scopes: Scopes,
     /// Whether some layer's directory is not descended into.
     partly: bool,
     depth: u32,
@@ -71,9 +73,13 @@ pub(super) struct Chunk {
     names: Arc<SpooledNames>,
     index: usize,
     depth: u32,
+    scopes: Scopes,
     /// The end of reading the names, reported with the last chunk.
     ending: Option<Ending>,
 }
+
+/// The rules in force in each layer that has files of rules; none if no such files are looked for.
+type Scopes = Option<Arc<[(u32, Scope)]>>;
 
 /// The end of reading a directory's names.
 struct Ending {
@@ -94,7 +100,7 @@ impl Job for WalkJob {
     fn run(self) -> Done<Self> {
         match self {
             Self::Root(Root { handle, named, listed, planned, complete }) => {
-                let mut reading = Reading::new(handle, (listed, planned), 0, true);
+                let mut reading = Reading::new(handle, (listed, planned), 0, (true, None));
                 reading.complete = complete;
                 reading.names_of_directory(named)
             }
@@ -102,7 +108,8 @@ impl Job for WalkJob {
                 let handle =
                     child.parent.child(child.name, (child.layers, child.planned.is_some()), child.passed);
                 let complete = !child.partly && !child.listed.is_empty();
-                let mut reading = Reading::new(handle, (child.listed, child.planned), child.depth, true);
+                let mut reading =
+                    Reading::new(handle, (child.listed, child.planned), child.depth, (true, child.scopes));
                 reading.complete = complete;
                 if child.depth >= MAX_DEPTH {
                     reading.problem(
@@ -115,8 +122,8 @@ impl Job for WalkJob {
                 reading.names_of_directory(Vec::new())
             }
 
-            Self::Chunk(Chunk { handle, listed, planned, names, index, depth, ending }) => {
-                let mut reading = Reading::new(handle, (listed, planned), depth, false);
+            Self::Chunk(Chunk { handle, listed, planned, names, index, depth, scopes, ending }) => {
+                let mut reading = Reading::new(handle, (listed, planned), depth, (false, scopes));
                 match names.chunk(index) {
                     Ok(names) => reading.entries_of(names),
                     Err(error) => {
@@ -182,6 +189,7 @@ struct Reading {
     path: RelPath,
     /// Its entries as the filters see them.
     within: Within,
+    scopes: Scopes,
     entries: Vec<WalkedEntry>,
     children: Vec<Child>,
     complete: bool,
@@ -195,7 +203,7 @@ impl Reading {
         handle: DirRef,
         (listed, planned): (Arc<[Listed]>, Option<Range<usize>>),
         depth: u32,
-        whole: bool,
+        (whole, scopes): (bool, Scopes),
     ) -> Self {
         let path = handle.path();
         let within = Within::new(&handle.shared().options.filter, &path);
@@ -207,6 +215,7 @@ impl Reading {
             depth,
             path,
             within,
+            scopes,
             entries,
             children,
             complete: true,
@@ -218,12 +227,16 @@ impl Reading {
     /// Reads the names of all layers. Then reads the entries, or leaves them to jobs of their own.
     fn names_of_directory(mut self, named: Vec<(Component, u32)>) -> Done<WalkJob> {
         let mut sorter = NameSorter::new(&self.handle.shared().options.spools);
+        let mut entered = Vec::new();
         for Listed { layer, .. } in Arc::clone(&self.listed).iter().copied() {
             match self.handle.open_layer(layer) {
+                // Without its rules it is not known what of it takes part: then nothing does.
+                Ok(dir) if !self.enter(&dir, layer, &mut entered) => {}
                 Ok(dir) => self.names_of_layer(&dir, layer, &mut sorter),
                 Err(error) => self.problem(None, WalkOperation::ReadDirectory, error),
             }
         }
+        self.scopes = (!entered.is_empty()).then(|| entered.into());
         let mut named = named.into_iter().map(|(name, layer)| Name { name, layer, ino: 0 });
         let kept =
             named.try_for_each(|name| sorter.push(name)).and_then(|()| self.names_of_paths(&mut sorter));
@@ -241,6 +254,32 @@ impl Reading {
         let paths = &self.handle.shared().paths;
         let mut names = paths.names(&self.path, range).filter_map(|name| Component::new(name).ok());
         names.try_for_each(|name| sorter.push(Name { name, layer: PLANNED, ino: 0 }))
+    }
+
+    /// Reads a layer's files of rules. Returns whether its rules are known.
+    fn enter(&mut self, dir: &Dir, layer: u32, entered: &mut Vec<(u32, Scope)>) -> bool {
+        let scope = self.scope_of(layer);
+        if !scope.reads_files() {
+            return true;
+        }
+        match scope.enter(dir, &self.path) {
+            Ok(scope) => entered.push((layer, scope)),
+            Err(error) => {
+                self.complete = false;
+                self.problems.push(WalkProblem::of_rules(error));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns the rules in force in a layer.
+    fn scope_of(&self, layer: u32) -> Scope {
+        let entered = self.scopes.iter().flat_map(|scopes| scopes.iter()).find(|(at, _)| *at == layer);
+        match entered {
+            Some((_, scope)) => scope.clone(),
+            None => self.handle.shared().layer(layer).map(|layer| layer.scope.clone()).unwrap_or_default(),
+        }
     }
 
     fn names_of_layer(&mut self, dir: &Dir, layer: u32, sorter: &mut NameSorter) {
@@ -272,6 +311,7 @@ impl Reading {
             names: Arc::clone(&names),
             index,
             depth: self.depth,
+            scopes: self.scopes.clone(),
             ending: None,
         });
         let mut chunks: Vec<_> = chunks.collect();
@@ -319,7 +359,8 @@ impl Reading {
                         candidates.push(Candidate { entry, layer: name.layer, by: By::Listing });
                     }
                 }
-                Err(_) if self.excludes(&name.name, false) && self.excludes(&name.name, true) => {}
+                Err(_)
+                    if [false, true].iter().all(|&is_dir| self.excludes(&name.name, name.layer, is_dir)) => {}
                 Err(error) => self.problem(Some(&name.name), WalkOperation::Stat, error),
             }
         }
@@ -332,13 +373,13 @@ impl Reading {
         let (metadata, followed) = match follow.target(dir, || self.path.depth(), &name, &metadata) {
             Ok(None) => (metadata, None),
             Ok(Some(target)) => (target, Some(Target::of(&target))),
-            Err(_) if self.excludes(&name, false) && self.excludes(&name, true) => return None,
+            Err(_) if [false, true].iter().all(|&is_dir| self.excludes(&name, layer, is_dir)) => return None,
             Err((operation, error)) => {
                 self.problem(Some(&name), operation, error);
                 return None;
             }
         };
-        if self.excludes(&name, metadata.kind == Kind::Dir) {
+        if self.excludes(&name, layer, metadata.kind == Kind::Dir) {
             return None;
         }
         if let Err(error) = self.refuse_endless(layer, &metadata, followed) {
@@ -443,8 +484,18 @@ impl Reading {
         (!below.is_empty()).then_some(below)
     }
 
-    fn excludes(&mut self, name: &Component, is_dir: bool) -> bool {
-        self.within.excludes(&self.handle.shared().options.filter, name.as_bytes(), is_dir)
+    fn excludes(&mut self, name: &Component, layer: u32, is_dir: bool) -> bool {
+        let entered = self.scopes.iter().flat_map(|scopes| scopes.iter()).find(|(at, _)| *at == layer);
+        // An entry that an operand names was judged when it was opened: files of rules around it
+        // are for the entries of directories that take part.
+        if entered.is_none() && !self.handle.layers().iter().any(|step| step.layer == layer) {
+            return false;
+        }
+        let base = || self.handle.shared().layer(layer).map(|layer| &layer.scope);
+        match entered.map(|(_, scope)| scope).or_else(base) {
+            Some(scope) => self.within.excludes(scope, name.as_bytes(), is_dir),
+            None => false,
+        }
     }
 
     /// Merges runs of equal names. Of the layers, which are numbered in the order of the operands,
@@ -543,7 +594,10 @@ impl Reading {
         let listed = if listed == **listing { Arc::clone(listing) } else { listed.into() };
         let (parent, depth) = (self.handle.clone(), self.depth + 1);
         let (name, passed) = (name.clone(), passed.into_boxed_slice());
-        self.children.push(Child { parent, name, layers, listed, planned, passed, partly, depth });
+        let reads_files = self.handle.shared().options.filter.has_files();
+        let scoped = layers.iter().map(|step| (step.layer, self.scope_of(step.layer)));
+        let scopes = reads_files.then(|| scoped.collect());
+        self.children.push(Child { parent, name, layers, listed, planned, passed, scopes, partly, depth });
         Some(true)
     }
 
@@ -558,8 +612,14 @@ impl Reading {
     fn is_barren(&self, (layer, device): (u32, u64), name: &Component) -> bool {
         let shared = self.handle.shared();
         let above = self.handle.open_layer(layer);
-        let is_barren =
-            |above: &Dir| shared.looks.is_barren(&shared.options, (above, layer, device), &self.path, name);
+        let is_barren = |above: &Dir| {
+            shared.looks.is_barren(
+                &shared.options,
+                (above, layer, device),
+                (&self.path, self.scope_of(layer)),
+                name,
+            )
+        };
         above.is_ok_and(|above| is_barren(&above))
     }
 

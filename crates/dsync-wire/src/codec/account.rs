@@ -42,6 +42,11 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
         Cause::SameFile => w.byte(9),
         Cause::FakeSuperDamaged => w.byte(10),
         Cause::LeadsOut => w.byte(11),
+        Cause::BadRule(line) => {
+            w.byte(12);
+            w.u32(line);
+        }
+        Cause::TooManyRules => w.byte(13),
     }
 }
 
@@ -66,6 +71,8 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         9 => Cause::SameFile,
         10 => Cause::FakeSuperDamaged,
         11 => Cause::LeadsOut,
+        12 => Cause::BadRule(r.u32("line")?),
+        13 => Cause::TooManyRules,
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }
@@ -322,6 +329,7 @@ fn operation(code: u8) -> Option<Operation> {
         14 => Operation::HardLink,
         15 => Operation::RemoveSource,
         16 => Operation::FollowLink,
+        17 => Operation::ReadRules,
         _ => return None,
     })
 }

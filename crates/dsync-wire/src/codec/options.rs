@@ -10,8 +10,8 @@ use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError, PeerText},
     limits::{
-        MAX_ALTERNATES, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE, MAX_MODE_RULES, MAX_NAME,
-        MAX_OPERAND, MAX_OPTIONS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
+        MAX_ALTERNATES, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE, MAX_MODE_RULES, MAX_MODIFIERS,
+        MAX_NAME, MAX_OPERAND, MAX_OPTIONS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
     name::Name,
     options::{
@@ -89,6 +89,7 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
     at_most(filters.len(), MAX_FILTERS, ("filters", "number of filters"))?;
     for rule in filters {
         at_most(rule.pattern.len(), MAX_PATTERN, ("filters", "filter"))?;
+        at_most(rule.modifiers.len(), MAX_MODIFIERS, ("filters", "modifiers of a filter"))?;
     }
     at_most(
         filters.iter().map(|rule| rule.pattern.len()).sum(),

@@ -96,6 +96,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_OPTIONS,
         MAX_FILTERS,
         MAX_PATTERN,
+        MAX_MODIFIERS,
         MAX_PATTERN_BYTES,
         MAX_MODE_RULES,
         MAX_ID_RULES,

@@ -237,8 +237,8 @@ fn start_source() -> Start {
             durability: Durability::None,
             compression: Compression::Zstd(19),
             filters: vec![
-                FilterRule { include: true, pattern: b"*.rs".to_vec() },
-                FilterRule { include: false, pattern: b"/target/".to_vec() },
+                FilterRule { include: true, pattern: b"*.rs".to_vec(), ..FilterRule::default() },
+                FilterRule { pattern: b"/target/".to_vec(), ..FilterRule::default() },
             ],
             events: EventLevel::All,
             writing: WritePolicy {
@@ -412,7 +412,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 10] = [
+const CAUSES: [(&str, Cause); 12] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -422,6 +422,8 @@ const CAUSES: [(&str, Cause); 10] = [
     ("problem-first-name", Cause::FirstNameFailed),
     ("problem-same-file", Cause::SameFile),
     ("problem-fake-super", Cause::FakeSuperDamaged),
+    ("problem-bad-rule", Cause::BadRule(300)),
+    ("problem-too-many-rules", Cause::TooManyRules),
     ("problem-leads-out", Cause::LeadsOut),
 ];
 

@@ -227,7 +227,8 @@ fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
 }
 
 pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
-    let filter = (any::<bool>(), text()).prop_map(|(include, pattern)| FilterRule { include, pattern });
+    let filter = (any::<bool>(), text(), "[:!/srpwnC0]{0,8}")
+        .prop_map(|(include, pattern, modifiers)| FilterRule { include, pattern, modifiers });
     let compression = prop_oneof![
         select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
         (1..=19u8).prop_map(Compression::Zstd),
@@ -465,6 +466,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         Operation::HardLink,
         Operation::RemoveSource,
         Operation::FollowLink,
+        Operation::ReadRules,
     ]);
     (operation, text(), cause()).prop_map(|(operation, path, cause)| Problem { operation, path, cause })
 }
@@ -483,8 +485,10 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::FirstNameFailed,
             Cause::SameFile,
             Cause::FakeSuperDamaged,
+            Cause::TooManyRules,
             Cause::LeadsOut,
         ]),
+        any::<u32>().prop_map(Cause::BadRule),
     ]
 }
 

@@ -186,6 +186,9 @@ impl<'a> Comparison<'a> {
         };
 
         let Some(held) = self.take_place(&shared, requests)? else { return Ok(merge) };
+        // Before anything of it is asked for: what arrives may be a file of rules.
+        self.protection.enter(&path);
+        self.protection.tell(self.site)?;
         let (dir, listed) = match self.open_announced(&path, state) {
             Ok(opened) => opened,
             Err(error) => {

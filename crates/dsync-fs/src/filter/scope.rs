@@ -1,0 +1,808 @@
+//! The rules in force in one directory: those of the command, and those of the files that it has
+//! looked for in this directory and above.
+//!
+//! A scope is entered from that of the directory above, by reading the directory's own files of
+//! rules. The newest rules come first; a file's `!` drops what it would inherit. Anchored patterns
+//! are relative to the directory of their file, all others to the root of the transfer.
+//!
+//! Laws: a file of rules is a regular file in the tree, or a link that leads to one by a relative
+//! path that stays in the tree. Its size, the number of files and the rules in force are bounded.
+//! What cannot be read or understood is an error, never a rule less: the caller then leaves the
+//! directory alone. A directory, fifo, socket or device of that name is no file of rules.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    io::{self, Read as _},
+    os::{
+        fd::AsFd as _,
+        unix::ffi::{OsStrExt as _, OsStringExt as _},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    FilterSet, Rule, What,
+    pattern::{Build, Pattern},
+    syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleSpec},
+};
+use crate::{
+    component::{Component, RelPath},
+    dir::{Dir, Links, open_operator_file},
+    metadata::Kind,
+};
+
+/// The rules in force in one directory. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    set: FilterSet,
+    /// The directory where paths start, if files of rules are looked for.
+    root: Option<Arc<Dir>>,
+    /// Its absolute path, without slashes at the ends.
+    root_path: Arc<[u8]>,
+    slots: Arc<[Slot]>,
+}
+
+/// A file that is looked for in each directory, and its rules that are in force.
+#[derive(Debug, Clone)]
+struct Slot {
+    spec: Arc<RuleSpec>,
+    frame: Option<Arc<Frame>>,
+}
+
+/// The rules of one file.
+#[derive(Debug)]
+struct Frame {
+    rules: Vec<Rule>,
+    /// Bytes of a path that lead to the file's directory, with the slash.
+    below: usize,
+    /// The way from the file's directory to the transfer's root, with a slash at its end, if the
+    /// file is above.
+    above: Vec<u8>,
+    inherits: Option<Arc<Self>>,
+    /// Bytes of text, with those that are inherited.
+    text_bytes: usize,
+}
+
+/// An entry that is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    /// Path below the transfer's root.
+    pub path: &'a [u8],
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// Whether the directory that it is in is being removed, so that perishable rules say nothing.
+    pub perishing: bool,
+}
+
+/// The rule that decides on an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the entry is included.
+    pub include: bool,
+    /// The place of the rule.
+    pub origin: RuleOrigin,
+}
+
+/// The place of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RuleOrigin {
+    /// A rule of the command, by position.
+    Command(usize),
+    /// A line of a file; its path is relative to the transfer's root unless it begins with `/`.
+    File {
+        /// Path of the file.
+        path: Arc<[u8]>,
+        /// Number of the line, 1-based.
+        line: u32,
+    },
+    /// The name of directories for unfinished files.
+    OwnDirectory,
+}
+
+/// A file of rules that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot follow the rules of '{}'", path.escape_ascii())]
+pub struct RuleFileError {
+    /// Path of the file, as in [`RuleOrigin::File`].
+    pub path: Vec<u8>,
+    /// The reason.
+    #[source]
+    pub fault: RuleFileFault,
+}
+
+/// The reason why a file of rules cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleFileFault {
+    /// It cannot be read.
+    #[error("it cannot be read")]
+    Read(#[source] io::Error),
+    /// A line is no rule, or its pattern is malformed.
+    #[error("line {line} is no filter rule")]
+    Line {
+        /// Number of the line, 1-based.
+        line: u32,
+    },
+    /// It is too long, or there are too many files or rules.
+    #[error("it has more rules than are taken")]
+    TooMuch,
+    /// It is a link, or names another file, that leads out of the tree.
+    #[error("it leads out of the tree")]
+    LeadsOut,
+}
+
+impl Scope {
+    /// Begins at the root of a transfer, before any file of the root is read; `root` is its
+    /// directory, of which only `named` entries may take part.
+    pub fn begin(set: &FilterSet, root: Option<&Arc<Dir>>, named: bool) -> Self {
+        let reads = !set.merges.is_empty();
+        let root_path = match root.filter(|_| reads || set.is_absolute) {
+            Some(root) => root.real_path().map(bytes_of).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let above = |at: usize| {
+            let above = set.above.iter().find(|above| above.root == root_path && above.named == named);
+            above.and_then(|above| above.slots.get(at))
+        };
+        let slots = set.merges.iter().enumerate().map(|(at, spec)| Slot {
+            spec: Arc::clone(spec),
+            frame: above(at).and_then(|slot| slot.frame.clone()),
+        });
+        Self {
+            set: set.clone(),
+            root: root.filter(|_| reads).cloned(),
+            slots: slots.collect(),
+            root_path: root_path.into(),
+        }
+    }
+
+    /// Returns whether files of rules are looked for at this end.
+    pub fn reads_files(&self) -> bool {
+        self.slots.iter().any(|slot| self.set.reads(&slot.spec))
+    }
+
+    /// Enters a directory at this path: reads its files of rules.
+    ///
+    /// # Errors
+    /// [`RuleFileError`]; the directory and all below must then be left alone.
+    pub fn enter(&self, dir: &Dir, path: &RelPath) -> Result<Self, RuleFileError> {
+        if !self.reads_files() {
+            return Ok(self.clone());
+        }
+        let Some(root) = &self.root else { return Ok(self.clone()) };
+        let mut reading = Reading {
+            set: &self.set,
+            slots: self.slots.iter().map(inherited).collect(),
+            place: Place::Below { root, dir, path },
+        };
+        reading.slots()?;
+        Ok(Self { slots: reading.slots.into(), ..self.clone() })
+    }
+
+    /// Enters a directory that has no files of rules.
+    #[must_use]
+    pub fn below(&self) -> Self {
+        let slots = self.slots.iter().map(inherited).collect();
+        Self { slots, ..self.clone() }
+    }
+
+    /// Returns the verdict of the first rule that matches; `None` if none does.
+    pub fn verdict(&self, subject: Subject<'_>) -> Option<Verdict> {
+        if subject.path.is_empty() {
+            return None;
+        }
+        let decided = self.decide(&self.set.rules, None, subject);
+        decided.or_else(|| {
+            let own = self.set.is_own_directory(subject.path, subject.is_dir);
+            own.then_some(Verdict { include: false, origin: RuleOrigin::OwnDirectory })
+        })
+    }
+
+    /// Returns whether the first rule that matches is an exclude.
+    pub fn excludes(&self, subject: Subject<'_>) -> bool {
+        !self.set.is_empty() && self.verdict(subject).is_some_and(|verdict| !verdict.include)
+    }
+
+    /// Returns whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    /// Returns the number of bytes of the rules that this directory has in force.
+    pub fn text_bytes(&self) -> usize {
+        self.slots.iter().filter_map(|slot| slot.frame.as_ref()).map(|frame| frame.text_bytes).sum()
+    }
+
+    fn decide(&self, rules: &[Rule], frame: Option<&Frame>, subject: Subject<'_>) -> Option<Verdict> {
+        rules.iter().enumerate().find_map(|(at, rule)| {
+            if !self.set.applies(rule.ends) || rule.perishable && subject.perishing {
+                return None;
+            }
+            match &rule.what {
+                What::Nothing => None,
+                What::Files(slot) => self.decide_by_files(*slot, subject),
+                What::Pattern(pattern) => {
+                    let origin = || match &rule.origin {
+                        Some((path, line)) => RuleOrigin::File { path: Arc::clone(path), line: *line },
+                        None => RuleOrigin::Command(at),
+                    };
+                    let matches = self.matches(rule, pattern, frame, subject);
+                    matches.then(|| Verdict { include: rule.include, origin: origin() })
+                }
+            }
+        })
+    }
+
+    fn decide_by_files(&self, slot: usize, subject: Subject<'_>) -> Option<Verdict> {
+        let slot = self.slots.get(slot)?;
+        if !self.set.reads(&slot.spec) {
+            return None;
+        }
+        let mut frame = slot.frame.as_deref();
+        while let Some(here) = frame {
+            let decided = self.decide(&here.rules, Some(here), subject);
+            if decided.is_some() {
+                return decided;
+            }
+            frame = here.inherits.as_deref();
+        }
+        None
+    }
+
+    fn matches(&self, rule: &Rule, pattern: &Pattern, frame: Option<&Frame>, subject: Subject<'_>) -> bool {
+        let Subject { path, is_dir, .. } = subject;
+        let matched = (is_dir || !pattern.directories_only)
+            && match frame {
+                _ if rule.absolute => {
+                    let separator: &[u8] = if self.root_path.is_empty() { b"" } else { b"/" };
+                    pattern.matches(&[&self.root_path, separator, path].concat(), is_dir)
+                }
+                Some(frame) if pattern.anchored && !frame.above.is_empty() => {
+                    pattern.matches(&[&frame.above, path].concat(), is_dir)
+                }
+                Some(frame) if pattern.anchored => {
+                    pattern.matches(path.get(frame.below..).unwrap_or_default(), is_dir)
+                }
+                _ => pattern.matches(path, is_dir),
+            };
+        matched != rule.negated
+    }
+}
+
+/// Returns what the directories below have of a file's rules.
+fn inherited(slot: &Slot) -> Slot {
+    let frame = slot.frame.clone().filter(|_| !slot.spec.rule_file.unwrap_or_default().own_only);
+    Slot { spec: Arc::clone(&slot.spec), frame }
+}
+
+/// The rules of files above a transfer's root.
+#[derive(Debug, Clone)]
+pub(super) struct Above {
+    /// Absolute path of the root, without slashes at the ends.
+    root: Vec<u8>,
+    /// Whether the root's own files are among them.
+    named: bool,
+    slots: Vec<Slot>,
+}
+
+impl FilterSet {
+    /// Reads the files of rules in the directories above `root`, as far up as their names in the
+    /// command say: `/NAME` from the top of the tree on, which is `floor` where there is one.
+    /// Where only `named` entries of the root take part, those of the root are read as well.
+    ///
+    /// # Errors
+    /// [`RuleFileError`].
+    pub fn read_above(&mut self, root: &Dir, floor: Option<&Dir>, named: bool) -> Result<(), RuleFileError> {
+        let fail = |fault| RuleFileError { path: b"/".to_vec(), fault };
+        let wants = |spec: &&Arc<RuleSpec>| self.reads(spec) && spec.pattern.contains(&b'/');
+        if !self.merges.iter().any(|spec| wants(&spec)) {
+            return Ok(());
+        }
+        let path = root.real_path().map_err(|error| fail(RuleFileFault::Read(error)))?;
+        let top = match floor {
+            Some(floor) => floor.real_path().map_err(|error| fail(RuleFileFault::Read(error)))?,
+            None => PathBuf::from("/"),
+        };
+
+        let slot = |spec: &Arc<RuleSpec>| Slot { spec: Arc::clone(spec), frame: None };
+        let mut slots: Vec<_> = self.merges.iter().map(slot).collect();
+        let mut ways: Vec<_> = path.ancestors().filter(|way| way.starts_with(&top)).collect();
+        ways.reverse();
+        if !named {
+            ways.retain(|way| *way != path);
+        }
+        for way in ways {
+            let mut above = path.strip_prefix(way).map(Path::to_path_buf).map(bytes_of).unwrap_or_default();
+            if !above.is_empty() {
+                above.push(b'/');
+            }
+            let dir = match floor {
+                Some(floor) => {
+                    match way.strip_prefix(&top).ok().map(|rest| RelPath::parse(&bytes_of(rest.into()))) {
+                        Some(Ok(rest)) => floor.open_beneath(&rest),
+                        _ => continue,
+                    }
+                }
+                None => Dir::open_operand(way),
+            };
+            // One that may only be passed through has no rules that this user could know of.
+            let Ok(dir) = dir else { continue };
+            for slot in &mut slots {
+                slot.frame.take_if(|_| slot.spec.rule_file.unwrap_or_default().own_only);
+            }
+            let place = Place::Above { dir: &dir, way, root: &path, above: &above };
+            let mut reading = Reading { set: self, slots, place };
+            reading.slots()?;
+            slots = reading.slots;
+        }
+
+        slots.truncate(self.merges.len());
+        let mut all = self.above.to_vec();
+        all.push(Above { root: bytes_of(path), named, slots });
+        self.above = all.into();
+        Ok(())
+    }
+}
+
+fn bytes_of(path: PathBuf) -> Vec<u8> {
+    let bytes = path.into_os_string().into_vec();
+    bytes.strip_prefix(b"/").map(<[u8]>::to_vec).unwrap_or(bytes)
+}
+
+/// The directory whose files of rules are read.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Below { root: &'a Arc<Dir>, dir: &'a Dir, path: &'a RelPath },
+    Above { dir: &'a Dir, way: &'a Path, root: &'a Path, above: &'a [u8] },
+}
+
+/// The files of rules of one directory while they are read.
+struct Reading<'a> {
+    set: &'a FilterSet,
+    slots: Vec<Slot>,
+    place: Place<'a>,
+}
+
+/// The path of a file and its text.
+type ReadFile = (Vec<u8>, Vec<u8>);
+
+/// The rules of a file and those that it names.
+struct Draft {
+    rules: Vec<Rule>,
+    /// Whether a `!` was read, so that nothing is inherited.
+    cleared: bool,
+    text_bytes: usize,
+}
+
+impl Reading<'_> {
+    /// Reads the file of each slot; one that names further files adds slots.
+    fn slots(&mut self) -> Result<(), RuleFileError> {
+        let mut at = 0;
+        while let Some(slot) = self.slots.get(at) {
+            let spec = Arc::clone(&slot.spec);
+            if self.set.reads(&spec) && self.is_in_reach(&spec) {
+                self.slot(at, &spec)?;
+            }
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the name reaches up to this directory.
+    fn is_in_reach(&self, spec: &RuleSpec) -> bool {
+        let Place::Above { way, root, .. } = self.place else { return true };
+        let Some(slash) = spec.pattern.iter().rposition(|&byte| byte == b'/') else { return false };
+        let named = &spec.pattern[..slash];
+        match spec.pattern.first() {
+            Some(b'/') => way.starts_with(Path::new(as_str(if named.is_empty() { b"/" } else { named }))),
+            _ => {
+                let ups = named.split(|&byte| byte == b'/').take_while(|step| *step == b"..").count();
+                let only_ups = named.split(|&byte| byte == b'/').all(|step| step == b"..");
+                only_ups && root.strip_prefix(way).is_ok_and(|rest| rest.components().count() <= ups)
+            }
+        }
+    }
+
+    fn slot(&mut self, at: usize, spec: &Arc<RuleSpec>) -> Result<(), RuleFileError> {
+        let Ok(name) = Component::new(spec.file_name()) else { return Ok(()) };
+        let Some((path, text)) = self.read(&[name.as_bytes()], true)? else { return Ok(()) };
+        let mut draft = Draft { rules: Vec::new(), cleared: false, text_bytes: 0 };
+        self.file(&mut draft, (&path, &text), spec, 0)?;
+
+        let own_only = spec.rule_file.unwrap_or_default().own_only;
+        let inherits = self.slots.get_mut(at).and_then(|slot| slot.frame.take());
+        let inherits = inherits.filter(|_| !draft.cleared && !own_only);
+        let text_bytes = draft.text_bytes + inherits.as_ref().map_or(0, |frame| frame.text_bytes);
+        if text_bytes > MAX_BYTES_IN_FORCE {
+            return Err(RuleFileError { path, fault: RuleFileFault::TooMuch });
+        }
+        let (below, above) = match self.place {
+            Place::Below { path, .. } if path.is_root() => (0, Vec::new()),
+            Place::Below { path, .. } => (path.as_bytes().len() + 1, Vec::new()),
+            Place::Above { above, .. } => (0, above.to_vec()),
+        };
+        let frame = Frame { rules: draft.rules, below, above, inherits, text_bytes };
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.frame = Some(Arc::new(frame));
+        }
+        Ok(())
+    }
+
+    /// Takes the rules of one file.
+    fn file(
+        &mut self,
+        draft: &mut Draft,
+        (path, text): (&[u8], &[u8]),
+        spec: &RuleSpec,
+        depth: usize,
+    ) -> Result<(), RuleFileError> {
+        let shared: Arc<[u8]> = path.into();
+        draft.text_bytes += text.len();
+        if depth > MAX_MERGE_DEPTH || draft.text_bytes > MAX_BYTES_IN_FORCE {
+            return Err(RuleFileError { path: path.to_vec(), fault: RuleFileFault::TooMuch });
+        }
+        for (line, text) in spec.rule_file.unwrap_or_default().lines_of(text) {
+            let fail = |fault| RuleFileError { path: path.to_vec(), fault };
+            let no_rule = |_: RuleFault| fail(RuleFileFault::Line { line });
+            let rule = ParsedRule::read_in(text, spec).map_err(no_rule)?;
+            self.rule(draft, rule, &(Arc::clone(&shared), line), depth)?;
+        }
+        Ok(())
+    }
+
+    fn rule(
+        &mut self,
+        draft: &mut Draft,
+        rule: ParsedRule,
+        origin: &(Arc<[u8]>, u32),
+        depth: usize,
+    ) -> Result<(), RuleFileError> {
+        let fail = |fault| RuleFileError { path: origin.0.to_vec(), fault };
+        match rule {
+            ParsedRule::Clear => {
+                draft.rules.clear();
+                draft.cleared = true;
+            }
+            ParsedRule::ExcludedFile(exclude, rule) => {
+                self.rule(draft, ParsedRule::Rule(exclude), origin, depth)?;
+                self.rule(draft, *rule, origin, depth)?;
+            }
+            ParsedRule::Cvs(spec) => {
+                for pattern in CVS_PATTERNS.split(' ') {
+                    let spec = RuleSpec { pattern: pattern.into(), perishable: true, ..spec.clone() };
+                    draft.rules.push(compile(&spec, origin).map_err(|()| fail(RuleFileFault::TooMuch))?);
+                }
+            }
+            ParsedRule::Merge(spec) => {
+                let steps: Vec<_> = spec.pattern.split(|&byte| byte == b'/').collect();
+                let read = self.read(&steps, false).map_err(|error| match error.fault {
+                    RuleFileFault::LeadsOut => fail(RuleFileFault::LeadsOut),
+                    _ => error,
+                });
+                match read? {
+                    Some((path, text)) => self.file(draft, (&path, &text), &spec, depth + 1)?,
+                    // rsync ends here as well: a rule less could delete.
+                    None => return Err(fail(RuleFileFault::Line { line: origin.1 })),
+                }
+            }
+            ParsedRule::Rule(spec) if spec.rule_file.is_some() => {
+                // A second one of the same name says nothing, as with rsync.
+                let known = self.slots.iter().any(|slot| slot.spec.file_name() == spec.file_name());
+                if !known {
+                    if self.slots.len() >= MAX_FILES {
+                        return Err(fail(RuleFileFault::TooMuch));
+                    }
+                    let what = What::Files(self.slots.len());
+                    draft.rules.push(Rule::of(&spec, what, Some(origin.clone())));
+                    self.slots.push(Slot { spec: Arc::new(spec), frame: None });
+                }
+            }
+            ParsedRule::Rule(spec) => {
+                let line = RuleFileFault::Line { line: origin.1 };
+                draft.rules.push(compile(&spec, origin).map_err(|()| fail(line))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a file by its way from the directory; returns its path with the text, `None` if there
+    /// is no such file. `own` is the file that is looked for in the directory itself.
+    fn read(&self, steps: &[&[u8]], own: bool) -> Result<Option<ReadFile>, RuleFileError> {
+        let shown = |steps: &[&[u8]]| match self.place {
+            Place::Below { path, .. } if path.is_root() => steps.join(&b'/'),
+            Place::Below { path, .. } => [path.as_bytes(), &steps.join(&b'/')].join(&b'/'),
+            Place::Above { way, .. } => {
+                let way = bytes_of(way.to_path_buf());
+                let head: &[u8] = if way.is_empty() { b"" } else { b"/" };
+                [head, &way, b"/", &steps.join(&b'/')].concat()
+            }
+        };
+        let fail = |fault| RuleFileError { path: shown(steps), fault };
+        let text = match self.place {
+            Place::Below { root, dir, path } => read_below(root, dir, path, steps, own),
+            Place::Above { dir, way, .. } => match steps {
+                [name] => match read_here(dir, name) {
+                    Ok(Found::Text(text)) => Ok(Some(text)),
+                    Ok(Found::None) => Ok(None),
+                    // Above the tree are the operator's own directories.
+                    Ok(Found::Link(_)) => read_operators(&way.join(as_str(name))),
+                    Err(fault) => Err(fault),
+                },
+                _ => Err(RuleFileFault::LeadsOut),
+            },
+        };
+        Ok(text.map_err(fail)?.map(|text| (shown(steps), text)))
+    }
+}
+
+fn as_str(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
+}
+
+fn compile(spec: &RuleSpec, origin: &(Arc<[u8]>, u32)) -> Result<Rule, ()> {
+    let pattern = Pattern::parse(&spec.pattern, Build::Lean).map_err(|_| ())?;
+    Ok(Rule::of(spec, What::Pattern(pattern), Some(origin.clone())))
+}
+
+/// The kind of entry that a name of rules stands for.
+enum Found {
+    None,
+    Text(Vec<u8>),
+    Link(Vec<u8>),
+}
+
+/// Reads a file of the tree by a way that starts at a directory in it. Follows links that stay in
+/// the tree; no directory on the way may be a link.
+fn read_below(
+    root: &Dir,
+    dir: &Dir,
+    path: &RelPath,
+    steps: &[&[u8]],
+    own: bool,
+) -> Result<Option<Vec<u8>>, RuleFileFault> {
+    let mut way: Vec<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
+    let mut steps: Vec<Vec<u8>> = steps.iter().map(|step| step.to_vec()).collect();
+    let mut at_start = own;
+    for _ in 0..=MAX_LINKS {
+        let name = go(&mut way, &steps)?;
+        let found = if std::mem::take(&mut at_start) {
+            read_here(dir, &name)?
+        } else {
+            let mut parent = RelPath::root();
+            for step in &way {
+                parent.push(&Component::new(step).map_err(|_| RuleFileFault::LeadsOut)?);
+            }
+            match root.open_beneath(&parent) {
+                Ok(parent) => read_here(&parent, &name)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Found::None,
+                Err(error) => return Err(RuleFileFault::Read(error)),
+            }
+        };
+        match found {
+            Found::Text(text) => return Ok(Some(text)),
+            Found::None => return Ok(None),
+            Found::Link(target) if target.starts_with(b"/") => return Err(RuleFileFault::LeadsOut),
+            Found::Link(target) => steps = target.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect(),
+        }
+    }
+    Err(RuleFileFault::LeadsOut)
+}
+
+/// Goes a way by its words alone; returns the last name.
+fn go(way: &mut Vec<Vec<u8>>, steps: &[Vec<u8>]) -> Result<Vec<u8>, RuleFileFault> {
+    let Some((name, steps)) = steps.split_last() else { return Err(RuleFileFault::LeadsOut) };
+    for (at, step) in steps.iter().enumerate() {
+        match step.as_slice() {
+            b"" if at == 0 => return Err(RuleFileFault::LeadsOut),
+            b"" | b"." => {}
+            b".." => {
+                way.pop().ok_or(RuleFileFault::LeadsOut)?;
+            }
+            _ => way.push(step.clone()),
+        }
+    }
+    Ok(name.clone())
+}
+
+fn read_here(dir: &Dir, name: &[u8]) -> Result<Found, RuleFileFault> {
+    let Ok(name) = Component::new(name) else { return Err(RuleFileFault::LeadsOut) };
+    let kind = match dir.stat(&name) {
+        Ok(found) => found.kind,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::None),
+        Err(error) => return Err(RuleFileFault::Read(error)),
+    };
+    match kind {
+        Kind::File => {}
+        Kind::Symlink => return dir.read_link(&name).map(Found::Link).map_err(RuleFileFault::Read),
+        _ => return Ok(Found::None),
+    }
+    let file = match dir.open_source(&name) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::None),
+        Err(error) => return Err(RuleFileFault::Read(error)),
+    };
+    let text = read_bounded(file.as_fd().try_clone_to_owned().map(File::from));
+    text.map(Found::Text)
+}
+
+/// Reads a file by the operator's own path, through links of root and of the own user.
+fn read_operators(path: &Path) -> Result<Option<Vec<u8>>, RuleFileFault> {
+    match open_operator_file(path, Links::Trusted) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => read_bounded(file).map(Some),
+    }
+}
+
+fn read_bounded(file: io::Result<File>) -> Result<Vec<u8>, RuleFileFault> {
+    let mut text = Vec::new();
+    let read = file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text));
+    let is_long = read.map_err(RuleFileFault::Read)? as u64 > MAX_FILE_BYTES;
+    if is_long { Err(RuleFileFault::TooMuch) } else { Ok(text) }
+}
+
+impl Rule {
+    pub(super) fn of(spec: &RuleSpec, what: What, origin: Option<(Arc<[u8]>, u32)>) -> Self {
+        let &RuleSpec { include, ends, negated, absolute, perishable, .. } = spec;
+        // A file for each directory reads its own sides.
+        let ends = if spec.rule_file.is_some() && ends == Ends::Unstated { Ends::Both } else { ends };
+        Self { include, ends, negated, absolute, perishable, what, origin }
+    }
+}
+
+impl FilterSet {
+    /// Returns whether a file for each directory is read at this end.
+    fn reads(&self, spec: &RuleSpec) -> bool {
+        spec.ends == Ends::Unstated || self.applies(spec.ends)
+    }
+}
+
+/// Longest file of rules in bytes: some thousand patterns.
+const MAX_FILE_BYTES: u64 = 128 << 10;
+/// Most text in force in one directory for one name.
+const MAX_BYTES_IN_FORCE: usize = 512 << 10;
+/// Most names that are looked for in each directory.
+const MAX_FILES: usize = 64;
+/// Most files that name each other.
+const MAX_MERGE_DEPTH: usize = 8;
+/// Most links on the way to a file.
+const MAX_LINKS: usize = 8;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    struct Tree {
+        at: tempfile::TempDir,
+        root: Arc<Dir>,
+    }
+
+    impl Tree {
+        fn new(files: &[(&str, &[u8])]) -> Self {
+            let at = tempfile::tempdir().unwrap();
+            for (path, text) in files {
+                let path = at.path().join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            let root = Arc::new(Dir::open_operand(at.path()).unwrap());
+            Self { at, root }
+        }
+
+        fn set(rules: &[&str]) -> FilterSet {
+            let rules = rules.iter().map(|rule| match ParsedRule::read(rule.as_bytes()).unwrap() {
+                ParsedRule::Rule(spec) => spec,
+                other => panic!("{other:?}"),
+            });
+            FilterSet::of(&rules.collect::<Vec<_>>()).unwrap()
+        }
+
+        /// Enters a directory from the root on.
+        fn scope(&self, set: &FilterSet, path: &str) -> Result<Scope, RuleFileError> {
+            let mut scope = Scope::begin(set, Some(&self.root), false);
+            let mut here = RelPath::root();
+            scope = scope.enter(&self.root, &here)?;
+            for name in path.split('/').filter(|name| !name.is_empty()) {
+                here.push(&Component::new(name.as_bytes()).unwrap());
+                scope = scope.enter(&self.root.open_beneath(&here).unwrap(), &here)?;
+            }
+            Ok(scope)
+        }
+
+        fn fault(&self, rules: &[&str]) -> String {
+            let error = self.scope(&Self::set(rules), "").unwrap_err();
+            format!("{}: {}", error.path.escape_ascii(), error.fault)
+        }
+    }
+
+    fn verdict(scope: &Scope, path: &str) -> Option<(bool, String)> {
+        let verdict = scope.verdict(Subject { path: path.as_bytes(), is_dir: false, perishing: false })?;
+        let origin = match verdict.origin {
+            RuleOrigin::File { path, line } => format!("{}:{line}", path.escape_ascii()),
+            other => format!("{other:?}"),
+        };
+        Some((verdict.include, origin))
+    }
+
+    #[test]
+    fn newest_rules_come_first_and_name_their_lines() {
+        let tree =
+            Tree::new(&[(".f", b"# no\n- a\n- b\n"), ("d/.f", b"+ b\n- /c\n"), ("d/e/.f", b"!\n- z\n")]);
+        let set = Tree::set(&["+ first", ": .f", "- last"]);
+        let scope = tree.scope(&set, "d").unwrap();
+        assert_eq!(verdict(&scope, "d/a"), Some((false, ".f:2".into())));
+        assert_eq!(verdict(&scope, "d/b"), Some((true, "d/.f:1".into())));
+        assert_eq!(verdict(&scope, "d/c"), Some((false, "d/.f:2".into())));
+        assert_eq!(verdict(&scope, "d/last"), Some((false, "Command(2)".into())));
+        assert_eq!(verdict(&scope, "d/first"), Some((true, "Command(0)".into())));
+        let scope = tree.scope(&set, "d/e").unwrap();
+        assert_eq!(verdict(&scope, "d/e/a"), None);
+        assert_eq!(verdict(&scope, "d/e/z"), Some((false, "d/e/.f:2".into())));
+    }
+
+    #[test]
+    fn file_that_names_itself_or_is_too_large_ends() {
+        let long = vec![b'x'; (128 << 10) + 1];
+        let tree = Tree::new(&[(".self", b": .self\n- a\n"), (".again", b". .again\n"), (".long", &long)]);
+        let scope = tree.scope(&Tree::set(&[": .self"]), "").unwrap();
+        assert_eq!(verdict(&scope, "a"), Some((false, ".self:2".into())));
+        assert_eq!(tree.fault(&[": .again"]), ".again: it has more rules than are taken");
+        assert_eq!(tree.fault(&[": .long"]), ".long: it has more rules than are taken");
+        let chain: Vec<_> = (0..70).map(|n| (format!(".n{n}"), format!(": .n{}\n", n + 1))).collect();
+        let files: Vec<_> = chain.iter().map(|(name, text)| (name.as_str(), text.as_bytes())).collect();
+        assert!(Tree::new(&files).fault(&[": .n0"]).ends_with("it has more rules than are taken"));
+    }
+
+    #[test]
+    fn rules_come_from_files_of_the_tree_only() {
+        let tree = Tree::new(&[
+            ("rules", b"- a\n"),
+            (".abs", b". /etc/passwd\n"),
+            (".up", b". ../x\n"),
+            (".no", b". x\n"),
+        ]);
+        let link = |to: &str, name: &str| symlink(to, tree.at.path().join(name)).unwrap();
+        link("rules", ".near");
+        link("/etc/passwd", ".far");
+        link("../rules", ".out");
+        link(".loop", ".loop");
+        link("gone", ".gone");
+        fs::create_dir(tree.at.path().join(".dir")).unwrap();
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(tree.at.path().join(".pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
+
+        let scope = tree.scope(&Tree::set(&[": .near"]), "").unwrap();
+        assert_eq!(verdict(&scope, "a"), Some((false, ".near:1".into())));
+        for name in [".far", ".out", ".loop", ".abs", ".up"] {
+            let expected = format!("{name}: it leads out of the tree");
+            assert_eq!(tree.fault(&[&format!(": {name}")]), expected);
+        }
+        assert_eq!(tree.fault(&[": .no"]), ".no: line 1 is no filter rule");
+        // As rsync reads them: nothing.
+        for name in [".dir", ".pipe", ".gone", ".none"] {
+            let scope = tree.scope(&Tree::set(&[&format!(": {name}")]), "").unwrap();
+            assert_eq!(verdict(&scope, "a"), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_end_and_unread_files_leave_only_sure_excludes() {
+        let set = Tree::set(&["- sure", ":- .f", "- too", ": .g", "- not"]);
+        assert!(set.surely_excludes(b"d/sure", false) && set.surely_excludes(b"too", false));
+        assert!(!set.surely_excludes(b"not", false) && !set.surely_excludes(b"d", true));
+        let set = Tree::set(&["H a", "P b", "- c"]).deleting_excluded(true);
+        assert!(set.excludes(b"a", false) && !set.excludes(b"b", false) && set.excludes(b"c", false));
+        let set = set.at_destination();
+        assert!(!set.excludes(b"a", false) && set.excludes(b"b", false) && !set.excludes(b"c", false));
+    }
+}

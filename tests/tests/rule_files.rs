@@ -1,0 +1,344 @@
+//! Files of filter rules in the tree, and rules for one end, choose and protect as rsync's do.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use dsync_tests::{Outcome, Run, Scope, Scratch, Sshd, Via, differences, scratch::slash};
+
+/// The trees were made at different times.
+const NAMES: Scope = Scope {
+    owners: true,
+    modes: true,
+    times: false,
+    dir_times: false,
+    root: false,
+    xattrs: true,
+    links: false,
+    atimes: false,
+};
+
+/// A case: files of the source and of the destination (a directory ends with `/`, a `=` begins the
+/// text), and the options.
+struct Case {
+    source: &'static [&'static str],
+    destination: &'static [&'static str],
+    options: &'static [&'static str],
+}
+
+const fn case(
+    source: &'static [&'static str],
+    destination: &'static [&'static str],
+    options: &'static [&'static str],
+) -> Case {
+    Case { source, destination, options }
+}
+
+/// Cases that both programs treat alike, with each time of deletion where it matters.
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    // The order of rules, inheritance, anchors.
+    case(&["a", "d/a", "d/b", ".f=- a\n"], &[], &["-f", ": .f"]),
+    case(&["a", "b", "d/a", "d/b", ".f=- a\n", "d/.f=+ a\n- b\n"], &[], &["-f", ": .f"]),
+    case(&["a", "b", "d/a", "d/b", ".f=- a\n", "d/.f=!\n- b\n"], &[], &["-f", ": .f"]),
+    case(&["a", "d/a", ".f=- /a\n"], &[], &["-f", "dir-merge .f"]),
+    case(&["d/x", "d/y", "d/e/x", "d/.f=- d/x\n- e/x\n"], &[], &["-f", ": .f"]),
+    case(&["a", "d/a", ".f=- a\n"], &[], &["-f", ":n .f"]),
+    case(&["a", ".f=- a\n"], &[], &["-f", "+ a", "-f", ": .f"]),
+    case(&["a", ".f=+ a\n"], &[], &["-f", ": .f", "-f", "- a", "-f", ": .f"]),
+    // Modifiers of files.
+    case(&["a", "b", "#", "h", ".f=a b # h\n"], &[], &["-f", ":w- .f"]),
+    case(&["a", "b", "c", ".f=-_a -_b"], &[], &["-f", ":w .f"]),
+    case(&["a", "b", "- b", "!", ".f=a\n- b\n!\n"], &[], &["-f", ":- .f"]),
+    case(&["a", "b", ".f=a\n"], &[], &["-f", ":+ .f", "-f", "- *"]),
+    case(&["a", "b", ".f=+ .f\n- a\n"], &[], &["-f", ":e .f"]),
+    case(&["a", "b", "c", "s/a", ".cvsignore=a !  b\n"], &[], &["-f", ":C"]),
+    case(&["a", "b", ".g=a !  b\n"], &[], &["-f", ":C .g"]),
+    case(&["s/a", "s/b", ".f=- src/s/a\n"], &[], &["-f", ":/ .f"]),
+    // Lines.
+    case(&["a", "b", "c", "d", ".f=# no\n; no\n\n- a\r\n- b\r- c"], &[], &["-f", ": .f"]),
+    case(&["a", "b ", ".f=- a \n- b \n"], &[], &["-f", ": .f"]),
+    // Files that name others.
+    case(&["a", "s/a", ".f=. .g\n", ".g=- /a\n"], &[], &["-f", ": .f"]),
+    case(&["a", "s/a", "s/.f=. ../.g\n", ".g=- a\n"], &[], &["-f", ": .f"]),
+    case(&["a", "b", "s/a", "s/b", ".f=: .g\n", ".g=- a\n", "s/.g=- b\n"], &[], &["-f", ": .f"]),
+    // Modifiers of rules.
+    case(&["a", "b", "s/c"], &[], &["-f", "-! */"]),
+    case(&["a", "b", "s/c"], &[], &["-f", "-! a"]),
+    case(&["s/a", "s/b"], &["x"], &["-f", "-/ src/s/a", "--delete"]),
+    case(&["s/a", "s/b", ".f=-/ src/s/a\n"], &[], &["-f", ": .f"]),
+    // Sides.
+    case(&["a", "c"], &["a", "b"], &["-f", "H a", "--delete"]),
+    case(&["a", "c"], &["b", "k"], &["-f", "P k", "--delete"]),
+    case(&["c"], &["a", "b.keep"], &["-f", "R a", "-f", "P *", "--delete"]),
+    case(&["a", "c"], &["a"], &["-f", "S a", "-f", "H *", "--delete"]),
+    case(&["c"], &["z", "k"], &["-f", "-s z", "-f", "-r k", "--delete"]),
+    case(&["c", "a", ".f=- a\n"], &["a", ".f=- a\n"], &["-f", ":s .f", "--delete"]),
+    case(&["c", "a", ".f=- a\n- z\n"], &["z", ".f=- z\n"], &["-f", ":r .f", "--delete"]),
+    // Perishable.
+    case(&["c"], &["old/z", "old/y", "z"], &["-f", "-p z", "--delete"]),
+    case(&["c"], &["old/z", "old/y", "z"], &["-f", "- z", "--delete"]),
+    case(&["c", "old/"], &["old/z", "old/y", "z"], &["-f", "-p z", "--delete"]),
+    case(&["c"], &["old/.f=-p z\n", "old/z", "old/y"], &["-f", ": .f", "--delete"]),
+    // The destination's own files: before, with and below what goes.
+    case(&["c"], &["z", ".f=- z\n"], &["-f", ": .f", "--delete"]),
+    case(&["c"], &["old/z", "old/y", ".f=- z\n"], &["-f", ": .f", "--delete"]),
+    case(&["c"], &["old/z", "old/y", "old/.f=- z\n"], &["-f", ": .f", "--delete"]),
+    case(&["d/c"], &["d/z", "d/old/z", "d/old/y", ".f=- z\n"], &["-f", ": .f", "--delete"]),
+    case(&["d/c", ".f=- z\n"], &["d/z", "y", ".f=- y\n"], &["-f", ": .f", "-f", "- .f", "--delete"]),
+    case(&["c", ".f=- a\n"], &["a", ".f=- a\n"], &["-f", ": .f", "--delete-excluded"]),
+    case(&["c", ".f=-r a\n"], &["a", ".f=-r a\n"], &["-f", ": .f", "--delete-excluded"]),
+    case(&["c"], &["a", "k"], &["-f", "P k", "-f", "- a", "--delete-excluded"]),
+    // Short options.
+    case(&["a", "b", ".rsync-filter=- a\n"], &[], &["-F"]),
+    case(&["a", "b", ".rsync-filter=- a\n"], &["z", ".rsync-filter=- z\n"], &["-FF", "--delete"]),
+    case(&["a", "b", ".rsync-filter=- a\n"], &[], &["--include=.rsync-filter", "-FF"]),
+    case(&["a", "b", ".rsync-filter=- a\n"], &[], &["--include=a", "-F"]),
+    case(&["a.o", "b", "core", "z", "core2/", ".git/x", ".cvsignore=z\n"], &["q.o", "old/q.o"], &["-C", "--delete"]),
+    case(&["a.o", "b", "z", ".cvsignore=z\n"], &[], &["-C", "--include=a.o"]),
+    case(&["a.o", "b", "z", ".cvsignore=z\n"], &[], &["-f", "-C"]),
+    case(&["a.o", "b"], &["c.o"], &["-f", "-Cs", "--delete"]),
+];
+
+fn plant(at: &Path, files: &[&str]) {
+    fs::create_dir_all(at).unwrap();
+    for file in files {
+        let (path, text) = file.split_once('=').unwrap_or((file, ""));
+        let path = at.join(path);
+        if file.ends_with('/') {
+            fs::create_dir_all(path).unwrap();
+        } else {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+}
+
+/// Plants files that no quick check takes for the source's.
+fn plant_old(at: &Path, files: &[&str]) {
+    plant(at, files);
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for file in files.iter().filter(|file| !file.ends_with('/')) {
+        let path = at.join(file.split('=').next().unwrap());
+        fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+    }
+}
+
+/// Runs both programs on equal trees, each in a directory of its own so that paths are equal.
+/// Returns what differs.
+fn compare(case: (&[&str], &[&str], &[&str]), operands: [&str; 2], may_fail: bool) -> Option<String> {
+    let (source, destination, options) = case;
+    let scratch = Scratch::new();
+    let outcomes: [Outcome; 2] =
+        [("rsync", Run::of("rsync")), ("dsync", Run::dsync())].map(|(name, program)| {
+            let at = scratch.at(name);
+            plant(&at.join("src"), source);
+            plant_old(&at.join("dst"), destination);
+            program.args(["-a"]).args(options).args(operands).cwd(&at).run()
+        });
+    let [theirs, ours] = ["rsync/dst", "dsync/dst"].map(|dst| scratch.at(dst));
+    let found = differences(&theirs, &ours, NAMES);
+    // rsync ends with one that it cannot read; dsync leaves its directory alone.
+    if may_fail && outcomes[0].code() != Some(0) {
+        return None;
+    }
+    let same = found.is_empty() && outcomes[0].code() == outcomes[1].code();
+    let accounts = || outcomes.iter().map(Outcome::account).collect::<Vec<_>>().join("\n");
+    (!same).then(|| format!("{source:?} {destination:?} {options:?}: {found:?}\n{}", accounts()))
+}
+
+/// The times of deletion at which both programs take the same copy of a file of rules: dsync's
+/// `--delete` is `--delete-after`.
+const TIMES: [&str; 3] = ["--delete-after", "--delete-during", "--delete-before"];
+
+#[test]
+fn rule_files_choose_and_protect_as_rsyncs_do() {
+    let mut wrong = Vec::new();
+    for Case { source, destination, options } in CASES {
+        let deletes = options.iter().any(|option| option.starts_with("--delete"));
+        for time in TIMES.iter().take(if deletes { 3 } else { 1 }) {
+            let mut options: Vec<&str> =
+                options.iter().copied().filter(|option| *option != "--delete").collect();
+            options.extend(deletes.then_some(*time));
+            wrong.extend(compare((source, destination, &options), ["src/", "dst/"], false));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn files_above_the_operands_count_where_they_are_named_from_the_root() {
+    for (files, options, operands) in [
+        (&["s/a", "s/b", ".f=- a\n"][..], &["-f", ": .f"][..], ["src/s", "dst/"]),
+        (&["s/a", "s/b", ".f=- a\n"], &["-f", ": /.f"], ["src/s", "dst/"]),
+        (&["s/a", "s/b", ".f=- a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (&["s/a", "s/b", ".f=- /s/a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+        (&["s/a", "s/b", ".f=- /s/a\n"], &["-f", ": /.f"], ["src/s", "dst/"]),
+        (&["s/a", "s/b", ".f=- s\n"], &["-f", ": /.f"], ["src/s", "dst/"]),
+        (&["s/a", "s/b", ".f=- a\n"], &["-f", ": ../.f"], ["src/s/", "dst/"]),
+        (&["s/t/a", "s/t/b", ".f=- a\n"], &["-f", ": ../.f"], ["src/s/t/", "dst/"]),
+        (&["s/a", "s/b", "s/.f=!\n", ".f=- a\n"], &["-f", ": /.f"], ["src/s/", "dst/"]),
+    ] {
+        if let Some(difference) = compare((files, &[], options), operands, false) {
+            panic!("{difference}");
+        }
+    }
+    for time in TIMES {
+        for (name, operands) in [(": /.f", ["src/s", "dst/"]), (": .f", ["src/s", "dst/"])] {
+            let (source, destination) = (&["s/a", "s/b"], &["s/a", "s/z", "s/y", ".f=- z\n"]);
+            let difference = compare((source, destination, &["-f", name, time]), operands, false);
+            assert_eq!(difference, None);
+        }
+    }
+}
+
+/// A small generator, so that a failing case is named by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.roll(choices.len())]
+    }
+}
+
+#[test]
+fn drawn_rules_in_drawn_trees_do_what_rsyncs_do() {
+    const DIRS: &[&str] = &["", "d/", "d/e/", "k/", "old/", "old/e/"];
+    const NAMES: &[&str] = &["a", "b", "c.o", "x"];
+    const RULES: &[&str] = &[
+        "- a", "- /a", "+ b", "- *.o", "- e/", "- /e/**", "+ /d/", "- d/*", "P x", "H x", "S a", "R b",
+        "-p c.o", "-s a", "-r b", "- **/x", "!", "-! */", ": .g", "- old/", "+ *", "-_x", "hide b",
+    ];
+    const FILES: &[&str] = &[": .f", ":n .f", ":e .f", ":s .f", ":r .f", ":- .f", ": /.f", ":p .f", ": .f"];
+    const COMMAND: &[&str] = &["- c.o", "+ a", "P old/x", "H b", "-p x", "R a"];
+    let mut wrong = Vec::new();
+    for seed in 0..120 {
+        let dice = &mut Dice(seed);
+        for _ in 0..4 {
+            dice.roll(2);
+        }
+        let draw = |dice: &mut Dice, dirs: &[&str]| {
+            let mut files = vec!["kept".to_owned()];
+            for dir in dirs {
+                let chosen: Vec<_> = NAMES.iter().filter(|_| dice.roll(2) == 0).collect();
+                files.extend(chosen.into_iter().map(|name| format!("{dir}{name}")));
+                for name in [".f", ".g"] {
+                    if dice.roll(3) == 0 {
+                        let plain = |rule: &&str| name == ".f" || !rule.contains(".g");
+                        let rules: Vec<_> =
+                            (0..=dice.roll(3)).map(|_| dice.of(RULES)).filter(plain).collect();
+                        files.push(format!("{dir}{name}={}\n", rules.join("\n")));
+                    }
+                }
+            }
+            files
+        };
+        let (source, destination) = (draw(dice, &DIRS[..4]), draw(dice, DIRS));
+        let mut options = vec!["-f", dice.of(FILES)];
+        if dice.roll(2) == 0 {
+            options.splice(0..0, ["-f", dice.of(COMMAND)]);
+        }
+        if dice.roll(2) == 0 {
+            options.extend(["-f", dice.of(COMMAND)]);
+        }
+        // A file for one side may not state sides itself.
+        if options.iter().any(|option| matches!(*option, ":s .f" | ":r .f")) {
+            options = vec!["-f", ":- .f"];
+        }
+        options.push(dice.of(&TIMES));
+        if dice.roll(5) == 0 {
+            options.push("--delete-excluded");
+        }
+        let [source, destination] =
+            [&source, &destination].map(|files| files.iter().map(String::as_str).collect::<Vec<_>>());
+        let difference = compare((&source, &destination, &options), ["src/", "dst/"], true);
+        wrong.extend(difference.map(|difference| format!("seed {seed}: {difference}")));
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn rule_files_hold_over_the_wire_in_both_directions() {
+    let sshd = Sshd::shared();
+    let source = ["a", "b", "d/a", "d/c", "d/.rsync-filter=- c\n", ".rsync-filter=- /a\n- z\n"];
+    let destination = ["z", "y", "d/z", "d/old/z", "d/old/y"];
+    for via in Via::EACH {
+        let scratch = Scratch::new();
+        plant(&scratch.src(), &source);
+        for name in ["rsync", "up", "down"] {
+            plant(&scratch.at(name), &destination);
+        }
+        let rules = ["-aF", "--delete-after", "-f", "P y"];
+        let from = slash(&scratch.src());
+        let _ = Run::of("rsync").args(rules).arg(&from).arg(scratch.at("rsync")).run().expect_code(0);
+        let up = sshd.run(via).args(rules).arg(&from).arg(sshd.operand(scratch.at("up")));
+        let _ = up.run().expect_quiet_success();
+        let down = sshd.run(via).args(rules).arg(sshd.operand(&from)).arg(scratch.at("down"));
+        let _ = down.run().expect_quiet_success();
+        for made in ["up", "down"] {
+            assert_eq!(differences(&scratch.at("rsync"), &scratch.at(made), NAMES), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_rule_keeps_its_directory_out_and_everything_there() {
+    let scratch = Scratch::new();
+    plant(&scratch.src(), &["a", "d/.f=password\n", "d/x", "e/x"]);
+    plant(&scratch.dst(), &["d/old", "e/old", "old"]);
+    let run =
+        || Run::dsync().args(["-a", "--delete", "-f", ": .f"]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let outcome = run().run().expect_code(23);
+    let text = outcome.all_text();
+    assert!(text.contains("d/.f") && text.contains("line 1") && !text.contains("password"), "{text}");
+    let names = ["a", "d/old", "e/old", "e/x", "old"];
+    assert!(names.iter().all(|name| scratch.dst().join(name).exists()), "{text}");
+    assert!(!scratch.dst().join("d/x").exists());
+
+    // At the destination it protects what is below it, and nothing else.
+    fs::write(scratch.src().join("d/.f"), "- x\n").unwrap();
+    plant(&scratch.dst(), &["d/.f=password\n", "d/x"]);
+    let outcome = Run::dsync().args(["-a", "--delete-during", "-f", ": .f", "-f", "- .f"]);
+    let outcome = outcome.arg(slash(&scratch.src())).arg(scratch.dst()).run().expect_code(23);
+    assert!(outcome.all_text().contains("line 1"), "{}", outcome.account());
+    assert!(scratch.dst().join("d/old").exists() && scratch.dst().join("d/x").exists());
+}
+
+#[test]
+fn odd_entries_of_that_name_neither_block_nor_lead_out() {
+    let scratch = Scratch::new();
+    plant(&scratch.src(), &["a", "b", "real=- a\n", "far/a", "pipe/a", "dir/.f/", "dir/a", "near/a"]);
+    assert!(
+        std::process::Command::new("mkfifo").arg(scratch.src().join("pipe/.f")).status().unwrap().success()
+    );
+    symlink("/dev/zero", scratch.src().join("far/.f")).unwrap();
+    symlink("../real", scratch.src().join("near/.f")).unwrap();
+    let outcome = Run::dsync().args(["-r", "-f", ": .f"]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let text = outcome.expect_code(23).all_text();
+    assert!(text.contains("far/.f") && text.contains("leads out"), "{text}");
+    for (name, exists) in
+        [("a", true), ("far/a", false), ("pipe/a", true), ("dir/a", true), ("near/a", false)]
+    {
+        assert_eq!(scratch.dst().join(name).exists(), exists, "{name}");
+    }
+}
+
+#[test]
+fn rule_file_that_arrives_protects_when_deletions_come_at_the_end() {
+    for (option, stays) in [("--delete", true), ("--delete-after", true), ("--delete-during", false)] {
+        let scratch = Scratch::new();
+        plant(&scratch.src(), &["b", "cache/x", ".rsync-filter=- cache/\n"]);
+        plant(&scratch.dst(), &["cache/x", "b"]);
+        let run = Run::dsync().args(["-aF", option]).arg(slash(&scratch.src())).arg(scratch.dst());
+        let _ = run.run().expect_code(0);
+        assert_eq!(scratch.dst().join("cache/x").exists(), stays, "{option}");
+    }
+}
