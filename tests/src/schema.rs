@@ -23,7 +23,10 @@ fn of(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
             (!known).then(|| format!("{at}: {value} is none of {wanted}"))
         }
         "type" => (!has_type(wanted, value)).then(|| format!("{at}: {value} is no {wanted}")),
-        "minimum" => (value.as_f64() < wanted.as_f64()).then(|| format!("{at}: {value} is below {wanted}")),
+        "minimum" => {
+            let is_below = value.as_f64().is_some_and(|number| Some(number) < wanted.as_f64());
+            is_below.then(|| format!("{at}: {value} is below {wanted}"))
+        }
         "pattern" => {
             let text = value.as_str().unwrap_or_default();
             (!matches(wanted.as_str().unwrap_or_default(), text))
