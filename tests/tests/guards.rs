@@ -153,7 +153,7 @@ fn root_and_home_are_not_deleted_in() {
         let _ = run(&scratch, &["-an", "--delete"], "src", home).expect_quiet_success();
         let _ = run(&scratch, &["-an"], "src/", home).expect_quiet_success();
     }
-    let forced = [dry, &["--force-root", "--max-delete=0"][..]].concat();
+    let forced = [dry, &["--force-root", "--max-delete=0", "--delete-all-or-nothing"][..]].concat();
     let _ = run(&scratch, &forced, "src/", Path::new("/")).expect_code(25);
 }
 
