@@ -21,9 +21,9 @@ fn hello_and_start_of_a_client_are_held_to_the_format() {
         ("peer speaks version 2, agreed was 1", |s| s.control(&hello(2))),
         ("malformed integer", |s| s.control(&hello(65_537))),
         ("while in state 'waiting for Start'", |s| s.control(&[hello(1), hello(1)].concat())),
-        ("role has no meaning for value 17", |s| {
+        ("role has no meaning for value 16", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(17).frame());
+            s.control(&Message::new(2).byte(16).frame());
         }),
         ("number of data lanes 65 exceeds the limit 64", |s| {
             s.control(&hello(1));

@@ -31,7 +31,7 @@ pub(super) const ENTRIES: &[Known] = &[
             };
             seen.case.has_letter('R')
                 && seen.case.operands.iter().any(dotted)
-                && [".", ""].contains(&seen.path())
+                && ([".", ""].contains(&seen.path()) || seen.is_root())
         },
     },
     Known {

@@ -28,6 +28,13 @@ impl Seen<'_> {
         self.is(Class::Tree) && facts.iter().any(|fact| self.finding.line.contains(&format!("': {fact} is ")))
     }
 
+    /// Returns whether the line is about the destination operand itself.
+    pub(super) fn is_root(&self) -> bool {
+        let operand = self.case.operands.last().map_or("", |operand| operand.trim_end_matches('/'));
+        let name = operand.rsplit('/').next().unwrap_or_default();
+        self.path().strip_prefix("w/").is_some_and(|path| path == name)
+    }
+
     /// Returns whether the line reports an entry that only one of the programs has.
     pub(super) fn is_presence(&self) -> bool {
         self.is(Class::Tree)
