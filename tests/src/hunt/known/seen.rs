@@ -32,7 +32,7 @@ impl Seen<'_> {
     pub(super) fn is_root(&self) -> bool {
         let operand = self.case.operands.last().map_or("", |operand| operand.trim_end_matches('/'));
         let name = operand.rsplit('/').next().unwrap_or_default();
-        self.path().strip_prefix("w/").is_some_and(|path| path == name)
+        self.path().strip_prefix("w/").is_some_and(|path| path == name || path == "d")
     }
 
     /// Returns whether the line reports an entry that only one of the programs has.
