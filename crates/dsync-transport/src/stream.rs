@@ -1,6 +1,6 @@
 //! A link over a byte stream of the caller's own: a socket, a tunnel, a TLS session of a product.
 //!
-//! The lanes are those of the ssh pipe ([`crate::mux`]). Nothing is opened besides: what the stream
+//! The lanes are those of the ssh pipe (`mux`). Nothing is opened besides: what the stream
 //! carries and keeps secret is all that the session has. Streams that are no descriptors are copied
 //! to and from a socket pair, which costs a copy at memory speed and two threads.
 
