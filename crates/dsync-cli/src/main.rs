@@ -16,6 +16,9 @@ mod doctor;
 mod documents;
 mod errno;
 mod escape;
+#[cfg(test)]
+#[allow(clippy::expect_used, clippy::disallowed_methods)]
+mod every_option;
 mod flags;
 mod format;
 mod json;

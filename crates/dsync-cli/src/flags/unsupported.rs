@@ -117,29 +117,30 @@ static TABLE: &[Foreign] = &[
     option("write-devices").negatable(),
 ];
 
+/// Long names in the help of rsync 3.5.0, of its client.
+#[cfg(test)]
+pub(crate) const RSYNC_LONG: &str = "8-bit-output acls address append append-verify archive atimes backup backup-dir \
+    block-size blocking-io bwlimit checksum checksum-choice checksum-seed chmod chown compare-dest compress \
+    compress-choice compress-level compress-threads confine-root contimeout copy-as copy-dest copy-devices \
+    copy-dirlinks copy-links copy-unsafe-links crtimes cvs-exclude debug del delay-updates delete delete-after \
+    delete-before delete-delay delete-during delete-excluded delete-missing-args devices dirs drop-D dry-run \
+    early-input exclude exclude-from executability existing fake-super files-from filter force from0 fsync \
+    fuzzy group groupmap hard-links help human-readable iconv ignore-errors ignore-existing \
+    ignore-missing-args ignore-non-existing ignore-times inc-recursive include include-from info inplace \
+    insecure-links ipv4 ipv6 itemize-changes keep-dirlinks link-dest links list-only log-file log-file-format \
+    max-alloc max-delete max-size min-size mkpath modify-window munge-links no-i-r no-implied-dirs \
+    no-inc-recursive no-motd no-W no-whole-file numeric-ids old-args old-d old-dirs omit-dir-times \
+    omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial-dir \
+    password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch recursive \
+    relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only skip-compress \
+    sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \
+    update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc zl zt";
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::flags::command;
-
-    /// Long names in the help of rsync 3.5.0, of its client.
-    const RSYNC_LONG: &str = "8-bit-output acls address append append-verify archive atimes backup backup-dir \
-        block-size blocking-io bwlimit checksum checksum-choice checksum-seed chmod chown compare-dest compress \
-        compress-choice compress-level compress-threads confine-root contimeout copy-as copy-dest copy-devices \
-        copy-dirlinks copy-links copy-unsafe-links crtimes cvs-exclude debug del delay-updates delete delete-after \
-        delete-before delete-delay delete-during delete-excluded delete-missing-args devices dirs drop-D dry-run \
-        early-input exclude exclude-from executability existing fake-super files-from filter force from0 fsync \
-        fuzzy group groupmap hard-links help human-readable iconv ignore-errors ignore-existing \
-        ignore-missing-args ignore-non-existing ignore-times inc-recursive include include-from info inplace \
-        insecure-links ipv4 ipv6 itemize-changes keep-dirlinks link-dest links list-only log-file log-file-format \
-        max-alloc max-delete max-size min-size mkpath modify-window munge-links no-i-r no-implied-dirs \
-        no-inc-recursive no-motd no-W no-whole-file numeric-ids old-args old-d old-dirs omit-dir-times \
-        omit-link-times one-file-system only-write-batch open-noatime out-format outbuf owner partial-dir \
-        password-file perms port preallocate progress protocol prune-empty-dirs quiet read-batch recursive \
-        relative remote-option remove-source-files rsh rsync-path safe-links secluded-args size-only skip-compress \
-        sockopts sparse specials stats stderr stop-after stop-at suffix super temp-dir timeout times trust-sender \
-        update usermap verbose version whole-file write-batch write-devices xattrs i-r cc zc zl zt";
 
     /// Letters in the same help.
     const RSYNC_SHORT: &str = "vqcarRbudlLkKHpEAXogDtUNOJSnWxBeImyCfF0sPiM8h46V@Tz";
