@@ -1,7 +1,10 @@
 //! Known differences: reading.
 
 use super::Known;
-use crate::hunt::{judge::Class, world::HOST};
+use crate::{
+    hunt::{judge::Class, world::HOST},
+    tree::Kind,
+};
 
 /// The entries of the section.
 pub(super) const ENTRIES: &[Known] = &[
@@ -48,6 +51,16 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.case.operands.len() > 2
                 && seen.is(Class::Tree)
                 && seen.rsync.stderr_text().contains("link_stat")
+        },
+    },
+    Known {
+        says: "With `-m`, an empty directory that several operands have is left out.",
+        explains: |seen| {
+            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            (seen.case.has_letter('m') || seen.case.has(&["--prune-empty-dirs"]))
+                && seen.case.operands.len() > 2
+                && seen.finding.line.starts_with("missing: ")
+                && is_directory
         },
     },
     Known {
