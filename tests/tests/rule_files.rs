@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dsync_tests::{Outcome, Run, Scope, Scratch, Sshd, Via, differences, scratch::slash};
+use dsync_tests::{Outcome, Run, Scope, Scratch, Sshd, Via, differences, oracle, scratch::slash};
 
 /// The trees were made at different times.
 const NAMES: Scope = Scope {
@@ -143,6 +143,12 @@ fn compare(case: (&[&str], &[&str], &[&str]), operands: [&str; 2], may_fail: boo
     let found = differences(&theirs, &ours, NAMES);
     // rsync ends with one that it cannot read; dsync leaves its directory alone.
     if may_fail && outcomes[0].code() != Some(0) {
+        return None;
+    }
+    // Before 3.5.0 a `!` among the words of a file for CVS was refused, and nothing above was read.
+    let is_reference = oracle::is_since((3, 5, 0))
+        || outcomes[0].code() != Some(1) && !options.iter().any(|option| option.contains("../"));
+    if !is_reference {
         return None;
     }
     let same = found.is_empty() && outcomes[0].code() == outcomes[1].code();
