@@ -161,6 +161,21 @@ fn what_stays_in_a_locked_directory_finds_it_locked_as_before() {
 }
 
 #[test]
+fn a_directory_that_stays_with_its_backups_is_locked_as_before() {
+    needs_dsync!();
+    needs_root!();
+    for locked in [0o400, 0o500, 0o000] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("f", 1, 10)]).plant(&scratch.src());
+        Tree::of([Node::dir("d"), Node::file("d/f", 2, 10)]).plant(&scratch.dst());
+        set_mode(&scratch.dst().join("d"), locked);
+        let _ = as_nobody(&scratch, &["-a", "--delete", "-b"]).expect_code(0);
+        assert!(scratch.dst().join("d/f~").exists() && !scratch.dst().join("d/f").exists());
+        assert_eq!(mode(&scratch.dst().join("d")), locked, "{locked:o}");
+    }
+}
+
+#[test]
 fn a_file_that_its_owner_may_not_write_is_rewritten_in_place() {
     needs_dsync!();
     needs_root!();

@@ -287,23 +287,35 @@ impl<'a> Removal<'a> {
         let Some(name) = self.path.file_name() else { return };
         let path = self.path.clone();
         self.path.pop();
-        if let Some(mode) = level.locked.filter(|_| level.stays || self.dry_run) {
-            // A directory that keeps more permissions than it had is no reason to stop.
-            let _ = self.last_dir().and_then(|parent| parent.lock_child(&name, level.identity, mode));
+        let stays = level.stays || !(self.spare.permits)();
+        if stays || self.dry_run {
+            self.relock(&name, &level);
         }
-        if level.stays || !(self.spare.permits)() {
+        if stays {
             return self.keep_level();
         }
         match self.remove_emptied(&name) {
             Ok(()) => (self.visitor)(&path, Kind::Dir),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // Somebody added an entry meanwhile.
+            // Somebody added an entry meanwhile, or the entries' backups are beside them.
             Err(error) if is_not_empty(&error) && level.listed < MAX_LISTED => {
+                self.relock(&name, &level);
                 if let Err(error) = self.enter(&name, Some(Kind::Dir), level.listed + 1) {
                     self.fail(path, error);
                 }
             }
-            Err(error) => self.fail(path, error),
+            Err(error) => {
+                self.relock(&name, &level);
+                self.fail(path, error);
+            }
+        }
+    }
+
+    /// Takes back the permissions that a directory which stays got for its entries' removal.
+    fn relock(&mut self, name: &Component, level: &Level) {
+        if let Some(mode) = level.locked {
+            // A directory that keeps more permissions than it had is no reason to stop.
+            let _ = self.last_dir().and_then(|parent| parent.lock_child(name, level.identity, mode));
         }
     }
 
