@@ -117,6 +117,7 @@ pub(crate) fn order(
         rules.exclude(OLD_DIRS);
     }
     let report = reporting(flags, links, &source, &destination)?;
+
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
     options.fake_super = fake_super(flags, &source, &destination);
@@ -226,6 +227,17 @@ fn read_sources(words: &[OsString]) -> Result<Source, UsageError> {
     })
 }
 
+/// Returns the form of numbers.
+fn style(flags: &Flags) -> Style {
+    let output = &flags.output;
+    match output.human_readable {
+        _ if output.plain_numbers => Style::Plain,
+        0 => Style::Commas,
+        1 => Style::Thousands,
+        _ => Style::Binary,
+    }
+}
+
 fn reporting(
     flags: &Flags,
     links: Links,
@@ -234,12 +246,7 @@ fn reporting(
 ) -> Result<Reporting, UsageError> {
     let output = &flags.output;
     let info = info::read(&output.info)?;
-    let style = match output.human_readable {
-        _ if output.plain_numbers => Style::Plain,
-        0 => Style::Commas,
-        1 => Style::Thousands,
-        _ => Style::Binary,
-    };
+    let style = style(flags);
     let listing = listing(flags, (info, style), source, destination)?;
 
     let log = output.log_file.as_ref().map(|file| {

@@ -103,6 +103,7 @@ impl Rules {
             ParsedRule::Cvs(template) => self.add_cvs(&template, place, reader.cvs),
             _ => {}
         }
+
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The two ends of a run and how it is started: [`Source`], [`Destination`], [`Job`], [`serve`].
+//! A run and how it is started: [`Job`], [`serve`].
 
 use std::{
     ffi::OsString,
@@ -13,9 +13,8 @@ use std::{
 use dsync_fs::{
     Dir, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
 };
-use dsync_transport::{Accepted, AddressFamily, Sides, Throttle, TransportChoice, paced, throttled};
+use dsync_transport::{Accepted, Sides, Throttle, paced, throttled};
 use dsync_wire::{
-    bootstrap::PortRange,
     budget::Budget,
     event::Report,
     link::{CloseReason, Link, Traffic},
@@ -27,6 +26,7 @@ use dsync_wire::{
 use crate::{
     CancelToken, Observer, Resources, Summary, SyncError, check,
     destination::{self, asked},
+    ends::{ConnectOptions, Destination, NOWHERE, Source},
     error::{PathRole, Wording},
     footprint::{Cage, Footprint, Inmates},
     grant::{Grant, Start},
@@ -40,113 +40,6 @@ use crate::{
     source::{self, ListedFiles, Tree},
     way::{Connector, Way},
 };
-
-/// The place of the new files.
-///
-/// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and
-/// `.`, `dir/.`) stands for what is in it. Several paths are merged into one tree; where two bring
-/// the same name the first wins, and directories are joined.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Source {
-    /// On this machine.
-    Local {
-        /// One or more paths.
-        paths: Vec<PathBuf>,
-    },
-    /// On another host.
-    Remote {
-        /// The host.
-        host: RemoteHost,
-        /// One or more paths; relative ones start at the remote home directory.
-        paths: Vec<OsString>,
-    },
-    /// At the other end of a connection that [`Job::run_over`] is given.
-    Peer {
-        /// One or more paths; relative ones start where the server says.
-        paths: Vec<OsString>,
-    },
-}
-
-/// The place that the files go to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Destination {
-    /// On this machine.
-    Local {
-        /// A directory; or, for one source that is not a directory, the name of a file.
-        path: PathBuf,
-    },
-    /// On another host.
-    Remote {
-        /// The host.
-        host: RemoteHost,
-        /// As for [`Destination::Local`]; relative paths start at the remote home directory.
-        path: OsString,
-    },
-    /// At the other end of a connection that [`Job::run_over`] is given.
-    Peer {
-        /// As for [`Destination::Local`]; relative paths start where the server says.
-        path: OsString,
-    },
-    /// Nowhere: the run looks at the source only, and plans every entry as a new one. Needs
-    /// [`SyncOptions::dry_run`].
-    Nowhere,
-}
-
-/// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
-/// refuses text that could be read as an option or by a shell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemoteHost {
-    /// Login name, when given.
-    pub user: Option<String>,
-    /// Host name, ssh alias or address (IPv6 without brackets).
-    pub host: String,
-}
-
-/// The way to start and to reach a remote end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectOptions {
-    /// The remote shell and its arguments, before the host. Default `["ssh"]`.
-    pub shell: Vec<OsString>,
-    /// The command that starts dsync on the remote host, as its shell reads it. Default `dsync`.
-    pub remote_program: String,
-    /// The carrier to use. Default [`TransportChoice::Auto`].
-    pub transport: TransportChoice,
-    /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
-    /// s: both ends send a sign of life every second whatever they are busy with.
-    pub timeout: Duration,
-    /// Most attempts in a row to connect again when the connection breaks; 0 to end the run at
-    /// once. Default 5: the pauses before them add up to about half a minute.
-    pub retries: u32,
-    /// Time for the remote end to answer, logging in included. Default 300 s: a person may be
-    /// typing a password.
-    pub connect_timeout: Duration,
-    /// The ports of the remote host that may be opened. Default `None`: whichever its system
-    /// chooses.
-    pub ports: Option<PortRange>,
-    /// The kinds of addresses of the host that may be used. Default both kinds.
-    pub family: AddressFamily,
-    /// Bytes per second that each end may send, before encryption; counts for local runs too.
-    /// Default `None`.
-    pub bytes_per_second: Option<NonZeroU64>,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> Self {
-        Self {
-            shell: vec!["ssh".into()],
-            remote_program: "dsync".into(),
-            transport: TransportChoice::Auto,
-            timeout: Duration::from_secs(60),
-            retries: 5,
-            connect_timeout: Duration::from_secs(300),
-            ports: None,
-            family: AddressFamily::Any,
-            bytes_per_second: None,
-        }
-    }
-}
 
 /// One run, described but not started.
 #[derive(Debug, Clone)]
@@ -290,6 +183,7 @@ impl Job {
             }
             somewhere => somewhere,
         };
+
         match (source, destination, connector) {
             (Source::Local { paths }, Destination::Local { path }, None) => {
                 local(&paths, &path, options, remote, observer, cancel)
@@ -315,9 +209,6 @@ impl Job {
     }
 }
 
-/// The path of [`Destination::Nowhere`], which no operand has.
-pub(crate) const NOWHERE: &str = "";
-
 /// The way to the other end, and the limits on what it may make this one take.
 #[derive(Clone, Copy)]
 struct Remote<'a> {
@@ -334,6 +225,19 @@ struct Outcome {
     /// Of all sessions.
     traffic: Traffic,
     earlier: Earlier,
+}
+
+/// Makes the link of a local run; its source's end is the second.
+fn link_in_memory(
+    throttle: Option<&Throttle>,
+    bytes_per_second: Option<NonZeroU64>,
+) -> (Arc<dyn Link>, Arc<dyn Link>) {
+    let (here, there) = dsync_transport::memory::pair();
+    let (here, there): (Arc<dyn Link>, Arc<dyn Link>) = (Arc::new(here), Arc::new(there));
+    match throttle {
+        Some(throttle) => (here, throttled(there, throttle, Sides::Sending)),
+        None => (paced(here, bytes_per_second), paced(there, bytes_per_second)),
+    }
 }
 
 /// Runs both ends in this process: the source is the peer, on threads of its own.
@@ -354,14 +258,7 @@ fn local(
         guard::refuse_doomed_source(paths, path, &filters.destination, &options)?;
     }
 
-    let (here, there) = dsync_transport::memory::pair();
-    let (here, there) = match throttle {
-        Some(throttle) => {
-            let here: Arc<dyn Link> = Arc::new(here);
-            (here, throttled(Arc::new(there), throttle, Sides::Sending))
-        }
-        None => (paced(Arc::new(here), bytes_per_second), paced(Arc::new(there), bytes_per_second)),
-    };
+    let (here, there) = link_in_memory(throttle, bytes_per_second);
     // Both ends are this process, which may hold as much memory as it likes.
     let allowance = resources.allowance(Budget::unbounded());
     let allowance = Allowance { stall: NO_TIMEOUT, throttle: throttle.cloned(), ..allowance };
@@ -387,15 +284,9 @@ fn local(
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
         let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
             let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
-            let terms = destination::Terms {
-                operand: path.to_path_buf(),
-                filters,
-                asked,
-                observer,
-                files: direct,
-                spools,
-                start,
-            };
+            let operand = path.to_path_buf();
+            let terms =
+                destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
             destination::run(session, mail, terms, cancel)
         });
         here.close(CloseReason::Done);
@@ -429,6 +320,7 @@ fn push(
         open_tree(paths, (options, filter), files, spools, None, None)
     };
     let mut tree = Some(open()?);
+
     let asked = asked::of_operands(paths, options)?.as_sent();
     let path = path.into_vec();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
@@ -453,6 +345,7 @@ fn pull(
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
     let asked = asked::of_operands(&operands, options)?;
     let filters = Filters::of(options, path, asked.contents, None)?;
+
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };

@@ -182,6 +182,7 @@ pub(crate) fn start(
     let throttle = Throttle::new(job.rate());
     let handle = RunHandle { run: Arc::clone(&run), throttle: throttle.clone(), cancel: cancel.clone() };
     let watched = Watched { observer, run: Arc::clone(&run) };
+
     let work = move || {
         let conduct =
             || job.conduct(connector.as_deref().map(|own| own as _), Some(&throttle), &watched, &cancel);

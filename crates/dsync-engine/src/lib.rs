@@ -10,6 +10,7 @@ mod check;
 mod content;
 mod destination;
 pub mod endpoint;
+pub mod ends;
 pub mod error;
 pub mod exit_code;
 pub mod footprint;
@@ -64,7 +65,8 @@ pub use dsync_wire::{
 
 pub use crate::{
     cancel::CancelToken,
-    endpoint::{ConnectOptions, Destination, Job, RemoteHost, Source, serve},
+    endpoint::{Job, serve},
+    ends::{ConnectOptions, Destination, RemoteHost, Source},
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},

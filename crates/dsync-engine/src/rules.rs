@@ -77,6 +77,7 @@ pub(crate) fn above_source(
     if !filter.has_files() {
         return Ok(filter);
     }
+
     for path in paths {
         let (dir, named) = match OperandForm::of(path) {
             Ok(OperandForm::Contents(dir)) => (dir, false),

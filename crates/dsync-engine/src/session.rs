@@ -326,6 +326,7 @@ impl Session {
             options, timeout, again, allowance: Allowance { budget, stall, workers, throttle }, ..
         } = terms;
         let control = Arc::new(ControlOut::new(sender));
+
         Self {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
@@ -413,6 +414,7 @@ impl Session {
     /// neither end makes progress though the peer shows signs of life.
     pub(crate) fn watch(&self, cancel: &CancelToken, over: &Receiver<()>) -> Result<(), SyncError> {
         let mut moved = Instant::now();
+
         while !self.halt.stopped() {
             if cancel.is_cancelled() {
                 return Err(SyncError::Cancelled);

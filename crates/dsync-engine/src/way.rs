@@ -77,6 +77,7 @@ impl Way<'_> {
                 (link, None)
             }
         };
+
         let connection = Connection { carrier: link.carrier(), reason };
         Ok((link, connection))
     }
@@ -151,6 +152,7 @@ fn connect_or_cancel(
                 options.abandon.abandon();
             }
         }
+
         let connected = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // An interrupt also ends the remote shell: report what the user did, not what followed.
         if cancel.is_cancelled() { Err(SyncError::Cancelled) } else { Ok(connected?) }

@@ -494,6 +494,27 @@ const LIST_BUFFER: usize = 64 * 1024;
 /// Longest text of a symbolic link on Linux, in bytes.
 const MAX_LINK_TEXT: usize = 4095;
 
+/// Opens one step of a path.
+fn open_step<P: rustix::path::Arg + Copy>(at: BorrowedFd<'_>, path: P, extra: OFlags) -> io::Result<Dir> {
+    loop {
+        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Opens a directory for reading, or only for passing through if reading is not allowed: `x`
+/// without `r`, as other users' home directories often are.
+fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (fd, path_only) = match open(flags | OFlags::RDONLY) {
+        Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
+        result => (result?, false),
+    };
+    Ok(Dir::new(fd, path_only))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {

@@ -216,12 +216,10 @@ impl<'a> Removal<'a> {
         };
 
         if (self.spare.entries)(&self.path.join(name), kind) {
-            self.keep_level();
-            return Ok(());
+            return self.keep();
         }
 
-        let Spare { unlink, .. } = self.spare;
-        let spare = self.spare;
+        let spare @ Spare { unlink, .. } = self.spare;
         let path = self.path.join(name);
         let parent = self.last_dir()?;
         if kind == Kind::Dir {
@@ -231,8 +229,7 @@ impl<'a> Removal<'a> {
                     return Ok(());
                 }
                 Ok(None) => {
-                    self.keep_level();
-                    return Ok(());
+                    return self.keep();
                 }
                 // It has become something else, which is removed like anything else.
                 Err(error) if is_no_directory(&error) => {}
@@ -240,8 +237,7 @@ impl<'a> Removal<'a> {
                 // A directory that cannot be listed may still be empty.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && !dry_run => {
                     if !(spare.permits)() {
-                        self.keep_level();
-                        return Ok(());
+                        return self.keep();
                     }
                     return parent
                         .remove_empty_dir(name)
@@ -249,16 +245,14 @@ impl<'a> Removal<'a> {
                         .map_err(|_| error);
                 }
                 Err(error) if self.spare.mounts && error.kind() == io::ErrorKind::CrossesDevices => {
-                    self.keep_level();
-                    return Ok(());
+                    return self.keep();
                 }
                 Err(error) => return Err(error),
             }
         }
 
         if !(spare.permits)() {
-            self.keep_level();
-            return Ok(());
+            return self.keep();
         }
         let parent = self.last_dir()?;
         if !dry_run {
@@ -294,6 +288,7 @@ impl<'a> Removal<'a> {
         if stays {
             return self.keep_level();
         }
+
         match self.remove_emptied(&name) {
             Ok(()) => (self.visitor)(&path, Kind::Dir),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -346,6 +341,12 @@ impl<'a> Removal<'a> {
     }
 
     /// Marks the last level's directory as staying, because something in it stays.
+    /// Passes over an entry, which then keeps the last level.
+    fn keep(&mut self) -> io::Result<()> {
+        self.keep_level();
+        Ok(())
+    }
+
     fn keep_level(&mut self) {
         if let Some(level) = self.levels.last_mut() {
             level.stays = true;

@@ -19,6 +19,7 @@ mod dir_ref;
 mod following;
 mod prune;
 mod reading;
+mod terms;
 
 use std::{
     collections::HashMap,
@@ -31,7 +32,8 @@ use std::{
 
 pub use self::{
     dir_ref::DirRef,
-    following::{FollowLinks, leads_out},
+    following::leads_out,
+    terms::{FollowLinks, WalkOperation, WalkOptions},
 };
 use self::{
     dir_ref::{Layer, Shared, Step},
@@ -47,58 +49,7 @@ use crate::{
     operand::OperandForm,
     operand_paths::{InvalidRelative, Naming, OperandPaths, RelativeForm},
     read_ahead::ReadAhead,
-    spool::SpoolHome,
 };
-
-/// Options of a walk.
-#[derive(Debug, Clone, Default)]
-pub struct WalkOptions {
-    /// Descend into directories.
-    pub recursive: bool,
-    /// List the contents of operands that stand for them, and copy directories without descending.
-    pub dirs: bool,
-    /// Give entries the path that their operand has, from its `/./` on.
-    pub relative: bool,
-    /// Treat a missing operand as one whose directory is copied.
-    pub missing_counts: bool,
-    /// Leave out directories that hold nothing but directories.
-    pub prune: bool,
-    /// The links that are followed: what they lead to is walked in their place.
-    pub follow: FollowLinks,
-    /// A directory that is not entered through a link: the destination of a local run, which would
-    /// otherwise grow while it is listed.
-    pub barred: Option<PathBuf>,
-    /// Do not descend into directories on another filesystem than their operand.
-    pub one_file_system: bool,
-    /// The entries to leave out.
-    pub filter: FilterSet,
-    /// Number of threads that read directories ahead; the consumer reads as well.
-    pub readers: usize,
-    /// Read files without changing their access times, where that is allowed.
-    pub open_noatime: bool,
-    /// Treat entries as what `user.rsync.*` says they are: see `fake_super`.
-    pub fake_super: bool,
-    /// The place for the names of very large directories.
-    pub spools: SpoolHome,
-    /// The directory where the operands start and that confines them; none: the process's own.
-    pub floor: Option<Arc<Dir>>,
-}
-
-impl WalkOptions {
-    /// Returns whether directories are copied, with or without their contents.
-    fn takes_directories(&self) -> bool {
-        self.recursive || self.dirs
-    }
-
-    /// Opens a directory that an operand names.
-    fn open(&self, path: &Path) -> io::Result<Dir> {
-        let opened = match &self.floor {
-            Some(floor) => floor.open_operand_above(path),
-            None => Dir::open_operand(path),
-        };
-        Ok(opened?.with_fake_super(self.fake_super))
-    }
-}
 
 /// Returns the useful number of [`readers`](WalkOptions::readers) of a machine: one per processor,
 /// so that a cold disk gets more than one request at a time, but not so many that a spinning one
@@ -219,22 +170,6 @@ pub struct WalkProblem {
     /// The reason; [`NotFound`](io::ErrorKind::NotFound) means that it vanished after it was
     /// listed.
     pub error: io::Error,
-}
-
-/// The operation during which a walk met a problem.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum WalkOperation {
-    /// Opening or listing a directory.
-    ReadDirectory,
-    /// Reading attributes.
-    Stat,
-    /// Reading a symbolic link.
-    ReadLink,
-    /// Finding what a symbolic link leads to.
-    FollowLink,
-    /// Reading a file of filter rules; the path is the file's.
-    ReadRules,
 }
 
 impl WalkProblem {

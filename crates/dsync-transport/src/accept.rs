@@ -82,6 +82,7 @@ pub fn accept(
     // None means that a task panicked: there is no link, and the system is not to blame.
     let Agreed { reader, writer, carried, terms } = outcome.unwrap_or(Err(AcceptError::ClientGone))?;
     let idle_timeout = idle_timeout(terms);
+
     let link: Arc<dyn Link> = match carried {
         Carried::Quic(connection, endpoint) => {
             Arc::new(QuicLink::start(reactor, connection, endpoint, reader, writer))

@@ -292,7 +292,8 @@ fn any_control(script: &mut Script<'_>) -> ControlMessage {
             id: script.byte().into(),
             name: b"x".into(),
         }),
-        1 => Name::new(script.pick(&NAMES).as_bytes()).map_or(ControlMessage::Alive, |name| ControlMessage::Missing(vec![name])),
+        1 => Name::new(script.pick(&NAMES).as_bytes())
+            .map_or(ControlMessage::Alive, |name| ControlMessage::Missing(vec![name])),
         2 => ControlMessage::Problem(Problem {
             operation: Operation::ReadFile,
             path: script.bytes(20),

@@ -167,7 +167,7 @@ impl Attributes {
 
 impl Group for Attributes {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![
+        let mut switches = vec![
             ("archive", &mut self.archive),
             ("recursive", &mut self.recursive),
             ("dirs", &mut self.dirs),
@@ -181,6 +181,9 @@ impl Group for Attributes {
             ("acls", &mut self.acls),
             ("xattrs", &mut self.xattrs),
             ("fake_super", &mut self.fake_super),
+        ];
+
+        switches.extend([
             ("devices_specials", &mut self.devices_specials),
             ("devices", &mut self.devices),
             ("specials", &mut self.specials),
@@ -189,6 +192,7 @@ impl Group for Attributes {
             ("omit_link_times", &mut self.omit_link_times),
             ("executability", &mut self.executability),
             ("open_noatime", &mut self.open_noatime),
-        ]
+        ]);
+        switches
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
         (!writing.link_dest.is_empty(), "--link-dest"),
     ])?;
     check_contraries(flags)?;
+
     if deletion.delete && !flags.attributes.takes_directories() {
         return Err(UsageError::Needs { option: "--delete", needed: "--recursive (-r) or --dirs (-d)" });
     }

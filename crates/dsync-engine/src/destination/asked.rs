@@ -34,6 +34,7 @@ use crate::SyncError;
 pub(crate) fn of_operands(paths: &[PathBuf], options: &SyncOptions) -> Result<Asked, SyncError> {
     let mut asked = Asked::default();
     let mut names = Vec::new();
+
     for path in paths {
         let invalid = |error| SyncError::SourceUnreadable {
             path: path.clone(),
@@ -160,6 +161,7 @@ impl<'a> Bounds<'a> {
             names.sort_unstable();
             names.dedup();
         }
+
         Self {
             options,
             filter: listed_by(filter.clone(), options),

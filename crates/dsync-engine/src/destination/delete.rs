@@ -106,6 +106,7 @@ impl Deletions {
         }
         site.touched(dir);
         directory.touch();
+
         for (name, kind) in entries {
             if site.stopped() {
                 return Ok(());

@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 use dsync_wire::{
     budget::Share,
     limits::MAX_LISTING_ENTRIES,
-    message::{ControlMessage, Refine},
+    message::{ControlMessage, Problem, Refine},
 };
 
 use super::{
@@ -71,11 +71,7 @@ pub(super) fn run(
             // Not behind the planner, which may wait for files: a flood of problems meets this
             // end's own lane.
             ControlMessage::Problem(problem) => {
-                if site.account.is_heard_here() {
-                    site.session.aside(|| site.account.problem(problem))?;
-                } else {
-                    site.account.problem(problem)?;
-                }
+                tell(site, problem)?;
                 continue;
             }
             ControlMessage::ListingEnd(end) => {
@@ -92,6 +88,15 @@ pub(super) fn run(
         if planner.send(Waiting { message: listed, _held: held }).is_err() {
             return Ok(());
         }
+    }
+}
+
+/// Records a problem of the source's. Time in the caller's observer is no silence of the source.
+fn tell(site: &Site<'_>, problem: Problem) -> Result<(), SyncError> {
+    if site.account.is_heard_here() {
+        site.session.aside(|| site.account.problem(problem))
+    } else {
+        site.account.problem(problem)
     }
 }
 

@@ -348,6 +348,7 @@ impl Worker<'_> {
     /// submits the file.
     fn segments(&mut self, large: &Large) -> Result<(), SyncError> {
         let len = large.copy.source.len();
+
         while !self.site.session.halt.stopped() {
             let start = large.next.fetch_add(1, Ordering::Relaxed).saturating_mul(SEGMENT_BYTES);
             if start >= len {

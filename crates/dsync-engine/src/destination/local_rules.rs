@@ -156,6 +156,7 @@ impl LocalRules {
             }
             Some(Ok(dir)) => above.enter(&dir, path),
         };
+
         let held = entered.and_then(|scope| {
             let own = scope.text_bytes().saturating_sub(above.text_bytes()) as u64;
             match self.budget.take(Share::Paths, own * BYTES_OF_TEXT) {

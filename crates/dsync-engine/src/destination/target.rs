@@ -15,9 +15,7 @@ use dsync_fs::{Component, Dir, DirLock, Links, UntrustedLink};
 use dsync_wire::{message::Tops, options::SyncOptions};
 
 use super::hands::{Hands, Lock};
-use crate::{
-    SyncError, endpoint::NOWHERE, error::PathRole, grant::Start, guard, halt::Halt, session::Session,
-};
+use crate::{SyncError, ends::NOWHERE, error::PathRole, grant::Start, guard, halt::Halt, session::Session};
 
 /// The directory where the source's root lands.
 pub(super) struct Target {

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use dsync_delta::{IndexedSignature, Key, Layout, Signature, SignatureDecoder};
 use dsync_wire::{
     budget::{Held, Share},
-    event::Report,
+    event::{Progress, Report},
     limits::MAX_OPEN_RESTS,
     message::{Cause, ControlMessage, EntryId, Landed, NeedDelta, NeedTail, Operation, Problem, Rest, Sums},
 };
@@ -24,6 +24,7 @@ use crate::{
     limits::MAX_SIGNATURE_BLOCKS,
     misbehaved::{PeerMisbehaved, misbehaved},
     observe::Observer,
+    reconnect::Attempt,
     session::{self, Keying, SourceMail},
 };
 
@@ -85,13 +86,7 @@ pub(super) fn run(
                 shared.attempt.inspect(|attempt| shared.session.aside(|| attempt.event(&event)));
             }
             ControlMessage::Progress(progress) => {
-                if let Some(attempt) = shared.attempt {
-                    let file = shared.under_way.now();
-                    shared.session.aside(|| {
-                        file.inspect(|file| attempt.file(file));
-                        attempt.progress(&progress);
-                    });
-                }
+                shared.attempt.inspect(|attempt| tell_progress(shared, attempt, &progress));
             }
             ControlMessage::Report(report) => {
                 shared.session.control.send_last(&ControlMessage::Bye)?;
@@ -104,6 +99,15 @@ pub(super) fn run(
             other => return Err(session::unexpected(&other)),
         }
     }
+}
+
+/// Tells the observer of the peer's progress, and of this end's file under way.
+fn tell_progress(shared: &Shared<'_>, attempt: &Attempt<'_>, progress: &Progress) {
+    let file = shared.under_way.now();
+    shared.session.aside(|| {
+        file.inspect(|file| attempt.file(file));
+        attempt.progress(progress);
+    });
 }
 
 /// Keeps the destination's missing segments of a file until it asks for them.

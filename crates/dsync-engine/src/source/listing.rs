@@ -52,6 +52,15 @@ struct Lister<'a> {
     bytes: u64,
 }
 
+/// Names the operands that are missing, for the destination to remove what has their names.
+fn send_missing(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
+    for path in walk.operand_problems().iter().filter_map(|problem| problem.missing.as_ref()) {
+        let names = path.components().map(Name::new).collect::<Result<_, _>>();
+        names.map_or(Ok(()), |names| shared.session.control.send(&ControlMessage::Missing(names)))?;
+    }
+    Ok(())
+}
+
 /// Lists the whole tree.
 pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Result<(), SyncError> {
     let mut lister = Lister {
@@ -90,11 +99,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
     shared.session.control.send(&ControlMessage::Tops(tops))?;
     let ignore_missing = options.ignores_missing_args();
     if options.delete_missing_args {
-        let missing = walk.operand_problems().iter().filter_map(|problem| problem.missing.as_ref());
-        for path in missing {
-            let names = path.components().map(Name::new).collect::<Result<_, _>>();
-            names.map_or(Ok(()), |names| shared.session.control.send(&ControlMessage::Missing(names)))?;
-        }
+        send_missing(shared, &walk)?;
     }
 
     for path in walk.skipped() {

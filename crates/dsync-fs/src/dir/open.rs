@@ -23,7 +23,7 @@ use rustix::{
 use super::{
     Dir, Links, UntrustedLink,
     confined::Reach,
-    retry,
+    open_step, open_with, retry,
     trusted::{self, Bounds, Make, is_trusted},
 };
 use crate::{
@@ -260,33 +260,9 @@ impl Dir {
     }
 }
 
-pub(super) fn open_step<P: rustix::path::Arg + Copy>(
-    at: BorrowedFd<'_>,
-    path: P,
-    extra: OFlags,
-) -> io::Result<Dir> {
-    loop {
-        match open_with(|flags| openat(at, path, flags | extra, Mode::empty())) {
-            Err(Errno::INTR) => {}
-            result => return Ok(result?),
-        }
-    }
-}
-
 /// Opens an operator's own path; creates as many components as `make` permits.
 fn open_by(at: BorrowedFd<'_>, path: &Path, make: Make, links: Links, reach: &Reach) -> io::Result<Dir> {
     trusted::open(at, path, make, links, Bounds { reach, root: None }).map(|dir| Dir { links, ..dir })
-}
-
-/// Opens a directory for reading, or only for passing through if reading is not allowed: `x`
-/// without `r`, as other users' home directories often are.
-fn open_with(open: impl Fn(OFlags) -> rustix::io::Result<OwnedFd>) -> rustix::io::Result<Dir> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let (fd, path_only) = match open(flags | OFlags::RDONLY) {
-        Err(Errno::ACCESS) => (open(flags | OFlags::PATH)?, true),
-        result => (result?, false),
-    };
-    Ok(Dir::new(fd, path_only))
 }
 
 /// Returns the length of the longest prefix of whole components within `limit` bytes.

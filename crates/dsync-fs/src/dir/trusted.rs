@@ -37,8 +37,7 @@ use rustix::{
 use super::{
     Dir,
     confined::{LeadsOut, Reach, Trail},
-    open::open_step,
-    retry,
+    open_step, retry,
 };
 use crate::{component::Component, metadata::Kind, source_file::stat_fd};
 

@@ -461,6 +461,7 @@ impl Reading<'_> {
         depth: usize,
     ) -> Result<(), RuleFileError> {
         let fail = |fault| RuleFileError { path: origin.0.to_vec(), fault };
+
         match rule {
             ParsedRule::Clear => {
                 draft.rules.clear();
@@ -521,6 +522,7 @@ impl Reading<'_> {
             }
         };
         let fail = |fault| RuleFileError { path: shown(steps), fault };
+
         let text = match self.place {
             Place::Below { root, dir, path } => read_below(root, dir, path, steps, own),
             Place::Above { dir, way, .. } => match steps {
@@ -566,6 +568,7 @@ fn read_below(
     let mut way: Vec<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
     let mut steps: Vec<Vec<u8>> = steps.iter().map(|step| step.to_vec()).collect();
     let mut at_start = own;
+
     for _ in 0..=MAX_LINKS {
         let name = go(&mut way, &steps)?;
         let found = if std::mem::take(&mut at_start) {

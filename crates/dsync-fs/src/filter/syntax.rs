@@ -134,6 +134,7 @@ impl RuleSpec {
             }
             None => modifiers,
         };
+
         for letter in letters.chars() {
             match (letter, &mut spec.rule_file) {
                 ('!', None) => spec.negated = true,

@@ -22,7 +22,7 @@ use crate::{
     metadata::Metadata,
     operand_paths::OperandPaths,
     source_file::SourceFile,
-    walk::{WalkOptions, following::Passed},
+    walk::{following::Passed, terms::WalkOptions},
 };
 
 /// A directory of the walk that can be reopened later; cheap to clone and to keep. Valid after the

@@ -7,30 +7,17 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{DirRef, WalkOperation};
+use super::{
+    dir_ref::DirRef,
+    terms::{FollowLinks, WalkOperation},
+};
 use crate::{
     component::Component,
     dir::{Dir, Target},
     metadata::{Kind, Metadata, Origin},
 };
 
-/// The links that are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FollowLinks {
-    /// All of them (`-L`).
-    pub all: bool,
-    /// Those to directories (`-k`).
-    pub to_directories: bool,
-    /// Those whose text leads out of the tree (`--copy-unsafe-links`).
-    pub leading_out: bool,
-}
-
 impl FollowLinks {
-    /// Returns whether any link is followed.
-    pub fn any(self) -> bool {
-        self.all || self.to_directories || self.leading_out
-    }
-
     /// Returns the attributes of the entry that a link leads to, which has `depth` directories above
     /// it; `None` if the link is not followed.
     ///

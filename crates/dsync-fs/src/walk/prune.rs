@@ -13,7 +13,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::{WalkOptions, reading::MAX_DEPTH};
+use super::terms::{MAX_DEPTH, WalkOptions};
 use crate::{
     component::{Component, RelPath},
     dir::Dir,
@@ -50,6 +50,7 @@ impl Looks {
     ) -> bool {
         let left = vec![name.clone()];
         let mut frames = vec![Frame { path: within.clone(), left, barren: Vec::new(), scope }];
+
         while let Some(frame) = frames.last_mut() {
             let Some(name) = frame.left.pop() else {
                 let done = frames.pop();

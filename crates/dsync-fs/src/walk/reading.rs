@@ -3,9 +3,10 @@
 use std::{io, ops::Range, sync::Arc};
 
 use super::{
-    DirRef, WalkOperation, WalkProblem, WalkedDir, WalkedEntry,
-    dir_ref::Step,
+    WalkProblem, WalkedDir, WalkedEntry,
+    dir_ref::{DirRef, Step},
     following::{Passed, refuse_circle},
+    terms::{MAX_DEPTH, WalkOperation},
 };
 use crate::{
     component::{Component, RelPath},
@@ -386,6 +387,7 @@ impl Reading {
             self.problem(Some(&name), WalkOperation::FollowLink, error);
             return None;
         }
+
         if metadata.origin == Origin::Damaged {
             self.problem(Some(&name), WalkOperation::Stat, fake_super::damaged());
             return None;
@@ -653,8 +655,3 @@ impl Reading {
         Done { output: Some(Part { walked, children }), weight, then }
     }
 }
-
-/// Depth of the deepest listed entry, and of the first directory that is not walked. Bounds the
-/// memory of a walk through a tree made to exhaust it. The other end refuses anything deeper
-/// (`MAX_PATH_DEPTH` of the wire).
-pub(super) const MAX_DEPTH: u32 = 4096;

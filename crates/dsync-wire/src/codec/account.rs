@@ -52,6 +52,7 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
 
 fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
     let offset = r.offset();
+
     Ok(match r.byte("cause")? {
         0 => {
             let offset = r.offset();
@@ -119,6 +120,7 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.file_len(planned.size, "file size")?;
             planned.facts.map_or(Ok(()), |facts| encode_facts(facts, w))
         }
+
         Event::Ended(Ended { number, done, literal_bytes, signature_bytes }) => {
             w.byte(3);
             w.u64(*number);
@@ -142,6 +144,7 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
 
 pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
     let offset = r.offset();
+
     Ok(match r.byte("type of event")? {
         shape @ (0 | 2) => Event::Planned(Planned {
             action: r.choice("action", action)?,

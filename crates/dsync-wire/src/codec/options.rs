@@ -97,6 +97,7 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
         ("filters", "size of filters"),
     )?;
     at_most(mode_rules.len(), MAX_MODE_RULES, ("mode_rules", "number of mode rules"))?;
+
     for mode in mode_rules.iter().flat_map(|rule| [rule.keep, rule.set]) {
         at_most(mode.into(), MAX_MODE.into(), ("mode_rules", "mode rule"))?;
     }

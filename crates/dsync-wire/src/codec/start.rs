@@ -70,6 +70,7 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
             PeerRole::Destination { path, asked: Asked { contents: flags & CONTENTS != 0, names, paths } }
         }
     };
+
     let offset = r.offset();
     let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
     let Some(data_lanes) = u8::try_from(data_lanes).ok().filter(|&lanes| lanes > 0) else {

@@ -83,6 +83,7 @@ fn distance(one: &[u8], other: &[u8], limit: usize) -> Option<usize> {
         return None;
     }
     let mut above: Vec<usize> = (0..=other.len()).collect();
+
     for (row, byte) in one.iter().enumerate() {
         let mut diagonal = row;
         let mut left = row + 1;

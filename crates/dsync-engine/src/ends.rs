@@ -1,0 +1,117 @@
+//! The description of a run's ends: where the files come from, where they go, and how a remote end
+//! is reached.
+
+use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+
+use dsync_transport::{AddressFamily, TransportChoice};
+use dsync_wire::bootstrap::PortRange;
+
+/// The place of the new files.
+///
+/// Paths keep rsync's trailing-slash rule: `dir` is copied as an entry named `dir`, `dir/` (and
+/// `.`, `dir/.`) stands for what is in it. Several paths are merged into one tree; where two bring
+/// the same name the first wins, and directories are joined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// On this machine.
+    Local {
+        /// One or more paths.
+        paths: Vec<PathBuf>,
+    },
+    /// On another host.
+    Remote {
+        /// The host.
+        host: RemoteHost,
+        /// One or more paths; relative ones start at the remote home directory.
+        paths: Vec<OsString>,
+    },
+    /// At the other end of a connection that [`Job::run_over`](crate::Job::run_over) is given.
+    Peer {
+        /// One or more paths; relative ones start where the server says.
+        paths: Vec<OsString>,
+    },
+}
+
+/// The place that the files go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Destination {
+    /// On this machine.
+    Local {
+        /// A directory; or, for one source that is not a directory, the name of a file.
+        path: PathBuf,
+    },
+    /// On another host.
+    Remote {
+        /// The host.
+        host: RemoteHost,
+        /// As for [`Destination::Local`]; relative paths start at the remote home directory.
+        path: OsString,
+    },
+    /// At the other end of a connection that [`Job::run_over`](crate::Job::run_over) is given.
+    Peer {
+        /// As for [`Destination::Local`]; relative paths start where the server says.
+        path: OsString,
+    },
+    /// Nowhere: the run looks at the source only, and plans every entry as a new one. Needs
+    /// [`SyncOptions::dry_run`].
+    Nowhere,
+}
+
+/// A host, in the form that ssh takes. Made by [`Operand::parse`](crate::Operand::parse), which
+/// refuses text that could be read as an option or by a shell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteHost {
+    /// Login name, when given.
+    pub user: Option<String>,
+    /// Host name, ssh alias or address (IPv6 without brackets).
+    pub host: String,
+}
+
+/// The way to start and to reach a remote end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectOptions {
+    /// The remote shell and its arguments, before the host. Default `["ssh"]`.
+    pub shell: Vec<OsString>,
+    /// The command that starts dsync on the remote host, as its shell reads it. Default `dsync`.
+    pub remote_program: String,
+    /// The carrier to use. Default [`TransportChoice::Auto`].
+    pub transport: TransportChoice,
+    /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
+    /// s: both ends send a sign of life every second whatever they are busy with.
+    pub timeout: Duration,
+    /// Most attempts in a row to connect again when the connection breaks; 0 to end the run at
+    /// once. Default 5: the pauses before them add up to about half a minute.
+    pub retries: u32,
+    /// Time for the remote end to answer, logging in included. Default 300 s: a person may be
+    /// typing a password.
+    pub connect_timeout: Duration,
+    /// The ports of the remote host that may be opened. Default `None`: whichever its system
+    /// chooses.
+    pub ports: Option<PortRange>,
+    /// The kinds of addresses of the host that may be used. Default both kinds.
+    pub family: AddressFamily,
+    /// Bytes per second that each end may send, before encryption; counts for local runs too.
+    /// Default `None`.
+    pub bytes_per_second: Option<NonZeroU64>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            shell: vec!["ssh".into()],
+            remote_program: "dsync".into(),
+            transport: TransportChoice::Auto,
+            timeout: Duration::from_secs(60),
+            retries: 5,
+            connect_timeout: Duration::from_secs(300),
+            ports: None,
+            family: AddressFamily::Any,
+            bytes_per_second: None,
+        }
+    }
+}
+
+/// The path of [`Destination::Nowhere`], which no operand has.
+pub(crate) const NOWHERE: &str = "";

@@ -1,0 +1,98 @@
+//! The terms of a walk: what it is asked for, and what it may fail at.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{Dir, FilterSet, SpoolHome};
+
+/// The links that are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FollowLinks {
+    /// All of them (`-L`).
+    pub all: bool,
+    /// Those to directories (`-k`).
+    pub to_directories: bool,
+    /// Those whose text leads out of the tree (`--copy-unsafe-links`).
+    pub leading_out: bool,
+}
+
+impl FollowLinks {
+    /// Returns whether any link is followed.
+    pub fn any(self) -> bool {
+        self.all || self.to_directories || self.leading_out
+    }
+}
+
+/// Options of a walk.
+#[derive(Debug, Clone, Default)]
+pub struct WalkOptions {
+    /// Descend into directories.
+    pub recursive: bool,
+    /// List the contents of operands that stand for them, and copy directories without descending.
+    pub dirs: bool,
+    /// Give entries the path that their operand has, from its `/./` on.
+    pub relative: bool,
+    /// Treat a missing operand as one whose directory is copied.
+    pub missing_counts: bool,
+    /// Leave out directories that hold nothing but directories.
+    pub prune: bool,
+    /// The links that are followed: what they lead to is walked in their place.
+    pub follow: FollowLinks,
+    /// A directory that is not entered through a link: the destination of a local run, which would
+    /// otherwise grow while it is listed.
+    pub barred: Option<PathBuf>,
+    /// Do not descend into directories on another filesystem than their operand.
+    pub one_file_system: bool,
+    /// The entries to leave out.
+    pub filter: FilterSet,
+    /// Number of threads that read directories ahead; the consumer reads as well.
+    pub readers: usize,
+    /// Read files without changing their access times, where that is allowed.
+    pub open_noatime: bool,
+    /// Treat entries as what `user.rsync.*` says they are: see `fake_super`.
+    pub fake_super: bool,
+    /// The place for the names of very large directories.
+    pub spools: SpoolHome,
+    /// The directory where the operands start and that confines them; none: the process's own.
+    pub floor: Option<Arc<Dir>>,
+}
+
+impl WalkOptions {
+    /// Returns whether directories are copied, with or without their contents.
+    pub(super) fn takes_directories(&self) -> bool {
+        self.recursive || self.dirs
+    }
+
+    /// Opens a directory that an operand names.
+    pub(super) fn open(&self, path: &Path) -> io::Result<Dir> {
+        let opened = match &self.floor {
+            Some(floor) => floor.open_operand_above(path),
+            None => Dir::open_operand(path),
+        };
+        Ok(opened?.with_fake_super(self.fake_super))
+    }
+}
+
+/// The operation during which a walk met a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WalkOperation {
+    /// Opening or listing a directory.
+    ReadDirectory,
+    /// Reading attributes.
+    Stat,
+    /// Reading a symbolic link.
+    ReadLink,
+    /// Finding what a symbolic link leads to.
+    FollowLink,
+    /// Reading a file of filter rules; the path is the file's.
+    ReadRules,
+}
+
+/// Depth of the deepest listed entry, and of the first directory that is not walked. Bounds the
+/// memory of a walk through a tree made to exhaust it. The other end refuses anything deeper
+/// (`MAX_PATH_DEPTH` of the wire).
+pub(super) const MAX_DEPTH: u32 = 4096;
