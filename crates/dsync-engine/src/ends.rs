@@ -55,7 +55,7 @@ pub enum Destination {
         path: OsString,
     },
     /// Nowhere: the run looks at the source only, and plans every entry as a new one. Needs
-    /// [`SyncOptions::dry_run`].
+    /// [`SyncOptions::dry_run`](crate::SyncOptions::dry_run).
     Nowhere,
 }
 
