@@ -175,7 +175,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -183,8 +183,9 @@ mod tests {
 
     use super::*;
 
+    /// A terminal that keeps what is written.
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    pub(crate) struct Page(pub(crate) Arc<Mutex<Vec<u8>>>);
 
     impl Write for Page {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -298,20 +298,7 @@ mod tests {
     use dsync_engine::{Action, Changes, FileType, Operation, Planned, Problem};
 
     use super::*;
-    use crate::bar::Shown;
-
-    #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Page {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::bar::{Shown, tests::Page};
 
     struct Broken;
 
