@@ -177,7 +177,7 @@ fn links_that_lead_in_circles_are_named_and_followed_no_further() {
         let line = format!("cannot follow the link '{circle}': it leads in a circle");
         assert!(outcome.stderr_text().contains(&line), "{line}: {}", outcome.account());
     }
-    // What is beside a circle is copied, and nothing is deleted.
+    // Everything beside a circle is copied, and nothing is deleted.
     for path in ["to_dir/f", "to_dir/sub/g", "real/sub/g", "parent/out/f", "extra"] {
         assert!(scratch.dst().join(path).exists(), "{path}: {}", outcome.account());
     }

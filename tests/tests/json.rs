@@ -114,7 +114,7 @@ fn failures_are_events_and_each_path_is_in_the_summary_once() {
         assert_eq!(failure["errno"]["name"], "EACCES", "{}", outcome.account());
         assert!(failure["cure"].is_string() && failure["operation"].is_string());
     }
-    // What failed is no entry.
+    // A failed entry is none of the entries.
     assert!(!paths(&events).contains(&"b".to_owned()), "{}", outcome.account());
     let dry = Run::dsync().args(["-rn", "--json"]).arg(slash(&scratch.src())).arg(scratch.at("new")).run();
     assert_eq!(of(&self::events(&dry), "skipped").len(), 1, "{}", dry.account());

@@ -69,7 +69,7 @@ fn taken_up(scratch: &Scratch, push: bool, options: &[&str]) {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     let literal = outcome.stat("Literal data");
     assert!(literal <= FILE_LEN - 6 * SEGMENT, "{literal} bytes came again\n{}", outcome.account());
-    // What was there counts as matched.
+    // The part that was there counts as matched.
     assert_eq!(literal + outcome.stat("Matched data"), FILE_LEN, "{}", outcome.account());
 }
 

@@ -1,6 +1,6 @@
 //! The table of every option of rsync in `docs/from-rsync.md`, made from the tables of the flags.
 //!
-//! What an option's row says is never written by hand: "no" and "no effect" come from the tables
+//! No option's row is written by hand: "no" and "no effect" come from the tables
 //! that decide them, and "different" from the page itself, which says in a row or a bold sentence
 //! what differs.
 

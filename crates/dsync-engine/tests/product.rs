@@ -91,7 +91,7 @@ fn an_observer_that_panics_at_any_callback_ends_the_run_and_nothing_else() {
             SyncError::Aborted { message } => assert_eq!(message, format!("callback {at}")),
             other => panic!("callback {at}: {other:?}"),
         }
-        // What is there is whole, and the next run ends well.
+        // Files that arrived are whole, and the next run ends well.
         let summary = scene.job().run(&Silent, &cancel).unwrap();
         assert_eq!(summary.exit_code(), 0, "callback {at}");
         assert!(!scene.destination.join("old").exists());

@@ -304,7 +304,7 @@ impl Stderr {
             match poll(&mut waiting, None) {
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
-                // What is there is read first.
+                // Data that has arrived is read first.
                 Ok(_) => return !waiting[0].revents().is_empty(),
             }
         }

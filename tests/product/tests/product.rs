@@ -210,7 +210,7 @@ fn a_service_that_stops_ends_its_sessions() {
         matches!(error, SyncError::Peer { .. } | SyncError::Link(_) | SyncError::GaveUp { .. }),
         "{error:?}"
     );
-    // What is at the service is whole files.
+    // The service has whole files only.
     for file in fs::read_dir(scene.kept(0).join("sub")).unwrap().map(Result::unwrap) {
         if !file.file_name().to_string_lossy().starts_with('.') {
             assert_eq!(file.metadata().unwrap().len(), 200_000);

@@ -33,7 +33,7 @@ pub(crate) struct Attributes {
     pub(crate) dirs: bool,
     /// Same as -r --exclude='/*/*'
     ///
-    /// What rsync did before it had --dirs. The rule comes after all others.
+    /// The way of an rsync that had no --dirs yet. The rule comes after all others.
     #[arg(long, alias = "old-d")]
     pub(crate) old_dirs: bool,
     /// Copy symbolic links as links

@@ -11,9 +11,9 @@ use crate::stop::{Moment, NotAMoment};
 pub(crate) struct Stopping {
     /// Stop after MINUTES, with exit code 30
     ///
-    /// What was finished by then is kept, nothing is deleted any more, and the next run goes on from
-    /// there. Of a file that is under way --partial keeps what has arrived. The last of --stop-after
-    /// and --stop-at counts.
+    /// Finished files are kept, nothing is deleted any more, and the next run goes on from there. Of a
+    /// file that is under way --partial keeps what has arrived. The last of --stop-after and --stop-at
+    /// counts.
     #[arg(
         long,
         alias = "time-limit",
@@ -25,9 +25,9 @@ pub(crate) struct Stopping {
     pub(crate) stop_after: Option<u64>,
     /// Stop at a local time, with exit code 30: 2026-12-31T23:59, 12-31, 23:59 or :30
     ///
-    /// What is left out is the next possible one: 1-30 is the next January 30th at midnight, 14:00
-    /// the next 2 P.M., 1 the next 1st of a month, :59 the next 59th minute. Slashes do for dashes,
-    /// and a year may have two digits. A time that has passed is an error. See --stop-after.
+    /// Parts that are left out are the next possible ones: 1-30 is the next January 30th at midnight,
+    /// 14:00 the next 2 P.M., 1 the next 1st of a month, :59 the next 59th minute. Slashes do for
+    /// dashes, and a year may have two digits. A time that has passed is an error. See --stop-after.
     #[arg(
         long,
         value_name = "TIME",

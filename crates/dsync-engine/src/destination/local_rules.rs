@@ -148,7 +148,7 @@ impl LocalRules {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         let entered = match dir {
             None => Ok(above.below()),
-            // What is no directory has no rules.
+            // Only a directory has rules.
             Some(Err(error)) if matches!(error.kind(), NotFound | NotADirectory) => Ok(above.below()),
             Some(Err(error)) => {
                 let path = path.as_bytes().to_vec();

@@ -7,8 +7,8 @@
 //!
 //! Laws: a file of rules is a regular file in the tree, or a link that leads to one by a relative
 //! path that stays in the tree. Its size, the number of files and the rules in force are bounded.
-//! What cannot be read or understood is an error, never a rule less: the caller then leaves the
-//! directory alone. A directory, fifo, socket or device of that name is no file of rules.
+//! A rule that cannot be read or understood is an error, never a rule less: the caller then leaves
+//! the directory alone. A directory, fifo, socket or device of that name is no file of rules.
 
 use std::{
     ffi::OsStr,

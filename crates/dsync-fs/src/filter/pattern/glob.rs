@@ -43,7 +43,7 @@ impl Glob {
                     Token::Class(set) if set[usize::from(byte)] => self.reach(place + 1, &mut next),
                     Token::Run if byte != b'/' => self.reach(place, &mut next),
                     Token::LongRun => self.reach(place, &mut next),
-                    // What is below has to begin after a slash, so this place alone stays.
+                    // A match below begins after a slash, so this place alone stays.
                     Token::Directories if byte == b'/' => self.reach(place, &mut next),
                     Token::Directories => next[place] = true,
                     _ => {}
