@@ -14,6 +14,7 @@
 //! that `tests/skips.txt` does not allow.
 
 pub mod compare;
+pub mod device;
 pub mod directions;
 pub mod hostile;
 pub mod hunt;

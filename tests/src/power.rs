@@ -114,7 +114,7 @@ impl Disk {
 }
 
 /// Path of the programs for disks, which a user's path may not include.
-const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Drop for Disk {
     fn drop(&mut self) {

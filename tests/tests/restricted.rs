@@ -137,6 +137,7 @@ fn each_access_allows_the_pulls_that_it_says_and_no_others() {
         (&[], "copying from there", [true, true, false, true]),
         (&["-n"], "copying from there", [true, true, false, true]),
         (&["--remove-source-files"], "--remove-source-files", [true, false, false, false]),
+        (&["--copy-devices"], "--copy-devices", [false; 4]),
         // The client may do what it likes to its own tree.
         (&["--delete"], "", [true, true, false, true]),
         (&["--inplace", "--insecure-links"], "", [true, true, false, true]),

@@ -121,6 +121,7 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::Alternates => "--compare-dest, --copy-dest and --link-dest",
         Demand::MakePath => "--mkpath",
         Demand::RemoveSource => "--remove-source-files",
+        Demand::CopyDevices => "--copy-devices",
         Demand::KeepDirlinks => "--keep-dirlinks",
         Demand::InsecureLinks => "--insecure-links",
         _ => "what was asked for",

@@ -462,6 +462,7 @@ fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags
     options.hard_links = attributes.hard_links;
     options.numeric_ids = attributes.numeric_ids;
     options.devices = attributes.devices;
+    options.copy_devices = attributes.copy_devices;
     options.specials = attributes.specials;
     options.mode_rules = attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect();
     options.id_rules = id_rules(attributes);

@@ -25,7 +25,9 @@ pub(crate) fn hash_beginning(file: &SourceFile, len: u64, stopped: &AtomicBool) 
 /// The system's error; [`Interrupted`](io::ErrorKind::Interrupted) once the run is `stopped`: a
 /// large file takes minutes.
 pub(crate) fn hash(file: &SourceFile, stopped: &AtomicBool) -> io::Result<[u8; 32]> {
-    hash_up_to(file, u64::MAX, stopped).map(|(hash, _)| hash)
+    // A device may have no end, as /dev/zero has none.
+    let end = if file.is_device() { file.len() } else { u64::MAX };
+    hash_up_to(file, end, stopped).map(|(hash, _)| hash)
 }
 
 /// Hashes at most `len` bytes from the start of a file, and counts them.

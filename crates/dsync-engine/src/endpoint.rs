@@ -567,11 +567,7 @@ fn open_tree(
         recursive: options.recursive,
         dirs: options.dirs,
         prune: options.prune_empty_dirs,
-        follow: FollowLinks {
-            all: options.copy_links,
-            to_directories: options.copy_dirlinks,
-            leading_out: options.copy_unsafe_links,
-        },
+        follow: followed(options),
         barred: barred.map(Path::to_path_buf),
         relative: options.relative,
         missing_counts: options.delete_missing_args,
@@ -579,6 +575,7 @@ fn open_tree(
         filter: asked::listed_by(filter, options),
         readers: dsync_fs::default_readers(),
         open_noatime: options.open_noatime,
+        copy_devices: options.copy_devices,
         fake_super: options.fake_super.source,
         spools,
         floor,
@@ -616,6 +613,15 @@ fn open_tree(
             })
         }
         _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
+    }
+}
+
+/// Returns the links that a source follows.
+fn followed(options: &SyncOptions) -> FollowLinks {
+    FollowLinks {
+        all: options.copy_links,
+        to_directories: options.copy_dirlinks,
+        leading_out: options.copy_unsafe_links,
     }
 }
 

@@ -66,8 +66,8 @@ impl Access {
             | Demand::DelayUpdates
             | Demand::PartialDir => [true, false, true, false],
             Demand::RemoveSource => [true, false, false, false],
-            // They give the client a say in where paths lead.
-            Demand::KeepDirlinks | Demand::InsecureLinks => [false; 4],
+            // They give the client a say in where paths lead, or lead to what is no file.
+            Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices => [false; 4],
         };
         match self {
             Self::ReadWrite => rw,
@@ -116,6 +116,8 @@ pub enum Demand {
     MakePath,
     /// Copied files are removed from here.
     RemoveSource,
+    /// The content of devices is copied from here.
+    CopyDevices,
     /// Links to directories are followed in the destination.
     KeepDirlinks,
     /// Links of other users are followed on the way to the destination.
@@ -124,7 +126,7 @@ pub enum Demand {
 
 impl Demand {
     /// All of them.
-    pub const EACH: [Self; 14] = [
+    pub const EACH: [Self; 15] = [
         Self::Read,
         Self::Write,
         Self::Delete,
@@ -137,6 +139,7 @@ impl Demand {
         Self::Alternates,
         Self::MakePath,
         Self::RemoveSource,
+        Self::CopyDevices,
         Self::KeepDirlinks,
         Self::InsecureLinks,
     ];
@@ -145,9 +148,11 @@ impl Demand {
     pub fn of(role: &PeerRole, options: &SyncOptions) -> Vec<Self> {
         let writing = &options.writing;
         let asked: &[(Self, bool)] = match role {
-            PeerRole::Source { .. } => {
-                &[(Self::Read, true), (Self::RemoveSource, options.remove_source_files)]
-            }
+            PeerRole::Source { .. } => &[
+                (Self::Read, true),
+                (Self::RemoveSource, options.remove_source_files),
+                (Self::CopyDevices, options.copy_devices),
+            ],
             PeerRole::Destination { .. } => &[
                 (Self::Write, true),
                 (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
@@ -163,6 +168,7 @@ impl Demand {
                 (Self::InsecureLinks, options.insecure_links),
             ],
         };
+
         asked.iter().filter(|(_, asked)| *asked).map(|(demand, _)| *demand).collect()
     }
 }
@@ -182,6 +188,7 @@ impl fmt::Display for Demand {
             Self::Alternates => "the use of alternate directories",
             Self::MakePath => "making the destination's parents",
             Self::RemoveSource => "removing source files",
+            Self::CopyDevices => "copying the content of devices",
             Self::KeepDirlinks => "following links to directories",
             Self::InsecureLinks => "following the links of others",
         })
@@ -366,7 +373,7 @@ mod tests {
                 | Demand::DelayUpdates
                 | Demand::PartialDir => &[ReadWrite, WriteOnly],
                 Demand::RemoveSource => &[ReadWrite],
-                Demand::KeepDirlinks | Demand::InsecureLinks => &[],
+                Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices => &[],
             };
             assert_eq!(allowed, expected, "{demand:?}");
         }
@@ -420,6 +427,9 @@ mod tests {
             // Changes of the client to its own tree are its own affair.
             assert_eq!(Demand::of(&source(), &options), [Demand::Read]);
         }
+        let opening = SyncOptions { copy_devices: true, ..plain.clone() };
+        assert_eq!(Demand::of(&source(), &opening), [Demand::Read, Demand::CopyDevices]);
+        assert_eq!(Demand::of(&destination(), &opening), [Demand::Write]);
         let moving = SyncOptions { remove_source_files: true, ..plain };
         assert_eq!(Demand::of(&source(), &moving), [Demand::Read, Demand::RemoveSource]);
         assert_eq!(Demand::of(&destination(), &moving), [Demand::Write]);

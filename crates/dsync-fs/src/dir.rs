@@ -31,7 +31,7 @@ use crate::{
     listed_name::Name,
     metadata::{Kind, Metadata, Timestamp},
     own_names::is_own_name,
-    source_file::{SourceFile, stat_fd},
+    source_file::{Opening, SourceFile, stat_fd},
 };
 
 mod confined;
@@ -271,7 +271,7 @@ impl Dir {
     /// The system's error; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry is of another
     /// type, including a link (see [`is_wrong_type`]).
     pub fn open_source(&self, name: &Component) -> io::Result<SourceFile> {
-        self.open_source_with(name, OFlags::empty())
+        self.open_source_as(name, Opening::default())
     }
 
     /// Opens a file as [`open_source`](Self::open_source) does, but without changing its access
@@ -281,28 +281,30 @@ impl Dir {
     /// # Errors
     /// As `open_source`.
     pub fn open_source_noatime(&self, name: &Component) -> io::Result<SourceFile> {
-        match self.open_source_with(name, OFlags::NOATIME) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => self.open_source(name),
+        self.open_source_as(name, Opening { noatime: true, devices: false })
+    }
+
+    /// Opens a file as [`open_source`](Self::open_source) does, in the way that a run asks for.
+    ///
+    /// # Errors
+    /// As `open_source`.
+    pub fn open_source_as(&self, name: &Component, how: Opening) -> io::Result<SourceFile> {
+        match self.open_source_with(name, how.flags(), how) {
+            Err(error) if how.noatime && Errno::from_io_error(&error) == Some(Errno::PERM) => {
+                self.open_source_with(name, OFlags::empty(), how)
+            }
             result => result,
         }
     }
 
-    fn open_source_with(&self, name: &Component, extra: OFlags) -> io::Result<SourceFile> {
+    fn open_source_with(&self, name: &Component, extra: OFlags, how: Opening) -> io::Result<SourceFile> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let flags = flags | extra;
-        let fd = match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
-            Err(error) => match Errno::from_io_error(&error) {
-                // A link, or a socket or a device without a driver.
-                Some(Errno::LOOP | Errno::NXIO) => return Err(wrong_type()),
-                _ => return Err(error),
-            },
-            Ok(fd) => fd,
-        };
-        let metadata = stat_fd(fd.as_fd())?;
-        if metadata.kind != Kind::File {
-            return Err(wrong_type());
+        match retry(|| openat(&self.fd, name.as_c_str(), flags, Mode::empty())) {
+            Ok(fd) => SourceFile::of(fd, how.devices)?.ok_or_else(wrong_type),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => Err(wrong_type()),
+            Err(error) => Err(refusal(error, how)),
         }
-        Ok(SourceFile::new(fd, metadata))
     }
 
     /// Sets attributes of an entry that must be of type `kind`; does not follow links.
@@ -436,6 +438,13 @@ struct WrongType;
 
 pub(crate) fn wrong_type() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, WrongType)
+}
+
+/// Returns the error for an entry that could not be opened: a socket, or a device without a driver,
+/// is of the wrong type unless devices are opened.
+fn refusal(error: io::Error, how: Opening) -> io::Error {
+    let is_absent = Errno::from_io_error(&error) == Some(Errno::NXIO);
+    if is_absent && !how.devices { wrong_type() } else { error }
 }
 
 /// Waits until the filesystem's later timestamps will exceed the returned time: a filesystem

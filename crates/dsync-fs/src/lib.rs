@@ -78,7 +78,7 @@ pub use crate::{
     place::Location,
     remove::{RemoveError, Spare},
     shared_path::SharedPath,
-    source_file::SourceFile,
+    source_file::{Opening, SourceFile},
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},
     walk::{

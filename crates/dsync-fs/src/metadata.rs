@@ -131,6 +131,11 @@ impl Metadata {
         })
     }
 
+    /// Returns whether this is a device itself, not a file that stands for one.
+    pub fn is_device(&self) -> bool {
+        matches!(self.kind, Kind::CharDevice | Kind::BlockDevice) && self.origin == Origin::Inode
+    }
+
     /// Returns the part that shows whether this is still the same file with the same content.
     pub fn stamp(&self) -> Stamp {
         Stamp { dev: self.dev, ino: self.ino, size: self.size, mtime: self.mtime, ctime: self.ctime }
@@ -173,4 +178,6 @@ pub enum Origin {
     Stored,
     /// The inode, because `user.rsync.%stat` exists but cannot be read.
     Damaged,
+    /// The inode of a device that stands for a regular file of its content.
+    Device,
 }

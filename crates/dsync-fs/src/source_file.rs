@@ -1,4 +1,5 @@
 //! A regular file open for positional reads: a file of the source, or the basis at the destination.
+//! Where a run copies devices, a device is such a file too: its length is where seeking ends.
 //!
 //! Read with `pread`, never mapped: if another process truncates a mapped file, the reader dies of
 //! SIGBUS. Reads take `&self`, so several threads may read different parts at once.
@@ -10,11 +11,11 @@ use std::{
 };
 
 use rustix::{
-    fs::{Advice, AtFlags, SeekFrom, fadvise},
+    fs::{Advice, AtFlags, OFlags, SeekFrom, fadvise},
     io::Errno,
 };
 
-use crate::metadata::{Metadata, Stamp};
+use crate::metadata::{Kind, Metadata, Origin, Stamp};
 
 /// A regular file open for reading. Made by [`Dir::open_source`](crate::Dir::open_source).
 #[derive(Debug)]
@@ -25,9 +26,46 @@ pub struct SourceFile {
     pub(crate) holes: OnceLock<bool>,
 }
 
+/// The way in which files of the source are opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Opening {
+    /// Without changing their access times, where that is allowed.
+    pub noatime: bool,
+    /// Devices too, as files of their content.
+    pub devices: bool,
+}
+
+impl Opening {
+    pub(crate) fn flags(self) -> OFlags {
+        if self.noatime { OFlags::NOATIME } else { OFlags::empty() }
+    }
+}
+
 impl SourceFile {
     pub(crate) fn new(fd: OwnedFd, metadata: Metadata) -> Self {
         Self { fd, metadata, holes: OnceLock::new() }
+    }
+
+    /// Takes an open entry of whatever type; `None` unless it is a regular file, or a device where
+    /// `devices` are taken.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn of(fd: OwnedFd, devices: bool) -> io::Result<Option<Self>> {
+        let metadata = stat_fd(fd.as_fd())?;
+        Ok(match metadata.kind {
+            Kind::File => Some(Self::new(fd, metadata)),
+            Kind::CharDevice | Kind::BlockDevice if devices => {
+                let metadata = as_file(fd.as_fd(), metadata);
+                Some(Self::new(fd, metadata))
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns whether this is a device, whose content ends at its length whatever a read returns.
+    pub fn is_device(&self) -> bool {
+        self.metadata.origin == Origin::Device
     }
 
     /// Returns the attributes at the time of opening.
@@ -55,7 +93,8 @@ impl SourceFile {
     /// # Errors
     /// The system's error.
     pub fn restamp(&self) -> io::Result<Stamp> {
-        stat_fd(self.fd.as_fd()).map(|metadata| metadata.stamp())
+        let now = stat_fd(self.fd.as_fd())?;
+        Ok(if self.is_device() { as_file(self.fd.as_fd(), now).stamp() } else { now.stamp() })
     }
 
     /// Returns whether the file is still what it was when opened. Ask after the last read: a file
@@ -129,6 +168,13 @@ impl AsFd for SourceFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Returns the attributes of an open device as those of a file with its content. A device that
+/// cannot be sought in has the length 0, as with rsync.
+pub(crate) fn as_file(fd: BorrowedFd<'_>, device: Metadata) -> Metadata {
+    let size = rustix::fs::seek(fd, SeekFrom::End(0)).unwrap_or(0);
+    Metadata { kind: Kind::File, origin: Origin::Device, size, ..device }
 }
 
 pub(crate) fn stat_fd(fd: BorrowedFd<'_>) -> io::Result<Metadata> {

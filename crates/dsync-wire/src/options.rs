@@ -67,6 +67,8 @@ pub struct SyncOptions {
     pub numeric_ids: bool,
     /// Copy character and block devices (`--devices`), as root only.
     pub devices: bool,
+    /// Copy the content of devices as regular files, whatever `devices` says (`--copy-devices`).
+    pub copy_devices: bool,
     /// Copy fifos and sockets (`--specials`).
     pub specials: bool,
     /// Compare file contents instead of size and time (`-c`).

@@ -127,6 +127,14 @@ pub(crate) struct Attributes {
     /// Copy character and block devices (needs root or --fake-super at the destination)
     #[arg(long)]
     pub(crate) devices: bool,
+    /// Copy the content of devices, as files
+    ///
+    /// A device of the source becomes a regular file; its length is where seeking in the device ends,
+    /// so one that cannot be sought in becomes an empty file. Every device that is copied is opened.
+    /// Writing to a device changes no time: where its content may have changed, add -c or -I. A server under --restrict
+    /// refuses it. Not with --remove-source-files.
+    #[arg(long)]
+    pub(crate) copy_devices: bool,
     /// Copy fifos and sockets
     #[arg(long)]
     pub(crate) specials: bool,
@@ -186,6 +194,7 @@ impl Group for Attributes {
         switches.extend([
             ("devices_specials", &mut self.devices_specials),
             ("devices", &mut self.devices),
+            ("copy_devices", &mut self.copy_devices),
             ("specials", &mut self.specials),
             ("numeric_ids", &mut self.numeric_ids),
             ("omit_dir_times", &mut self.omit_dir_times),

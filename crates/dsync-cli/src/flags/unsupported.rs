@@ -97,7 +97,6 @@ static TABLE: &[Foreign] = &[
     option("config").advice(NO_DAEMON),
     option("confine-root"),
     option("copy-as"),
-    option("copy-devices"),
     option("crtimes").letter('N').negatable(),
     option("daemon").advice(NO_DAEMON),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),

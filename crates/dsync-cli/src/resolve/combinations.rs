@@ -86,6 +86,7 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
             (deletion.delete, "--delete"),
             (deletion.delete_missing_args, "--delete-missing-args"),
             (writing.durability == When::None, "--durability=none"),
+            (attributes.copy_devices, "--copy-devices"),
         ],
     )?;
     let in_place = writing.in_place();
@@ -163,6 +164,7 @@ mod tests {
             ("--remove-source-files", "--delete", "-r"),
             ("--remove-source-files", "--delete-missing-args", ""),
             ("--remove-source-files", "--durability=none", ""),
+            ("--remove-source-files", "--copy-devices", ""),
             ("--append", "--whole-file", ""),
             ("--inplace", "--link-dest", "--link-dest=a"),
             ("--append-verify", "--delay-updates", ""),

@@ -327,6 +327,7 @@ impl Lister<'_> {
             WalkOperation::ReadDirectory => Operation::ReadDirectory,
             WalkOperation::ReadLink => Operation::ReadLink,
             WalkOperation::FollowLink => Operation::FollowLink,
+            WalkOperation::OpenDevice => Operation::ReadFile,
             WalkOperation::ReadRules => Operation::ReadRules,
             _ => Operation::Stat,
         };

@@ -20,7 +20,7 @@ use rustix::{
 use super::{
     Dir, LeadsOut,
     confined::{Reach, Trail},
-    retry,
+    refusal, retry,
     trusted::open_confined_link,
     wrong_type,
 };
@@ -29,8 +29,8 @@ use crate::{
     component::Component,
     extended::{Extended, ExtendedScope, Place, read},
     fake_super,
-    metadata::{Kind, Metadata},
-    source_file::{SourceFile, stat_fd},
+    metadata::Metadata,
+    source_file::{Opening, SourceFile, stat_fd},
 };
 
 /// The identity of the entry that a link leads to.
@@ -82,29 +82,17 @@ impl Dir {
     /// # Errors
     /// As `open_source` and [`stat_target`](Self::stat_target); [`is_target_changed`] if it is
     /// another entry than `target`.
-    pub fn open_target(&self, name: &Component, target: Target, noatime: bool) -> io::Result<SourceFile> {
+    pub fn open_target(&self, name: &Component, target: Target, how: Opening) -> io::Result<SourceFile> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let plain = || self.open_link(name, flags);
-        let opened = if noatime {
-            match self.open_link(name, flags | OFlags::NOATIME) {
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => plain(),
-                opened => opened,
+        let opened = match self.open_link(name, flags | how.flags()) {
+            Err(error) if how.noatime && Errno::from_io_error(&error) == Some(Errno::PERM) => {
+                self.open_link(name, flags)
             }
-        } else {
-            plain()
+            opened => opened,
         };
-        let fd = match opened {
-            // A socket, or a device without a driver.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => return Err(wrong_type()),
-            opened => opened?,
-        };
-
-        let metadata = stat_fd(fd.as_fd())?;
-        target.check(&metadata)?;
-        if metadata.kind != Kind::File {
-            return Err(wrong_type());
-        }
-        Ok(SourceFile::new(fd, metadata))
+        let fd = opened.map_err(|error| refusal(error, how))?;
+        target.check(&stat_fd(fd.as_fd())?)?;
+        SourceFile::of(fd, how.devices)?.ok_or_else(wrong_type)
     }
 
     /// Opens the directory that a link leads to.
@@ -253,7 +241,7 @@ mod tests {
             let target = Target::of(&free.stat_target(&link).unwrap());
             for refused in [
                 confined.stat_target(&link).unwrap_err(),
-                confined.open_target(&link, target, false).unwrap_err(),
+                confined.open_target(&link, target, Opening::default()).unwrap_err(),
                 confined.open_target_dir(&link, target).unwrap_err(),
             ] {
                 assert!(LeadsOut::of(&refused).is_some(), "{link:?}: {refused}");
@@ -272,17 +260,20 @@ mod tests {
         let dir = Dir::open_operand(&at("")).unwrap();
         let (file, sub) = (name(b"in"), name(b"dir"));
         let target = Target::of(&dir.stat_target(&file).unwrap());
-        assert_eq!(dir.open_target(&file, target, true).unwrap().len(), 2);
+        assert_eq!(
+            dir.open_target(&file, target, Opening { noatime: true, devices: false }).unwrap().len(),
+            2
+        );
         let directory = Target::of(&dir.stat_target(&sub).unwrap());
         assert!(dir.open_target_dir(&sub, directory).is_ok());
-        assert!(crate::is_wrong_type(&dir.open_target(&sub, directory, false).unwrap_err()));
+        assert!(crate::is_wrong_type(&dir.open_target(&sub, directory, Opening::default()).unwrap_err()));
         for (link, text) in [("in", "../../outside/file"), ("dir", "..")] {
             fs::remove_file(at(link)).unwrap();
             symlink(text, at(link)).unwrap();
         }
         let scope = ExtendedScope { acls: true, xattrs: true };
         for refused in [
-            dir.open_target(&file, target, false).unwrap_err(),
+            dir.open_target(&file, target, Opening::default()).unwrap_err(),
             dir.open_target_dir(&sub, directory).unwrap_err(),
             dir.target_extended(&file, target, scope).unwrap_err(),
         ] {

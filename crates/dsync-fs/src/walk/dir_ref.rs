@@ -110,17 +110,17 @@ impl DirRef {
         &self.0.shared
     }
 
-    /// Opens a regular file of the directory, or the one that its link was `followed` to.
+    /// Opens a regular file of the directory, or the one that its link was `followed` to; with
+    /// `copy_devices` also a device.
     ///
     /// # Errors
     /// As [`Dir::open_source`] and [`Dir::open_target`]; [`NotFound`](io::ErrorKind::NotFound) also
     /// if the directory itself is gone.
     pub fn open_source(&self, name: &Component, followed: Option<Target>) -> io::Result<SourceFile> {
-        let noatime = self.shared().options.open_noatime;
+        let how = self.shared().options.opening();
         self.first_found(name, |dir| match followed {
-            Some(target) => dir.open_target(name, target, noatime),
-            None if noatime => dir.open_source_noatime(name),
-            None => dir.open_source(name),
+            Some(target) => dir.open_target(name, target, how),
+            None => dir.open_source_as(name, how),
         })
     }
 

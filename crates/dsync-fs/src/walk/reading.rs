@@ -392,6 +392,13 @@ impl Reading {
             self.problem(Some(&name), WalkOperation::Stat, fake_super::damaged());
             return None;
         }
+        let metadata = match self.content_of_device(dir, &name, metadata, followed) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                self.problem(Some(&name), WalkOperation::OpenDevice, error);
+                return None;
+            }
+        };
         let link_target = match metadata.kind {
             Kind::Symlink => match dir.read_link(&name) {
                 Ok(target) => Some(target),
@@ -403,6 +410,26 @@ impl Reading {
             _ => None,
         };
         Some(WalkedEntry { name, metadata, link_target, followed, is_walked: false, is_implied: false })
+    }
+
+    /// Returns the attributes of an entry as they are copied: of a device whose content is copied,
+    /// those of a file.
+    fn content_of_device(
+        &self,
+        dir: &Dir,
+        name: &Component,
+        metadata: Metadata,
+        followed: Option<Target>,
+    ) -> io::Result<Metadata> {
+        let how = self.handle.shared().options.opening();
+        if !how.devices || !metadata.is_device() {
+            return Ok(metadata);
+        }
+        let opened = match followed {
+            Some(target) => dir.open_target(name, target, how),
+            None => dir.open_source_as(name, how),
+        };
+        opened.map(|device| *device.metadata())
     }
 
     /// Refuses a directory that a walk through links could enter without end.

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{Dir, FilterSet, SpoolHome};
+use crate::{Dir, FilterSet, SpoolHome, source_file::Opening};
 
 /// The links that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +52,8 @@ pub struct WalkOptions {
     pub readers: usize,
     /// Read files without changing their access times, where that is allowed.
     pub open_noatime: bool,
+    /// Treat devices as regular files of their content.
+    pub copy_devices: bool,
     /// Treat entries as what `user.rsync.*` says they are: see `fake_super`.
     pub fake_super: bool,
     /// The place for the names of very large directories.
@@ -64,6 +66,11 @@ impl WalkOptions {
     /// Returns whether directories are copied, with or without their contents.
     pub(super) fn takes_directories(&self) -> bool {
         self.recursive || self.dirs
+    }
+
+    /// Returns the way in which files are opened.
+    pub(super) fn opening(&self) -> Opening {
+        Opening { noatime: self.open_noatime, devices: self.copy_devices }
     }
 
     /// Opens a directory that an operand names.
@@ -88,6 +95,8 @@ pub enum WalkOperation {
     ReadLink,
     /// Finding what a symbolic link leads to.
     FollowLink,
+    /// Opening a device whose content is copied.
+    OpenDevice,
     /// Reading a file of filter rules; the path is the file's.
     ReadRules,
 }
