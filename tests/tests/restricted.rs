@@ -106,6 +106,7 @@ fn each_access_allows_the_pushes_that_it_says_and_no_others() {
         (&["--temp-dir=/temp"], "--temp-dir", [true, false, true, true]),
         (&["--link-dest=/tree"], "--link-dest", [true, false, true, true]),
         (&["--mkpath"], "--mkpath", [true, false, true, true]),
+        (&["--write-devices"], "--write-devices", [false; 4]),
         (&["-K"], "--keep-dirlinks", [false; 4]),
         (&["-M--insecure-links"], "--insecure-links", [false; 4]),
     ];

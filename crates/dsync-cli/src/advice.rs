@@ -122,6 +122,7 @@ pub(crate) fn demand_options(demand: Demand) -> &'static str {
         Demand::MakePath => "--mkpath",
         Demand::RemoveSource => "--remove-source-files",
         Demand::CopyDevices => "--copy-devices",
+        Demand::WriteDevices => "--write-devices",
         Demand::KeepDirlinks => "--keep-dirlinks",
         Demand::InsecureLinks => "--insecure-links",
         _ => "what was asked for",

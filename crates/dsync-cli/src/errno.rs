@@ -23,11 +23,13 @@ pub(crate) fn cure(cause: Cause) -> Option<&'static str> {
             "EOPNOTSUPP" => "leave out the option whose attributes the filesystem cannot hold",
             _ => return None,
         },
+
         Cause::Vanished | Cause::Changed | Cause::TypeChanged | Cause::ContentMismatch => {
             "run the same command again when nothing writes to the source"
         }
         Cause::DirectoryInTheWay => "move the directory away, or use --force or --delete",
         Cause::Unrepresentable => "rename the entry, or exclude it",
+        Cause::DeviceTooShort { .. } => "write to a device that is as long as the file",
         Cause::FirstNameFailed => "mend the failure of the file's first name",
         Cause::FakeSuperDamaged => "correct or remove its attribute user.rsync.%stat",
         _ => return None,

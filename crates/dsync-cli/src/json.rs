@@ -473,6 +473,7 @@ fn cause(cause: Cause) -> &'static str {
         Cause::FirstNameFailed => "first_name_failed",
         Cause::SameFile => "same_file",
         Cause::FakeSuperDamaged => "fake_super_damaged",
+        Cause::DeviceTooShort { .. } => "device_too_short",
         _ => "unknown",
     }
 }

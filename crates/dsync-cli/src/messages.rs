@@ -194,6 +194,9 @@ fn cause_words(cause: Cause) -> String {
         Cause::BadRule(line) => format!("line {line} is no filter rule"),
         Cause::TooManyRules => "it, or they, have more rules than are taken".into(),
         Cause::LeadsOut => "it leads out of the copied tree, as a link or by a name in it".into(),
+        Cause::DeviceTooShort { device, file } => {
+            format!("the device has {device} bytes and the file {file}; nothing was written")
+        }
         Cause::SameFile => "it is the same file as its copy".into(),
         Cause::FirstNameFailed => "it is another name of a file that could not be copied".into(),
         _ => "unknown reason".into(),

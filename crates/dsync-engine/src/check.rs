@@ -89,6 +89,12 @@ fn writing(options: &SyncOptions) -> Result<(), SyncError> {
     if writing.inplace && writing.delay_updates {
         return invalid("writing.delay_updates", "does not work where files are written in place");
     }
+    if writing.devices && !writing.inplace {
+        return invalid("writing.devices", "needs files that are written in place");
+    }
+    if writing.devices && (writing.append != Append::No || writing.backup.is_some()) {
+        return invalid("writing.devices", "does not work with appending or backups");
+    }
     if writing.append != Append::No && (!writing.inplace || options.whole_file) {
         return invalid("writing.append", "needs files that are written in place, and not whole");
     }

@@ -67,8 +67,11 @@ impl Access {
             | Demand::PartialDir => [true, false, true, false],
             Demand::RemoveSource => [true, false, false, false],
             // They give the client a say in where paths lead, or lead to what is no file.
-            Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices => [false; 4],
+            Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
+                [false; 4]
+            }
         };
+
         match self {
             Self::ReadWrite => rw,
             Self::ReadOnly => ro,
@@ -118,6 +121,8 @@ pub enum Demand {
     RemoveSource,
     /// The content of devices is copied from here.
     CopyDevices,
+    /// Content is written into devices here.
+    WriteDevices,
     /// Links to directories are followed in the destination.
     KeepDirlinks,
     /// Links of other users are followed on the way to the destination.
@@ -126,7 +131,7 @@ pub enum Demand {
 
 impl Demand {
     /// All of them.
-    pub const EACH: [Self; 15] = [
+    pub const EACH: [Self; 16] = [
         Self::Read,
         Self::Write,
         Self::Delete,
@@ -140,6 +145,7 @@ impl Demand {
         Self::MakePath,
         Self::RemoveSource,
         Self::CopyDevices,
+        Self::WriteDevices,
         Self::KeepDirlinks,
         Self::InsecureLinks,
     ];
@@ -158,6 +164,7 @@ impl Demand {
                 (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
                 (Self::Force, options.force),
                 (Self::InPlace, writing.inplace),
+                (Self::WriteDevices, writing.devices),
                 (Self::Backup, writing.backup.is_some()),
                 (Self::DelayUpdates, writing.delay_updates),
                 (Self::PartialDir, writing.partial_dir.is_some()),
@@ -188,6 +195,7 @@ impl fmt::Display for Demand {
             Self::Alternates => "the use of alternate directories",
             Self::MakePath => "making the destination's parents",
             Self::RemoveSource => "removing source files",
+            Self::WriteDevices => "writing into devices",
             Self::CopyDevices => "copying the content of devices",
             Self::KeepDirlinks => "following links to directories",
             Self::InsecureLinks => "following the links of others",
@@ -373,7 +381,9 @@ mod tests {
                 | Demand::DelayUpdates
                 | Demand::PartialDir => &[ReadWrite, WriteOnly],
                 Demand::RemoveSource => &[ReadWrite],
-                Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices => &[],
+                Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
+                    &[]
+                }
             };
             assert_eq!(allowed, expected, "{demand:?}");
         }
@@ -393,6 +403,7 @@ mod tests {
             (Demand::Delete, with(&|options| options.delete_missing_args = true)),
             (Demand::Force, with(&|options| options.force = true)),
             (Demand::InPlace, with(&|options| options.writing.inplace = true)),
+            (Demand::WriteDevices, with(&|options| options.writing.devices = true)),
             (
                 Demand::Backup,
                 with(&|options| options.writing.backup = Some(Backup { dir: None, suffix: b"~".to_vec() })),

@@ -186,6 +186,9 @@ impl Policy {
             return Decision::skip();
         }
 
+        if existing.origin == Origin::Device {
+            return Self::into_device(entry, existing);
+        }
         let decision = self.compare(entry, mapped, existing, standing);
         match (&entry.kind, decision.action) {
             (EntryKind::Directory, Action::Retag) if self.adds_only => Decision::as_it_is(),
@@ -196,6 +199,14 @@ impl Policy {
             }
             _ => decision,
         }
+    }
+
+    /// Decides about a file whose content is written into a device. No time tells whether a device has
+    /// it already, so it is always written; the device keeps its attributes.
+    fn into_device(entry: &Entry, device: &Metadata) -> Decision {
+        let is_longer = matches!(entry.kind, EntryKind::File { size, .. } if size != device.size);
+        let changes = if is_longer { Changes::SIZE } else { Changes::CONTENT };
+        Decision { action: Action::Update, changes, ..Decision::as_it_is() }
     }
 
     /// Decides about a directory that is made on the way to others, without the source's attributes.
@@ -224,7 +235,8 @@ impl Policy {
             EntryKind::Symlink { .. } => options.links,
             EntryKind::Fifo | EntryKind::Socket => options.specials,
             EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } => {
-                options.devices && self.privileged
+                // A source that may make a device here could write to it in the next session.
+                options.devices && self.privileged && !options.writing.devices
             }
             _ => false,
         }

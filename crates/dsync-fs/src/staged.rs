@@ -52,6 +52,8 @@ pub struct StagedFile {
     turn: Mutex<()>,
     /// Flag that makes [`prepare`](StagedFile::prepare) end early.
     stopped: Option<Arc<AtomicBool>>,
+    /// Whether this is a device: its length and its attributes stay.
+    is_device: bool,
 }
 
 /// A finished file under its temporary name. Dropping it without [`commit`](PreparedFile::commit)
@@ -74,6 +76,8 @@ enum LastStep {
     /// Its time. A file written in place gets the time of the new content last, so that after a
     /// power cut a later run does not mistake a mixture for it.
     Retag(Wanted),
+    /// Nothing: a device has its content already.
+    Nothing,
 }
 
 /// A name that is removed from its directory when dropped.
@@ -129,7 +133,15 @@ impl StagedFile {
     }
 
     pub(crate) fn assemble(temp: TempName, fd: OwnedFd, dir: &Arc<Dir>, target: Component) -> Self {
-        Self { dir: Arc::clone(dir), temp: Some(temp), fd, target, turn: Mutex::default(), stopped: None }
+        Self {
+            dir: Arc::clone(dir),
+            temp: Some(temp),
+            fd,
+            target,
+            turn: Mutex::default(),
+            stopped: None,
+            is_device: false,
+        }
     }
 
     /// Makes [`prepare`](Self::prepare) end early once `stopped` is set, with an error of the kind
@@ -189,7 +201,35 @@ impl StagedFile {
         if stat_fd(fd.as_fd())?.kind != Kind::File {
             return Err(wrong_type());
         }
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn: Mutex::default(), stopped: None })
+        let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
+        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: false })
+    }
+
+    /// Opens the device `target` of `dir` for writing its content. Neither makes it nor changes its
+    /// length or attributes. A block device that the system uses, as a mounted one, is refused.
+    ///
+    /// # Errors
+    /// The system's error, e.g. `EBUSY`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry
+    /// is no device.
+    pub fn open_device(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let exclusive = match dir.stat(&target)?.kind {
+            // Without O_CREAT it means that nobody else has the device to himself.
+            Kind::BlockDevice => OFlags::EXCL,
+            Kind::CharDevice => OFlags::empty(),
+            _ => return Err(wrong_type()),
+        };
+        let fd = retry(|| openat(&**dir, target.as_c_str(), flags | exclusive, Mode::empty()))?;
+        if !stat_fd(fd.as_fd())?.is_device() {
+            return Err(wrong_type());
+        }
+        let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
+        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: true })
+    }
+
+    /// Returns whether this is a device.
+    pub fn is_device(&self) -> bool {
+        self.is_device
     }
 
     /// Removes the setuid and setgid bits before the content changes, as the kernel does for
@@ -199,7 +239,11 @@ impl StagedFile {
     /// The system's error.
     pub fn distrust(&self) -> io::Result<()> {
         let mode = stat_fd(self.fd.as_fd())?.mode;
-        if mode & SETS_ID == 0 { Ok(()) } else { crate::sys::chmod_open(self.fd.as_fd(), mode & !SETS_ID) }
+        if self.is_device || mode & SETS_ID == 0 {
+            Ok(())
+        } else {
+            crate::sys::chmod_open(self.fd.as_fd(), mode & !SETS_ID)
+        }
     }
 
     /// Returns the identity and version of the file being written.
@@ -216,7 +260,7 @@ impl StagedFile {
     /// # Errors
     /// The system's error, e.g. `ENOSPC`.
     pub fn reserve(&self, len: u64) -> io::Result<()> {
-        if len == 0 {
+        if len == 0 || self.is_device {
             return Ok(());
         }
         match retry(|| fallocate(&self.fd, FallocateFlags::KEEP_SIZE, 0, len)) {
@@ -272,21 +316,28 @@ impl StagedFile {
         self.temp.as_ref().map_or(&self.dir, |temp| &temp.dir).device()
     }
 
-    /// Sets the length; a part that was never written is a hole.
+    /// Sets the length; a part that was never written is a hole. A device keeps its own.
     ///
     /// # Errors
     /// The system's error.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
+        if self.is_device {
+            return Ok(());
+        }
         retry(|| ftruncate(&self.fd, len))
     }
 
-    /// Makes a written range a hole again, or writes zeros if the filesystem has no holes.
+    /// Makes a written range a hole again, or writes zeros if the filesystem has no holes or this is a
+    /// device.
     ///
     /// # Errors
     /// The system's error.
     pub fn punch_hole(&self, offset: u64, len: u64) -> io::Result<()> {
         if len == 0 {
             return Ok(());
+        }
+        if self.is_device {
+            return self.clear(offset, len);
         }
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fallocate(&self.fd, mode, offset, len) {
@@ -336,6 +387,10 @@ impl StagedFile {
             )?;
 
             if read < want {
+                // Of a file, the rest is zeros already; a device may be one that cannot be read.
+                if self.is_device {
+                    self.write_zeros(offset + done + read as u64, len - done - read as u64)?;
+                }
                 break;
             }
             done += read as u64;
@@ -356,7 +411,13 @@ impl StagedFile {
         basis: Option<Stamp>,
         durability: Durability,
     ) -> io::Result<PreparedFile> {
-        let Self { dir, temp, fd, target, .. } = self.beside_target()?;
+        let Self { dir, temp, fd, target, is_device, .. } = self.beside_target()?;
+        if is_device {
+            sync_device(&fd, durability)?;
+            let (last_step, withheld) = (LastStep::Nothing, Withheld::default());
+            return Ok(PreparedFile { dir, target, last_step, basis, displaces: false, withheld });
+        }
+
         let now = stat_fd(fd.as_fd())?;
         // In place, set the time last, after the data is on the disk.
         let late = temp.is_none();
@@ -397,7 +458,7 @@ impl PreparedFile {
         self.displaces = true;
         match &self.last_step {
             LastStep::Rename(temp) => Some(temp.name.clone()),
-            LastStep::Retag(_) => None,
+            LastStep::Retag(_) | LastStep::Nothing => None,
         }
     }
 
@@ -415,7 +476,7 @@ impl PreparedFile {
                 temp.disarm();
                 Some((temp.name.clone(), self.basis))
             }
-            LastStep::Retag(_) => None,
+            LastStep::Retag(_) | LastStep::Nothing => None,
         }
     }
 
@@ -449,6 +510,7 @@ impl PreparedFile {
         let Self { dir, target, last_step, basis, displaces, .. } = self;
         let mut temp = match last_step {
             LastStep::Rename(temp) => temp,
+            LastStep::Nothing => return Ok(()),
             LastStep::Retag(wanted) => {
                 return dir
                     .set_attributes(&target, Kind::File, &wanted)
@@ -491,6 +553,19 @@ impl PreparedFile {
             }
             _ => Err(CommitError::Rename { source: Arc::new(error) }),
         }
+    }
+}
+
+/// Waits until a device has what was written, which the sync of a directory's filesystem does not
+/// cover.
+fn sync_device(fd: &OwnedFd, durability: Durability) -> io::Result<()> {
+    if durability == Durability::None {
+        return Ok(());
+    }
+    match retry(|| fdatasync(fd)) {
+        // A character device may have nothing to sync.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
+        result => result,
     }
 }
 

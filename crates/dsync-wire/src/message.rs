@@ -515,6 +515,13 @@ pub enum Cause {
     /// A link leads out of the directory that the source is confined to, or a file of filter rules
     /// out of the tree, as a link or by what it names.
     LeadsOut,
+    /// A device at the destination has fewer bytes than the source's file.
+    DeviceTooShort {
+        /// Bytes of the device.
+        device: u64,
+        /// Bytes of the file.
+        file: u64,
+    },
 }
 
 /// A request for a delta.

@@ -311,6 +311,9 @@ pub enum DeleteTiming {
 pub struct WritePolicy {
     /// Write into the old file itself instead of beside it (`--inplace`).
     pub inplace: bool,
+    /// Write the content of files into devices that have their names, and leave the devices'
+    /// attributes as they are (`--write-devices`); with `inplace` only.
+    pub devices: bool,
     /// Rename new content into place only after all of it has arrived (`--delay-updates`); not with
     /// `inplace`.
     pub delay_updates: bool,

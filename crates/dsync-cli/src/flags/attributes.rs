@@ -131,8 +131,8 @@ pub(crate) struct Attributes {
     ///
     /// A device of the source becomes a regular file; its length is where seeking in the device ends,
     /// so one that cannot be sought in becomes an empty file. Every device that is copied is opened.
-    /// Writing to a device changes no time: where its content may have changed, add -c or -I. A server under --restrict
-    /// refuses it. Not with --remove-source-files.
+    /// The time of a device does not tell whether its content has changed, as writing through a mounted filesystem
+    /// leaves it: add -c or -I. A server under --restrict refuses it. Not with --remove-source-files.
     #[arg(long)]
     pub(crate) copy_devices: bool,
     /// Copy fifos and sockets

@@ -113,7 +113,6 @@ static TABLE: &[Foreign] = &[
     option("remove-sent-files").advice("use --remove-source-files, which also removes what needed nothing"),
     option("sender").advice(NO_DAEMON),
     option("write-batch"),
-    option("write-devices").negatable(),
 ];
 
 /// Long names in the help of rsync 3.5.0, of its client.

@@ -47,6 +47,16 @@ pub(crate) struct Writing {
     /// see it change. Not with --link-dest.
     #[arg(long)]
     pub(crate) inplace: bool,
+    /// Write the content of files into devices that have their names (implies --inplace)
+    ///
+    /// A device at the destination keeps its type, its length and its attributes, and gets the
+    /// content of the source's file of its name, always, as no time tells what a device holds; the delta works. A block
+    /// device that is shorter than the file, or that is mounted or otherwise in use, is left as it is, with
+    /// exit code 23; of a longer one the rest stays. A run that breaks off leaves it half written, as content goes into
+    /// the device as it arrives. Such a run makes no devices, whatever -D says. Entries that are no devices are replaced or rewritten as with --inplace. A server
+    /// under --restrict refuses it. Not with --append or --backup.
+    #[arg(long)]
+    pub(crate) write_devices: bool,
     /// Give new content its name when all of it has arrived
     ///
     /// Files, links and special files wait beside their targets under temporary names
@@ -179,6 +189,7 @@ impl Group for Writing {
             ("keep_dirlinks", &mut self.keep_dirlinks),
             ("insecure_links", &mut self.insecure_links),
             ("inplace", &mut self.inplace),
+            ("write_devices", &mut self.write_devices),
             ("delay_updates", &mut self.delay_updates),
             ("append", &mut self.append),
             ("append_verify", &mut self.append_verify),
@@ -201,8 +212,12 @@ impl Writing {
 
     /// Returns the option that writes into the old files themselves, if one is given.
     pub(crate) fn in_place(&self) -> Option<&'static str> {
-        let options =
-            [(self.append_verify, "--append-verify"), (self.append, "--append"), (self.inplace, "--inplace")];
+        let options = [
+            (self.append_verify, "--append-verify"),
+            (self.append, "--append"),
+            (self.write_devices, "--write-devices"),
+            (self.inplace, "--inplace"),
+        ];
         options.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 }

@@ -89,14 +89,24 @@ fn check_contraries(flags: &Flags) -> Result<(), UsageError> {
             (attributes.copy_devices, "--copy-devices"),
         ],
     )?;
+    none_with(
+        (writing.write_devices, "--write-devices"),
+        &[
+            (writing.append, "--append"),
+            (writing.append_verify, "--append-verify"),
+            (writing.backup, "--backup"),
+            (writing.backup_dir.is_some(), "--backup-dir"),
+        ],
+    )?;
     let in_place = writing.in_place();
+    let keeps_beginning = writing.append || writing.append_verify;
 
     none_with(
         (in_place.is_some(), in_place.unwrap_or_default()),
         &[
             // With --inplace the whole new file replaces the old bytes; --append has a beginning to
             // keep.
-            (flags.comparison.whole_file && in_place != Some("--inplace"), "--whole-file"),
+            (flags.comparison.whole_file && keeps_beginning, "--whole-file"),
             (!writing.link_dest.is_empty(), "--link-dest"),
             (writing.delay_updates, "--delay-updates"),
             (writing.partial_dir.is_some(), "--partial-dir"),
@@ -167,6 +177,9 @@ mod tests {
             ("--remove-source-files", "--copy-devices", ""),
             ("--append", "--whole-file", ""),
             ("--inplace", "--link-dest", "--link-dest=a"),
+            ("--write-devices", "--append", ""),
+            ("--write-devices", "--backup", ""),
+            ("--write-devices", "--delay-updates", ""),
             ("--append-verify", "--delay-updates", ""),
             ("--inplace", "--partial-dir", "--partial-dir=p"),
         ] {

@@ -86,6 +86,7 @@ fn write_policy(writing: &Writing) -> Result<WritePolicy, UsageError> {
 
     Ok(WritePolicy {
         inplace,
+        devices: writing.write_devices,
         append,
         delay_updates,
         preallocate,

@@ -252,7 +252,9 @@ pub(super) fn open(slot: &Slot) -> io::Result<Option<StagedFile>> {
     let Some(dir) = slot.directory.dir.as_ref().filter(|_| slot.in_place) else {
         return Ok(None);
     };
-    StagedFile::open_in_place(dir, slot.name.clone()).map(Some)
+    let name = slot.name.clone();
+    if slot.device { StagedFile::open_device(dir, name) } else { StagedFile::open_in_place(dir, name) }
+        .map(Some)
 }
 
 /// Creates the file that content is written to: the old one, or a new one beside it, with its space

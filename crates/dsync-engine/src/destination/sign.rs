@@ -95,7 +95,9 @@ fn first_round(
         let need = file.want_tail(tail.from, Some(content));
         return site.session.control.send(&ControlMessage::NeedTail(need));
     }
-    if let Some(part) = Part::find(site, &file.slot) {
+    if !file.slot.device
+        && let Some(part) = Part::find(site, &file.slot)
+    {
         site.account.progress.bytes_done.fetch_add(part.done_bytes(), Ordering::Relaxed);
         let rest = part.rest(file.entry, file.attempt().unwrap_or(0));
         file.set_part(part);
@@ -150,9 +152,11 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     let site = transfers.site;
     let Some((dir, name)) = file.slot.basis() else { return Ok(false) };
     // An old file that cannot be read is replaced like one that is not there.
-    let Ok(basis) = dir.open_source(name) else { return Ok(false) };
-    let (block_len, _) = refined_block_lens(basis.len());
-    let layout = Layout::new(basis.len(), block_len);
+    let Ok(basis) = dir.open_source_as(name, file.slot.opening()) else { return Ok(false) };
+    // Of a device that is longer, only the part that is written has anything in common.
+    let len = if file.slot.device { basis.len().min(file.size) } else { basis.len() };
+    let (block_len, _) = refined_block_lens(len);
+    let layout = Layout::new(len, block_len);
     // Memory that the source may come to hold, and that this end holds until then.
     let bytes = layout.block_count().saturating_mul(SumsFormat::StrongAndWeak.bytes_per_block() as u64);
     if bytes == 0 || layout.block_count() > MAX_SIGNATURE_BLOCKS {
@@ -163,7 +167,7 @@ fn sign(transfers: &Transfers<'_>, file: &Pending) -> Result<bool, SyncError> {
     }
 
     basis.advise_sequential();
-    site.session.note_length(basis.len());
+    site.session.note_length(len);
     let both = SumsFormat::StrongAndWeak;
     let sums = || signature_parallel(&site.key, layout, both, &Positional::whole(&basis));
     let Ok(signature) = site.session.workers.install(sums)? else {

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-use dsync_fs::{Component, Dir, RelPath, Stamp};
+use dsync_fs::{Component, Dir, Opening, RelPath, Stamp};
 
 use super::{Site, directory::Directory};
 
@@ -17,6 +17,8 @@ pub(super) struct Slot {
     pub(super) name: Component,
     /// The old file itself is written.
     pub(super) in_place: bool,
+    /// The old file is a device, which is written directly.
+    pub(super) device: bool,
     /// It is added to.
     pub(super) tail: Option<Tail>,
     /// A file of an alternate directory.
@@ -56,6 +58,11 @@ impl Slot {
     pub(super) fn received(&self, site: &Site<'_>, literal: u64, matched: u64, zero: u64) {
         self.literal_bytes.fetch_add(literal, Ordering::Relaxed);
         site.account.received(literal, matched, zero);
+    }
+
+    /// Returns the way in which the old file is opened.
+    pub(super) fn opening(&self) -> Opening {
+        Opening { noatime: false, devices: self.device }
     }
 
     /// Returns the directory that has the old file, and the old file's name there.

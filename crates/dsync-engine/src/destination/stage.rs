@@ -146,7 +146,8 @@ impl Stage {
         let head = kept::head(header)?;
         let Sources { basis, fine, clone, tail_from, part } = sources;
         let part = part.filter(|part| part.head == head);
-        let cloned = part.is_none() && clone.is_some();
+        // A device is written directly: it has the bytes of its basis where they were.
+        let cloned = part.is_none() && clone.is_some() || slot.device && basis.is_some();
         // As with rsync, whose basis such a part is.
         site.account.resumed(part.as_ref().map_or(0, Part::done_bytes));
         let writing = &site.policy.options.writing;
@@ -186,8 +187,8 @@ impl Stage {
             layout: basis.as_ref().map(|basis| fine.unwrap_or(basis.layout)),
             basis,
             cloned,
-            punches: cloned || writing.sparse && writing.preallocate,
-            rewriting: slot.in_place.then(Mutex::default),
+            punches: cloned || slot.device || writing.sparse && writing.preallocate,
+            rewriting: (slot.in_place && !slot.device).then(Mutex::default),
             pieces: Mutex::new(site.session.budget.take(Share::Pieces, 0)?),
             tail_from,
             differs: AtomicBool::new(false),
@@ -198,6 +199,10 @@ impl Stage {
 
     /// Makes the temporary, one to keep if that is possible.
     fn begin(site: &Site<'_>, slot: &Slot, head: &Head) -> io::Result<Beginning> {
+        if slot.device {
+            let device = in_place::create(site, slot, head.segments.file_len())?;
+            return Ok((Runs::default(), device, None));
+        }
         if let Some(part) = Part::begin(site, slot, head) {
             return Ok((part.done, part.file, Some(part.journal)));
         }

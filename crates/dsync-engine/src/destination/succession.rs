@@ -214,6 +214,7 @@ mod tests {
                 directory,
                 name: Component::new(&[b'a'; 3]).unwrap(),
                 in_place: false,
+                device: false,
                 tail: None,
                 twin: None,
                 has_backup: AtomicBool::new(false),

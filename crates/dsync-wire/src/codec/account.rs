@@ -31,6 +31,7 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
             w.byte(0);
             w.i64(i64::from(number));
         }
+
         Cause::Vanished => w.byte(1),
         Cause::Changed => w.byte(2),
         Cause::ContentMismatch => w.byte(3),
@@ -47,6 +48,11 @@ fn encode_cause(cause: Cause, w: &mut Writer<'_>) {
             w.u32(line);
         }
         Cause::TooManyRules => w.byte(13),
+        Cause::DeviceTooShort { device, file } => {
+            w.byte(14);
+            w.u64(device);
+            w.u64(file);
+        }
     }
 }
 
@@ -74,6 +80,7 @@ fn decode_cause(r: &mut Reader<'_>) -> Result<Cause, DecodeError> {
         11 => Cause::LeadsOut,
         12 => Cause::BadRule(r.u32("line")?),
         13 => Cause::TooManyRules,
+        14 => Cause::DeviceTooShort { device: r.u64("device length")?, file: r.u64("file length")? },
         other => return Err(r.value(u64::from(other), offset, "cause")),
     })
 }

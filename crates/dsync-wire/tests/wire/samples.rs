@@ -243,6 +243,7 @@ fn start_source() -> Start {
             events: EventLevel::All,
             writing: WritePolicy {
                 inplace: true,
+                devices: true,
                 delay_updates: true,
                 append: Append::Verifying,
                 preallocate: true,
@@ -412,7 +413,7 @@ fn packed(codec: Codec, raw_len: u32, bytes: &'static [u8]) -> Packed {
     Packed { codec, raw_len, bytes: Bytes::from_static(bytes) }
 }
 
-const CAUSES: [(&str, Cause); 12] = [
+const CAUSES: [(&str, Cause); 13] = [
     ("problem-changed", Cause::Changed),
     ("problem-mismatch", Cause::ContentMismatch),
     ("problem-in-the-way", Cause::DirectoryInTheWay),
@@ -425,6 +426,7 @@ const CAUSES: [(&str, Cause); 12] = [
     ("problem-bad-rule", Cause::BadRule(300)),
     ("problem-too-many-rules", Cause::TooManyRules),
     ("problem-leads-out", Cause::LeadsOut),
+    ("problem-device-too-short", Cause::DeviceTooShort { device: 512, file: 1 << 40 }),
 ];
 
 /// Single segment, one byte of content size, one RLE block, last.

@@ -307,9 +307,9 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
     let partial_dir = option::of("/?[.a-z]{3,20}".prop_map(String::into_bytes));
     let homes = (option::of(operand()), partial_dir);
     let append = select(vec![Append::No, Append::Believing, Append::Verifying]);
-    ((any::<[bool; 4]>(), append), homes, option::of(backup), option::of(alternates)).prop_map(
+    ((any::<[bool; 5]>(), append), homes, option::of(backup), option::of(alternates)).prop_map(
         |(
-            ([inplace, delay_updates, preallocate, sparse], append),
+            ([inplace, devices, delay_updates, preallocate, sparse], append),
             (temp_dir, partial_dir),
             backup,
             alternates,
@@ -317,6 +317,7 @@ fn writing() -> impl Strategy<Value = WritePolicy> {
             WritePolicy {
                 append: if inplace { append } else { Append::No },
                 inplace,
+                devices,
                 delay_updates,
                 preallocate,
                 sparse,
@@ -489,6 +490,7 @@ fn cause() -> impl Strategy<Value = Cause> {
             Cause::LeadsOut,
         ]),
         any::<u32>().prop_map(Cause::BadRule),
+        any::<(u64, u64)>().prop_map(|(device, file)| Cause::DeviceTooShort { device, file }),
     ]
 }
 

@@ -3,7 +3,7 @@
 //! Decisions only look. They know the options, both entries and the alternate directories, and not
 //! whether the run is a dry one.
 
-use dsync_fs::{Kind, Metadata, leads_out};
+use dsync_fs::{Kind, Metadata, Origin, leads_out};
 use dsync_wire::{
     event::Action,
     message::{Cause, EntryKind, Operation, Problem},
@@ -90,8 +90,11 @@ impl Planner<'_> {
 
         let own = self.compare(subject, existing);
         // A further name becomes one of the first, whatever alternate directories have.
+        let is_device = existing.is_some_and(|existing| existing.origin == Origin::Device);
         let (decision, alternate) = match found.first {
             Some(_) => (own, None),
+            // Nor does a device.
+            None if is_device => (own, None),
             None => self.with_alternate(merge, subject, existing, own),
         };
 
@@ -118,6 +121,12 @@ impl Planner<'_> {
             let silent = self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref());
             let problem = || Problem { operation, path: subject.listed_path(), cause: Cause::Skipped };
             return Some(Course::Ignore((!silent).then(problem)));
+        }
+
+        if let Some(cause) = too_short(subject, found)
+            && !self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref())
+        {
+            return Some(Course::Ignore(Some(subject.problem(Operation::WriteFile, cause))));
         }
         if self.site.policy.adds_only
             && let Some(existing) = &found.existing
@@ -189,6 +198,14 @@ impl Planner<'_> {
         let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
         (decision, Some(found))
     }
+}
+
+/// Returns why a file does not fit into the device that has its name. A device without a length, as
+/// /dev/null has none, takes all that is written.
+fn too_short(subject: &Subject<'_>, found: &Found) -> Option<Cause> {
+    let device = found.existing.as_ref().filter(|existing| existing.origin == Origin::Device)?.size;
+    let file = subject.file_size()?;
+    (1..file).contains(&device).then_some(Cause::DeviceTooShort { device, file })
 }
 
 /// Linux's `EEXIST`: a name is taken where nothing may be replaced.

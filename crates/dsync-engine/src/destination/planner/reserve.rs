@@ -10,7 +10,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64},
 };
 
-use dsync_fs::{Kind, Metadata};
+use dsync_fs::{Kind, Metadata, Origin};
 use dsync_wire::{event::Action, options::Append};
 
 use super::{
@@ -92,12 +92,16 @@ impl Planner<'_> {
             return Ok(Reserved { first_name, ..Reserved::default() });
         };
 
-        let has_part = merge.leftovers.claim_part(self.transfers, &place, decision, size);
+        // An earlier run leaves nothing beside a device.
+        let is_device = existing.is_some_and(|old| old.origin == Origin::Device);
+        let has_part = !is_device && merge.leftovers.claim_part(self.transfers, &place, decision, size);
         // Complete ones are taken up only for files that are made from nothing else.
         let mapped = || self.owners.of(&subject.entry.attributes);
         let finished = match alternate {
-            None => merge.leftovers.claim_finished(self.site, &place, subject.entry, decision, mapped),
-            Some(_) => None,
+            None if !is_device => {
+                merge.leftovers.claim_finished(self.site, &place, subject.entry, decision, mapped)
+            }
+            _ => None,
         };
 
         let asks = matches!(decision.action, Action::Create | Action::Update | Action::Reuse);
@@ -185,6 +189,7 @@ pub(super) fn request(
             directory: Arc::clone(subject.directory),
             name: subject.name.clone(),
             in_place: options.writing.inplace && old_file.is_some(),
+            device: old_file.is_some_and(|old| old.origin == Origin::Device),
             tail,
             twin,
             has_backup: AtomicBool::new(false),

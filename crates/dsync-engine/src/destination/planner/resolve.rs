@@ -1,6 +1,6 @@
 //! The first step: finds the state of an entry.
 
-use dsync_fs::Metadata;
+use dsync_fs::{Kind, Metadata, Opening, Origin};
 use dsync_wire::message::EntryKind;
 
 use super::{
@@ -22,10 +22,26 @@ impl Planner<'_> {
         }
 
         let group = self.links.group_of(entry, *id);
-        let first = group.and_then(|group| self.links.first_name(&self.transfers.succession, group));
         let untrusted = followed.is_err();
         let existing = followed.ok().flatten().map(|existing| self.site.hands.as_found(path, existing));
+        let existing = existing.map(|existing| self.device(subject, existing));
+        // No name is linked to a device that is written, nor is that linked to a name.
+        let group = group.filter(|_| existing.is_none_or(|existing| existing.origin != Origin::Device));
+        let first = group.and_then(|group| self.links.first_name(&self.transfers.succession, group));
         Ok(Found { existing, untrusted, group, first })
+    }
+
+    /// Returns a device that the run writes a file's content into as a file of its content.
+    fn device(&self, subject: &Subject<'_>, existing: Metadata) -> Metadata {
+        let writes = self.site.policy.options.writing.devices && subject.file_size().is_some();
+        if !writes || !existing.is_device() {
+            return existing;
+        }
+        let how = Opening { noatime: false, devices: true };
+        let opened = subject.directory.dir.as_ref().map(|dir| dir.open_source_as(&subject.name, how));
+        // One that cannot be read may still be written; if not, that is told then.
+        let size = opened.and_then(Result::ok).map_or(0, |device| device.len());
+        Metadata { kind: Kind::File, origin: Origin::Device, size, ..existing }
     }
 
     /// Claims an entry's name where backups stay in their directories. Returns what is there now if
