@@ -323,7 +323,7 @@ impl Shown {
     }
 }
 
-fn attr(node: &File) -> io::Result<FileAttr> {
+pub(crate) fn attr(node: &File) -> io::Result<FileAttr> {
     let data = node.metadata()?;
     Ok(FileAttr {
         ino: INodeNo(data.ino()),
@@ -344,7 +344,7 @@ fn attr(node: &File) -> io::Result<FileAttr> {
     })
 }
 
-fn kind(is_dir: bool) -> FileType {
+pub(crate) fn kind(is_dir: bool) -> FileType {
     if is_dir { FileType::Directory } else { FileType::RegularFile }
 }
 

@@ -32,6 +32,7 @@ mod schedule;
 mod server;
 mod session;
 mod set_bytes;
+mod slow_reads;
 mod source;
 pub mod summary;
 mod under_way;

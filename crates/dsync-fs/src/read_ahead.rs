@@ -4,6 +4,9 @@
 //! place, with the jobs that follow from it right below. So any number of threads can read a
 //! depth-first walk ahead, and its results arrive as from one thread.
 //!
+//! On a disk that lets jobs wait, more threads start: they only wait too, and a disk serves many
+//! requests in the time of one.
+//!
 //! Laws: results arrive in stack order whatever the threads do. The consumer never waits for a job
 //! that nobody has begun, because it does that one itself (so there may be no threads at all);
 //! while a thread does the wanted job, the consumer does others. Nobody begins another job while a
@@ -13,6 +16,7 @@ use std::{
     panic::resume_unwind,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{Builder, JoinHandle},
+    time::{Duration, Instant},
 };
 
 /// A piece of work.
@@ -39,6 +43,8 @@ pub(crate) struct ReadAhead<J: Job> {
     shared: Arc<Shared<J>>,
     threads: Vec<JoinHandle<()>>,
     wanted_threads: usize,
+    /// Threads that start beyond those when jobs wait for a disk.
+    spare_threads: usize,
 }
 
 struct Shared<J: Job> {
@@ -60,6 +66,8 @@ struct State<J: Job> {
     weight: usize,
     /// Number of threads that wait for work.
     idle: usize,
+    /// Number of jobs that waited for a disk.
+    slow: usize,
     max_ready: usize,
     /// Whether the consumer waits for a job that a thread has begun.
     awaited: bool,
@@ -85,13 +93,15 @@ impl<J: Job> ReadAhead<J> {
             ready: 0,
             weight: 0,
             idle: 0,
+            slow: 0,
             max_ready,
             awaited: false,
             over: false,
             broken: false,
         };
         let shared = Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() };
-        Self { shared: Arc::new(shared), threads: Vec::new(), wanted_threads: threads }
+        let spare_threads = if threads == 0 { 0 } else { MAX_SPARE_THREADS };
+        Self { shared: Arc::new(shared), threads: Vec::new(), wanted_threads: threads, spare_threads }
     }
 
     /// Pushes jobs onto the stack, the first on top.
@@ -143,17 +153,25 @@ impl<J: Job> ReadAhead<J> {
         }
     }
 
-    /// Starts threads once there is more work than the job that is wanted now.
+    /// Starts threads once there is more work than the job that is wanted now, and further ones as
+    /// jobs turn out to wait.
     fn start_threads(&mut self) {
-        if self.threads.len() >= self.wanted_threads || self.shared.lock().stack.len() < 2 {
+        if self.threads.len() >= self.wanted_threads + self.spare_threads {
             return;
         }
-        while self.threads.len() < self.wanted_threads {
+        let state = self.shared.lock();
+        let spare = (state.slow / SLOW_JOBS).min(self.spare_threads);
+        let wanted = if state.stack.len() < 2 { 0 } else { self.wanted_threads + spare };
+        drop(state);
+        while self.threads.len() < wanted {
             let shared = Arc::clone(&self.shared);
             match Builder::new().name("read-ahead".into()).spawn(move || shared.work_ahead()) {
                 Ok(thread) => self.threads.push(thread),
                 // It works without them too, only slower.
-                Err(_) => self.wanted_threads = self.threads.len(),
+                Err(_) => {
+                    (self.wanted_threads, self.spare_threads) = (self.threads.len(), 0);
+                    return;
+                }
             }
         }
     }
@@ -165,7 +183,7 @@ impl<J: Job> ReadAhead<J> {
     }
 
     fn pass_on_panic(&mut self) {
-        self.wanted_threads = 0;
+        (self.wanted_threads, self.spare_threads) = (0, 0);
         for thread in self.stop() {
             if let Err(panic) = thread.join() {
                 resume_unwind(panic);
@@ -195,9 +213,11 @@ impl<J: Job> Shared<J> {
         job: J,
     ) -> MutexGuard<'a, State<J>> {
         drop(state);
+        let started = Instant::now();
         let done = job.run();
+        let took = started.elapsed();
         let mut state = self.lock();
-        state.place(ticket, done);
+        state.place(ticket, done, took);
         self.wake(&state);
         state
     }
@@ -227,10 +247,12 @@ impl<J: Job> Shared<J> {
             };
             drop(state);
             let guard = Unfinished(self);
+            let started = Instant::now();
             let done = job.run();
+            let took = started.elapsed();
             std::mem::forget(guard);
             state = self.lock();
-            state.place(ticket, done);
+            state.place(ticket, done, took);
             self.wake(&state);
             if state.awaited {
                 self.done.notify_one();
@@ -260,13 +282,14 @@ impl<J: Job> State<J> {
         }
     }
 
-    /// Puts the outcome of a job in its place.
-    fn place(&mut self, ticket: u64, done: Done<J>) {
+    /// Puts the outcome of a job, which took so long, in its place.
+    fn place(&mut self, ticket: u64, done: Done<J>, took: Duration) {
         // Search from the top: only results and the jobs that follow from them can have come above
         // it.
         let at = self.stack.iter().rposition(|slot| matches!(slot, Slot::Begun(begun) if *begun == ticket));
         let Some(at) = at else { return };
         let Done { output, weight, then } = done;
+        self.slow += usize::from(took > from_memory(weight + then.len()));
         self.waiting += then.len();
         let above = output.map(|output| {
             self.ready += 1;
@@ -287,6 +310,22 @@ impl<J: Job> Drop for Unfinished<'_, J> {
     }
 }
 
+/// Returns the longest time that a job with so many entries takes when all is in memory.
+fn from_memory(entries: usize) -> Duration {
+    let entries = u64::try_from(entries).unwrap_or(u64::MAX);
+    JOB_TIME + Duration::from_micros(entries.saturating_mul(ENTRY_MICROS))
+}
+
+/// Longest time of an empty directory that is in memory or on a fast disk, which more threads only
+/// burden: a hundred times the usual one.
+const JOB_TIME: Duration = Duration::from_millis(2);
+/// Longest time of an entry that is in memory, in microseconds: five times the usual one.
+const ENTRY_MICROS: u64 = 10;
+/// Slow jobs for each further thread: a busy machine has a few.
+const SLOW_JOBS: usize = 4;
+/// Threads that wait for a slow disk, beside those that a machine's processors keep busy: half the
+/// requests that a SATA disk takes at once (NCQ, 32).
+const MAX_SPARE_THREADS: usize = 16;
 /// Largest total weight of ready results, in directory entries of some 200 bytes: 3 MB.
 const MAX_WEIGHT: usize = 16 << 10;
 

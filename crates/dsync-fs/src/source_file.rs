@@ -6,6 +6,8 @@
 
 use std::{
     io,
+    num::NonZeroU64,
+    ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::OnceLock,
 };
@@ -127,6 +129,14 @@ impl SourceFile {
     pub fn advise_sequential(&self) {
         // Only advice: nothing is lost if a filesystem ignores it.
         let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
+    }
+
+    /// Tells the kernel that a range of the file will be read soon, and does not wait for it.
+    pub fn advise_needed(&self, range: Range<u64>) {
+        let len = NonZeroU64::new(range.end.saturating_sub(range.start));
+        if len.is_some() {
+            let _ = fadvise(&self.fd, range.start, len, Advice::WillNeed);
+        }
     }
 
     /// Returns the first offset at or after `offset` that is not in a hole; `None` if only a hole

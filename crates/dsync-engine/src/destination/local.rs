@@ -19,6 +19,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::available_parallelism,
+    time::Instant,
 };
 
 use crossbeam_channel::{Receiver, Sender, select, unbounded};
@@ -38,6 +39,7 @@ use crate::{
     halt::lock,
     plan::timestamp,
     schedule::{Point, point},
+    slow_reads::{self, ReadGauge},
     source::ListedFiles,
 };
 
@@ -86,6 +88,7 @@ struct Worker<'a> {
     site: &'a Site<'a>,
     local: &'a Local,
     buffers: (Vec<u8>, Vec<u8>),
+    reads: ReadGauge,
     outbox: Outbox<'a>,
 }
 
@@ -103,7 +106,8 @@ pub(super) fn run<'a>(
     files: &Receiver<Vec<Arc<Pending>>>,
 ) -> Result<(), SyncError> {
     let site = transfers.site;
-    let mut worker = Worker { transfers, site, local, buffers: <(Vec<u8>, Vec<u8>)>::default(), outbox };
+    let buffers = <(Vec<u8>, Vec<u8>)>::default();
+    let mut worker = Worker { transfers, site, local, buffers, reads: ReadGauge::default(), outbox };
 
     while !site.session.halt.stopped() {
         select! {
@@ -143,10 +147,22 @@ impl Local {
 }
 
 impl Worker<'_> {
-    /// Copies files that were handed over together, as long as the run goes on.
+    /// Copies files that were handed over together, as long as the run goes on. Where reads wait
+    /// for a disk, it is asked for all that are left.
     fn copy_all(&mut self, files: &[Arc<Pending>]) -> Result<(), SyncError> {
-        let site = self.site;
-        files.iter().take_while(|_| !site.session.halt.stopped()).try_for_each(|file| self.copy(file))
+        self.reads.next_group();
+        for (at, file) in files.iter().enumerate() {
+            if self.site.session.halt.stopped() {
+                break;
+            }
+            if self.reads.asks_now() {
+                for next in files.get(at..).unwrap_or_default() {
+                    self.local.files.open(next.entry).iter().for_each(slow_reads::ask_for);
+                }
+            }
+            self.copy(file)?;
+        }
+        Ok(())
     }
 
     /// Waits until so many bytes may be copied; returns `false` when the run has ended.
@@ -384,6 +400,10 @@ impl Worker<'_> {
 
     /// Copies a range of a file: its data, and where the copy has old bytes its holes.
     fn range(&mut self, copy: &Copy, staged: &StagedFile, range: Range<u64>) -> Result<(), Failure> {
+        let started = Instant::now();
+        if self.reads.is_slow() && copy.source.len() > SEGMENT_BYTES {
+            copy.source.advise_needed(range.start..range.end + SEGMENT_BYTES);
+        }
         let (mut literal, mut matched) = (0, 0);
         let mut at = range.start;
 
@@ -408,6 +428,7 @@ impl Worker<'_> {
             staged.punch_hole(at, range.end - at).map_err(Failure::Written)?;
         }
 
+        self.reads.read(range.end - range.start, started);
         let zero = (range.end - range.start).saturating_sub(literal + matched);
         copy.file.slot.received(self.site, literal, matched, zero);
         copy.file.grew(self.site, range.end - range.start);

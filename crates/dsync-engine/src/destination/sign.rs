@@ -1,7 +1,10 @@
 //! Stage 3: signatures of the old files that deltas are asked against, and requests for the rest of
 //! files that earlier runs left in part.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
 
 use crossbeam_channel::{Receiver, select};
 use dsync_delta::{
@@ -33,6 +36,7 @@ use crate::{
     limits::{MAX_FINE_BLOCKS, MAX_SIGNATURE_BLOCKS},
     misbehaved::misbehaved,
     schedule::{Point, point},
+    slow_reads::{self, ReadGauge},
 };
 
 /// A request for further sums that waits for a signer, and its memory.
@@ -49,11 +53,13 @@ pub(super) fn run(
     refinements: &Receiver<Refinement>,
 ) -> Result<(), SyncError> {
     let site = transfers.site;
+    let mut reads = ReadGauge::default();
+
     while !site.session.halt.stopped() {
         select! {
             // The planner ends when every file has arrived: nothing is left to refine then.
             recv(files) -> files => match files {
-                Ok(files) => first_rounds(transfers, &mut outbox, &files)?,
+                Ok(files) => first_rounds(transfers, &mut outbox, &files, &mut reads)?,
                 Err(_) => return Ok(()),
             },
             recv(refinements) -> refine => match refine {
@@ -67,15 +73,30 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Looks at old files that were handed over together, until the run stops.
+/// Looks at old files that were handed over together, until the run stops. Where reads wait for a
+/// disk, it is asked for all that are left.
 fn first_rounds(
     transfers: &Transfers<'_>,
     outbox: &mut Outbox<'_>,
     files: &[Arc<Pending>],
+    reads: &mut ReadGauge,
 ) -> Result<(), SyncError> {
-    let site = transfers.site;
-    let mut going_on = files.iter().take_while(|_| !site.session.halt.stopped());
-    going_on.try_for_each(|file| first_round(transfers, outbox, file))
+    reads.next_group();
+    for (at, file) in files.iter().enumerate() {
+        if transfers.site.session.halt.stopped() {
+            break;
+        }
+        let started = Instant::now();
+        first_round(transfers, outbox, file)?;
+        reads.read(file.size, started);
+        if reads.asks_now() {
+            let rest = files.get(at + 1..).unwrap_or_default();
+            let old =
+                |file: &Arc<Pending>| file.slot.basis().and_then(|(dir, name)| dir.open_source(name).ok());
+            rest.iter().filter_map(old).for_each(|old| slow_reads::ask_for(&old));
+        }
+    }
+    Ok(())
 }
 
 fn first_round(

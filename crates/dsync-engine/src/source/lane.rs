@@ -22,11 +22,15 @@ use super::{
     queue::{Request, Work},
     read,
 };
-use crate::{SyncError, content};
+use crate::{
+    SyncError, content,
+    slow_reads::{self, ReadGauge},
+};
 
 /// The state of one lane's worker.
 pub(super) struct Lane<'a> {
     shared: &'a Shared<'a>,
+    reads: ReadGauge,
     out: Out<'a>,
 }
 
@@ -46,7 +50,7 @@ pub(super) fn run(shared: &Shared<'_>, key: Key, number: u8) -> Result<(), SyncE
     let _held = lane.rx;
     let mut out = Out { shared, key, sender: DataSender::new(lane.tx), packer: Packer::new() };
     out.sender.send(&DataMessage::LaneStart { lane: number })?;
-    let mut lane = Lane { shared, out };
+    let mut lane = Lane { shared, reads: ReadGauge::default(), out };
     while let Some(work) = shared.queue.take(shared.session.data_lanes, &shared.session.halt) {
         match work {
             Work::Batch(requests) => lane.batch(requests)?,
@@ -79,10 +83,20 @@ impl Lane<'_> {
         let listed: u64 = requests.iter().map(|request| request.listed.size() + RECORD_HEADER).sum();
         let expected = usize::try_from(listed).unwrap_or(usize::MAX).min(MAX_BATCH_BYTES);
         let mut records = RecordsEncoder::with_capacity(expected);
-        for request in requests {
+        let mut requests = requests.into_iter();
+        self.reads.next_group();
+
+        while let Some(request) = requests.next() {
+            let started = Instant::now();
             if !append(&mut records, &request, keeps_holes)? {
                 self.alone(request)?;
                 continue;
+            }
+            self.reads.read(request.listed.size(), started);
+            if self.reads.asks_now() {
+                for next in requests.as_slice() {
+                    read::open(&next.listed).iter().for_each(slow_reads::ask_for);
+                }
             }
             self.shared.grew(&request, request.listed.size());
             // Files may have grown since they were listed.
