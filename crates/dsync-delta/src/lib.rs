@@ -54,6 +54,7 @@ mod key;
 mod memory;
 mod num;
 mod outcome;
+mod parallel;
 mod read;
 mod refine;
 mod root;

@@ -6,8 +6,6 @@
 
 use std::convert::Infallible;
 
-use rayon::prelude::*;
-
 use crate::{
     apply::{Applier, ApplyError, Step, StepError},
     block::Layout,
@@ -15,6 +13,7 @@ use crate::{
     key::Key,
     num::{len_u64, saturating_usize},
     outcome::{SegmentOutcome, TokenSink},
+    parallel,
     root::{FileRoot, file_root},
     search::{SearchError, search_segment},
     segment::{RootBuilder, RootError, SegmentError, Segments},
@@ -47,10 +46,8 @@ impl MemoryDelta {
     /// bytes.
     pub fn new(index: &IndexedSignature, new: &[u8]) -> Result<Self, DeltaError> {
         let segments = Segments::for_file(len_u64(new.len())).map_err(DeltaError::Segment)?;
-        let searched = (0..segments.count())
-            .into_par_iter()
-            .map(|segment| search_part(index, new, &segments, segment))
-            .collect::<Result<Vec<_>, _>>()?;
+        let search = |(): &mut (), segment| search_part(index, new, &segments, segment);
+        let searched = parallel::try_map(Vec::from_iter(0..segments.count()), || (), search)?;
         let mut root = RootBuilder::new(index.key(), &segments);
         let (mut literal_bytes, mut matched_bytes) = (0, 0);
         let mut parts = Vec::with_capacity(searched.len());

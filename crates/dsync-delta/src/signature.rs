@@ -20,13 +20,13 @@
 //! each only if the [`SumsFormat`] includes it. The layout is sent separately.
 
 use blake3::hazmat::HasherExt;
-use rayon::prelude::*;
 
 use crate::{
     block::{BlockIndex, BlockRun, Layout},
     coverage::Coverage,
     key::Key,
     num::{len_u64, saturating_usize},
+    parallel,
     read::{ReadAt, read_full},
     weak::{WeakSecret, WeakSum},
 };
@@ -309,7 +309,8 @@ impl SignatureBuilder {
     }
 }
 
-/// Makes a signature of a basis on all threads of the current rayon pool.
+/// Makes a signature of a basis on all threads of the current rayon pool, or without the feature
+/// `rayon` on the calling thread.
 ///
 /// Memory: the sums, and 1 MiB (or one block) per thread.
 ///
@@ -343,11 +344,8 @@ where
 {
     let summer = BlockSummer::new(key, layout, format);
     let stretch = (READ_LEN / layout.block_len().bytes()).max(1);
-    let parts = coverage
-        .stretches(stretch)
-        .into_par_iter()
-        .map_init(Vec::new, |buffer, run| summer.sum_run(run, basis, buffer))
-        .collect::<Result<Vec<Vec<_>>, _>>()?;
+    let sum = |buffer: &mut Vec<u8>, run| summer.sum_run(run, basis, buffer);
+    let parts = parallel::try_map(coverage.stretches(stretch), Vec::new, sum)?;
     let mut signature = Signature::with_capacity(layout, coverage, format);
     for (strong, weak) in parts.into_iter().flatten() {
         signature.push(strong, weak);
