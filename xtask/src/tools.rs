@@ -31,6 +31,7 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "mount", package: "mount" },
     Tool { program: "perl", package: "perl-base" },
     Tool { program: "cc", package: "gcc" },
+    Tool { program: "rdiff", package: "rdiff" },
 ];
 
 /// The programs that `cargo xtask hunt` runs in addition.

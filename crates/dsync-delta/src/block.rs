@@ -45,6 +45,12 @@ impl BlockLen {
         saturating_usize(u64::from(self.0))
     }
 
+    /// Returns the block length of 2^`exponent` bytes, which must be allowed: for constants.
+    pub(crate) const fn of_log2(exponent: u32) -> Self {
+        assert!(exponent >= Self::MIN.0.trailing_zeros() && exponent <= Self::MAX.0.trailing_zeros());
+        Self(1 << exponent)
+    }
+
     /// Returns the block length of 2^`exponent` bytes, clamped to the allowed range.
     pub(crate) fn from_log2(exponent: u32) -> Self {
         Self(1 << exponent.clamp(Self::MIN.0.trailing_zeros(), Self::MAX.0.trailing_zeros()))

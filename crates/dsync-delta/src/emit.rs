@@ -22,6 +22,14 @@ pub(crate) struct Emitter<'s, S: ?Sized> {
     zero_bytes: u64,
 }
 
+/// Numbers of bytes that went out as tokens of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Emitted {
+    pub(crate) literal_bytes: u64,
+    pub(crate) matched_bytes: u64,
+    pub(crate) zero_bytes: u64,
+}
+
 impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
     pub(crate) fn new(sink: &'s mut S, segment: Range<u64>) -> Self {
         Self { sink, segment, run: None, literal_bytes: 0, matched_bytes: 0, zero_bytes: 0 }
@@ -104,18 +112,19 @@ impl<'s, S: TokenSink + ?Sized> Emitter<'s, S> {
 
     /// Ends the segment.
     pub(crate) fn finish(
-        mut self,
+        self,
         value: SegmentValue,
         counters: SearchCounters,
     ) -> Result<SegmentOutcome, S::Error> {
+        let Emitted { literal_bytes, matched_bytes, zero_bytes } = self.close()?;
+        Ok(SegmentOutcome { value, literal_bytes, matched_bytes, zero_bytes, counters })
+    }
+
+    /// Emits what was held back and returns the number of bytes of each kind.
+    pub(crate) fn close(mut self) -> Result<Emitted, S::Error> {
         self.flush()?;
-        Ok(SegmentOutcome {
-            value,
-            literal_bytes: self.literal_bytes,
-            matched_bytes: self.matched_bytes,
-            zero_bytes: self.zero_bytes,
-            counters,
-        })
+        let Self { literal_bytes, matched_bytes, zero_bytes, .. } = self;
+        Ok(Emitted { literal_bytes, matched_bytes, zero_bytes })
     }
 
     fn count_matched(&mut self, range: &Range<u64>) {

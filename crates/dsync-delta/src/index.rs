@@ -82,7 +82,7 @@ impl IndexedSignature {
         self.layout
     }
 
-    /// Returns the session's key.
+    /// Returns the key of all sums and roots.
     pub(crate) fn key(&self) -> &Key {
         &self.key
     }

@@ -14,6 +14,10 @@
 //! destination  Token* --Applier--> Step* (write, copy, zero) + SegmentHasher --> the same FileRoot
 //! ```
 //!
+//! For signatures and deltas as files or over pipes, as rdiff's, see [`stream`]: three functions over
+//! `Read` and `Write`. The rest of this page is for programs with a connection of their own, which
+//! send sums and tokens in their own messages, segment by segment.
+//!
 //! With everything in memory this takes a few lines. `examples/streaming.rs` does the same with
 //! files.
 //!
@@ -39,6 +43,13 @@
 //! file to the byte. A root built from segments equals [`file_root`] of the whole. Nothing that a
 //! peer sends causes a panic, an unbounded allocation or more than linear time.
 //!
+//! The feature `rayon` (default) lets [`signature_parallel`], [`refine_parallel`] and [`MemoryDelta`]
+//! use all threads of the current pool; without it they run on the calling thread, with the same
+//! results. The crate needs `std` for three things: [`stream`] reads and writes, weak sums may join an
+//! index that threads share already (`OnceLock`), and the weak sum chooses its code for the processor
+//! at run time. Without the last, sums of whole blocks take twice the time on x86-64, so the crate
+//! does not offer `no_std`.
+//!
 //! The algorithm is Tridgell's (*Efficient Algorithms for Sorting and Synchronization*, 1999,
 //! chapter 3) with two changes. First, the block that follows the last match is tried before any
 //! rolling, so unchanged data costs one strong sum per block. Second, strong sums are keyed BLAKE3
@@ -61,6 +72,7 @@ mod root;
 mod search;
 mod segment;
 mod signature;
+pub mod stream;
 mod subtree;
 mod token;
 mod tuning;

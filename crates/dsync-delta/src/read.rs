@@ -98,8 +98,9 @@ pub(crate) struct Window<'r, R: ?Sized> {
     held: usize,
     /// Number of bytes per read.
     stride: usize,
-    /// The whole file, if it needs no reading.
-    file: Option<&'r [u8]>,
+    /// Bytes that need no reading, and their offset in the file: the whole file, or all that the
+    /// window will ever be moved over.
+    held_by_caller: Option<(u64, &'r [u8])>,
 }
 
 /// The reason why a window could not move.
@@ -115,8 +116,15 @@ pub(crate) enum WindowError<E> {
 impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
     /// Makes a window at `start` that holds nothing yet.
     pub(crate) fn new(reader: &'r R, file_len: u64, start: u64, stride: usize) -> Self {
-        let file = reader.as_slice();
-        Self { reader, file_len, base: start, buffer: Vec::new(), held: 0, stride, file }
+        let held_by_caller = reader.as_slice().map(|file| (0, file));
+        Self { reader, file_len, base: start, buffer: Vec::new(), held: 0, stride, held_by_caller }
+    }
+
+    /// Makes a window over bytes in memory that lie at `offset` of a file. `reader` is not used.
+    pub(crate) fn over(reader: &'r R, offset: u64, bytes: &'r [u8]) -> Self {
+        let file_len = offset.saturating_add(len_u64(bytes.len()));
+        let held_by_caller = Some((offset, bytes));
+        Self { reader, file_len, base: offset, buffer: Vec::new(), held: 0, stride: 0, held_by_caller }
     }
 
     /// Moves an empty window.
@@ -130,8 +138,8 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
     /// drops the bytes before `low`. `low` never decreases.
     pub(crate) fn fill(&mut self, low: u64, high: u64) -> Result<(), WindowError<R::Error>> {
         let high = high.min(self.file_len);
-        if let Some(file) = self.file {
-            let actual = len_u64(file.len());
+        if let Some((offset, bytes)) = self.held_by_caller {
+            let actual = offset + len_u64(bytes.len());
             return if high <= actual { Ok(()) } else { Err(WindowError::Short { actual }) };
         }
         let end = self.base + len_u64(self.held);
@@ -161,7 +169,7 @@ impl<'r, R: ReadAt + ?Sized> Window<'r, R> {
 
     /// Returns the bytes from `start` to `end`, as far as the window holds them.
     pub(crate) fn bytes(&self, start: u64, end: u64) -> &[u8] {
-        let (buffer, base) = self.file.map_or((&self.buffer[..self.held], self.base), |file| (file, 0));
+        let (base, buffer) = self.held_by_caller.unwrap_or((self.base, &self.buffer[..self.held]));
         let (start, end) = (start.min(self.file_len), end.min(self.file_len));
         let from = saturating_usize(start.saturating_sub(base)).min(buffer.len());
         let to = saturating_usize(end.saturating_sub(base)).min(buffer.len());

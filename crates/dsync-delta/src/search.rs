@@ -42,7 +42,7 @@ mod bounds;
 mod walk;
 
 use self::walk::search_range;
-pub(crate) use self::walk::search_stretch;
+pub(crate) use self::walk::{Part, StreamSearch, search_stretch};
 use crate::{
     emit::Emitter,
     index::IndexedSignature,

@@ -161,6 +161,11 @@ impl Signature {
         signature
     }
 
+    /// Makes a signature with both sums of all blocks. Their number must be the layout's.
+    pub(crate) fn of_parts(layout: Layout, strong: Vec<StrongSum>, weak: Vec<WeakSum>) -> Self {
+        Self { layout, coverage: Coverage::whole(layout), strong, weak, format: SumsFormat::StrongAndWeak }
+    }
+
     /// Returns the number of blocks whose sums are here.
     fn summed_blocks(&self) -> usize {
         self.strong.len().max(self.weak.len())
@@ -174,11 +179,11 @@ impl Signature {
 }
 
 /// The sums of one block, as far as the format includes them.
-type Sums = (Option<StrongSum>, Option<WeakSum>);
+pub(crate) type Sums = (Option<StrongSum>, Option<WeakSum>);
 
 /// Computes the sums of one block.
 #[derive(Debug, Clone)]
-struct BlockSummer {
+pub(crate) struct BlockSummer {
     key: Key,
     layout: Layout,
     strong: bool,
@@ -186,13 +191,13 @@ struct BlockSummer {
 }
 
 impl BlockSummer {
-    fn new(key: &Key, layout: Layout, format: SumsFormat) -> Self {
+    pub(crate) fn new(key: &Key, layout: Layout, format: SumsFormat) -> Self {
         let secret = format.has_weak().then(|| WeakSecret::new(key));
         Self { key: key.clone(), layout, strong: format.has_strong(), secret }
     }
 
     /// Computes the sums of a whole block; `bytes` must not be empty.
-    fn sum(&self, block: BlockIndex, bytes: &[u8]) -> Sums {
+    pub(crate) fn sum(&self, block: BlockIndex, bytes: &[u8]) -> Sums {
         let strong = self.strong.then(|| {
             let start = self.layout.range(block).start;
             StrongSum::of(&self.key.hasher().set_input_offset(start).update(bytes).finalize_non_root())

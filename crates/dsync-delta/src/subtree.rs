@@ -48,6 +48,18 @@ impl SegmentTree {
         })
     }
 
+    /// Starts a whole file whose length is not known yet. Until [`end_at`](Self::end_at), at least one
+    /// byte that was neither pushed nor passed to [`update`](Self::update) must follow.
+    pub(crate) fn open_ended(key: &Key) -> Self {
+        let segment = 0..u64::MAX >> 1;
+        Self { key: key.clone(), is_root: true, at: 0, stack: Vec::new(), chunk_root: None, segment }
+    }
+
+    /// Sets the length of a file that was started without one.
+    pub(crate) fn end_at(&mut self, len: u64) {
+        self.segment.end = len;
+    }
+
     /// Returns the offset in the file up to which the segment is known.
     pub(crate) fn position(&self) -> u64 {
         self.at

@@ -151,6 +151,16 @@ impl<'a> TokenDecoder<'a> {
         Self { rest: payload, next_block: 0, failed: false }
     }
 
+    /// Continues in the middle of a payload, from [`position`](Self::position).
+    pub(crate) fn resume(rest: &'a [u8], next_block: u64) -> Self {
+        Self { rest, next_block, failed: false }
+    }
+
+    /// Returns the number of bytes left and the block that the next copy counts from.
+    pub(crate) fn position(&self) -> (usize, u64) {
+        (self.rest.len(), self.next_block)
+    }
+
     fn token(&mut self) -> Result<Token<'a>, DecodeError> {
         let header = self.varint()?;
         // A header carries at most 62 bits of value; no length needs more.

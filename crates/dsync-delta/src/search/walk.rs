@@ -9,10 +9,12 @@
 //! not moved.
 
 mod gap;
+mod part;
 mod rolling;
 
 use std::ops::Range;
 
+pub(crate) use self::part::{Part, StreamSearch};
 use self::rolling::Hit;
 use super::{Known, READ_LEN, SearchCounters, SearchError, TokenSink, bounds::Bounds, fill};
 use crate::{
@@ -111,11 +113,25 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         limit: u64,
         emitter: &'a mut Emitter<'e, S>,
     ) -> Self {
+        let read_len = READ_LEN.max(index.layout().block_len().size());
+        let window = Window::new(new, limit, stretch.start, read_len);
+        Self::over(index, window, file_len, stretch, limit, emitter)
+    }
+
+    /// Prepares a search of what a window is moved over.
+    fn over(
+        index: &'a IndexedSignature,
+        window: Window<'a, R>,
+        file_len: u64,
+        stretch: &Range<u64>,
+        limit: u64,
+        emitter: &'a mut Emitter<'e, S>,
+    ) -> Self {
         let block_len = index.layout().block_len().bytes();
         Self {
             index,
             weak: index.weak(),
-            window: Window::new(new, limit, stretch.start, READ_LEN.max(index.layout().block_len().size())),
+            window,
             file_len,
             limit,
             start: stretch.start,
@@ -137,11 +153,7 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
     /// Searches from `self.at` to the end.
     fn run(&mut self) -> Outcome<(), R, S> {
         while self.at < self.end {
-            self.load(self.at + 2 * self.block_len)?;
-            if self.take_zeros()? || self.take_predicted()? || self.look_ahead()? {
-                continue;
-            }
-            self.cross_gap()?;
+            self.step()?;
         }
         if let Some((at, block)) = self.final_tail(self.literal, self.end) {
             self.at = at;
@@ -150,6 +162,15 @@ impl<'a, 'e, R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'a, 'e, R, S> {
         self.flush_literal(self.end)?;
         self.hash_to(self.end);
         Ok(())
+    }
+
+    /// Takes what lies at the position, or crosses the gap to the next match.
+    fn step(&mut self) -> Outcome<(), R, S> {
+        self.load(self.at + 2 * self.block_len)?;
+        if self.take_zeros()? || self.take_predicted()? || self.look_ahead()? {
+            return Ok(());
+        }
+        self.cross_gap()
     }
 
     /// Finds the start of the segment's first token.

@@ -11,7 +11,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
             self.note_unrolled(self.at, tail.unwrap_or(self.at + self.block_len).min(self.end));
             return match tail {
                 Some(_) => self.take(self.predicted),
-                None => self.step(),
+                None => self.step_aligned(),
             };
         }
         if tail.is_none()
@@ -37,7 +37,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
             None if tail.is_some() => self.take(self.predicted),
             None if self.at < self.end => {
                 self.predicted = NO_BLOCK;
-                self.step()
+                self.step_aligned()
             }
             None => Ok(()),
         }
@@ -74,7 +74,7 @@ impl<R: ReadAt + ?Sized, S: TokenSink + ?Sized> Search<'_, '_, R, S> {
     }
 
     /// Moves to the next aligned block without rolling.
-    fn step(&mut self) -> Outcome<(), R, S> {
+    fn step_aligned(&mut self) -> Outcome<(), R, S> {
         let next = (self.at / self.block_len + 1) * self.block_len;
         self.predicted = if self.at.is_multiple_of(self.block_len) && self.predicted != NO_BLOCK {
             BlockIndex(self.predicted.0.saturating_add(1))
