@@ -48,7 +48,7 @@ fn sources(source: &Source) -> Result<(), SyncError> {
     let is_sent = !matches!(source, Source::Local { .. });
     if is_sent && (paths > MAX_OPERANDS || bytes > MAX_OPERAND_BYTES) {
         let why =
-            "are more than 4,096, or 512 KiB, from a remote host: name the directory above, with filters";
+            "are more than 262,144, or 16 MiB, from a remote host: name the directory above, with filters";
         return invalid("sources", why);
     }
     Ok(())

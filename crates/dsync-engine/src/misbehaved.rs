@@ -138,6 +138,13 @@ pub enum PeerMisbehaved {
     #[error("the last data lane ended before all files came")]
     LanesEndedEarly,
 
+    /// A task in parts that are longer than any task.
+    #[error("a Start of {size} bytes or more")]
+    LongStart {
+        /// The bytes so far.
+        size: usize,
+    },
+
     /// More requests for finer sums than files in flight.
     #[error("more refinements than requests")]
     TooManyRefinements,

@@ -18,10 +18,11 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use dsync_delta::Key;
 use dsync_transport::Throttle;
 use dsync_wire::{
-    budget::Budget,
+    budget::{Budget, Held, Share},
+    codec::decode_start,
     error::DecodeError,
     frame::{ControlReceiver, ControlSender, RecvError},
-    limits::MAX_READY_TEXT,
+    limits::{MAX_READY_TEXT, MAX_START},
     link::{CloseReason, Link, LinkError},
     message::{ControlMessage, Fatal, Hello, PeerRole, Start},
     options::SyncOptions,
@@ -141,6 +142,9 @@ pub(crate) struct Session {
     pub(crate) halt: Halt,
     /// The account of what the peer makes this end hold.
     pub(crate) budget: Arc<Budget>,
+    /// The bytes of a long task that the controller sent.
+    #[expect(dead_code, reason = "held for the session, and dropped with it")]
+    task: Option<Held>,
     /// The threads for sums and details.
     pub(crate) workers: Workers,
     /// The speed of what is copied without a link.
@@ -249,7 +253,7 @@ impl Session {
             again: terms.again,
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
-        sender.send(&ControlMessage::Start(Box::new(start)))?;
+        sender.send_start(start)?;
         Ok((Self::assemble(link, data_lanes, sender, terms), receiver, ours))
     }
 
@@ -301,15 +305,16 @@ impl Session {
         let opening = || {
             let lane = link.accept_lane()?;
             let mut receiver = ControlReceiver::new(lane.rx);
-            match hear_start(&mut receiver) {
-                Ok((theirs, start)) => Ok((ControlSender::new(lane.tx), receiver, theirs, start)),
+            match hear_start(&mut receiver, &allowance.budget) {
+                Ok((theirs, start, held)) => Ok((ControlSender::new(lane.tx), receiver, theirs, start, held)),
                 Err(error) => Err(tell(&link, ControlSender::new(lane.tx), error)),
             }
         };
 
         // A client that shows signs of life gets no further with a long silence that it asks for
         // itself.
-        let (mut sender, receiver, theirs, start) = within(&link, timeout.min(allowance.stall), opening)?;
+        let (mut sender, receiver, theirs, start, held) =
+            within(&link, timeout.min(allowance.stall), opening)?;
 
         let ours = new_hello()?;
         sender.send(&ControlMessage::Hello(ours.clone()))?;
@@ -317,7 +322,7 @@ impl Session {
         let lanes = usize::from(start.data_lanes);
         let Start { role, options, again, .. } = start;
         let terms = Terms { role: role.clone(), options, timeout, again, allowance };
-        let session = Self::assemble(link, lanes, sender, terms);
+        let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
         Ok(Invitation { session, receiver, key, role })
     }
 
@@ -331,6 +336,7 @@ impl Session {
             halt: Halt::new(Arc::clone(&link), Arc::clone(&control)),
             link,
             budget,
+            task: None,
             workers,
             throttle,
             options,
@@ -492,19 +498,38 @@ pub(crate) fn unexpected(message: &ControlMessage) -> SyncError {
     misbehaved(PeerMisbehaved::UnexpectedMessage { name: message.name() })
 }
 
-/// Receives the controller's hello and the task of the session.
-fn hear_start(receiver: &mut ControlReceiver) -> Result<(Hello, Start), SyncError> {
+/// Receives the controller's hello and the task of the session, with the bytes that a task in parts
+/// takes.
+fn hear_start(
+    receiver: &mut ControlReceiver,
+    budget: &Arc<Budget>,
+) -> Result<(Hello, Start, Held), SyncError> {
     let mut order = PeerInbox::new();
     let mut theirs = None;
+    let (mut payload, mut held) = (Vec::new(), budget.nothing(Share::Paths));
+
     loop {
         let message = next(receiver)?;
         order.check(&message)?;
+
         match (message, theirs.take()) {
             (ControlMessage::Hello(hello), _) => {
                 check_version(&hello)?;
                 theirs = Some(hello);
             }
-            (ControlMessage::Start(start), Some(theirs)) => return Ok((theirs, *start)),
+            (ControlMessage::Start(start), Some(theirs)) => return Ok((theirs, *start, held)),
+            (ControlMessage::StartPart { last, bytes }, Some(hello)) => {
+                let size = payload.len().saturating_add(bytes.len());
+                if size > MAX_START {
+                    return Err(misbehaved(PeerMisbehaved::LongStart { size }));
+                }
+                held.grow(START_WEIGHT * bytes.len() as u64)?;
+                payload.extend(bytes);
+                if last {
+                    return Ok((hello, decode_start(&payload)?, held));
+                }
+                theirs = Some(hello);
+            }
             (other, _) => return Err(unexpected(&other)),
         }
     }
@@ -596,6 +621,9 @@ impl From<RecvError> for SyncError {
     }
 }
 
+/// Bytes that a byte of a task in parts takes: as it came, as a path or an option, and around it.
+const START_WEIGHT: u64 = 3;
+
 /// Longest text of a fatal message; four bytes a character stay within the wire's limit.
 const MAX_FATAL_CHARS: usize = 500;
 
@@ -603,6 +631,7 @@ const MAX_FATAL_CHARS: usize = 500;
 #[allow(clippy::unwrap_used)]
 mod tests {
     use crossbeam_channel::bounded;
+    use dsync_wire::limits::MAX_START_PART;
 
     use super::*;
 
@@ -624,6 +653,29 @@ mod tests {
             },
         };
         Session::assemble(here, 1, sender, terms)
+    }
+
+    #[test]
+    fn a_task_in_parts_stays_within_the_account() {
+        for (bound, expected) in [(4 << 20, "of memory, of which paths"), (u64::MAX, "a Start of 25")] {
+            let (here, there) = dsync_transport::memory::pair();
+            let there: Arc<dyn Link> = Arc::new(there);
+            let client = std::thread::spawn(move || {
+                let mut sender = ControlSender::new(here.open_lane().unwrap().tx);
+                sender.send(&ControlMessage::Hello(new_hello().unwrap())).unwrap();
+                let part = ControlMessage::StartPart { last: false, bytes: vec![0; MAX_START_PART] };
+                while sender.send(&part).is_ok() {}
+            });
+            let allowance = Allowance {
+                budget: Budget::new(bound),
+                stall: Duration::MAX,
+                workers: Workers::default(),
+                throttle: None,
+            };
+            let error = Session::accept(there, Duration::from_secs(600), allowance).err().unwrap();
+            assert!(error.to_string().contains(expected), "{error}");
+            client.join().unwrap();
+        }
     }
 
     #[test]

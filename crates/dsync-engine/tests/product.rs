@@ -5,16 +5,17 @@
 use std::{
     fs,
     num::NonZero,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 use dsync_engine::{
     AlternateUse, Alternates, Backup, CancelToken, Compression, ConnectOptions, DeleteLimit, Destination,
-    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Resources, Silent, Source,
-    SyncError, SyncOptions, Workers, WritePolicy,
+    Event, EventLevel, FilterRule, Job, ModeRule, Observer, Progress, RemoteHost, Resources, Server, Silent,
+    Source, Stream, SyncError, SyncOptions, Workers, WritePolicy,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -146,9 +147,9 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
     let rule = ModeRule { files: true, directories: true, if_executable: false, keep: 0o777, set: 0 };
     type Change<'a> = Box<dyn FnOnce(&mut SyncOptions) + 'a>;
     let cases: Vec<(&str, Change<'_>)> = vec![
-        ("filters", Box::new(|o| o.filters = rules(4097, 1))),
+        ("filters", Box::new(|o| o.filters = rules(65_537, 1))),
         ("filters", Box::new(|o| o.filters = rules(1, 4097))),
-        ("filters", Box::new(|o| o.filters = rules(100, 3000))),
+        ("filters", Box::new(|o| o.filters = rules(1000, 3000))),
         ("writing.alternates", Box::new(|o| o.writing.alternates = alternates(0))),
         ("writing.alternates", Box::new(|o| o.writing.alternates = alternates(21))),
         ("mode_rules", Box::new(|o| o.mode_rules = vec![rule; 257])),
@@ -172,8 +173,33 @@ fn a_mistake_in_an_option_is_named_before_anything_starts() {
     for (option, change) in cases {
         assert_eq!(refused(change).0, option);
     }
-    let (_, why) = refused(|o| o.filters = rules(4097, 1));
-    assert_eq!(why, "number of filters 4097 exceeds the limit 4096");
+    let (_, why) = refused(|o| o.filters = rules(65_537, 1));
+    assert_eq!(why, "number of filters 65537 exceeds the limit 65536");
+}
+
+#[test]
+fn lists_longer_than_a_message_cross_a_connection() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    fs::create_dir_all(&from).unwrap();
+    // More than one listing has, and more bytes than a message.
+    let names: Vec<String> = (0..9000).map(|number| number.to_string()).collect();
+    names.iter().for_each(|name| fs::write(from.join(name), "x").unwrap());
+
+    let mut options = SyncOptions::archive();
+    options.filters = rules(5000, 60);
+    options.filters.push(FilterRule { pattern: names[7].clone().into_bytes(), ..FilterRule::default() });
+    let paths = names.iter().map(|name| from.join(name).into()).collect();
+    let job = Job::new(Source::Peer { paths }, Destination::Local { path: to.clone() }).options(options);
+    let connect = |_: &CancelToken| {
+        let (ours, theirs) = UnixStream::pair()?;
+        let theirs = Stream::from_socket(theirs)?;
+        thread::spawn(move || Server::new(theirs).serve(&CancelToken::new()));
+        Stream::from_socket(ours)
+    };
+    let summary = job.run_over(&connect, &Silent, &CancelToken::new()).unwrap();
+    assert_eq!((summary.exit_code(), summary.report.files_transferred), (0, 8999));
+    assert!(!to.join(&names[7]).exists() && to.join(&names[8999]).exists());
 }
 
 #[test]

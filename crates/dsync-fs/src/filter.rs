@@ -90,9 +90,11 @@ impl FilterSet {
     pub fn of(specs: &[RuleSpec]) -> Result<Self, FilterError> {
         let mut merges: Vec<Arc<RuleSpec>> = Vec::new();
         let mut rules = Vec::with_capacity(specs.len());
+        // A long list may not take gigabytes.
+        let build = if specs.len() > MAX_FAST_RULES { Build::Lean } else { Build::Fast };
         for spec in specs {
             let what = if spec.rule_file.is_none() {
-                match Pattern::parse(&spec.pattern, Build::Fast) {
+                match Pattern::parse(&spec.pattern, build) {
                     Ok(pattern) => What::Pattern(pattern),
                     Err((column, reason)) => {
                         return Err(FilterError { pattern: spec.pattern.clone(), column, reason });
@@ -269,6 +271,9 @@ impl Within {
         &self.path
     }
 }
+
+/// Rules that are compiled for speed, as long as there are no more: some kilobytes each.
+const MAX_FAST_RULES: usize = 4096;
 
 /// A malformed pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -27,8 +27,8 @@ pub enum Share {
     /// Listing messages, names of owners and missing operands that were received but not yet
     /// planned.
     Listings,
-    /// Directories that were listed and whose own listing has not arrived, and the paths of open
-    /// ones.
+    /// Directories that were listed and whose own listing has not arrived, the paths of open ones,
+    /// and the lists of a `Start` in parts.
     Paths,
     /// Access control lists and extended attributes of unfinished entries.
     AttributeSets,

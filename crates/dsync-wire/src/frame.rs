@@ -11,13 +11,13 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::{
-    codec::{FRAME_HEADER, decode_control, decode_data, encode_control, encode_data},
+    codec::{FRAME_HEADER, decode_control, decode_data, encode_control, encode_data, encode_start},
     compress::{Packer, Unpacker},
     error::DecodeError,
     kind::Kind,
-    limits::MAX_FRAME,
+    limits::{MAX_FRAME, MAX_START_PART},
     link::{LaneRead, LaneWrite, LinkError},
-    message::{ControlMessage, DataMessage},
+    message::{ControlMessage, DataMessage, Start},
 };
 
 /// Sends control messages over one lane.
@@ -48,6 +48,24 @@ impl ControlSender {
     pub fn send(&mut self, message: &ControlMessage) -> Result<(), LinkError> {
         encode_control(message, &mut self.packer, &mut self.pending)?;
         self.flush()
+    }
+
+    /// Sends a `Start`: as one message if it fits a frame, else in pieces.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn send_start(&mut self, start: Start) -> Result<(), LinkError> {
+        let payload = encode_start(&start)?;
+        if payload.len() <= MAX_START_PART {
+            return self.send(&ControlMessage::Start(Box::new(start)));
+        }
+
+        let mut pieces = payload.chunks(MAX_START_PART).peekable();
+        while let Some(piece) = pieces.next() {
+            let last = pieces.peek().is_none();
+            self.send(&ControlMessage::StartPart { last, bytes: piece.to_vec() })?;
+        }
+        Ok(())
     }
 
     /// Queues a message to send it with later ones in one write; sends at 32 KiB. A message may

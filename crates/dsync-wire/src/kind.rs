@@ -74,6 +74,8 @@ kinds! { CONTROL,
     REMOVED = 24, "Removed";
     /// [`ControlMessage::NeedTail`]
     NEED_TAIL = 25, "NeedTail";
+    /// [`ControlMessage::StartPart`]
+    START_PART = 26, "StartPart";
 }
 
 kinds! { DATA,
@@ -151,6 +153,7 @@ impl ControlMessage {
             Self::Removed { .. } => Kind::REMOVED,
 
             Self::NeedTail(_) => Kind::NEED_TAIL,
+            Self::StartPart { .. } => Kind::START_PART,
         }
     }
 

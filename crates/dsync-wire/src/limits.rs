@@ -65,21 +65,34 @@ pub const MAX_XATTRS: usize = 9362;
 /// Named users or groups of one access control list: as many as the largest value has room for.
 pub const MAX_ACL_NAMED: usize = 8191;
 
-/// Operands of one side in `Start`.
-pub const MAX_OPERANDS: usize = 4096;
+/// Operands of one side in `Start`. A command line of Linux has room for fewer.
+pub const MAX_OPERANDS: usize = 256 << 10;
 
 /// Bytes of one operand: the most that Linux opens, NUL excluded.
 pub const MAX_OPERAND: usize = 4095;
 
-/// Bytes of all operands in one `Start`. A whole command line on Linux is at most 2 MiB.
-pub const MAX_OPERAND_BYTES: usize = 512 << 10;
+/// Bytes of all operands in one `Start`. A whole command line on Linux is at most 6 MiB.
+pub const MAX_OPERAND_BYTES: usize = 16 << 20;
+
+/// Names in one `Start` that a destination may receive. Beyond it would cost more bytes than the
+/// bound is worth, and any name may arrive.
+pub const MAX_ASKED: usize = 4096;
+
+/// Bytes of all those names in one `Start`.
+pub const MAX_ASKED_BYTES: usize = 512 << 10;
 
 /// Bytes of the options in one `Start`: room for all patterns as text and their surroundings.
 /// Patterns that are not UTF-8 take up to four times as much, and that many do not fit.
-pub const MAX_OPTIONS: usize = 544 << 10;
+pub const MAX_OPTIONS: usize = 8 << 20;
 
-/// Filter rules in one `Start`.
-pub const MAX_FILTERS: usize = 4096;
+/// Bytes of a `Start` in pieces: of its operands with their lengths, its options, and the rest.
+pub const MAX_START: usize = MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_OPTIONS + 64;
+
+/// Bytes of one piece of a `Start`.
+pub const MAX_START_PART: usize = 256 << 10;
+
+/// Filter rules in one `Start`. Published lists of patterns have some ten thousand.
+pub const MAX_FILTERS: usize = 64 << 10;
 
 /// Bytes of one filter rule's modifiers.
 pub const MAX_MODIFIERS: usize = 16;
@@ -88,7 +101,7 @@ pub const MAX_MODIFIERS: usize = 16;
 pub const MAX_PATTERN: usize = 4096;
 
 /// Bytes of all filter patterns in one `Start`; each is compiled, so the sum bounds work as well.
-pub const MAX_PATTERN_BYTES: usize = 256 << 10;
+pub const MAX_PATTERN_BYTES: usize = 2 << 20;
 
 /// Changes of permission bits in one `Start`.
 pub const MAX_MODE_RULES: usize = 256;
@@ -168,4 +181,4 @@ pub const MAX_REFUSAL_TEXT: usize = 1024;
 const _: () = assert!(MAX_PATH + MAX_SYMLINK + 64 <= MAX_FRAME as usize);
 const _: () = assert!(MAX_RAW_FRAME as usize + 64 <= MAX_FRAME as usize);
 const _: () = assert!(MAX_HOLES * 8 + 64 <= MAX_FRAME as usize);
-const _: () = assert!(MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_OPTIONS + 64 <= MAX_FRAME as usize);
+const _: () = assert!(MAX_START_PART + 64 <= MAX_FRAME as usize);

@@ -9,7 +9,7 @@
 //! copies are block numbers of a basis that the destination chose.
 //!
 //! ```text
-//! controller            Hello, Start ->                       peer: Hello, Ready | Fatal
+//! controller            Hello, (Start | StartPart+) ->        peer: Hello, Ready | Fatal
 //! source                Tops, Missing*, IdName*, Listing*, Problem*, ListingEnd, Refine*, Removed*
 //! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
@@ -24,7 +24,7 @@ use dsync_delta::{BlockLen, SumsFormat};
 use crate::{
     compress::Packed,
     event::{Event, Progress, Report},
-    limits::{MAX_OPERAND_BYTES, MAX_OPERANDS, MAX_TIMESTAMP_SECONDS},
+    limits::{MAX_ASKED, MAX_ASKED_BYTES, MAX_TIMESTAMP_SECONDS},
     name::Name,
     options::SyncOptions,
 };
@@ -37,6 +37,16 @@ pub enum ControlMessage {
     Hello(Hello),
     /// The controller's request; once, controller to peer.
     Start(Box<Start>),
+    /// A piece of the payload of a [`Start`] that is longer than a frame; controller to peer, in
+    /// the place of [`ControlMessage::Start`].
+    StartPart {
+        /// Whether this is the last piece.
+        last: bool,
+        /// Its bytes, at most [`MAX_START_PART`].
+        ///
+        /// [`MAX_START_PART`]: crate::limits::MAX_START_PART
+        bytes: Vec<u8>,
+    },
     /// The peer's agreement: it has opened its side; once.
     Ready {
         /// Sentences for people on what its system lacks to confine it, a line each,
@@ -196,7 +206,7 @@ pub struct Asked {
     /// Whether an operand stands for its contents (`dir/`, `.`), which may have any name.
     pub contents: bool,
     /// The names of the other operands' entries, one for each, in their order. `None` if they are
-    /// more than [`MAX_OPERANDS`] or longer than [`MAX_OPERAND_BYTES`]; then any name may arrive.
+    /// more than [`MAX_ASKED`] or longer than [`MAX_ASKED_BYTES`]; then any name may arrive.
     pub names: Option<Vec<Name>>,
     /// With `relative`, instead of names: the operands' paths below the root. One that ends in a
     /// slash stands for what is in the directory. None where `names` is `None`.
@@ -208,9 +218,9 @@ impl Asked {
     #[must_use]
     pub fn as_sent(mut self) -> Self {
         let bytes = |names: &Vec<Name>| names.iter().map(|name| name.as_bytes().len()).sum::<usize>();
-        let fits = |names: &Vec<Name>| names.len() <= MAX_OPERANDS && bytes(names) <= MAX_OPERAND_BYTES;
+        let fits = |names: &Vec<Name>| names.len() <= MAX_ASKED && bytes(names) <= MAX_ASKED_BYTES;
         let bytes = self.paths.iter().map(Vec::len).sum::<usize>();
-        let short = self.paths.len() <= MAX_OPERANDS && bytes <= MAX_OPERAND_BYTES;
+        let short = self.paths.len() <= MAX_ASKED && bytes <= MAX_ASKED_BYTES;
         self.names = self.names.filter(fits).filter(|_| short);
         if self.names.is_none() {
             self.paths.clear();

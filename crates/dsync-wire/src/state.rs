@@ -33,6 +33,8 @@ pub enum State {
     Hello,
     /// The controller has not sent its request.
     Start,
+    /// A part of the controller's request arrived; the rest must follow.
+    StartParts,
     /// The peer has not agreed.
     Ready,
     /// The source has not described its operands.
@@ -68,6 +70,7 @@ impl fmt::Display for State {
         f.write_str(match self {
             Self::Hello => "waiting for Hello",
             Self::Start => "waiting for Start",
+            Self::StartParts => "inside a Start",
             Self::Ready => "waiting for Ready",
             Self::Tops => "waiting for Tops",
             Self::Listing => "listing",
@@ -86,7 +89,8 @@ impl fmt::Display for State {
     }
 }
 
-/// The order of the controller's messages before the peer has a role: `Hello`, then `Start`.
+/// The order of the controller's messages before the peer has a role: `Hello`, then `Start`, whole
+/// or in parts.
 #[derive(Debug, Clone)]
 pub struct PeerInbox {
     state: State,
@@ -114,6 +118,13 @@ impl PeerInbox {
             (state, ControlMessage::Fatal(_)) if state != State::Over => State::Over,
             (State::Hello, ControlMessage::Hello(_)) => State::Start,
             (State::Start, ControlMessage::Start(_)) => State::Over,
+            (State::Start | State::StartParts, ControlMessage::StartPart { last, .. }) => {
+                if *last {
+                    State::Over
+                } else {
+                    State::StartParts
+                }
+            }
             (state, _) => return Err(unexpected(message.kind(), state)),
         };
         Ok(())

@@ -244,7 +244,7 @@ impl Lister<'_> {
         let Draft { entries, kept, witnesses, .. } = draft;
         let first = self.next_entry - entries.len() as u64;
         let requests = kept.iter().map(|_| AtomicU8::new(0)).collect();
-        let listing = Listing { dir: number, last, complete: dir.complete, entries };
+        let listing = Listing { dir: number, last, complete: last && dir.complete, entries };
         let set_bytes = if self.scope().is_empty() { 0 } else { set_bytes::of_sets(&listing) };
         let part = Part { dir: dir.dir.clone(), first, entries: kept, witnesses, requests, set_bytes };
         let control = &self.shared.session.control;

@@ -9,7 +9,7 @@ use crate::{
     kind::Kind,
     limits::{
         MAX_FATAL_TEXT, MAX_ID_NAME, MAX_LANDED, MAX_OPERAND, MAX_READY_TEXT, MAX_REST_RUNS,
-        MAX_SEGMENT_LOG2, MAX_SUMS, MIN_SEGMENT_LOG2,
+        MAX_SEGMENT_LOG2, MAX_START_PART, MAX_SUMS, MIN_SEGMENT_LOG2,
     },
     message::{
         ControlMessage, EntryId, Fatal, FileState, Hello, IdName, Landed, ListingEnd, NeedDelta, NeedTail,
@@ -31,6 +31,7 @@ pub(super) fn encode(
     match message {
         ControlMessage::Hello(hello) => encode_hello(hello, w),
         ControlMessage::Start(start) => start::encode(start, w)?,
+        ControlMessage::StartPart { last, bytes } => encode_start_part(*last, bytes, w)?,
         ControlMessage::Ready { lacks } => {
             w.check(lacks.len() as u64, MAX_READY_TEXT as u64, "text")?;
             w.raw(lacks);
@@ -108,6 +109,7 @@ pub(super) fn decode(
             key_share: r.array("key share")?,
         }),
         Kind::START => ControlMessage::Start(Box::new(start::decode(r)?)),
+        Kind::START_PART => decode_start_part(r)?,
         Kind::READY => {
             let (offset, len) = (r.offset(), r.remaining());
             if len > MAX_READY_TEXT {
@@ -162,6 +164,24 @@ fn encode_hello(hello: &Hello, w: &mut Writer<'_>) {
     w.u16(hello.version);
     w.raw(&hello.features.to_le_bytes());
     w.raw(&hello.key_share);
+}
+
+fn encode_start_part(last: bool, bytes: &[u8], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    w.bool(last);
+    w.check(bytes.len() as u64, MAX_START_PART as u64, "size of a piece")?;
+    w.raw(bytes);
+    Ok(())
+}
+
+fn decode_start_part(r: &mut Reader<'_>) -> Result<ControlMessage, DecodeError> {
+    let last = r.bool("flag")?;
+    let (offset, len) = (r.offset(), r.remaining());
+    if len > MAX_START_PART {
+        let (value, limit) = (len as u64, MAX_START_PART as u64);
+        let (kind, field) = (Kind::START_PART, "size of a piece");
+        return Err(DecodeError::Limit { kind, field, value, limit, offset });
+    }
+    Ok(ControlMessage::StartPart { last, bytes: r.take_rest().to_vec() })
 }
 
 fn encode_tops(tops: &Tops, w: &mut Writer<'_>) -> Result<(), EncodeError> {

@@ -24,14 +24,14 @@ mod writer;
 
 use bytes::Bytes;
 
-use self::reader::Reader;
 pub use self::records::{MAX_RECORD_HEADER, RecordsEncoder, decode_records, encode_records};
+use self::{reader::Reader, writer::Writer};
 use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError},
     kind::Kind,
     limits::MAX_FRAME,
-    message::{ControlMessage, DataMessage},
+    message::{ControlMessage, DataMessage, Start},
 };
 
 /// Number of frame bytes before the payload: length and kind.
@@ -74,6 +74,27 @@ pub fn decode_control(
     })?;
     r.finish()?;
     Ok(message)
+}
+
+/// Returns the payload of a `Start`, which may be longer than a frame.
+///
+/// # Errors
+/// [`EncodeError`] if it exceeds a limit of its own.
+pub fn encode_start(start: &Start) -> Result<Vec<u8>, EncodeError> {
+    let mut payload = Vec::new();
+    start::encode(start, &mut Writer::new(Kind::START, &mut payload))?;
+    Ok(payload)
+}
+
+/// Decodes the payload of a `Start`; offsets in errors count from its beginning.
+///
+/// # Errors
+/// [`DecodeError`] if the payload is not exactly one `Start`.
+pub fn decode_start(payload: &[u8]) -> Result<Start, DecodeError> {
+    let mut r = Reader::new(Kind::START, payload, 0);
+    let start = start::decode(&mut r)?;
+    r.finish()?;
+    Ok(start)
 }
 
 /// Appends one frame to `out` except for the bytes of a compressed piece. Those are returned and

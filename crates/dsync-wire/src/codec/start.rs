@@ -3,7 +3,9 @@
 use super::{options, reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError, PeerText},
-    limits::{MAX_DATA_LANES, MAX_NAME, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS},
+    limits::{
+        MAX_ASKED, MAX_ASKED_BYTES, MAX_DATA_LANES, MAX_NAME, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS,
+    },
     message::{Asked, PeerRole, Start},
     name::Name,
 };
@@ -80,22 +82,22 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
 }
 
 fn encode_paths(paths: &[Vec<u8>], w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    w.count(paths.len(), MAX_OPERANDS, "number of paths")?;
+    w.count(paths.len(), MAX_ASKED, "number of paths")?;
     let total: usize = paths.iter().map(Vec::len).sum();
-    w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of paths")?;
+    w.check(total as u64, MAX_ASKED_BYTES as u64, "size of paths")?;
     paths.iter().try_for_each(|path| w.bytes(path, MAX_OPERAND, "path"))
 }
 
 fn decode_paths(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
-    let count = r.count(MAX_OPERANDS, 2, "number of paths")?;
+    let count = r.count(MAX_ASKED, 2, "number of paths")?;
     let mut paths = Vec::with_capacity(count);
-    let mut budget = MAX_OPERAND_BYTES;
+    let mut budget = MAX_ASKED_BYTES;
     for _ in 0..count {
         let path = r.bytes(MAX_OPERAND, "path")?;
         for name in path.strip_suffix(b"/").unwrap_or(path).split(|&byte| byte == b'/') {
             Name::new(name).map_err(|source| DecodeError::Name { name: PeerText::new(path), source })?;
         }
-        budget = within(budget, path.len(), MAX_OPERAND_BYTES, "size of paths", r)?;
+        budget = within(budget, path.len(), MAX_ASKED_BYTES, "size of paths", r)?;
         paths.push(path.to_vec());
     }
     Ok(paths)
@@ -119,21 +121,21 @@ fn decode_operands(r: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
 }
 
 fn encode_names(names: &[Name], w: &mut Writer<'_>) -> Result<(), EncodeError> {
-    w.count(names.len(), MAX_OPERANDS, "number of names")?;
+    w.count(names.len(), MAX_ASKED, "number of names")?;
     let total: usize = names.iter().map(|name| name.as_bytes().len()).sum();
-    w.check(total as u64, MAX_OPERAND_BYTES as u64, "size of names")?;
+    w.check(total as u64, MAX_ASKED_BYTES as u64, "size of names")?;
     names.iter().try_for_each(|name| w.bytes(name.as_bytes(), MAX_NAME, "name"))
 }
 
 fn decode_names(r: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
-    let count = r.count(MAX_OPERANDS, 2, "number of names")?;
+    let count = r.count(MAX_ASKED, 2, "number of names")?;
     let mut names = Vec::with_capacity(count);
-    let mut budget = MAX_OPERAND_BYTES;
+    let mut budget = MAX_ASKED_BYTES;
     for _ in 0..count {
         let name = r.bytes(MAX_NAME + 1, "name")?;
         let name =
             Name::new(name).map_err(|source| DecodeError::Name { name: PeerText::new(name), source })?;
-        budget = within(budget, name.as_bytes().len(), MAX_OPERAND_BYTES, "size of names", r)?;
+        budget = within(budget, name.as_bytes().len(), MAX_ASKED_BYTES, "size of names", r)?;
         names.push(name);
     }
     Ok(names)

@@ -20,13 +20,29 @@ const DESTINATION_ANY: Allowed<'_> = &[Kind::FATAL, Kind::ALIVE, Kind::PROBLEM];
 fn a_peer_hears_hello_then_start() {
     let mut inbox = PeerInbox::new();
     for (state, kinds, next) in
-        [(State::Hello, &[Kind::HELLO][..], hello()), (State::Start, &[Kind::START][..], sample(Kind::START))]
+        [(State::Hello, &[Kind::HELLO][..], hello()), (State::Start, &STARTS[..], sample(Kind::START))]
     {
         matrix(&inbox, state, &[kinds, ALWAYS], PeerInbox::check);
         inbox.check(&next).unwrap();
     }
     matrix(&inbox, State::Over, &[], PeerInbox::check);
     fatal_is_last(PeerInbox::new(), PeerInbox::check);
+}
+
+/// The messages that a request may begin with.
+const STARTS: [Kind; 2] = [Kind::START, Kind::START_PART];
+
+#[test]
+fn a_request_in_parts_ends_with_the_last_one() {
+    let mut inbox = PeerInbox::new();
+    inbox.check(&hello()).unwrap();
+    let part = |last| ControlMessage::StartPart { last, bytes: vec![1] };
+    for _ in 0..2 {
+        inbox.check(&part(false)).unwrap();
+        matrix(&inbox, State::StartParts, &[&[Kind::START_PART], ALWAYS], PeerInbox::check);
+    }
+    inbox.check(&part(true)).unwrap();
+    matrix(&inbox, State::Over, &[], PeerInbox::check);
 }
 
 #[test]

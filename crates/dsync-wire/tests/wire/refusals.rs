@@ -46,8 +46,8 @@ fn fields_must_be_whole() {
 fn nothing_may_follow_a_message() {
     for (name, message) in samples::control() {
         // These end with whatever is left.
-        use ControlMessage::{Listing, Ready, Refine, Sums};
-        if matches!(message, Sums(_) | Refine(_) | Listing(_) | Ready { .. }) {
+        use ControlMessage::{Listing, Ready, Refine, StartPart, Sums};
+        if matches!(message, Sums(_) | Refine(_) | Listing(_) | Ready { .. } | StartPart { .. }) {
             continue;
         }
         let mut bytes = encode_control(&message);
@@ -224,7 +224,7 @@ fn unknown_values_are_refused() {
 fn options_beyond_their_bounds_are_refused() {
     let no_meaning = "has no meaning for value 0 (offset 21)";
     for (options, sentence) in [
-        (r#"{"filters":FILTERS}"#, "number of filters 4097 exceeds the limit 4096 (offset 21)".to_owned()),
+        (r#"{"filters":FILTERS}"#, "number of filters 65537 exceeds the limit 65536 (offset 21)".to_owned()),
         (
             r#"{"filters":[{"include":true,"pattern":LONG}]}"#,
             "filter 5000 exceeds the limit 4096 (offset 21)".to_owned(),
@@ -261,7 +261,7 @@ fn options_beyond_their_bounds_are_refused() {
             "directory 5000 exceeds the limit 4095 (offset 21)".to_owned(),
         ),
     ] {
-        let filters = format!("[{}]", vec![r#"{"include":true,"pattern":"x"}"#; 4097].join(","));
+        let filters = format!("[{}]", vec![r#"{"include":true,"pattern":""}"#; 65_537].join(","));
         let text = options.replace("FILTERS", &filters).replace("LONG", &format!("\"{}\"", "x".repeat(5000)));
         assert_eq!(refuse_options(text.as_bytes()), format!("message Start: {sentence}"));
     }
@@ -423,15 +423,15 @@ fn counts_and_lengths_are_checked_before_memory_is_taken() {
 
 #[test]
 fn sums_of_lengths_are_bounded() {
-    // 200 operands of 4000 bytes each are within their own limits.
+    // 4200 operands of 4000 bytes each are within their own limits.
     let operand = [leb(4000), vec![b'x'; 4000]].concat();
-    let payload = [&[0][..], &leb(200), &operand.repeat(200)].concat();
-    let error = refuse(Kind::START, &payload);
-    assert!(error.contains("size of operands 528000 exceeds the limit 524288"), "{error}");
+    let payload = [&[0][..], &leb(4200), &operand.repeat(4200)].concat();
+    let error = codec::decode_start(&payload).unwrap_err().to_string();
+    assert!(error.contains("size of operands 16780000 exceeds the limit 16777216"), "{error}");
     let filter = format!(r#"{{"include":true,"pattern":"{}"}}"#, "*".repeat(4000));
-    let options = format!(r#"{{"filters":[{}]}}"#, vec![filter; 100].join(","));
+    let options = format!(r#"{{"filters":[{}]}}"#, vec![filter; 600].join(","));
     let error = refuse_options(options.as_bytes());
-    assert!(error.contains("size of filters 400000 exceeds the limit 262144"), "{error}");
+    assert!(error.contains("size of filters 2400000 exceeds the limit 2097152"), "{error}");
 }
 
 #[test]

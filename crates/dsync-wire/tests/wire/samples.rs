@@ -35,6 +35,7 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
     let mut all = vec![
         ("hello", M::Hello(Hello { version: 1, features: 0, key_share: [7; 32] })),
         ("start-source", M::Start(Box::new(start_source()))),
+        ("start-part", M::StartPart { last: true, bytes: vec![0, 1] }),
         ("start-relative", M::Start(Box::new(start_relative()))),
         ("listing-on-the-way", M::Listing(listing_on_the_way())),
         ("missing-path", M::Missing(vec![Name::new(b"a").unwrap(), Name::new(b"b c").unwrap()])),

@@ -36,6 +36,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         (any::<u16>(), any::<u64>(), any::<[u8; 32]>())
             .prop_map(|(version, features, key_share)| M::Hello(Hello { version, features, key_share })),
         start().prop_map(|start| M::Start(Box::new(start))),
+        (any::<bool>(), vec(any::<u8>(), 0..100)).prop_map(|(last, bytes)| M::StartPart { last, bytes }),
         select(vec![M::NeedsEnd, M::Alive, M::Bye]),
         vec(any::<u8>(), 0..100).prop_map(|lacks| M::Ready { lacks }),
         (any::<u8>(), text()).prop_map(|(exit_code, text)| M::Fatal(Fatal { exit_code, text })),

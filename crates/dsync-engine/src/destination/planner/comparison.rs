@@ -83,7 +83,7 @@ impl<'a> Comparison<'a> {
 
     /// Judges a part of a listing before anything of it is looked at.
     pub(super) fn judge(&mut self, merge: &mut Merge, listing: &Listing) -> Result<(), SyncError> {
-        if listing.complete {
+        if listing.last && listing.complete {
             self.bounds.whole(&merge.judged).map_err(|unasked| unasked.at(merge.path()))?;
         }
         for entry in &listing.entries {
