@@ -30,13 +30,30 @@ pub(crate) fn hash(file: &SourceFile, stopped: &AtomicBool) -> io::Result<[u8; 3
     hash_up_to(file, end, stopped).map(|(hash, _)| hash)
 }
 
+/// Hashes a file from its start to its end. `go_on` hears of each piece that was read, and says
+/// whether another one is.
+///
+/// # Errors
+/// As [`hash`].
+pub(crate) fn hash_while(file: &SourceFile, mut go_on: impl FnMut(u64) -> bool) -> io::Result<[u8; 32]> {
+    hash_pieces(file, u64::MAX, &mut go_on).map(|(hash, _)| hash)
+}
+
 /// Hashes at most `len` bytes from the start of a file, and counts them.
 fn hash_up_to(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<([u8; 32], u64)> {
+    hash_pieces(file, len, &mut |_| !stopped.load(Ordering::Relaxed))
+}
+
+fn hash_pieces(
+    file: &SourceFile,
+    len: u64,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> io::Result<([u8; 32], u64)> {
     let mut hasher = ContentHasher::new();
     let mut buffer = vec![0; READ_BYTES];
-    let mut offset = 0;
+    let (mut offset, mut last) = (0, 0);
     while offset < len {
-        if stopped.load(Ordering::Relaxed) {
+        if !go_on(last) {
             return Err(io::ErrorKind::Interrupted.into());
         }
         let want = usize::try_from(len - offset).unwrap_or(usize::MAX).min(buffer.len());
@@ -44,7 +61,8 @@ fn hash_up_to(file: &SourceFile, len: u64, stopped: &AtomicBool) -> io::Result<(
             0 => break,
             n => {
                 hasher.update(&buffer[..n]);
-                offset += n as u64;
+                last = n as u64;
+                offset += last;
             }
         }
     }

@@ -19,6 +19,7 @@ mod guard;
 mod halt;
 mod handle;
 mod limits;
+pub mod manifest;
 pub mod misbehaved;
 mod munge;
 pub mod observe;
@@ -36,6 +37,7 @@ mod slow_reads;
 mod source;
 pub mod summary;
 mod under_way;
+pub mod verify;
 mod way;
 mod workers;
 
@@ -72,6 +74,7 @@ pub use crate::{
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     handle::{RunHandle, RunOutcome},
+    manifest::{Manifest, ManifestError, ManifestWriter, Record},
     misbehaved::PeerMisbehaved,
     observe::{Connection, FileProgress, Observer, Reconnect, Silent},
     operand::{Operand, OperandError},

@@ -1,6 +1,8 @@
 //! The attributes that the kernel reports for an entry: [`Metadata`], and [`Stamp`], the part that
 //! shows whether a file is still the one seen before.
 
+use std::os::fd::AsFd as _;
+
 use rustix::fs::{FileType, Statx, StatxFlags, StatxTimestamp};
 
 /// The type of an entry.
@@ -159,6 +161,14 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// Returns the identity and version of an open file.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn of_file(file: &std::fs::File) -> std::io::Result<Self> {
+        crate::source_file::stat_fd(file.as_fd()).map(|metadata| metadata.stamp())
+    }
+
     /// Returns whether this is the same file with the same content, according to its modification
     /// time. Ignores the change time, which also changes with attributes and with every hard link
     /// made or removed.

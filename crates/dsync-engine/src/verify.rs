@@ -1,0 +1,635 @@
+//! Recording a tree in a manifest, and verifying a tree against one.
+//!
+//! Both walk the tree as a run's source does and read contents on all of the caller's threads,
+//! while records and findings stay in the manifest's order. Nothing at the tree is changed, and
+//! access times stay where the system allows it.
+//!
+//! Verifying tells *rot* from *edits*: whoever edits a file leaves another size or another time,
+//! a failing disk, a wrong cable or a careless program leaves neither.
+
+use std::{
+    io,
+    iter::Peekable,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use dsync_delta::ContentHasher;
+use dsync_fs::{DirRef, Kind, Metadata, Stamp, Walk, WalkOptions, WalkedEntry, default_readers, is_own_name};
+use dsync_wire::event::{Changes, FileType, Progress};
+use rayon::prelude::*;
+
+use crate::{
+    CancelToken, Workers, content, exit_code,
+    manifest::{Manifest, ManifestError, ManifestWriter, Record, Totals, compare_paths},
+    plan::{file_type_of, timestamp},
+};
+
+/// The way in which a tree is read.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// The share of files whose content is read to verify it, in percent; all others are compared by
+    /// size and time. 100 by default.
+    pub percent: u8,
+    /// The choice of those files: another seed chooses others.
+    pub seed: u64,
+    /// Stay on the tree's own filesystem.
+    pub one_file_system: bool,
+    /// The threads that read.
+    pub workers: Workers,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { percent: 100, seed: 0, one_file_system: false, workers: Workers::default() }
+    }
+}
+
+/// The difference between an entry and its record.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Difference {
+    /// The content differs, and size and modification time do not: nobody edited the file.
+    Rot,
+    /// Content, size, link text or type differ as an edit leaves them.
+    Edited(Changes),
+    /// The content is right or was not read; the time, permissions, owner or group differ.
+    Attributes(Changes),
+    /// The manifest has it, the tree has not.
+    Missing,
+    /// The tree has it, the manifest has not.
+    New,
+    /// It could not be read: content that a disk cannot return is lost like content that is wrong.
+    Unreadable(io::Error),
+    /// It changed while it was read, so nothing is known of it.
+    Busy,
+}
+
+/// A difference of one entry.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Path below the root of the tree; empty for the root itself.
+    pub path: Vec<u8>,
+    /// The difference.
+    pub difference: Difference,
+}
+
+/// Listens to a verification. Called from one thread at a time for findings, from several for
+/// progress; a slow listener slows the reading.
+pub trait VerifyObserver: Send + Sync {
+    /// Reports a difference, in the manifest's order.
+    fn finding(&self, _finding: &Finding) {}
+
+    /// Reports progress, a few times a second.
+    fn progress(&self, _progress: &Progress) {}
+}
+
+impl VerifyObserver for crate::Silent {}
+
+/// The result of a verification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Entries of the tree and of the manifest that were compared.
+    pub entries: u64,
+    /// Files whose content was read and is right.
+    pub sound: u64,
+    /// Bytes of content that were read.
+    pub bytes_read: u64,
+    /// Files that were compared by size and time only: their record has no content, or
+    /// [`Reading::percent`] left them out.
+    pub unread: u64,
+    /// Findings of [`Difference::Rot`].
+    pub rotten: u64,
+    /// Findings of [`Difference::Edited`].
+    pub edited: u64,
+    /// Findings of [`Difference::Attributes`].
+    pub attributes: u64,
+    /// Findings of [`Difference::Missing`].
+    pub missing: u64,
+    /// Findings of [`Difference::New`].
+    pub new: u64,
+    /// Findings of [`Difference::Unreadable`].
+    pub unreadable: u64,
+    /// Findings of [`Difference::Busy`].
+    pub busy: u64,
+}
+
+impl Verified {
+    /// Returns the number of findings.
+    pub fn findings(&self) -> u64 {
+        let Self { rotten, edited, attributes, missing, new, unreadable, busy, .. } = *self;
+        rotten + edited + attributes + missing + new + unreadable + busy
+    }
+
+    /// Returns the exit code that a command should end with: 0 if nothing differs, else 23.
+    pub fn exit_code(&self) -> u8 {
+        if self.findings() == 0 { exit_code::OK } else { exit_code::PARTIAL }
+    }
+
+    fn count(&mut self, difference: &Difference) {
+        *match difference {
+            Difference::Rot => &mut self.rotten,
+            Difference::Edited(_) => &mut self.edited,
+            Difference::Attributes(_) => &mut self.attributes,
+            Difference::Missing => &mut self.missing,
+            Difference::New => &mut self.new,
+            Difference::Unreadable(_) => &mut self.unreadable,
+            Difference::Busy => &mut self.busy,
+        } += 1;
+    }
+}
+
+/// The reason why a tree could not be recorded or verified.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// The tree's root cannot be read.
+    #[error("cannot read '{}'", .path.display())]
+    Tree {
+        /// The root.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// An entry cannot be recorded, as it cannot be read.
+    #[error("cannot record '{}'", .path.escape_ascii())]
+    Entry {
+        /// Path below the root.
+        path: Vec<u8>,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The manifest.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The threads that read could not be started.
+    #[error("cannot start threads")]
+    Threads,
+    /// Cancelled by the caller.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Records all of a tree: every content is read.
+///
+/// Entries that change while they are read are read again, and recorded without their content if
+/// they change again.
+///
+/// # Errors
+/// [`VerifyError`]; a tree with entries that cannot be read is not recorded.
+pub fn record<W: io::Write>(
+    tree: &Path,
+    mut writer: ManifestWriter<W>,
+    reading: &Reading,
+    cancel: &CancelToken,
+) -> Result<(W, Totals), VerifyError> {
+    let reader = Reader::new(reading, cancel, &crate::Silent, Totals::default());
+    let mut totals = Totals::default();
+    let mut batch = Vec::new();
+
+    let mut write = |batch: &mut Vec<Found>| {
+        for (found, read) in reader.read_all(std::mem::take(batch), |_| true)? {
+            let content = match read {
+                Read::Content(hash) => Some(hash),
+                Read::Failed(source) => return Err(VerifyError::Entry { path: found.path, source }),
+                Read::Not | Read::Busy => None,
+            };
+            let record = Record { content, ..found.record() };
+            totals.add(&record);
+            writer.push(&record)?;
+        }
+        Ok(())
+    };
+    for found in Entries::open(tree, reading)? {
+        let found = found.map_err(|(path, source)| VerifyError::Entry { path, source })?;
+        batch.push(found);
+        if is_full(&batch) {
+            write(&mut batch)?;
+        }
+    }
+    write(&mut batch)?;
+
+    Ok((writer.finish().map_err(ManifestError::from)?, totals))
+}
+
+/// Verifies a tree against a manifest. The manifest's own file is left out where it is in the tree.
+///
+/// # Errors
+/// [`VerifyError`]; whatever is wrong with the tree's entries is a [`Finding`] instead.
+pub fn verify(
+    tree: &Path,
+    manifest: &Manifest,
+    reading: &Reading,
+    observer: &dyn VerifyObserver,
+    cancel: &CancelToken,
+) -> Result<Verified, VerifyError> {
+    let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
+    let mut check = Check {
+        reader: Reader::new(reading, cancel, observer, manifest.totals()),
+        observer,
+        verified: Verified::default(),
+        batch: Vec::new(),
+        unreadable: Vec::new(),
+    };
+    let mut records = manifest.records()?.peekable();
+
+    for found in Entries::open(tree, reading)? {
+        let found = match found {
+            Ok(found) if (found.metadata.dev, found.metadata.ino) == (own.dev, own.ino) => continue,
+            found => found,
+        };
+        let path = match &found {
+            Ok(found) => &found.path,
+            Err((path, _)) => path,
+        };
+        let record = check.up_to(path, &mut records)?;
+        match found {
+            Ok(found) => check.push(found, record)?,
+            Err((path, error)) => check.unread(path, error)?,
+        }
+    }
+    while let Some(record) = records.next().transpose()? {
+        check.missing(record)?;
+    }
+    check.flush()?;
+    check.verified.bytes_read = check.reader.bytes.load(Ordering::Relaxed);
+    check.reader.tell(true);
+    Ok(check.verified)
+}
+
+/// A verification under way.
+struct Check<'a> {
+    reader: Reader<'a>,
+    observer: &'a dyn VerifyObserver,
+    verified: Verified,
+    batch: Vec<(Found, Record)>,
+    /// Paths below which the tree could not be read.
+    unreadable: Vec<Vec<u8>>,
+}
+
+impl Check<'_> {
+    /// Reports the records before a path as missing. Returns the record of the path itself.
+    fn up_to(
+        &mut self,
+        path: &[u8],
+        records: &mut Peekable<impl Iterator<Item = Result<Record, ManifestError>>>,
+    ) -> Result<Option<Record>, VerifyError> {
+        loop {
+            let due = |next: &Result<Record, _>| match next {
+                Ok(record) => compare_paths(&record.path, path).is_le(),
+                Err(_) => true,
+            };
+            match records.next_if(due).transpose()? {
+                Some(record) if record.path == path => return Ok(Some(record)),
+                Some(record) => self.missing(record)?,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn missing(&mut self, record: Record) -> Result<(), VerifyError> {
+        let is_below = |above: &Vec<u8>| {
+            above.is_empty()
+                || record.path.strip_prefix(above.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
+        };
+        if self.unreadable.iter().any(is_below) {
+            return Ok(());
+        }
+        self.verified.entries += 1;
+        self.find(record.path, Difference::Missing)
+    }
+
+    fn unread(&mut self, path: Vec<u8>, error: io::Error) -> Result<(), VerifyError> {
+        if error.kind() == io::ErrorKind::NotFound {
+            return self.find(path, Difference::Busy);
+        }
+        self.unreadable.push(path.clone());
+        self.find(path, Difference::Unreadable(error))
+    }
+
+    /// Reports a difference after those of the entries before it.
+    fn find(&mut self, path: Vec<u8>, difference: Difference) -> Result<(), VerifyError> {
+        self.flush()?;
+        self.report(path, difference);
+        Ok(())
+    }
+
+    fn report(&mut self, path: Vec<u8>, difference: Difference) {
+        self.verified.count(&difference);
+        self.observer.finding(&Finding { path, difference });
+    }
+
+    fn push(&mut self, found: Found, record: Option<Record>) -> Result<(), VerifyError> {
+        self.verified.entries += 1;
+        match record {
+            None => self.find(found.path, Difference::New),
+            Some(record) => {
+                self.batch.push((found, record));
+                let bytes: u64 = self.batch.iter().map(|(found, _)| found.metadata.size).sum();
+                if self.batch.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Reads and compares what waits.
+    fn flush(&mut self) -> Result<(), VerifyError> {
+        let (found, records): (Vec<_>, Vec<_>) = std::mem::take(&mut self.batch).into_iter().unzip();
+        let wanted: Vec<bool> =
+            found.iter().zip(&records).map(|(found, record)| self.reader.wants(found, record)).collect();
+        let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
+        for ((found, read), record) in read.into_iter().zip(records) {
+            if found.metadata.kind == Kind::File {
+                match &read {
+                    Read::Content(hash) if record.content.as_ref() == Some(hash) => self.verified.sound += 1,
+                    Read::Not => self.verified.unread += 1,
+                    _ => {}
+                }
+            }
+            if let Some(difference) = difference(&found, read, &record) {
+                self.report(found.path, difference);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Compares an entry, whose content may have been read, with its record.
+fn difference(found: &Found, read: Read, record: &Record) -> Option<Difference> {
+    let now = found.record();
+    let mut changes = Changes::NONE;
+    let mut set = |differs: bool, change| {
+        if differs {
+            changes.insert(change);
+        }
+    };
+    set(now.mode != record.mode, Changes::PERMS);
+    set(now.uid != record.uid, Changes::OWNER);
+    set(now.gid != record.gid, Changes::GROUP);
+    if now.kind != record.kind || now.text != record.text {
+        set(true, Changes::CONTENT);
+        return Some(Difference::Edited(changes));
+    }
+    // Times of other types change with what is in them, or for no reason that matters.
+    let is_file = now.kind == FileType::File;
+    set(is_file && now.size != record.size, Changes::SIZE);
+    set(is_file && now.mtime != record.mtime, Changes::TIME);
+
+    let is_same = match read {
+        Read::Failed(error) => return Some(Difference::Unreadable(error)),
+        Read::Busy => return Some(Difference::Busy),
+        Read::Not => None,
+        Read::Content(hash) => record.content.map(|recorded| recorded == hash),
+    };
+    let looks_edited = changes.contains(Changes::SIZE) || changes.contains(Changes::TIME);
+    match is_same {
+        Some(false) if !looks_edited => Some(Difference::Rot),
+        Some(false) => {
+            changes.insert(Changes::CONTENT);
+            Some(Difference::Edited(changes))
+        }
+        None if looks_edited => Some(Difference::Edited(changes)),
+        _ if changes.is_empty() => None,
+        _ => Some(Difference::Attributes(changes)),
+    }
+}
+
+/// An entry of the tree.
+struct Found {
+    path: Vec<u8>,
+    dir: Option<DirRef>,
+    name: Option<dsync_fs::Component>,
+    metadata: Metadata,
+    text: Vec<u8>,
+}
+
+impl Found {
+    fn of(dir: &dsync_fs::WalkedDir, entry: WalkedEntry) -> Self {
+        let metadata = entry.metadata;
+        let text = match metadata.kind {
+            Kind::CharDevice | Kind::BlockDevice => {
+                format!("{},{}", metadata.rdev.major, metadata.rdev.minor).into_bytes()
+            }
+            _ => entry.link_target.unwrap_or_default(),
+        };
+        let path = dir.path.join(&entry.name).as_bytes().to_vec();
+        Self { path, dir: Some(dir.dir.clone()), name: Some(entry.name), metadata, text }
+    }
+
+    /// Returns its record, without the content.
+    fn record(&self) -> Record {
+        let Metadata { kind, mode, uid, gid, mtime, size, .. } = self.metadata;
+        Record {
+            path: self.path.clone(),
+            kind: file_type_of(kind),
+            mode,
+            uid,
+            gid,
+            mtime: timestamp(mtime),
+            size: if kind == Kind::File { size } else { 0 },
+            text: self.text.clone(),
+            content: None,
+        }
+    }
+}
+
+/// The entries of a tree in the manifest's order, or the paths that could not be read.
+struct Entries {
+    walk: Walk,
+    ready: std::vec::IntoIter<Result<Found, (Vec<u8>, io::Error)>>,
+}
+
+impl Entries {
+    fn open(tree: &Path, reading: &Reading) -> Result<Self, VerifyError> {
+        let failed = |source| VerifyError::Tree { path: tree.to_owned(), source };
+        let options = WalkOptions {
+            recursive: true,
+            one_file_system: reading.one_file_system,
+            readers: default_readers(),
+            open_noatime: true,
+            ..WalkOptions::default()
+        };
+        let contents = tree.join("");
+        let walk = Walk::open(&[contents.as_path()], options)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        if let Some(problem) = walk.operand_problems().first() {
+            let kind = problem.error.kind();
+            return Err(failed(
+                problem.error.raw_os_error().map_or_else(|| kind.into(), io::Error::from_raw_os_error),
+            ));
+        }
+        let root = walk.root().map(|&metadata| {
+            Ok(Found { path: Vec::new(), dir: None, name: None, metadata, text: Vec::new() })
+        });
+        Ok(Self { walk, ready: root.into_iter().collect::<Vec<_>>().into_iter() })
+    }
+}
+
+impl Iterator for Entries {
+    type Item = Result<Found, (Vec<u8>, io::Error)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(next) = self.ready.next() {
+                return Some(next);
+            }
+            let mut dir = self.walk.next()?;
+            let entries = std::mem::take(&mut dir.entries).into_iter();
+            // Names of dsync's own in a tree that a run writes to are no part of it.
+            let entries = entries.filter(|entry| !is_own_name(entry.name.as_bytes()));
+            let found = entries.map(|entry| Ok(Found::of(&dir, entry)));
+            let mut ready: Vec<_> = found.collect();
+            ready.extend(
+                dir.problems.drain(..).map(|problem| Err((problem.path.as_bytes().to_vec(), problem.error))),
+            );
+            let key = |found: &Self::Item| match found {
+                Ok(found) => found.path.clone(),
+                Err((path, _)) => path.clone(),
+            };
+            if ready.iter().any(Result::is_err) {
+                ready.sort_by(|one, other| compare_paths(&key(one), &key(other)));
+            }
+            self.ready = ready.into_iter();
+        }
+    }
+}
+
+/// The result of reading an entry's content.
+enum Read {
+    /// It has none, or it was not asked for.
+    Not,
+    Content([u8; 32]),
+    /// It changed meanwhile, twice.
+    Busy,
+    Failed(io::Error),
+}
+
+/// Reads contents, and tells how far it is.
+struct Reader<'a> {
+    reading: &'a Reading,
+    cancel: &'a CancelToken,
+    observer: &'a dyn VerifyObserver,
+    totals: Totals,
+    bytes: AtomicU64,
+    files: AtomicU64,
+    told: Mutex<Instant>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(
+        reading: &'a Reading,
+        cancel: &'a CancelToken,
+        observer: &'a dyn VerifyObserver,
+        totals: Totals,
+    ) -> Self {
+        let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { reading, cancel, observer, totals, bytes, files, told: Mutex::new(Instant::now()) }
+    }
+
+    /// Returns whether a file's content is compared.
+    fn wants(&self, found: &Found, record: &Record) -> bool {
+        let is_same_kind = found.metadata.kind == Kind::File && record.kind == FileType::File;
+        // A file of another length needs no look.
+        is_same_kind
+            && record.content.is_some()
+            && found.metadata.size == record.size
+            && self.samples(&record.path)
+    }
+
+    /// Returns whether a path is among the share that is read.
+    fn samples(&self, path: &[u8]) -> bool {
+        let mut hasher = ContentHasher::new();
+        hasher.update(&self.reading.seed.to_le_bytes()).update(path);
+        let [first, second, ..] = hasher.finish();
+        u64::from(u16::from_le_bytes([first, second])) * 100 < u64::from(self.reading.percent) << 16
+    }
+
+    /// Reads the contents of the files that are `wanted`, by their number, on all threads.
+    fn read_all(
+        &self,
+        batch: Vec<Found>,
+        wanted: impl Fn(usize) -> bool + Sync,
+    ) -> Result<Vec<(Found, Read)>, VerifyError> {
+        let read = || {
+            let each = batch.into_par_iter().with_max_len(1).enumerate();
+            each.map(|(index, found)| {
+                let read = if wanted(index) { self.read(&found) } else { Read::Not };
+                (found, read)
+            })
+            .collect()
+        };
+        let read = self.reading.workers.install(read).map_err(|_| VerifyError::Threads)?;
+        if self.cancel.is_cancelled() { Err(VerifyError::Cancelled) } else { Ok(read) }
+    }
+
+    fn read(&self, found: &Found) -> Read {
+        let (Kind::File, Some(dir), Some(name)) = (found.metadata.kind, &found.dir, &found.name) else {
+            return Read::Not;
+        };
+        for _ in 0..2 {
+            let attempt = || -> io::Result<_> {
+                let file = dir.open_source(name, None)?;
+                let hash = content::hash_while(&file, |bytes| self.go_on(bytes))?;
+                let is_steady = file.is_unchanged()? && file.stamp() == found.metadata.stamp();
+                Ok(is_steady.then_some(hash))
+            };
+            match attempt() {
+                Ok(Some(hash)) => {
+                    self.files.fetch_add(1, Ordering::Relaxed);
+                    return Read::Content(hash);
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Read::Busy,
+                Err(error) => return Read::Failed(error),
+            }
+        }
+        Read::Busy
+    }
+
+    /// Counts bytes that were read; returns whether to go on.
+    fn go_on(&self, bytes: u64) -> bool {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tell(false);
+        !self.cancel.is_cancelled()
+    }
+
+    /// Reports progress if it is time, or at the `end`.
+    fn tell(&self, end: bool) {
+        let Ok(mut told) = self.told.try_lock() else { return };
+        if !end && told.elapsed() < TELL_EVERY {
+            return;
+        }
+        *told = Instant::now();
+        self.observer.progress(&Progress {
+            entries_checked: self.totals.entries,
+            entries_listed: self.totals.entries,
+            files_needed: self.totals.files,
+            bytes_needed: self.totals.bytes,
+            files_done: self.files.load(Ordering::Relaxed),
+            bytes_done: self.bytes.load(Ordering::Relaxed),
+            totals_final: true,
+        });
+    }
+}
+
+fn is_full(batch: &[Found]) -> bool {
+    batch.len() >= BATCH_ENTRIES || batch.iter().map(|found| found.metadata.size).sum::<u64>() >= BATCH_BYTES
+}
+
+/// Entries that are read side by side: enough for every thread, few enough to keep in memory.
+const BATCH_ENTRIES: usize = 1024;
+/// Bytes of files that are read side by side.
+const BATCH_BYTES: u64 = 256 << 20;
+/// Interval of progress reports.
+const TELL_EVERY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests;

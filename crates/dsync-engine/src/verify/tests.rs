@@ -1,0 +1,199 @@
+use std::{
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+    sync::Mutex,
+};
+
+use super::*;
+
+/// A tree and its manifest beside it.
+struct Scene {
+    scratch: tempfile::TempDir,
+}
+
+/// Keeps the findings, as words.
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl VerifyObserver for Heard {
+    fn finding(&self, finding: &Finding) {
+        let word = match &finding.difference {
+            Difference::Rot => "rot",
+            Difference::Edited(_) => "edited",
+            Difference::Attributes(_) => "attributes",
+            Difference::Missing => "missing",
+            Difference::New => "new",
+            Difference::Unreadable(_) => "unreadable",
+            Difference::Busy => "busy",
+        };
+        self.0.lock().unwrap().push(format!("{word} {}", finding.path.escape_ascii()));
+    }
+}
+
+impl Scene {
+    fn new() -> Self {
+        let scene = Self { scratch: tempfile::tempdir().unwrap() };
+        for directory in ["a", "a/deep", "a-b"] {
+            fs::create_dir_all(scene.tree().join(directory)).unwrap();
+        }
+        for file in ["top", "a/one", "a/two", "a/deep/three", "a-b/four"] {
+            fs::write(scene.tree().join(file), file).unwrap();
+        }
+        fs::write(scene.tree().join(std::ffi::OsStr::from_bytes(b"a/\xff \n")), "odd").unwrap();
+        std::os::unix::fs::symlink("one", scene.tree().join("a/link")).unwrap();
+        scene
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.scratch.path().join("tree")
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.tree().join(path)
+    }
+
+    fn record(&self) -> Manifest {
+        let path = self.scratch.path().join("manifest");
+        let writer = ManifestWriter::new(fs::File::create(&path).unwrap()).unwrap();
+        record(&self.tree(), writer, &Reading::default(), &CancelToken::new()).unwrap();
+        Manifest::open(&path).unwrap()
+    }
+
+    fn verify(&self, manifest: &Manifest, reading: &Reading) -> (Verified, Vec<String>) {
+        let heard = Heard::default();
+        let verified = verify(&self.tree(), manifest, reading, &heard, &CancelToken::new()).unwrap();
+        let heard = heard.0.into_inner().unwrap();
+        assert_eq!(verified.findings(), heard.len() as u64);
+        (verified, heard)
+    }
+
+    /// Changes a file and puts its time back, as no editor does.
+    fn rot(&self, path: &str) {
+        let before = fs::metadata(self.at(path)).unwrap();
+        let mut content = fs::read(self.at(path)).unwrap();
+        content[0] ^= 1;
+        fs::write(self.at(path), content).unwrap();
+        let file = fs::File::options().write(true).open(self.at(path)).unwrap();
+        file.set_modified(before.modified().unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn an_untouched_tree_is_what_its_manifest_says() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    let totals = manifest.totals();
+    assert_eq!((totals.entries, totals.files, totals.without_content), (11, 6, 0));
+    let (verified, heard) = scene.verify(&manifest, &Reading::default());
+    assert!(heard.is_empty(), "{heard:?}");
+    assert_eq!((verified.entries, verified.sound, verified.unread, verified.exit_code()), (11, 6, 0, 0));
+    assert_eq!(verified.bytes_read, totals.bytes);
+    // Twice from one manifest.
+    assert_eq!(scene.verify(&manifest, &Reading::default()).0, verified);
+}
+
+#[test]
+fn rot_is_told_from_edits() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    scene.rot("a/one");
+    fs::write(scene.at("a/two"), "longer than before").unwrap();
+    fs::remove_file(scene.at("a/link")).unwrap();
+    std::os::unix::fs::symlink("two", scene.at("a/link")).unwrap();
+    fs::remove_dir_all(scene.at("a-b")).unwrap();
+    fs::set_permissions(scene.at("top"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(scene.at("a/deep/zero"), "x").unwrap();
+    let three = fs::File::options().write(true).open(scene.at("a/deep/three")).unwrap();
+    three.set_modified(std::time::UNIX_EPOCH).unwrap();
+
+    let (verified, heard) = scene.verify(&manifest, &Reading::default());
+    let expected = [
+        "missing a-b",
+        "attributes top",
+        "edited a/link",
+        "rot a/one",
+        "edited a/two",
+        "attributes a/deep/three",
+        "new a/deep/zero",
+        "missing a-b/four",
+    ];
+    assert_eq!(heard, expected);
+    assert_eq!((verified.rotten, verified.edited, verified.missing, verified.new), (1, 2, 2, 1));
+    assert_eq!(verified.exit_code(), 23);
+}
+
+#[test]
+fn a_share_of_the_files_is_read_and_the_seed_chooses_it() {
+    let scene = Scene::new();
+    for number in 0..300 {
+        fs::write(scene.at(&number.to_string()), "x").unwrap();
+    }
+    let manifest = scene.record();
+    let read = |percent, seed| {
+        let (verified, heard) = scene.verify(&manifest, &Reading { percent, seed, ..Reading::default() });
+        assert!(heard.is_empty() && verified.sound + verified.unread == 306);
+        verified.sound
+    };
+    assert_eq!((read(0, 1), read(100, 1)), (0, 306));
+    assert!((90..216).contains(&read(50, 1)));
+    // What one seed leaves out, some other one reads.
+    scene.rot("7");
+    let finds = |seed| {
+        let reading = Reading { percent: 50, seed, ..Reading::default() };
+        scene.verify(&manifest, &reading).0.rotten == 1
+    };
+    assert!((0..32).any(finds) && !(0..32).all(finds));
+}
+
+#[test]
+fn the_manifest_itself_may_be_in_the_tree() {
+    let scene = Scene::new();
+    scene.record();
+    let inside = scene.at("a/manifest");
+    fs::copy(scene.scratch.path().join("manifest"), &inside).unwrap();
+    let (_, heard) = scene.verify(&Manifest::open(&inside).unwrap(), &Reading::default());
+    assert!(heard.is_empty(), "{heard:?}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_not_missing() {
+    // Root reads everything.
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let manifest = scene.record();
+    fs::set_permissions(scene.at("a"), fs::Permissions::from_mode(0o0)).unwrap();
+    let (verified, heard) = scene.verify(&manifest, &Reading::default());
+    fs::set_permissions(scene.at("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(heard, ["attributes a", "unreadable a"]);
+    assert_eq!((verified.unreadable, verified.missing), (1, 0));
+}
+
+#[test]
+fn a_cancelled_verification_ends() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    let cancel = CancelToken::new();
+    cancel.cancel();
+    let error = verify(&scene.tree(), &manifest, &Reading::default(), &crate::Silent, &cancel).unwrap_err();
+    assert!(matches!(error, VerifyError::Cancelled), "{error}");
+    let error = verify(&scene.at("none"), &manifest, &Reading::default(), &crate::Silent, &cancel);
+    assert!(matches!(error, Err(VerifyError::Tree { .. })));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_read_is_busy() {
+    let scene = Scene::new();
+    let manifest = scene.record();
+    // Listed with one state and read with another: a reader sees this when it opens the file.
+    let reading = Reading::default();
+    let cancel = CancelToken::new();
+    let reader = Reader::new(&reading, &cancel, &crate::Silent, manifest.totals());
+    let found = Entries::open(&scene.tree(), &reading).unwrap().map(|found| found.ok().unwrap());
+    let one = found.into_iter().find(|found| found.path == b"a/one").unwrap();
+    fs::write(scene.at("a/one"), "another").unwrap();
+    assert!(matches!(reader.read(&one), Read::Busy));
+    fs::remove_file(scene.at("a/one")).unwrap();
+    assert!(matches!(reader.read(&one), Read::Busy));
+}
