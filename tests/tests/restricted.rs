@@ -14,7 +14,7 @@ use dsync_tests::{
 };
 
 /// The words for each access.
-const EACH: [&str; 4] = ["rw", "ro", "wo", "append"];
+const EACH: [&str; 5] = ["rw", "ro", "wo", "append", "write"];
 
 /// Writes a remote shell that runs the forced command, whatever it is told to run.
 fn forced(scratch: &Scratch, restriction: &str) -> PathBuf {
@@ -89,26 +89,26 @@ fn assert_refused(outcome: Outcome, demand: &str, access: &str) {
 fn each_access_allows_the_pushes_that_it_says_and_no_others() {
     needs_dsync!();
     // The requests, and which of EACH allow them.
-    let pushes: &[(&[&str], &str, [bool; 4])] = &[
-        (&[], "copying to there", [true, false, true, true]),
-        (&["-n"], "copying to there", [true, false, true, true]),
-        (&["--delete"], "--delete", [true, false, true, false]),
-        (&["--delete-excluded", "--delete"], "--delete", [true, false, true, false]),
-        (&["--delete-missing-args"], "--delete", [true, false, true, false]),
-        (&["--force"], "--force", [true, false, true, false]),
-        (&["--inplace"], "--inplace", [true, false, true, false]),
-        (&["--append"], "--inplace", [true, false, true, false]),
-        (&["--append-verify"], "--inplace", [true, false, true, false]),
-        (&["-b"], "--backup", [true, false, true, false]),
-        (&["--backup-dir=/old"], "--backup", [true, false, true, false]),
-        (&["--delay-updates"], "--delay-updates", [true, false, true, false]),
-        (&["--partial-dir=.part"], "--partial-dir", [true, false, true, false]),
-        (&["--temp-dir=/temp"], "--temp-dir", [true, false, true, true]),
-        (&["--link-dest=/tree"], "--link-dest", [true, false, true, true]),
-        (&["--mkpath"], "--mkpath", [true, false, true, true]),
-        (&["--write-devices"], "--write-devices", [false; 4]),
-        (&["-K"], "--keep-dirlinks", [false; 4]),
-        (&["-M--insecure-links"], "--insecure-links", [false; 4]),
+    let pushes: &[(&[&str], &str, [bool; 5])] = &[
+        (&[], "copying to there", [true, false, true, true, true]),
+        (&["-n"], "copying to there", [true, false, true, true, true]),
+        (&["--delete"], "--delete", [true, false, true, false, false]),
+        (&["--delete-excluded", "--delete"], "--delete", [true, false, true, false, false]),
+        (&["--delete-missing-args"], "--delete", [true, false, true, false, false]),
+        (&["--force"], "--force", [true, false, true, false, false]),
+        (&["--inplace"], "--inplace", [true, false, true, false, true]),
+        (&["--append"], "--inplace", [true, false, true, false, true]),
+        (&["--append-verify"], "--inplace", [true, false, true, false, true]),
+        (&["-b"], "--backup", [true, false, true, false, false]),
+        (&["--backup-dir=/old"], "--backup", [true, false, true, false, false]),
+        (&["--delay-updates"], "--delay-updates", [true, false, true, false, false]),
+        (&["--partial-dir=.part"], "--partial-dir", [true, false, true, false, false]),
+        (&["--temp-dir=/temp"], "--temp-dir", [true, false, true, true, true]),
+        (&["--link-dest=/tree"], "--link-dest", [true, false, true, true, true]),
+        (&["--mkpath"], "--mkpath", [true, false, true, true, true]),
+        (&["--write-devices"], "--write-devices", [false; 5]),
+        (&["-K"], "--keep-dirlinks", [false; 5]),
+        (&["-M--insecure-links"], "--insecure-links", [false; 5]),
     ];
     for (options, demand, allowed) in pushes {
         for (access, allowed) in EACH.into_iter().zip(allowed) {
@@ -134,14 +134,14 @@ fn each_access_allows_the_pushes_that_it_says_and_no_others() {
 fn each_access_allows_the_pulls_that_it_says_and_no_others() {
     needs_dsync!();
     // The requests, and which of EACH allow them.
-    let pulls: &[(&[&str], &str, [bool; 4])] = &[
-        (&[], "copying from there", [true, true, false, true]),
-        (&["-n"], "copying from there", [true, true, false, true]),
-        (&["--remove-source-files"], "--remove-source-files", [true, false, false, false]),
-        (&["--copy-devices"], "--copy-devices", [false; 4]),
+    let pulls: &[(&[&str], &str, [bool; 5])] = &[
+        (&[], "copying from there", [true, true, false, true, true]),
+        (&["-n"], "copying from there", [true, true, false, true, true]),
+        (&["--remove-source-files"], "--remove-source-files", [true, false, false, false, false]),
+        (&["--copy-devices"], "--copy-devices", [false; 5]),
         // The client may do what it likes to its own tree.
-        (&["--delete"], "", [true, true, false, true]),
-        (&["--inplace", "--insecure-links"], "", [true, true, false, true]),
+        (&["--delete"], "", [true, true, false, true, true]),
+        (&["--inplace", "--insecure-links"], "", [true, true, false, true, true]),
     ];
     for (options, demand, allowed) in pulls {
         for (access, allowed) in EACH.into_iter().zip(allowed) {
@@ -309,8 +309,8 @@ fn a_command_with_a_slip_in_it_lets_nobody_do_anything() {
     plant(&scratch);
     let before = survey(&scratch.at("floor"));
     for (restriction, code, word) in [
-        (",apend", 1, "none of rw, ro, wo and append"),
-        (",", 1, "none of rw, ro, wo and append"),
+        (",apend", 1, "none of rw, ro, wo, append and write"),
+        (",", 1, "none of rw, ro, wo, append and write"),
         ("/missing,ro", 3, "--restrict"),
         (" ro", 2, "--restrict"),
         (",ro --delete", 2, "--restrict"),

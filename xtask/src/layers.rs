@@ -100,6 +100,8 @@ const LAYERS: &[Layer] = &[
             "rustix",
             "serde",
             "serde_json",
+            "strsim",
+            "toml",
             "tracing",
             "tracing-subscriber",
         ],

@@ -21,9 +21,16 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             path.display()
         )),
         SyncError::LeadsOut { role, path, step } => Some(format!(
-            "refusing {} '{}': {step}; all paths start at the directory that the key is for (--restrict)",
+            "refusing {} '{}': {step}; all paths start at the directory that the key is for (--restrict, or its share)",
             role_option(*role),
             path.display()
+        )),
+        SyncError::NotGranted { demand, terms } if terms.share.is_some() => Some(format!(
+            "{}: not allowed in {}: your key has the role '{}' there, for {} only",
+            demand_options(*demand),
+            terms.place(),
+            terms.access.role(),
+            terms.access.purpose(),
         )),
         SyncError::NotGranted { demand, terms } => Some(format!(
             "{}: not allowed in '{}': the key that you logged in with is for {} only (--restrict {terms})",
@@ -42,6 +49,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
         SyncError::UntrustedLink { .. } => {
             "Remove the link or take it over. If everybody who may write on the way is trusted, --insecure-links \
              follows it, at a remote end -M--insecure-links."
+        }
+        SyncError::NotGranted { terms, .. } if terms.share.is_some() => {
+            "Leave it out, or have the administrator there give the key another role."
         }
         SyncError::NotGranted { .. } => {
             "Leave it out, or have the administrator there change the key's command in authorized_keys."

@@ -1,7 +1,7 @@
 //! First words that are commands of dsync and no operands: `dsync completions bash`, `dsync man`.
 //!
-//! The whole list is reserved from the beginning, so that a script that copies `./serve` today does
-//! the same with every later version. Only the first word of a line is looked at: `dsync -a serve
+//! The whole list is reserved from the beginning, so that a script that copies `./fleet` today does
+//! the same with every later version. Only the first word of a line is looked at: `dsync -a fleet
 //! host:` copies what it names, as rsync does.
 
 use std::{
@@ -15,8 +15,8 @@ use clap_complete::Shell;
 use crate::{documents, usage::UsageError};
 
 /// Commands of later versions.
-const LATER: [&str; 11] =
-    ["enroll", "explain", "fleet", "history", "job", "key", "run", "serve", "state", "status", "verify"];
+const LATER: [&str; 10] =
+    ["enroll", "explain", "fleet", "history", "job", "key", "run", "state", "status", "verify"];
 
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///
@@ -74,7 +74,7 @@ mod tests {
             assert!(is_command(&format!("{name} host:dir")), "{name}");
         }
         assert!(LATER.iter().all(|name| crate::flags::COMMANDS.contains(name)));
-        for line in ["", "-a serve dst", "./serve dst", "serve/ dst", "server dst", "src serve"] {
+        for line in ["", "-a key dst", "./key dst", "key/ dst", "keys dst", "src key"] {
             assert!(!is_command(line), "{line}");
         }
     }

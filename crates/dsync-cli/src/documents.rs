@@ -48,10 +48,16 @@ Says what a run to or from DIR would meet, and what to do about it; \-\-json for
 .TP
 dsync man
 Prints this page. A local file of a command's name is written ./NAME where it is the first word.
+.TP
+dsync serve \-\-stdio \-\-share NAME \-\-key NAME [\-\-config FILE]
+As the command of a key in authorized_keys: lets that key use a share in its role, read, append, write or full.
+.TP
+dsync serve \-\-check [\-\-config FILE]
+Says what each key of the configuration may do; /etc/dsync/serve.toml where no other is named.
 .SH "KEYS FOR ONE PURPOSE"
 In authorized_keys, command="dsync \-\-server \-\-restrict /srv/backups,append",restrict before a key lets it be used
 for that directory only: rw, both ways; ro, copying from it; wo, copying to it; append, copying from it and adding to it,
-while nothing that is there is changed, replaced or removed. All paths of the client start there and end there.
+while nothing that is there is changed, replaced or removed; write, both ways, while nothing is removed. All paths of the client start there and end there.
 .SH "EXIT STATUS"
 0 done; 1 wrong command line; 2 incompatible peer; 3 a source or destination cannot be used; 4 not supported;
 5 the remote end could not be started; 10 connection failed; 11 file could not be read or written; 12 protocol
@@ -169,7 +175,7 @@ mod tests {
         };
         let rows = Demand::EACH.map(row).concat();
         format!(
-            "\n## Keys for one purpose\n\n{KEYS}\n\n| what a client asks for |{header}\n|---|---|---|---|---|\n{rows}\n{KEYS_END}\n"
+            "\n## Keys for one purpose\n\n{KEYS}\n\n| what a client asks for |{header}\n|---|---|---|---|---|---|\n{rows}\n{KEYS_END}\n"
         )
     }
 
@@ -201,6 +207,8 @@ mod tests {
     dsync completions SHELL
     dsync doctor [HOST:]DIR
     dsync man
+    dsync serve --stdio --share NAME --key NAME [--config FILE]
+    dsync serve --check [--config FILE]
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
 brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host
@@ -217,8 +225,9 @@ each entry what is done and why; DSYNC_LOG=dsync=debug leaves the libraries out.
 A first word may be a command: `completions SHELL` prints a script for bash, elvish, fish, powershell or zsh, `man` the manual
 page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: login, program, clock, ports, space, what the
 filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
-something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `serve`, `state`, `status` and `verify` are kept for
-later versions. A local file with one of these names is written `./serve` where it is the first word.";
+something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
+to keys, each with a role ([server.md](server.md)). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `state`, `status` and `verify` are kept for
+later versions. A local file with one of these names is written `./status` where it is the first word.";
 
     const KEYS: &str = "\
 A line in authorized_keys decides what a key is for, whatever its owner asks for:

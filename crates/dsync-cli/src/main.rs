@@ -30,6 +30,7 @@ mod numbers;
 mod refused;
 mod resolve;
 mod rules;
+mod serve;
 mod server;
 mod signals;
 mod stats;
@@ -78,10 +79,12 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some(found) = server::words(&words) {
         return begin_server(found);
     }
-    if let Some((first, rest)) = words.split_first()
-        && first == "doctor"
-    {
-        return doctor::run(rest);
+    if let Some((first, rest)) = words.split_first() {
+        match first.to_str() {
+            Some("doctor") => return doctor::run(rest),
+            Some("serve") => return serve::run(rest),
+            _ => {}
+        }
     }
     if let Some(done) = commands::dispatch(&words) {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));

@@ -222,12 +222,15 @@ fn directory_without_recursion_is_skipped_and_nothing_is_claimed() {
 #[test]
 fn file_with_the_name_of_a_command_is_named_with_its_cure() {
     let at = planted();
+    fs::write(at.path().join("fleet"), "x").unwrap();
     fs::write(at.path().join("serve"), "x").unwrap();
-    let text = "dsync: error: 'serve' is the name of a command that this version does not have; the 'serve' that is \
-                here is written './serve'\n";
-    assert_eq!(run(at.path(), "serve dst"), (4, String::new(), text.to_owned()));
-    assert_eq!(run(at.path(), "./serve dst"), (0, String::new(), String::new()));
-    assert_eq!(run(at.path(), "-c serve other"), (0, String::new(), String::new()));
+    let text = "dsync: error: 'fleet' is the name of a command that this version does not have; the 'fleet' that is \
+                here is written './fleet'\n";
+    assert_eq!(run(at.path(), "fleet dst"), (4, String::new(), text.to_owned()));
+    assert_eq!(run(at.path(), "./fleet dst"), (0, String::new(), String::new()));
+    assert_eq!(run(at.path(), "-c fleet other"), (0, String::new(), String::new()));
+    let (code, _, text) = run(at.path(), "serve dst");
+    assert!(code == 1 && text.contains("the 'serve' that is here is written './serve'"), "{text}");
 }
 
 /// Runs with a shell that says `text` on standard error and ends with `code`.

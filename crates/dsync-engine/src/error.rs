@@ -113,8 +113,8 @@ pub enum SyncError {
         link: UntrustedLink,
     },
     /// A client asked for what its grant does not allow.
-    #[error("{demand} in '{}' is not allowed: the key that you logged in with is for {} only",
-            terms.path.display(), terms.access.purpose())]
+    #[error("{demand} in {} is not allowed: the key that you logged in with is for {} only",
+            terms.place(), terms.access.purpose())]
     NotGranted {
         /// The refused demand.
         demand: Demand,

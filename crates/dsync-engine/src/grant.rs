@@ -36,11 +36,13 @@ pub enum Access {
     /// It may be copied from, and new entries may be added: `append`. Nothing that exists is
     /// changed, replaced or removed.
     Append,
+    /// It may be copied from and to, also over existing files, but nothing is removed: `write`.
+    Write,
 }
 
 impl Access {
     /// All of them.
-    pub const EACH: [Self; 4] = [Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Append];
+    pub const EACH: [Self; 5] = [Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Append, Self::Write];
 
     /// Returns the word for it.
     pub fn word(self) -> &'static str {
@@ -49,26 +51,37 @@ impl Access {
             Self::ReadOnly => "ro",
             Self::WriteOnly => "wo",
             Self::Append => "append",
+            Self::Write => "write",
+        }
+    }
+
+    /// Returns the word for it as the role of a key in a share, and in `--restrict` where it is no
+    /// role.
+    pub fn role(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "full",
+            Self::ReadOnly => "read",
+            other => other.word(),
         }
     }
 
     /// Returns whether something may be done.
     pub fn allows(self, demand: Demand) -> bool {
-        let [rw, ro, wo, append] = match demand {
-            Demand::Read => [true, true, false, true],
+        let [rw, ro, wo, append, write] = match demand {
+            Demand::Read => [true, true, false, true, true],
             Demand::Write | Demand::MakePath | Demand::TempDir | Demand::Alternates => {
-                [true, false, true, true]
+                [true, false, true, true, true]
             }
-            Demand::Delete
-            | Demand::Force
-            | Demand::InPlace
-            | Demand::Backup
-            | Demand::DelayUpdates
-            | Demand::PartialDir => [true, false, true, false],
-            Demand::RemoveSource => [true, false, false, false],
+            Demand::InPlace => [true, false, true, false, true],
+            // A backup takes the place of an older one, which may be a directory. The last two
+            // remove a directory that may hold files of others.
+            Demand::Delete | Demand::Force | Demand::Backup | Demand::DelayUpdates | Demand::PartialDir => {
+                [true, false, true, false, false]
+            }
+            Demand::RemoveSource => [true, false, false, false, false],
             // They give the client a say in where paths lead, or lead to what is no file.
             Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
-                [false; 4]
+                [false; 5]
             }
         };
 
@@ -77,6 +90,7 @@ impl Access {
             Self::ReadOnly => ro,
             Self::WriteOnly => wo,
             Self::Append => append,
+            Self::Write => write,
         }
     }
 
@@ -87,6 +101,7 @@ impl Access {
             Self::ReadOnly => "copying from it",
             Self::WriteOnly => "copying to it",
             Self::Append => "copying from it and adding to it",
+            Self::Write => "copying to and from it, without removing anything,",
         }
     }
 }
@@ -217,6 +232,8 @@ pub struct GrantTerms {
     pub path: PathBuf,
     /// The operations that are allowed there.
     pub access: Access,
+    /// The name under which a server's configuration has it.
+    pub share: Option<String>,
 }
 
 /// The reason why a word is no [`GrantTerms`].
@@ -229,7 +246,7 @@ pub enum GrantTermsError {
     /// The text after the last comma is no access. A directory whose name has a comma needs one
     /// after it, too: a slip is never read as leave to do everything.
     #[error(
-        "'{word}' after the last comma is none of rw, ro, wo and append (of a directory with a comma in its name, \
+        "'{word}' after the last comma is none of rw, ro, wo, append and write (of a directory with a comma in its name, \
              say which of them: PATH,rw)"
     )]
     UnknownAccess {
@@ -239,7 +256,7 @@ pub enum GrantTermsError {
 }
 
 impl GrantTerms {
-    /// Reads `PATH[,rw|ro|wo|append]`; without a word it is [`Access::ReadWrite`].
+    /// Reads `PATH[,rw|ro|wo|append|write]`; without a word it is [`Access::ReadWrite`].
     ///
     /// # Errors
     /// [`GrantTermsError`].
@@ -260,7 +277,18 @@ impl GrantTerms {
         if path.is_empty() {
             return Err(GrantTermsError::NoPath);
         }
-        Ok(Self { path: PathBuf::from(OsString::from_vec(path.to_vec())), access })
+        Ok(Self { path: PathBuf::from(OsString::from_vec(path.to_vec())), access, share: None })
+    }
+}
+
+impl GrantTerms {
+    /// Returns the words for the directory in a message to the client, who knows a share by its
+    /// name only.
+    pub fn place(&self) -> String {
+        match &self.share {
+            Some(share) => format!("share '{share}'"),
+            None => format!("'{}'", self.path.display()),
+        }
     }
 }
 
@@ -276,8 +304,13 @@ impl Grant {
     /// # Errors
     /// The system's error, e.g. when the directory does not exist.
     pub fn open(terms: GrantTerms) -> io::Result<Self> {
-        let floor = Arc::new(Dir::open_operand(&terms.path)?.confining()?);
-        Ok(Self { terms, floor })
+        let floor = Dir::open_operand(&terms.path)?;
+        Self::at(terms, floor)
+    }
+
+    /// Makes a grant of a directory that is open.
+    pub(crate) fn at(terms: GrantTerms, floor: Dir) -> io::Result<Self> {
+        Ok(Self { terms, floor: Arc::new(floor.confining()?) })
     }
 
     /// Decides on all that a client asks for; the first thing that it may not is the error.
@@ -366,17 +399,17 @@ mod tests {
     /// The table of docs/cli.md, cell by cell.
     #[test]
     fn each_access_allows_what_the_table_says() {
-        use Access::{Append, ReadOnly, ReadWrite, WriteOnly};
+        use Access::{Append, ReadOnly, ReadWrite, Write, WriteOnly};
         for demand in Demand::EACH {
             let allowed: Vec<_> = Access::EACH.into_iter().filter(|access| access.allows(demand)).collect();
             let expected: &[Access] = match demand {
-                Demand::Read => &[ReadWrite, ReadOnly, Append],
+                Demand::Read => &[ReadWrite, ReadOnly, Append, Write],
                 Demand::Write | Demand::TempDir | Demand::Alternates | Demand::MakePath => {
-                    &[ReadWrite, WriteOnly, Append]
+                    &[ReadWrite, WriteOnly, Append, Write]
                 }
+                Demand::InPlace => &[ReadWrite, WriteOnly, Write],
                 Demand::Delete
                 | Demand::Force
-                | Demand::InPlace
                 | Demand::Backup
                 | Demand::DelayUpdates
                 | Demand::PartialDir => &[ReadWrite, WriteOnly],
@@ -450,7 +483,8 @@ mod tests {
     fn a_grant_refuses_by_the_first_thing_that_it_does_not_allow() {
         let scratch = tempfile::tempdir().unwrap();
         for access in Access::EACH {
-            let grant = Grant::open(GrantTerms { path: scratch.path().to_owned(), access }).unwrap();
+            let grant = Grant::open(GrantTerms { path: scratch.path().to_owned(), access, share: None });
+            let grant = grant.unwrap();
             for (demand, options) in each_option() {
                 let outcome = grant.check(&destination(), &options);
                 let refused = [Demand::Write, demand].into_iter().find(|demand| !access.allows(*demand));
@@ -473,11 +507,12 @@ mod tests {
     #[test]
     fn a_word_that_is_no_access_is_never_read_as_a_path() {
         let parse = |text: &str| GrantTerms::parse(OsStr::new(text));
-        let terms = |path: &str, access| Ok(GrantTerms { path: path.into(), access });
+        let terms = |path: &str, access| Ok(GrantTerms { path: path.into(), access, share: None });
         assert_eq!(parse("/srv/b"), terms("/srv/b", Access::ReadWrite));
         assert_eq!(parse("/srv/b,append"), terms("/srv/b", Access::Append));
         assert_eq!(parse("/srv/a,b,ro"), terms("/srv/a,b", Access::ReadOnly));
         assert_eq!(parse("rel,wo"), terms("rel", Access::WriteOnly));
+        assert_eq!(parse("/srv/b,write"), terms("/srv/b", Access::Write));
         for text in ["/srv/b,apend", "/srv/b,", "/srv/b,RO", "/srv/a,b", "/srv,ro "] {
             assert!(matches!(parse(text), Err(GrantTermsError::UnknownAccess { .. })), "{text}");
         }

@@ -33,6 +33,7 @@ mod schedule;
 mod server;
 mod session;
 mod set_bytes;
+pub mod share;
 mod slow_reads;
 mod source;
 pub mod summary;
@@ -80,6 +81,7 @@ pub use crate::{
     operand::{Operand, OperandError},
     resources::Resources,
     server::Server,
+    share::{Share, ShareError},
     summary::Summary,
     way::Connector,
     workers::Workers,

@@ -45,7 +45,7 @@ impl Scene {
     }
 
     fn grant(&self, access: Access) -> Grant {
-        Grant::open(GrantTerms { path: self.at("service"), access }).unwrap()
+        Grant::open(GrantTerms { path: self.at("service"), access, share: None }).unwrap()
     }
 
     fn push(&self) -> Job {
@@ -264,7 +264,7 @@ fn slow(scene: &Scene, local: bool) -> RunHandle {
     let root = scene.at("service");
     let connector = move |_: &CancelToken| {
         let (ours, theirs) = UnixStream::pair()?;
-        let grant = Grant::open(GrantTerms { path: root.clone(), access: Access::ReadWrite })?;
+        let grant = Grant::open(GrantTerms { path: root.clone(), access: Access::ReadWrite, share: None })?;
         let _ = serve(Stream::from_socket(theirs)?, grant);
         Stream::from_socket(ours)
     };

@@ -151,7 +151,7 @@ async fn accept(
     let certificates = tls.get_ref().1.peer_certificates().unwrap_or_default();
     let path = certificates.first().and_then(|certificate| directories.get(certificate));
     let path = path.ok_or(io::ErrorKind::PermissionDenied)?.clone();
-    let grant = Grant::open(GrantTerms { path, access: Access::ReadWrite })?;
+    let grant = Grant::open(GrantTerms { path, access: Access::ReadWrite, share: None })?;
     Ok((Stream::from_async(tls, &Handle::current())?, grant))
 }
 

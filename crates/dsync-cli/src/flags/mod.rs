@@ -95,8 +95,9 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
   completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
   doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
   man                Print the manual page, in roff
+  serve              Offer shares to keys, each with a role; see dsync serve --help
 
-enroll, explain, fleet, history, job, key, run, serve, state, status and verify are kept for later
+enroll, explain, fleet, history, job, key, run, state, status and verify are kept for later
 versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.

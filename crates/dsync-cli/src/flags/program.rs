@@ -22,9 +22,9 @@ pub(crate) struct Program {
     /// For authorized_keys, where a command is run whatever the client asks for: command="dsync
     /// --server --restrict /srv/backups,append",restrict ssh-ed25519 AAAA... All paths of the
     /// client start at PATH and end in it: / is PATH, and .. or a link that leads out of it is
-    /// refused. ACCESS is rw (both ways; the default), ro (from it), wo (to it) or append: from it,
-    /// and new entries may be added, while nothing that is there is changed, replaced or removed.
-    /// What is refused ends with exit code 42. See "Keys for one purpose".
+    /// refused. ACCESS is rw (both ways; the default), ro (from it), wo (to it), append (from it,
+    /// and new entries may be added, while nothing that is there is changed, replaced or removed) or
+    /// write (both ways, while nothing is removed). What is refused ends with exit code 42. See "Keys for one purpose".
     #[arg(long, value_name = "PATH[,ACCESS]", help_heading = "Program")]
     pub(crate) restrict: Option<OsString>,
 }

@@ -1,0 +1,427 @@
+//! The configuration of `dsync serve`: who has which key, and what each key may do in which share.
+//!
+//! Takes a TOML file and returns a checked [`Config`] or the place of the first mistake. The law: a
+//! word that this version does not know is an error, never ignored, and so is a file that somebody
+//! else could have written: whoever writes it decides who may read every share.
+//!
+//! Nothing here looks at a share. A server reads its configuration before it may open one.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::{self, Read as _},
+    ops::Range,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use dsync_engine::{Access, Links, Share, open_operator_file};
+use jiff::{civil::Date, tz::TimeZone};
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::words::system_words;
+
+/// A configuration that can be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) keys: BTreeMap<String, Key>,
+    pub(crate) shares: BTreeMap<String, Offer>,
+}
+
+/// A client's key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Key {
+    /// The first day on which it is no longer let in.
+    pub(crate) expires: Option<Date>,
+}
+
+impl Key {
+    /// Returns whether the key is no longer let in on a day.
+    pub(crate) fn is_expired(&self, today: Date) -> bool {
+        self.expires.is_some_and(|day| day <= today)
+    }
+}
+
+/// A share, and the keys that may use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) share: Share,
+    pub(crate) keys: BTreeMap<String, Part>,
+}
+
+/// The part of a share that a key may use, and for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) role: Access,
+    /// The directory in the share; `None` for all of it.
+    pub(crate) directory: Option<PathBuf>,
+}
+
+/// Returns today's date in UTC, in which keys expire.
+pub(crate) fn today() -> Date {
+    jiff::Timestamp::now().to_zoned(TimeZone::UTC).date()
+}
+
+/// A mistake in a configuration, or the reason why there is none.
+#[derive(Debug)]
+pub(crate) struct ConfigError {
+    path: PathBuf,
+    line: Option<usize>,
+    text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}: {}", self.path.display(), self.text),
+            None => write!(f, "configuration '{}': {}", self.path.display(), self.text),
+        }
+    }
+}
+
+impl Config {
+    /// Reads a file that nobody but its owner, root or this user, can have written.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let fail = |text: String| ConfigError { path: path.to_owned(), line: None, text };
+        let unreadable = |error: io::Error| fail(format!("cannot be read: {}", system_words(&error)));
+        let file = open_operator_file(path, Links::Trusted).map_err(unreadable)?;
+
+        let found = file.metadata().map_err(unreadable)?;
+        if !found.is_file() {
+            return Err(fail("is no regular file".to_owned()));
+        }
+        if let Some(why) = foreign_hand(found.uid(), found.mode()) {
+            return Err(fail(format!("{why}: whoever writes it decides who may read every share")));
+        }
+        if let Some((dir, why)) = foreign_directory(path).map_err(unreadable)? {
+            return Err(fail(format!("its directory '{}' {why}", dir.display())));
+        }
+
+        let mut text = String::new();
+        file.take(LONGEST + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > LONGEST {
+            return Err(fail(format!("is longer than {LONGEST} bytes")));
+        }
+        Self::parse(&text).map_err(|mistake| ConfigError {
+            path: path.to_owned(),
+            line: mistake.at.map(|at| line_of(&text, at)),
+            text: mistake.text,
+        })
+    }
+
+    /// Parses the text of a file.
+    fn parse(text: &str) -> Result<Self, Mistake> {
+        let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error))?;
+        let mut keys = BTreeMap::new();
+        for (name, table) in file.keys {
+            let (at, table) = (table.span(), table.into_inner());
+            check_name("key", &name, &at)?;
+            let expires = table.expires.map(|day| read_day(&day)).transpose()?;
+            keys.insert(name, Key { expires });
+        }
+
+        let mut shares = BTreeMap::new();
+        for (name, table) in file.shares {
+            let (at, table) = (table.span(), table.into_inner());
+            check_name("share", &name, &at)?;
+            shares.insert(name.clone(), offer(name, table, &keys)?);
+        }
+        Ok(Self { keys, shares })
+    }
+}
+
+/// Makes an offer of its table.
+fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Result<Offer, Mistake> {
+    let path_at = table.path.span();
+    let path = table.path.into_inner();
+    if !path.is_absolute() {
+        return Err(Mistake::at(&path_at, format!("'{}' is no absolute path", path.display())));
+    }
+    if let Some(marker) = &table.marker
+        && (marker.get_ref().contains('/') || ["", ".", ".."].contains(&marker.get_ref().as_str()))
+    {
+        let text = format!("'{}' is not the name of one entry of the share", marker.get_ref());
+        return Err(Mistake::at(&marker.span(), text));
+    }
+
+    let mut parts = BTreeMap::new();
+    for (key, part) in table.keys {
+        let (at, part) = (part.span(), part.into_inner());
+        if !keys.contains_key(&key) {
+            let near = nearest(&key, keys.keys().map(String::as_str));
+            let text = format!("there is no key '{key}' in [keys]{}", meant(near));
+            return Err(Mistake::at(&at, text));
+        }
+        let directory = part.directory.map(|directory| read_directory(&directory, &key)).transpose()?;
+        parts.insert(key, Part { role: part.role.access(), directory });
+    }
+
+    let marker = table.marker.map(|marker| marker.into_inner().into());
+    Ok(Offer { share: Share { name, path, marker, mounted: table.mounted }, keys: parts })
+}
+
+/// Expands a key's directory.
+fn read_directory(written: &Spanned<String>, key: &str) -> Result<PathBuf, Mistake> {
+    let expanded = written.get_ref().replace("{key}", key);
+    let directory = PathBuf::from(&expanded);
+    if expanded.contains(['{', '}']) || !Share::admits(&directory) {
+        let text = format!(
+            "'{}' is not a directory in the share: plain names and {{key}}, without a leading '/' or '..'",
+            written.get_ref()
+        );
+        return Err(Mistake::at(&written.span(), text));
+    }
+    Ok(directory)
+}
+
+fn read_day(written: &Spanned<toml::value::Datetime>) -> Result<Date, Mistake> {
+    let datetime = written.get_ref();
+    let date = datetime.date.filter(|_| datetime.time.is_none());
+    date.and_then(|date| {
+        let year = i16::try_from(date.year).ok()?;
+        Date::new(year, i8::try_from(date.month).ok()?, i8::try_from(date.day).ok()?).ok()
+    })
+    .ok_or_else(|| Mistake::at(&written.span(), "is no day like 2027-12-31".to_owned()))
+}
+
+/// Refuses a name that could be taken for an option, a path or an expansion.
+fn check_name(what: &str, name: &str, at: &Range<usize>) -> Result<(), Mistake> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.len() <= LONGEST_NAME
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(allowed)
+    {
+        return Ok(());
+    }
+    let rule = format!("letters, digits, '.', '_' and '-', a letter or digit first, at most {LONGEST_NAME}");
+    Err(Mistake::at(at, format!("'{name}' is no name of a {what}: {rule}")))
+}
+
+/// A mistake in the text.
+#[derive(Debug)]
+struct Mistake {
+    at: Option<usize>,
+    text: String,
+}
+
+impl Mistake {
+    fn at(at: &Range<usize>, text: String) -> Self {
+        Self { at: Some(at.start), text }
+    }
+
+    /// Says in words what the parser found; an unknown key with the one that was probably meant.
+    fn of_toml(error: &toml::de::Error) -> Self {
+        let message = error.message();
+        let mut quoted = message.split('`').skip(1).step_by(2);
+        let text = match quoted.next() {
+            Some(unknown) if message.starts_with("unknown field") => {
+                let near = nearest(unknown, quoted);
+                format!("this version knows no key '{unknown}' here{}", meant(near))
+            }
+            Some(unknown) if message.starts_with("unknown variant") => {
+                let known: Vec<_> = quoted.collect();
+                format!("'{unknown}' is none of {}", known.join(", "))
+            }
+            _ => message.lines().next().unwrap_or_default().to_owned(),
+        };
+        Self { at: error.span().map(|span| span.start), text }
+    }
+}
+
+/// Returns the candidate that was probably meant.
+fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > ALIKE)
+        .max_by(|one, other| one.0.total_cmp(&other.0))
+        .map(|(_, candidate)| candidate)
+}
+
+fn meant(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"))
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}
+
+/// Returns why an entry could be another user's work, if it could.
+fn foreign_hand(uid: u32, mode: u32) -> Option<String> {
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return Some(format!("belongs to user {uid}, not to root or to the user who runs the server"));
+    }
+    (mode & OTHERS_WRITE != 0).then(|| format!("can be written by others (mode {:04o})", mode & 0o7777))
+}
+
+/// Returns the first directory on the way to a file in which others can replace it.
+#[expect(clippy::disallowed_methods, reason = "the operator's own path; each directory is only judged")]
+fn foreign_directory(path: &Path) -> io::Result<Option<(PathBuf, String)>> {
+    let real = path.canonicalize()?;
+    for dir in real.ancestors().skip(1) {
+        let found = dir.metadata()?;
+        // In a sticky directory others make entries of their own and touch no other.
+        let sticky = found.mode() & STICKY != 0 && found.uid() == 0;
+        if let Some(why) = foreign_hand(found.uid(), found.mode()).filter(|_| !sticky) {
+            return Ok(Some((dir.to_owned(), why)));
+        }
+    }
+    Ok(None)
+}
+
+/// The file as serde reads it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    keys: BTreeMap<String, Spanned<KeyTable>>,
+    #[serde(default)]
+    shares: BTreeMap<String, Spanned<ShareTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyTable {
+    expires: Option<Spanned<toml::value::Datetime>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShareTable {
+    path: Spanned<PathBuf>,
+    marker: Option<Spanned<String>>,
+    #[serde(default)]
+    mounted: bool,
+    #[serde(default)]
+    keys: BTreeMap<String, Spanned<PartTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PartTable {
+    role: Role,
+    directory: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    Read,
+    Append,
+    Write,
+    Full,
+}
+
+impl Role {
+    fn access(&self) -> Access {
+        match self {
+            Self::Read => Access::ReadOnly,
+            Self::Append => Access::Append,
+            Self::Write => Access::Write,
+            Self::Full => Access::ReadWrite,
+        }
+    }
+}
+
+/// Bytes of the longest configuration: thousands of keys.
+const LONGEST: u64 = 4 << 20;
+/// Bytes of the longest name of a key or share.
+const LONGEST_NAME: usize = 64;
+/// Write permission of the group and of others.
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+/// Likeness above which one word is probably a slip for another.
+const ALIKE: f64 = 0.8;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    const GOOD: &str = "\
+[keys.web1]
+expires = 2027-06-01
+
+[keys.admin]
+
+[shares.backups]
+path = '/srv/backups'
+marker = '.dsync-share'
+
+[shares.backups.keys.web1]
+role = 'append'
+directory = 'laptops/{key}'
+
+[shares.backups.keys.admin]
+role = 'full'
+";
+
+    #[test]
+    fn a_configuration_says_who_may_do_what_where() {
+        let config = Config::parse(GOOD).unwrap();
+        let backups = &config.shares["backups"];
+        assert_eq!(backups.share.marker, Some(".dsync-share".into()));
+        let web1 = &backups.keys["web1"];
+        assert_eq!((web1.role, web1.directory.as_deref()), (Access::Append, Some("laptops/web1".as_ref())));
+        assert_eq!(backups.keys["admin"], Part { role: Access::ReadWrite, directory: None });
+        let key = &config.keys["web1"];
+        assert!(!key.is_expired(Date::constant(2027, 5, 31)) && key.is_expired(Date::constant(2027, 6, 1)));
+    }
+
+    #[test]
+    fn every_mistake_has_its_line_and_words() {
+        // What replaces what in the good one, the line, and words of the message.
+        let mistakes = [
+            ("expires", "expire", 2, "knows no key 'expire' here; did you mean 'expires'?"),
+            ("role = 'append'", "quota = 5", 11, "knows no key 'quota' here"),
+            ("'append'", "'apend'", 11, "'apend' is none of read, append, write, full"),
+            ("'append'", "'keep'", 11, "'keep' is none of"),
+            ("[keys.admin]", "[server]", 4, "knows no key 'server' here"),
+            ("[keys.admin]", "[keys.admim]", 14, "no key 'admin' in [keys]; did you mean 'admim'?"),
+            ("[keys.web1]", "[keys.'a/b']", 1, "no name of a key"),
+            ("[keys.web1]", "[keys.'-rf']", 1, "no name of a key"),
+            ("'/srv/backups'", "'srv/backups'", 7, "no absolute path"),
+            ("'.dsync-share'", "'../x'", 8, "not the name of one entry"),
+            ("laptops/{key}", "../{key}", 12, "not a directory in the share"),
+            ("laptops/{key}", "{user}", 12, "not a directory in the share"),
+            ("laptops/{key}", "/srv", 12, "not a directory in the share"),
+            ("2027-06-01", "2027-06-01T10:00:00", 2, "no day like"),
+            ("[keys.admin]", "[keys.admin", 4, ""),
+            ("role = 'full'", "", 14, "role"),
+        ];
+        for (from, to, line, words) in mistakes {
+            let text = GOOD.replacen(from, to, 1);
+            let mistake = Config::parse(&text).unwrap_err();
+            let found = (mistake.at.map(|at| line_of(&text, at)), mistake.text);
+            assert!(found.0 == Some(line) && found.1.contains(words), "{to}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (dir, path) = (scratch.path().join("etc"), scratch.path().join("etc/serve.toml"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(&path, GOOD).unwrap();
+        let with = |dir_mode, mode| {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(dir_mode)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            Config::read(&path).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(with(0o755, 0o644), Ok(()));
+        for mode in [0o664, 0o646, 0o666] {
+            let error = with(0o755, mode).unwrap_err();
+            assert!(error.contains("serve.toml") && error.contains("can be written by others"), "{error}");
+        }
+        let error = with(0o777, 0o600).unwrap_err();
+        assert!(error.contains("its directory") && error.contains("etc'"), "{error}");
+        assert_eq!(with(0o700, 0o600), Ok(()));
+        let missing = Config::read(&scratch.path().join("none")).unwrap_err().to_string();
+        assert!(missing.contains("No such file or directory"), "{missing}");
+    }
+}

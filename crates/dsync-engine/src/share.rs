@@ -1,0 +1,215 @@
+//! A share of a server that stands: a directory with a name, and the evidence that it is there.
+//!
+//! The law: an empty directory never stands for a share whose disk is not mounted. A share says how
+//! it is recognised ([`Share::marker`], [`Share::mounted`]); without that evidence nobody gets a
+//! grant, and nothing is created.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::ffi::OsStrExt as _,
+    path::{Component as Step, Path, PathBuf},
+};
+
+use dsync_fs::{Component, Dir};
+
+use crate::{Access, Grant, GrantTerms};
+
+/// A directory that a server offers under a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The name by which clients ask for it.
+    pub name: String,
+    /// The directory. Its path is the administrator's and may pass through any link.
+    pub path: PathBuf,
+    /// The name of an entry that must be in the directory.
+    pub marker: Option<OsString>,
+    /// Whether the directory must be on another filesystem than its parent.
+    pub mounted: bool,
+}
+
+/// The reason why a share cannot be used now.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The directory cannot be opened.
+    #[error("the directory of share '{share}' cannot be opened")]
+    Missing {
+        /// The share.
+        share: String,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The marker is not there.
+    #[error("share '{share}' is not there: its directory has no entry '{}' (is its disk mounted?)", marker.display())]
+    NoMarker {
+        /// The share.
+        share: String,
+        /// The name of the entry.
+        marker: OsString,
+    },
+    /// The directory is on the filesystem of its parent.
+    #[error("share '{share}' is not there: nothing is mounted at its directory")]
+    NotMounted {
+        /// The share.
+        share: String,
+    },
+    /// The key's directory in the share cannot be opened or made.
+    #[error("the directory '{}' in share '{share}' cannot be used", directory.display())]
+    Directory {
+        /// The share.
+        share: String,
+        /// The directory, from the share's on.
+        directory: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Share {
+    /// Returns whether a path can be a key's directory in a share: plain names only, and at least
+    /// one.
+    pub fn admits(directory: &Path) -> bool {
+        let mut steps = directory.components().peekable();
+        steps.peek().is_some() && steps.all(|step| matches!(step, Step::Normal(_)))
+    }
+
+    /// Opens the share for a client: its directory, or a `directory` in it, which is made if it is
+    /// missing. No link in the share is followed to it.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    pub fn grant(&self, access: Access, directory: Option<&Path>) -> Result<Grant, ShareError> {
+        let missing = |source| ShareError::Missing { share: self.name.clone(), source };
+        let root = self.open()?;
+
+        let mut path = self.path.clone();
+        let mut floor = root;
+        if let Some(directory) = directory {
+            floor = descend(floor, directory).map_err(|source| ShareError::Directory {
+                share: self.name.clone(),
+                directory: directory.to_owned(),
+                source,
+            })?;
+            path.push(directory);
+        }
+
+        let terms = GrantTerms { path, access, share: Some(self.name.clone()) };
+        Grant::at(terms, floor).map_err(missing)
+    }
+
+    /// Opens the directory if the evidence is there.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    fn open(&self) -> Result<Dir, ShareError> {
+        let missing = |source| ShareError::Missing { share: self.name.clone(), source };
+        let root = Dir::open_operand(&self.path).map_err(missing)?;
+
+        if let Some(marker) = &self.marker {
+            let found = component(marker).and_then(|name| root.stat(&name));
+            if found.is_err() {
+                return Err(ShareError::NoMarker { share: self.name.clone(), marker: marker.clone() });
+            }
+        }
+        if self.mounted {
+            let above = Dir::open_operand(&self.path.join("..")).map_err(missing)?;
+            if above.device().map_err(missing)? == root.device().map_err(missing)? {
+                return Err(ShareError::NotMounted { share: self.name.clone() });
+            }
+        }
+
+        Ok(root)
+    }
+
+    /// Checks that the share is there.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    pub fn check(&self) -> Result<(), ShareError> {
+        self.open().map(drop)
+    }
+}
+
+/// Opens a directory below another one step by step, and makes what is missing.
+fn descend(mut dir: Dir, path: &Path) -> io::Result<Dir> {
+    for step in path.components() {
+        let Step::Normal(step) = step else { return Err(io::ErrorKind::InvalidInput.into()) };
+        let name = component(step)?;
+        dir = match dir.open_child(&name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match dir.make_dir(&name, 0o700) {
+                    // Another session of the same key may have made it meanwhile.
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    _ => dir.open_child(&name)?,
+                }
+            }
+            opened => opened?,
+        };
+    }
+    Ok(dir)
+}
+
+fn component(name: &OsStr) -> io::Result<Component> {
+    Component::new(name.as_bytes()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn share(path: &Path) -> Share {
+        Share { name: "nas".into(), path: path.to_owned(), marker: None, mounted: false }
+    }
+
+    #[test]
+    fn a_share_whose_marker_or_mount_is_missing_is_refused_and_nothing_is_made() {
+        let scratch = tempfile::tempdir().unwrap();
+        let plain = share(scratch.path());
+        let marked = Share { marker: Some("here".into()), ..plain.clone() };
+        let mounted = Share { mounted: true, ..plain.clone() };
+        let gone = share(&scratch.path().join("gone"));
+        let below = Some(Path::new("web1"));
+        assert!(matches!(marked.grant(Access::Append, below), Err(ShareError::NoMarker { .. })));
+        assert!(matches!(mounted.grant(Access::Append, below), Err(ShareError::NotMounted { .. })));
+        assert!(matches!(gone.grant(Access::Append, below), Err(ShareError::Missing { .. })));
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+
+        fs::write(scratch.path().join("here"), "").unwrap();
+        let grant = marked.grant(Access::Append, below).unwrap();
+        assert_eq!(grant.terms().path, scratch.path().join("web1"));
+        assert!(scratch.path().join("web1").is_dir());
+        // A filesystem of its own: the kernel's.
+        let proc = Share { mounted: true, ..share(Path::new("/proc")) };
+        proc.check().unwrap();
+    }
+
+    #[test]
+    fn a_keys_directory_is_reached_through_no_link() {
+        let scratch = tempfile::tempdir().unwrap();
+        fs::create_dir(scratch.path().join("share")).unwrap();
+        fs::create_dir(scratch.path().join("outside")).unwrap();
+        symlink("../outside", scratch.path().join("share/web1")).unwrap();
+        let share = share(&scratch.path().join("share"));
+        for directory in ["web1", "web1/deeper"] {
+            let refused = share.grant(Access::ReadWrite, Some(Path::new(directory)));
+            assert!(matches!(refused, Err(ShareError::Directory { .. })), "{directory}");
+        }
+        assert_eq!(fs::read_dir(scratch.path().join("outside")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_plain_names_lead_to_a_keys_directory() {
+        for good in ["web1", "laptops/web1", "web1/"] {
+            assert!(Share::admits(Path::new(good)), "{good}");
+        }
+        for bad in ["", "/", "/srv", "..", "web1/..", "../web1", "./web1"] {
+            assert!(!Share::admits(Path::new(bad)), "{bad}");
+        }
+    }
+}
