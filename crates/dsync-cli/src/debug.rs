@@ -3,7 +3,13 @@
 //! Every word of rsync's is taken, with any level. Those about the connection show ports, carrier
 //! and why, those about files what is done with each and why; dsync has no finer grain.
 
-use crate::usage::UsageError;
+use std::io;
+
+use crate::{
+    console::say,
+    escape::{EscapedLines, escape_text},
+    usage::UsageError,
+};
 
 /// Words about the connection.
 const CONNECTION: &[&str] = &["bind", "connect", "cmd", "io", "nstr", "proto", "exit"];
@@ -73,6 +79,27 @@ fn unknown(word: &str) -> UsageError {
 /// Returns whether one of the flags asks for the help.
 pub(crate) fn asks_for_help(words: &[String]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case("help"))
+}
+
+/// Starts the log if `DSYNC_LOG` or else `--debug` requests one; returns whether it does.
+pub(crate) fn start_log(flagged: Option<String>) -> bool {
+    let named = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty());
+    let Some(wanted) = named.or(flagged) else { return false };
+    let filter = match tracing_subscriber::EnvFilter::try_new(&wanted) {
+        Ok(filter) => filter,
+        Err(error) => {
+            say(&escape_text(&format!(
+                "dsync: DSYNC_LOG='{wanted}' is not a filter, nothing is logged: {error}"
+            )));
+            return false;
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| EscapedLines(io::stderr()))
+        .with_ansi(false)
+        .init();
+    true
 }
 
 #[cfg(test)]

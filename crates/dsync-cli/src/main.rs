@@ -56,7 +56,7 @@ use crate::{
     cage::Cage,
     closing::Closing,
     console::{Console, Voice, blame, print, say},
-    escape::{Escaped, EscapedLines, escape_text},
+    escape::{Escaped, escape_text},
     flags::{Flags, Stream, accepted::Accepted},
     log::Log,
     numbers::Number,
@@ -142,31 +142,10 @@ fn refuse(error: &UsageError) -> u8 {
     error.exit_code()
 }
 
-/// Starts the log if `DSYNC_LOG` or else `--debug` requests one; returns whether it does.
-fn start_log(flagged: Option<String>) -> bool {
-    let named = std::env::var("DSYNC_LOG").ok().filter(|wanted| !wanted.is_empty());
-    let Some(wanted) = named.or(flagged) else { return false };
-    let filter = match tracing_subscriber::EnvFilter::try_new(&wanted) {
-        Ok(filter) => filter,
-        Err(error) => {
-            say(&escape_text(&format!(
-                "dsync: DSYNC_LOG='{wanted}' is not a filter, nothing is logged: {error}"
-            )));
-            return false;
-        }
-    };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| EscapedLines(io::stderr()))
-        .with_ansi(false)
-        .init();
-    true
-}
-
 /// Performs a run and reports it.
 fn run(flags: &Flags) -> u8 {
     let logs = match debug::filter(&flags.output.debug) {
-        Ok(flagged) => start_log(flagged),
+        Ok(flagged) => debug::start_log(flagged),
         Err(error) => return refuse(&error),
     };
     let Order { job, rules, report, doubtful } = match resolve::order(flags, &|name| std::env::var_os(name)) {

@@ -14,10 +14,10 @@ use dsync_engine::{Grant, GrantTerms, Resources, Wording, exit_code, serve};
 use crate::{
     cage::Cage,
     console::{blame, say},
+    debug::start_log,
     escape::escape_text,
     messages,
     rules::Rules,
-    start_log,
     usage::UsageError,
     words,
 };
