@@ -25,6 +25,7 @@ pub(crate) fn in_options(error: &SyncError) -> Option<String> {
             role_option(*role),
             path.display()
         )),
+
         SyncError::NotGranted { demand, terms } if terms.share.is_some() => Some(format!(
             "{}: not allowed in {}: your key has the role '{}' there, for {} only",
             demand_options(*demand),

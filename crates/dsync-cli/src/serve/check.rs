@@ -44,12 +44,14 @@ fn describe(config: &Config) -> String {
                 Some(directory) => format!("'{}' in it", directory.display()),
                 None => "all of it".to_owned(),
             };
+
             let expires = config.keys.get(key).and_then(|key| key.expires);
             let until = match expires {
                 Some(day) if day <= today() => format!("; expired since {day}: let in no more"),
                 Some(day) => format!("; until {day}"),
                 None => String::new(),
             };
+
             let (role, purpose) = (part.role.role(), part.role.purpose());
             let _ = writeln!(text, "  {key}: {role}, {place}: for {purpose} only{until}");
         }
