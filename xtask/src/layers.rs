@@ -40,6 +40,11 @@ const LAYERS: &[Layer] = &[
         ],
     },
     Layer {
+        name: "dsync-delta-c",
+        may: &["dsync-delta"],
+        never: &["rustix", "tracing", "log", "dsync-wire", "dsync-fs", "dsync-transport", "dsync-engine"],
+    },
+    Layer {
         name: "dsync-wire",
         may: &["dsync-delta", "bytes", "zstd", "lz4_flex", "serde", "serde_json", "thiserror"],
         never: &["rustix", "tracing", "log", "dsync-fs", "dsync-transport", "dsync-engine"],
@@ -177,7 +182,7 @@ fn breaches(graph: &Graph, layers: &[Layer]) -> Vec<String> {
 }
 
 fn is_never(layer: &Layer, name: &str) -> bool {
-    let pure = matches!(layer.name, "dsync-delta" | "dsync-wire" | "dsync-fs");
+    let pure = matches!(layer.name, "dsync-delta" | "dsync-delta-c" | "dsync-wire" | "dsync-fs");
     let silent = layer.name != "dsync-cli";
     layer.never.contains(&name) || (pure && RUNTIMES.contains(&name)) || (silent && TALK.contains(&name))
 }

@@ -16,6 +16,7 @@ const KEPT: &[&str] = &[
     "benches",
     "crates/dsync-cli",
     "crates/dsync-delta",
+    "crates/dsync-delta-c",
     "crates/dsync-engine",
     "crates/dsync-fs",
     "crates/dsync-transport",

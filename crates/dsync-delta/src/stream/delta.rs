@@ -1,6 +1,6 @@
 //! The machine that writes a delta.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, ops::Deref};
 
 use super::format::{FrameWriter, Header, Kind, MAX_PAYLOAD};
 use crate::{
@@ -31,8 +31,8 @@ pub struct DeltaCounts {
 ///
 /// Memory: 2 MiB and 16 blocks, beside the signature.
 #[derive(Debug)]
-pub struct DeltaWriter<'i> {
-    index: &'i IndexedSignature,
+pub struct DeltaWriter<I> {
+    index: I,
     search: StreamSearch,
     frames: FrameWriter,
     tokens: TokenEncoder,
@@ -44,21 +44,21 @@ pub struct DeltaWriter<'i> {
     counts: DeltaCounts,
 }
 
-impl<'i> DeltaWriter<'i> {
-    /// Starts a delta and appends its header to `out`.
-    pub fn new(index: &'i IndexedSignature, out: &mut Vec<u8>) -> Self {
+impl<I: Deref<Target = IndexedSignature>> DeltaWriter<I> {
+    /// Starts a delta and appends its header to `out`. `index` is a reference or an `Arc`, whichever the
+    /// caller can keep as long as the delta.
+    pub fn new(index: I, out: &mut Vec<u8>) -> Self {
         Self::with_parts(index, PART_LEN, out)
     }
 
     /// Starts a delta that searches `part_len` bytes and [`PART_BLOCKS`] blocks at once.
-    pub(super) fn with_parts(index: &'i IndexedSignature, part_len: usize, out: &mut Vec<u8>) -> Self {
+    pub(super) fn with_parts(index: I, part_len: usize, out: &mut Vec<u8>) -> Self {
         let layout = index.layout();
         let header =
             Header { key: index.key().clone(), block_len: layout.block_len(), basis_len: layout.file_len() };
         // An earlier delta with this index may have given up rolling.
         index.note_hit();
         Self {
-            index,
             search: StreamSearch::new(index.key()),
             frames: FrameWriter::new(Kind::Delta, &header, out),
             tokens: TokenEncoder::new(),
@@ -66,6 +66,7 @@ impl<'i> DeltaWriter<'i> {
             offset: 0,
             part_len: part_len + PART_BLOCKS * layout.block_len().size(),
             counts: DeltaCounts::default(),
+            index,
         }
     }
 
@@ -103,7 +104,7 @@ impl<'i> DeltaWriter<'i> {
     fn search(&mut self, is_last: bool, out: &mut Vec<u8>) {
         let mut sink = Frames { tokens: &mut self.tokens, frames: &mut self.frames, out };
         let part = Part { offset: self.offset, bytes: &self.buffer, is_last };
-        match self.search.search(self.index, part, &mut sink) {
+        match self.search.search(&self.index, part, &mut sink) {
             Ok((emitted, _)) => {
                 self.counts.literal_bytes += emitted.literal_bytes;
                 self.counts.matched_bytes += emitted.matched_bytes;
