@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown},
     path::Path,
 };
 
@@ -218,4 +218,60 @@ fn a_destination_that_may_neither_be_read_nor_written_is_told_as_that() {
     set_mode(&scratch.dst(), 0o100);
     let refused = as_nobody(&scratch, &["-a"]).expect_code(3);
     assert!(refused.stderr_text().contains("Permission denied"), "{}", refused.account());
+}
+
+#[test]
+fn a_directory_that_cannot_be_removed_keeps_its_name() {
+    needs_dsync!();
+    needs_root!();
+    let names = ["file", "further", "link"];
+    for options in [
+        &["-aH", "--delete"][..],
+        &["-aH", "--delete-before"],
+        &["-aH", "--delete", "--delay-updates"],
+        &["-aH", "--delete", "--backup-dir=../bk"],
+    ] {
+        let scratch = Scratch::new();
+        Tree::of([Node::file("file", 1, 10), Node::file("first", 2, 10), Node::symlink("link", "first")])
+            .plant(&scratch.src());
+        fs::hard_link(scratch.src().join("first"), scratch.src().join("further")).unwrap();
+        tree::set_mtime(&scratch.src(), (1_300_000_000, 0));
+        let old = names.iter().flat_map(|name| {
+            let at = |below: &str| format!("{name}/{below}");
+            [
+                Node::dir(name),
+                Node::file(at("goes"), 3, 5),
+                Node::dir(at("own")),
+                Node::file(at("own/kept"), 4, 5),
+            ]
+        });
+        Tree::of(old).plant(&scratch.dst());
+        let _ = as_nobody(&scratch, &["-n"]);
+        lchown(scratch.src().join("link"), Some(NOBODY), Some(NOBODY)).expect("an owner");
+        let own = |owner| {
+            for name in names {
+                chown(scratch.dst().join(name).join("own"), Some(owner), Some(owner)).expect("an owner");
+            }
+        };
+
+        own(0);
+        let run = || {
+            let run = Run::dsync().as_user(NOBODY, NOBODY).args(options);
+            run.arg(slash(&scratch.src())).arg(scratch.dst()).run()
+        };
+        for _ in 0..2 {
+            let outcome = run().expect_code(23);
+            for name in names {
+                assert!(scratch.dst().join(name).join("own/kept").exists(), "{name}: {}", outcome.account());
+            }
+            let left: Vec<_> = survey(&scratch.dst()).into_keys().collect();
+            assert!(left.iter().all(|path| !path.starts_with(b".dsync")), "{left:?}");
+            let made = fs::metadata(scratch.dst()).unwrap().mtime();
+            assert_eq!(made, 1_300_000_000, "{options:?}: {}", outcome.account());
+        }
+
+        own(NOBODY);
+        let _ = run().expect_quiet_success();
+        assert_same(&scratch.src(), &scratch.dst(), Scope::full());
+    }
 }

@@ -190,8 +190,13 @@ fn flush(
         match result {
             Ok(()) => {
                 file.slot.directory.touch();
-                file.remove_displaced(site)?;
-                landed.push(Landed { entry: file.entry, stood: None });
+                match file.remove_displaced(site)? {
+                    Ok(()) => landed.push(Landed { entry: file.entry, stood: None }),
+                    Err(error) => {
+                        let source = Arc::new(error);
+                        failed(transfers, &file, CommitError::Rename { source })?;
+                    }
+                }
             }
             Err(error) => failed(transfers, &file, error)?,
         }

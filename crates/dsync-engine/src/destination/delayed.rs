@@ -192,7 +192,9 @@ fn place(
     }
     if let Some(now) = now {
         let doomed = Doomed { parent: &late.directory, name: &late.name, now: &now, kind: Kind::Dir };
-        removal::remove(site, dir, doomed, protection)?;
+        if let Err(error) = removal::make_way(site, dir, doomed, protection)? {
+            return site.cause_or_fatal(Operation::Commit, path, error).map(Some);
+        }
     }
     Ok(None)
 }

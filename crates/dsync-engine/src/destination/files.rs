@@ -120,13 +120,16 @@ impl Pending {
         secure::secure(site, dir, &self.slot.directory.path, &self.slot.name, protection)
     }
 
-    /// Removes the directory that had the file's name, once the file has it.
-    pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<(), SyncError> {
-        let (Some(displaced), Some(dir)) = (&self.displaced, &self.slot.directory.dir) else { return Ok(()) };
-        let Some(now) = displaced.now.get() else { return Ok(()) };
+    /// Removes the directory that had the file's name, once the file has it. The inner error means
+    /// that it had to get its name back.
+    pub(super) fn remove_displaced(&self, site: &Site<'_>) -> Result<io::Result<()>, SyncError> {
+        let (Some(displaced), Some(dir)) = (&self.displaced, &self.slot.directory.dir) else {
+            return Ok(Ok(()));
+        };
+        let Some(now) = displaced.now.get() else { return Ok(Ok(())) };
         let doomed =
             Doomed { parent: &self.slot.directory.path, name: &self.slot.name, now, kind: Kind::Dir };
-        removal::remove(site, dir, doomed, &displaced.protection)
+        removal::make_way(site, dir, doomed, &displaced.protection)
     }
 
     /// Notes the basis that the source is about to be told of. Returns whether nothing of the file

@@ -100,7 +100,13 @@ impl Maker<'_> {
 
         let protection = further.displaces.then_some(&self.noted.protection);
         let secured = secure::secure(site, dir, parent, &further.name, protection)?;
-        let made = secured.and_then(|()| self.make(dir, further, first));
+        let made = match secured.and_then(|()| self.make(dir, further, first)) {
+            Ok(Some(now)) => {
+                let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
+                removal::make_way(site, dir, doomed, &self.noted.protection)?
+            }
+            made => made.map(|_| ()),
+        };
         if made.is_ok() && site.removes_source() {
             self.landed.push(Landed { entry: further.entry, stood: None });
         }
@@ -109,11 +115,7 @@ impl Maker<'_> {
             self.tell(&path, further, first, told)?;
         }
         match made {
-            Ok(None) => Ok(()),
-            Ok(Some(now)) => {
-                let doomed = Doomed { parent, name: &further.name, now: &now, kind: Kind::Dir };
-                removal::remove(site, dir, doomed, &self.noted.protection)
-            }
+            Ok(()) => Ok(()),
             Err(error) => {
                 site.account.link_failed(further.action, further.kind);
                 let cause = site.cause_or_fatal(Operation::HardLink, &path, error)?;

@@ -63,6 +63,25 @@ pub(super) fn remove(
     remove_within(site, dir, doomed, protection, &Allowance::of(None))
 }
 
+/// Removes a directory that gave its name to another entry. Returns whether all of it is gone.
+///
+/// If something in it cannot be removed, the directory gets its name back and the other entry goes:
+/// under a temporary name nobody would look for what is left, and a later run would remove it.
+pub(super) fn make_way(
+    site: &Site<'_>,
+    dir: &Dir,
+    doomed: Doomed<'_>,
+    protection: &Protection,
+) -> Result<io::Result<()>, SyncError> {
+    remove(site, dir, doomed, protection)?;
+    let Doomed { name, now, .. } = doomed;
+    if name == now || site.stopped() || dir.stat(now).is_err() {
+        return Ok(Ok(()));
+    }
+    let back = dir.exchange(now, name).and_then(|()| dir.remove_file(now));
+    Ok(back.and_then(|()| Err(io::ErrorKind::DirectoryNotEmpty.into())))
+}
+
 /// Removes one entry with everything below it, as far as the allowance reaches, and reports each
 /// removal.
 pub(super) fn remove_within(

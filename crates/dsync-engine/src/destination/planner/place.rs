@@ -85,8 +85,12 @@ impl Place<'_> {
         match taken {
             // As with rsync, only the entries that are removed with a directory are reported.
             Ok(Ok(Some(old))) if kind == Kind::Dir => {
-                removal::remove(self.site, dir, self.doomed(&old, kind), self.protection)?;
-                self.done(operation, Ok(()))
+                let gone = removal::make_way(self.site, dir, self.doomed(&old, kind), self.protection)?;
+                if gone.is_err() {
+                    // Some of what was in it may be gone.
+                    self.directory.touch();
+                }
+                self.done(operation, gone)
             }
             // An entry that must be kept has another name by now.
             Ok(Ok(Some(old))) => self.done(operation, hands.remove_file(dir, &old)),
