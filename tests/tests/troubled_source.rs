@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{FileExt, chown},
+    os::unix::fs::{FileExt, MetadataExt, chown},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -179,6 +179,37 @@ fn unreadable_entries_end_with_23_and_delete_nothing() {
         let kept = scratch.dst().join("extra").exists() || is_stand_in();
         assert!(kept, "something was deleted\n{}", outcome.account());
         assert!(fs::exists(scratch.dst().join("closed/x")).unwrap(), "{}", outcome.account());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_hashed_is_told_once_and_only_if_its_content_is_needed() {
+    needs_root!();
+    needs_dsync!();
+    for (options, code, told) in [
+        (&["-rc"][..], 23, 1),
+        (&["-rc", "--delete-before"], 23, 1),
+        (&["-rcn"], 23, 1),
+        (&["-rc", "--ignore-existing"], 0, 0),
+        (&["-rc", "--max-size=5"], 0, 0),
+    ] {
+        let scratch = Scratch::new();
+        let program = public_program(&scratch);
+        Tree::of([Node { mode: 0, ..Node::file("f", 1, 10) }]).plant(&scratch.src());
+        Tree::of([Node::file("f", 1, 10)]).plant(&scratch.dst());
+        give_away(&scratch.src());
+        give_away(&scratch.dst());
+        let shell = scratch.at("shell");
+        fs::write(&shell, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n").unwrap();
+        tree::set_mode(&shell, 0o755);
+        for operand in [scratch.dst().into_os_string(), format!("h:{}", scratch.dst().display()).into()] {
+            let run = Run::of(&program).args(options).arg("-e").arg(&shell);
+            let path = format!("--dsync-path={}", program.display());
+            let run = run.arg(path).arg(slash(&scratch.src())).arg(operand);
+            let outcome = run.as_user(NOBODY, NOBODY).run().expect_code(code);
+            let lines = outcome.stderr_text().matches("cannot read").count();
+            assert_eq!(lines, told, "{options:?}\n{}", outcome.account());
+        }
     }
 }
 
@@ -361,6 +392,45 @@ fn runs_of_several_users_keep_out_each_other_and_leave_no_lock() {
     assert_eq!(fs::metadata(scratch.dst()).unwrap().modified().unwrap(), before);
     let _ = copy().run().expect_quiet_success();
     assert_eq!(compare::temporaries(&scratch.dst()), Vec::<String>::new());
+}
+
+#[test]
+fn a_users_run_in_a_directory_that_all_share_keeps_others_out_and_changes_no_time() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    Tree::of([Node::dir("d"), Node::file("d/huge", 3, 512 << 20), Node::file("f", 1, 10)])
+        .plant(&scratch.src());
+    Tree::of([Node::dir("d"), Node::file("f", 1, 10)]).plant(&scratch.dst());
+    for dir in [scratch.at(""), scratch.src()] {
+        tree::set_mode(&dir, 0o755);
+    }
+    for dir in [scratch.dst(), scratch.dst().join("d")] {
+        tree::set_mode(&dir, 0o777);
+    }
+    let times = || {
+        let root = fs::metadata(scratch.dst()).unwrap();
+        [root.mtime(), root.mtime_nsec(), root.ctime(), root.ctime_nsec()]
+    };
+    let before = times();
+    let copy = || Run::dsync().args(["-rt", "-O"]).arg(slash(&scratch.src())).arg(scratch.dst());
+    let first = until_met(|| {
+        let _ = fs::remove_file(scratch.at("dst/d/huge"));
+        let first = copy().as_user(64_401, 64_401).start();
+        if catch(first.id(), || compare::is_written_to(&scratch.dst().join("d"))) {
+            return Some(first);
+        }
+        let _ = first.wait().expect_quiet_success();
+        None
+    });
+    let _ = copy().as_user(64_402, 64_402).run().expect_code(41);
+    let _ = copy().run().expect_code(41);
+    first.signal(rustix::process::Signal::CONT);
+    let _ = first.wait().expect_quiet_success();
+
+    assert_same(&scratch.src().join("d"), &scratch.dst().join("d"), Scope::CONTENT);
+    let _ = copy().as_user(64_402, 64_402).run().expect_quiet_success();
+    assert_eq!(times(), before);
 }
 
 #[test]

@@ -196,10 +196,14 @@ impl Lister<'_> {
             return Err(SyncError::Link(LinkError::Closed));
         }
 
+        // A file without a hash differs: if its content is needed, the request for it fails and is
+        // told. A dry run makes none.
         let content = match details.content {
             Ok(content) => content,
             Err(cause) => {
-                self.send_problem(Operation::ReadFile, &path(), cause)?;
+                if self.shared.session.options.dry_run {
+                    self.send_problem(Operation::ReadFile, &path(), cause)?;
+                }
                 None
             }
         };

@@ -6,6 +6,11 @@
 //! long as the run. The kernel drops a killed run's lock with the process, and the next run takes
 //! the file over. The directory's modification time is preserved.
 //!
+//! A user who may write to another's directory cannot preserve its time. Where everybody who may
+//! read it may also write to it, that user locks the handle and makes no file: such a lock is no
+//! reader's lever. The other runs there lock the handle before they make their file. An access control list
+//! may admit readers, so a directory with one gets a file, and so another time.
+//!
 //! A user who may not create a file in the directory (it is another's, read-only, or full) locks
 //! the handle as the next best: such runs at least keep each other out.
 
@@ -15,13 +20,13 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fremovexattr, openat, unlinkat},
+    fs::{AtFlags, FlockOperation, Mode, OFlags, fgetxattr, flock, fremovexattr, openat, unlinkat},
     io::Errno,
 };
 
 use super::{Dir, NO_FOLLOW, retry};
 use crate::{
-    attributes::{Wanted, set_times},
+    attributes::{Privileges, Wanted, set_times},
     metadata::{Kind, Metadata},
     own_names::LOCK_NAME,
     source_file::stat_fd,
@@ -31,15 +36,15 @@ use crate::{
 /// A lock that keeps other runs out of a directory until it is dropped. The kernel drops it with
 /// the process.
 pub struct DirLock {
-    fd: OwnedFd,
-    /// Directory from which to remove the locked file; `None` if the directory's own handle is
-    /// locked.
-    dir: Option<Dir>,
+    /// The locked file and the directory from which to remove it.
+    file: Option<(Dir, OwnedFd)>,
+    /// The directory's own handle, locked beside the file or instead of it.
+    _handle: Option<OwnedFd>,
 }
 
 impl fmt::Debug for DirLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirLock").field("in_a_file", &self.dir.is_some()).finish_non_exhaustive()
+        f.debug_struct("DirLock").field("in_a_file", &self.file.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -47,8 +52,8 @@ impl Drop for DirLock {
     fn drop(&mut self) {
         // Remove it under the lock, so that nobody can lock a file that has lost its name without
         // noticing.
-        if let Some(dir) = &self.dir
-            && dir.has_lock_file(&self.fd)
+        if let Some((dir, fd)) = &self.file
+            && dir.has_lock_file(fd)
         {
             let _ = dir.keeping_time(|| Ok(unlinkat(&dir.fd, LOCK_NAME, AtFlags::empty())?));
         }
@@ -58,6 +63,8 @@ impl Drop for DirLock {
 /// The result of one attempt.
 enum Try {
     Held(OwnedFd),
+    /// There is no file, and none is needed.
+    Needless,
     /// Another run holds the lock.
     Taken,
     /// The lock file cannot exist here.
@@ -74,11 +81,29 @@ impl Dir {
     /// The system's error; [`AlreadyExists`](io::ErrorKind::AlreadyExists) if another kind of entry
     /// has the lock's name.
     pub fn try_lock(&self) -> io::Result<Option<DirLock>> {
+        let handle = if self.is_shared() { self.try_lock_handle() } else { Err(Errno::ACCESS.into()) };
+        let handle = match handle {
+            Ok(None) => return Ok(None),
+            Ok(handle) => handle,
+            // Then no other run locks it either.
+            Err(_) => None,
+        };
+
+        let enough = handle.is_some() && self.is_anothers();
         for _ in 0..MOST_TRIES {
-            match self.try_lock_file()? {
-                Try::Held(fd) => return Ok(Some(DirLock { fd, dir: Some(self.duplicate()?) })),
+            match self.try_lock_file(!enough)? {
+                Try::Held(fd) => {
+                    let file = Some((self.duplicate()?, fd));
+                    return Ok(Some(DirLock { file, _handle: handle }));
+                }
                 Try::Taken => return Ok(None),
-                Try::Impossible => return self.try_lock_handle(),
+                Try::Impossible if handle.is_none() => {
+                    let handle = self.try_lock_handle()?;
+                    return Ok(handle.map(|fd| DirLock { file: None, _handle: Some(fd) }));
+                }
+                Try::Impossible | Try::Needless => {
+                    return Ok(Some(DirLock { file: None, _handle: handle }));
+                }
                 Try::Again => {}
             }
         }
@@ -92,10 +117,26 @@ impl Dir {
             && unlinkat(&self.fd, LOCK_NAME, AtFlags::empty()).is_ok())
     }
 
-    fn try_lock_handle(&self) -> io::Result<Option<DirLock>> {
+    /// Returns whether a locked handle is enough: this user could not restore the directory's time.
+    fn is_anothers(&self) -> bool {
+        let privileges = Privileges::current();
+        let owner = stat_fd(self.fd.as_fd()).map(|dir| dir.uid);
+        owner.is_ok_and(|owner| !privileges.is_root() && !privileges.is_user(owner))
+    }
+
+    /// Returns whether other users may write to the directory, and everybody who may read it.
+    fn is_shared(&self) -> bool {
+        let Ok(dir) = stat_fd(self.fd.as_fd()) else { return false };
+        let may = |who: u16| dir.mode & who != 0;
+        let readers_write = (!may(0o040) || may(0o020)) && (!may(0o004) || may(0o002));
+        let list = fgetxattr(&self.fd, c"system.posix_acl_access", &mut [0_u8; 0]);
+        may(0o022) && readers_write && list.is_err()
+    }
+
+    fn try_lock_handle(&self) -> io::Result<Option<OwnedFd>> {
         let own = self.reopen()?;
         match retry(|| flock(&own.fd, FlockOperation::NonBlockingLockExclusive)) {
-            Ok(()) => Ok(Some(DirLock { fd: own.fd, dir: None })),
+            Ok(()) => Ok(Some(own.fd)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             // A handle of a directory that may not be read can only look up names.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => Err(Errno::ACCESS.into()),
@@ -103,11 +144,16 @@ impl Dir {
         }
     }
 
-    fn try_lock_file(&self) -> io::Result<Try> {
+    /// Locks the file, which it `makes` if there is none.
+    fn try_lock_file(&self, makes: bool) -> io::Result<Try> {
         match self.try_open_lock() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             tried => return tried,
         }
+        if !makes {
+            return Ok(Try::Needless);
+        }
+
         let flags = OPEN | OFlags::CREATE | OFlags::EXCL;
         let made =
             self.keeping_time(|| retry(|| openat(&self.fd, LOCK_NAME, flags, Mode::from_raw_mode(0o600))));
@@ -128,7 +174,7 @@ impl Dir {
         self.lock(fd)
     }
 
-    /// Opens and locks an existing file.
+    /// Opens and locks an existing file; `NotFound` without one.
     fn try_open_lock(&self) -> io::Result<Try> {
         let fd = match retry(|| openat(&self.fd, LOCK_NAME, OPEN, Mode::empty())) {
             Ok(fd) => fd,
