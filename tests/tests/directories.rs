@@ -148,6 +148,59 @@ fn what_a_user_may_change_the_permissions_of_gives_way_to_him() {
 }
 
 #[test]
+fn the_work_at_the_end_of_a_run_finds_no_directory_locked() {
+    needs_dsync!();
+    needs_root!();
+    let nested = ["a", "a/b", "a/b/c"];
+    for (options, modes) in [
+        (&["-aH"][..], [0o500, 0o666, 0o755]),
+        (&["-aH", "--delete"], [0o500, 0o555, 0o400]),
+        (&["-a", "--delay-updates"], [0o755, 0o666, 0o600]),
+        (&["-aH", "--delay-updates", "--delete", "-b"], [0o000, 0o500, 0o755]),
+        (&["-a", "--delete-during"], [0o666, 0o400, 0o755]),
+    ] {
+        let scratch = Scratch::new();
+        // Root reads the source, whatever its permissions; the destination is a user's.
+        for (root, seed) in [("src", 1), ("dst", 10)] {
+            Tree::of(nested.map(Node::dir)).plant(&scratch.at(root));
+            Tree::of(nested.iter().map(|dir| Node::file(format!("{dir}/f"), seed, 10)))
+                .plant(&scratch.at(root));
+        }
+        fs::hard_link(scratch.at("src/a/f"), scratch.at("src/a/b/g")).expect("a link");
+        fs::hard_link(scratch.at("src/a/f"), scratch.at("src/a/b/c/g")).expect("a link");
+        fs::write(scratch.at("dst/a/b/c/gone"), "").expect("a file");
+        for root in ["src", "dst"] {
+            nested.iter().zip(modes).for_each(|(dir, mode)| set_mode(&scratch.at(root).join(dir), mode));
+        }
+        set_mode(scratch.path(), 0o755);
+        for path in std::iter::once(scratch.dst())
+            .chain(survey(&scratch.dst()).keys().map(|path| tree::at(&scratch.dst(), path)))
+        {
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("an owner");
+        }
+
+        let shell = scratch.at("shell");
+        fs::write(
+            &shell,
+            "#!/bin/sh\nshift\nexec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c \"$*\"\n",
+        )
+        .expect("a shell");
+        set_mode(&shell, 0o755);
+        let mut remote = std::ffi::OsString::from("host:");
+        remote.push(scratch.dst());
+        let run = Run::dsync().args(options).args(["--no-o", "--no-g"]).arg("-e").arg(&shell);
+        let program = format!("--dsync-path={}", dsync_tests::program::program().display());
+        let _ = run.arg(program).arg(slash(&scratch.src())).arg(remote).run().expect_quiet_success();
+        let found = nested.map(|dir| mode(&scratch.dst().join(dir)));
+        assert_eq!(found, modes, "{options:?}");
+        let links = if options[0] == "-aH" { 3 } else { 1 };
+        for file in ["a/f", "a/b/g", "a/b/c/g"] {
+            assert_eq!(fs::metadata(scratch.dst().join(file)).expect(file).nlink(), links, "{options:?}");
+        }
+    }
+}
+
+#[test]
 fn what_stays_in_a_locked_directory_finds_it_locked_as_before() {
     needs_dsync!();
     needs_root!();

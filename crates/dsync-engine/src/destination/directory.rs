@@ -16,7 +16,7 @@ use dsync_fs::{Dir, Extended, ExtendedScope, RelPath, SharedPath, Timestamp, Wan
 use dsync_wire::{budget::Held, message::Operation};
 
 use super::{
-    Site,
+    Site, locked,
     records::{push_counted, take, take_counted},
     site::cause,
 };
@@ -233,7 +233,8 @@ impl LastOpened {
     }
 }
 
-/// Sets a directory's final attributes.
+/// Sets a directory's final attributes, or notes them when the permissions would keep its owner
+/// from work that is still to come.
 pub(super) fn settle(
     site: &Site<'_>,
     path: &RelPath,
@@ -241,6 +242,34 @@ pub(super) fn settle(
     wanted: Option<&Wanted>,
 ) -> Result<(), SyncError> {
     let (Some(dir), Some(wanted)) = (dir, wanted) else { return Ok(()) };
+    let (Some(locked), Some(mode)) = (site.locked.get(), locked::unlocked(wanted)) else {
+        return dress(site, path, dir, wanted);
+    };
+
+    let mut record = Vec::new();
+    Deferred { path: path.clone(), wanted: Some(wanted.clone()) }.encode(&mut record);
+    locked.note(path, &record)?;
+    dress(site, path, dir, &Wanted { mode: Some(mode), extended: None, ..wanted.clone() })
+}
+
+/// Sets the attributes of the directories that keep their owner out. Nothing below them is opened
+/// by path after that.
+pub(super) fn settle_locked(site: &Site<'_>) -> Result<(), SyncError> {
+    let Some(locked) = site.locked.get() else { return Ok(()) };
+    locked.take(|depth, mut record| {
+        let Deferred { path, wanted } = Deferred::decode(&mut record).ok_or_else(locked::damaged)?;
+        let Some(wanted) = wanted.filter(|_| locked::depth(&path) == depth) else { return Ok(()) };
+        match locked.root().open_beneath(&path) {
+            Ok(dir) => dress(site, &path, &dir, &wanted),
+            // Deleted since, or moved away by somebody.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => site.problem(Operation::SetAttributes, &path, cause(&error)),
+        }
+    })
+}
+
+/// Sets a directory's attributes.
+fn dress(site: &Site<'_>, path: &RelPath, dir: &Dir, wanted: &Wanted) -> Result<(), SyncError> {
     match site.hands.dress_itself(dir, wanted) {
         Ok(withheld) => {
             site.withheld(withheld);

@@ -34,6 +34,7 @@ mod linking;
 mod links;
 mod local;
 mod local_rules;
+mod locked;
 mod owners;
 mod phase;
 mod planner;
@@ -188,6 +189,8 @@ fn leave_unfinished(transfers: &Transfers<'_>) {
     if let Some(delayed) = site.delayed.get() {
         delayed::abandon(site, delayed);
     }
+    // The run has failed already; what cannot be set now is set by the next one.
+    let _ = directory::settle_locked(site);
 }
 
 /// Runs the planner and the threads that read and write the destination's files. Returns the
@@ -262,6 +265,7 @@ fn finish(
     given.append(&mut linking::carry_out(links, (site, succession, sharing), target.root.as_ref())?);
     deletions.carry_out(site, target.root.as_ref(), &mut |_| Ok(()))?;
     site.delayed.get().map_or(Ok(()), |delayed| delayed::settle(site, delayed))?;
+    directory::settle_locked(site)?;
     // A run that an interrupt cut short is no success.
     if site.stopped() {
         return Err(SyncError::Link(LinkError::Closed));

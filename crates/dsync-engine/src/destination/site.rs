@@ -25,6 +25,7 @@ use super::{
     hands::Hands,
     homes::Homes,
     late::Delayed,
+    locked::Locked,
 };
 use crate::{
     SyncError,
@@ -50,6 +51,8 @@ pub(super) struct Site<'a> {
     pub(super) backups: OnceLock<Backups>,
     /// Present when names are given at the end, once the root is open.
     pub(super) delayed: OnceLock<Delayed>,
+    /// Present when directories are opened again at the end, once the root is open.
+    pub(super) locked: OnceLock<Locked>,
 }
 
 /// The knowledge of the destination's tree.
@@ -89,6 +92,7 @@ impl<'a> Site<'a> {
             open: OpenDirectories::new(descriptors / 4),
             backups: OnceLock::new(),
             delayed: OnceLock::new(),
+            locked: OnceLock::new(),
         }
     }
 

@@ -22,6 +22,7 @@ use super::{
         hands::Hands,
         homes::Around,
         late::Delayed,
+        locked::Locked,
         protection::Protection,
         target::{Target, Terms},
         transfers::Transfers,
@@ -236,6 +237,10 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
     site.homes.prepare(root, around)?;
     if policy.delay_updates {
         let _ = site.delayed.set(Delayed::new(root));
+    }
+    let options = &site.policy.options;
+    if options.hard_links || options.delete || options.delete_missing_args || policy.delay_updates {
+        let _ = site.locked.set(Locked::new(root, around.spools));
     }
     if let Some(backup) = &policy.backup {
         let _ = site.backups.set(Backups::new(root, backup, around.own, &site.session.budget));

@@ -1,0 +1,90 @@
+//! The list of directories that keep their owner out once the run is over.
+//!
+//! Hard links, deletions and delayed updates come at the end of a run and open their directories
+//! by path. The law: until the last of them is done, every directory lets its owner read, write and
+//! enter it. The directories that must not are noted here, out of memory, and get their permissions
+//! last, the deepest first.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+};
+
+use dsync_fs::{Dir, RelPath, Spool, SpoolError, SpoolHome, Wanted};
+use dsync_wire::message::Operation;
+
+use super::records;
+use crate::{SyncError, halt::lock};
+
+/// The directories of a run that are locked at its end.
+pub(super) struct Locked {
+    root: Arc<Dir>,
+    home: SpoolHome,
+    noted: Mutex<Option<Noted>>,
+}
+
+struct Noted {
+    records: Spool,
+    /// The depths of their directories.
+    depths: BTreeSet<usize>,
+}
+
+impl Locked {
+    pub(super) fn new(root: &Arc<Dir>, home: &SpoolHome) -> Self {
+        Self { root: Arc::clone(root), home: home.clone(), noted: Mutex::default() }
+    }
+
+    /// Returns the destination's root.
+    pub(super) fn root(&self) -> &Dir {
+        &self.root
+    }
+
+    /// Notes a directory by its record.
+    pub(super) fn note(&self, path: &RelPath, record: &[u8]) -> Result<(), SyncError> {
+        let mut noted = lock(&self.noted);
+        let Noted { records, depths } =
+            noted.get_or_insert_with(|| Noted { records: Spool::new(&self.home), depths: BTreeSet::new() });
+        records.push(record).map_err(spool_error)?;
+        depths.insert(depth(path));
+        Ok(())
+    }
+
+    /// Hands out the records that were noted, once for each depth, the greatest first. The receiver
+    /// leaves those of other depths alone.
+    pub(super) fn take(
+        &self,
+        mut settle: impl FnMut(usize, &[u8]) -> Result<(), SyncError>,
+    ) -> Result<(), SyncError> {
+        let Some(Noted { records, depths }) = lock(&self.noted).take() else { return Ok(()) };
+        let records = records.seal().map_err(spool_error)?;
+        for depth in depths.into_iter().rev() {
+            for record in records.iter() {
+                settle(depth, &record.map_err(spool_error)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the permissions that a directory has until the end instead of those that would lock it;
+/// `None` if they would not.
+pub(super) fn unlocked(wanted: &Wanted) -> Option<u16> {
+    wanted.mode.filter(|mode| mode & OWNERS != OWNERS).map(|mode| mode | OWNERS)
+}
+
+/// Returns the number of names on a directory's path.
+pub(super) fn depth(path: &RelPath) -> usize {
+    path.as_bytes().split(|&byte| byte == b'/').filter(|name| !name.is_empty()).count()
+}
+
+/// Returns the error of a record that is not as it was written.
+pub(super) fn damaged() -> SyncError {
+    spool_error(SpoolError::Damaged { index: 0 })
+}
+
+fn spool_error(error: SpoolError) -> SyncError {
+    records::failed(Operation::SetAttributes, "the list of locked directories", error)
+}
+
+/// The permissions to read, write and enter that a directory's owner needs for work in it.
+const OWNERS: u16 = 0o700;
