@@ -77,6 +77,18 @@ impl Sshd {
     /// # Panics
     /// If it cannot be started: openssh-server or the address is missing.
     pub fn start(address: &str, namespace: Option<&Namespace>) -> Self {
+        Self::start_with(address, namespace, true)
+    }
+
+    /// Starts one on 127.0.0.1 on which no shell finds the program.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn without_program() -> Self {
+        Self::start_with("127.0.0.1", None, false)
+    }
+
+    fn start_with(address: &str, namespace: Option<&Namespace>, has_program: bool) -> Self {
         let dir = tempfile::Builder::new().prefix("dsync-sshd-").tempdir().expect("sshd's directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("sshd's directory");
         for key in ["host_key", "user_key"] {
@@ -92,7 +104,7 @@ impl Sshd {
             // Another process may take the port between here and sshd's start: then try the next
             // one.
             let port = free_port(address, namespace);
-            write_configs(dir.path(), address, port);
+            write_configs(dir.path(), address, port, has_program);
             if let Some((watcher, daemon)) = start_daemon(dir.path(), namespace) {
                 return Self { dir, watcher, daemon, port, wrappers: AtomicU32::new(0) };
             }
@@ -109,6 +121,11 @@ impl Sshd {
     /// Returns the port that it listens on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Returns the home directory of its sessions.
+    pub fn home_of_sessions(&self) -> PathBuf {
+        self.dir.path().join("home")
     }
 
     /// Returns the remote shell for `-e`.
@@ -298,9 +315,10 @@ fn start_daemon(dir: &Path, namespace: Option<&Namespace>) -> Option<(Child, u32
     None
 }
 
-fn write_configs(dir: &Path, address: &str, port: u16) {
+fn write_configs(dir: &Path, address: &str, port: u16, has_program: bool) {
     let here = dir.display();
-    let path = program().parent().expect("the program's directory").display().to_string();
+    let path = program().parent().filter(|_| has_program).unwrap_or(Path::new("/usr/local/bin"));
+    let path = path.display().to_string();
     let listen =
         if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") };
     let sshd = format!(

@@ -69,7 +69,12 @@ fn plant(home: &Path, sshd: &Sshd) {
     // The remote end starts in the host's home. A path that the line itself gives comes later and wins.
     script("remote-dsync", &format!("cd {home}/nas && exec {dsync} \"$@\""));
     let remote = format!("--dsync-path={home}/bin/remote-dsync");
-    script("dsync", &format!("case \"$*\" in *nas:*) set -- {remote} \"$@\" ;; esac\nexec {dsync} \"$@\""));
+    // A host whose shell does not find the program.
+    let bare = format!("shift\ncd {home}/nas && HOME={home}/nas PATH=/usr/bin:/bin exec sh -c \"$*\"");
+    script("bare", &bare);
+    let bare = format!("*--deploy*) set -- --transport=ssh -e {home}/bin/bare \"$@\" ;;");
+    let with_path = format!("*nas:*) set -- {remote} \"$@\" ;;");
+    script("dsync", &format!("case \"$*\" in {bare} {with_path} esac\nexec {dsync} \"$@\""));
     script("docker", "shift 3\nexec \"$@\"");
 }
 

@@ -91,6 +91,7 @@ const LAYERS: &[Layer] = &[
         name: "dsync-cli",
         may: &[
             "dsync-engine",
+            "aws-lc-rs",
             "clap",
             "clap_complete",
             "clap_mangen",

@@ -91,7 +91,9 @@ pub(crate) fn on(error: &SyncError) -> Option<&'static str> {
 fn on_connecting(error: &ConnectError) -> Option<&'static str> {
     Some(match error {
         ConnectError::ShellNotFound { .. } => "Install it or choose another with -e.",
-        ConnectError::RemoteProgramMissing { .. } => "Install it there or set --dsync-path.",
+        ConnectError::RemoteProgramMissing { .. } => {
+            "Install it there, set --dsync-path, or copy this program there with --deploy."
+        }
         ConnectError::NoGreeting { .. } => "See --dsync-path.",
         ConnectError::PortBlocked { .. } => "A firewall? Use --transport=auto or --transport=ssh.",
         ConnectError::OnlyPipe { .. } | ConnectError::PortUnavailable { .. } => {

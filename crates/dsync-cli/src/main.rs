@@ -12,6 +12,7 @@ mod closing;
 mod commands;
 mod console;
 mod debug;
+mod deploy;
 mod doctor;
 mod documents;
 mod errno;
@@ -49,13 +50,14 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use dsync_engine::{CancelToken, Summary, SyncError, TypeCounts, exit_code};
+use dsync_engine::{CancelToken, ConnectOptions, Job, Summary, SyncError, TypeCounts, exit_code};
 
 use crate::{
     bar::Bar,
     cage::Cage,
     closing::Closing,
     console::{Console, Voice, blame, print, say},
+    deploy::Bare,
     escape::{Escaped, escape_text},
     flags::{Flags, Stream, accepted::Accepted},
     log::Log,
@@ -175,7 +177,7 @@ fn run(flags: &Flags) -> u8 {
     }
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
     let cage = Arc::new(Cage::default());
-    let outcome = job.cage(Arc::clone(&cage) as _).run(&console, &cancel);
+    let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), &console, &cancel);
     console.end_list();
     let outcome = outcome.map(|summary| if report.lists_only { looked_at(summary) } else { summary });
     if report.verbose > 0 {
@@ -185,6 +187,26 @@ fn run(flags: &Flags) -> u8 {
     let stopped = stop.is_some_and(|reached| reached.load(Ordering::Acquire));
     let words = Words { rules: &rules, doubtful: &doubtful, stopped };
     finish(&outcome, &console, &words, &report, has_bar)
+}
+
+/// Carries the run out. Where the remote host lacks the program, and the person agrees, it gets a copy
+/// first.
+fn conduct(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> Result<Summary, SyncError> {
+    let first = job.clone().run(console, cancel);
+    let (Err(error), Ok(connect)) = (&first, resolve::connect_options(flags, &|name| std::env::var_os(name)))
+    else {
+        return first;
+    };
+    let Some(bare) = Bare::of(error, flags, &connect) else { return first };
+
+    match bare.program(cancel, &|line| console.talk(line)) {
+        _ if cancel.is_cancelled() => Err(SyncError::Cancelled),
+        Ok(remote_program) => job.connect(ConnectOptions { remote_program, ..connect }).run(console, cancel),
+        Err(why) => {
+            console.talk(&escape_text(&format!("dsync: {why}; {}", bare.instead(&why))));
+            first
+        }
+    }
 }
 
 /// Returns the summary of a run that copied nothing, as it only looked at the source.

@@ -29,6 +29,15 @@ pub(crate) struct Remote {
     /// The remote login shell reads it: --dsync-path='sudo dsync'.
     #[arg(long, visible_alias = "rsync-path", value_name = "PROGRAM", allow_hyphen_values = true)]
     pub(crate) dsync_path: Option<String>,
+    /// Copy this program to a remote host that has none, and use the copy there
+    ///
+    /// Where the remote shell does not find dsync, this program is sent through it to the user's cache
+    /// there, as ${XDG_CACHE_HOME:-~/.cache}/dsync/dsync-VERSION-HASH. The host compares SHA-256 (or cksum) and length and runs it
+    /// for its version before it gets that name. A later run with --deploy finds the copy, compares it again and sends nothing. On a
+    /// terminal a run without --deploy asks; elsewhere it never sends. The platform must be the same. 'ssh HOST rm -r
+    /// .cache/dsync' removes all copies. Not with --dsync-path.
+    #[arg(long)]
+    pub(crate) deploy: bool,
     /// Give the remote end an option of its own: --fake-super, and --super, which takes it back;
     /// --insecure-links, --munge-links
     ///
@@ -196,7 +205,7 @@ const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 impl Group for Remote {
     fn switches(&mut self) -> Vec<(&'static str, &mut bool)> {
-        vec![("ipv4", &mut self.ipv4), ("ipv6", &mut self.ipv6)]
+        vec![("ipv4", &mut self.ipv4), ("ipv6", &mut self.ipv6), ("deploy", &mut self.deploy)]
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn check(flags: &Flags) -> Result<(), UsageError> {
     if deletion.delete_all_or_nothing && deletion.max_delete.is_none() {
         return Err(UsageError::Needs { option: "--delete-all-or-nothing", needed: "--max-delete" });
     }
+    none_with((flags.remote.deploy, "--deploy"), &[(flags.remote.dsync_path.is_some(), "--dsync-path")])?;
     none_with((flags.output.json, "--json"), &[(flags.output.quiet, "--quiet")])?;
     if flags.selection.one_file_system > 1 {
         return Err(UsageError::UnsupportedUse { text: "--one-file-system given twice (-xx)" });
@@ -177,6 +178,7 @@ mod tests {
             ("--remove-source-files", "--copy-devices", ""),
             ("--append", "--whole-file", ""),
             ("--inplace", "--link-dest", "--link-dest=a"),
+            ("--deploy", "--dsync-path", "--dsync-path=x"),
             ("--write-devices", "--append", ""),
             ("--write-devices", "--backup", ""),
             ("--write-devices", "--delay-updates", ""),
