@@ -86,6 +86,13 @@ fn device_that_an_operand_or_a_link_names_is_copied() {
     let _ = copy("pull", &["-rL", "--copy-devices"], &scratch.src(), &scratch.dst()).expect_code(0);
     assert_eq!(fs::read(scratch.dst().join("link")).unwrap(), device.content());
 
+    // Nor is anything made of it, or of a fifo, with --drop-D.
+    let dropped = scratch.at("dropped");
+    mknodat(CWD, scratch.src().join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    let run = Run::dsync().args(["--drop-D", "-aL"]).arg(slash(&scratch.src())).arg(&dropped).run();
+    assert!(run.expect_code(0).all_text().contains("skipping non-regular file \"fifo\""));
+    assert_eq!(fs::read_dir(&dropped).unwrap().count(), 0);
+
     // Without the option it stays what it is.
     let without = scratch.at("without");
     let _ = Run::dsync().arg("-aL").arg(slash(&scratch.src())).arg(&without).run().expect_code(0);

@@ -461,9 +461,9 @@ fn preserve(options: &mut SyncOptions, Flags { attributes, writing, .. }: &Flags
     options.xattrs = attributes.xattrs;
     options.hard_links = attributes.hard_links;
     options.numeric_ids = attributes.numeric_ids;
-    options.devices = attributes.devices;
+    options.devices = attributes.devices && !attributes.drop_specials;
     options.copy_devices = attributes.copy_devices;
-    options.specials = attributes.specials;
+    options.specials = attributes.specials && !attributes.drop_specials;
     options.mode_rules = attributes.chmod.iter().flat_map(|rules| rules.0.iter().copied()).collect();
     options.id_rules = id_rules(attributes);
 }

@@ -138,6 +138,9 @@ pub(crate) struct Attributes {
     /// Copy fifos and sockets
     #[arg(long)]
     pub(crate) specials: bool,
+    /// Make no devices, fifos and sockets, whatever -D and -a say, and wherever they stand
+    #[arg(long = "drop-D")]
+    pub(crate) drop_specials: bool,
     /// Take owners and groups by number, never by name
     #[arg(long)]
     pub(crate) numeric_ids: bool,
@@ -196,6 +199,7 @@ impl Group for Attributes {
             ("devices", &mut self.devices),
             ("copy_devices", &mut self.copy_devices),
             ("specials", &mut self.specials),
+            ("drop_specials", &mut self.drop_specials),
             ("numeric_ids", &mut self.numeric_ids),
             ("omit_dir_times", &mut self.omit_dir_times),
             ("omit_link_times", &mut self.omit_link_times),

@@ -189,6 +189,7 @@ mod tests {
     fn shorthand_is_negated_as_a_whole() {
         let none = read("-a --no-D").attributes;
         assert!(!none.devices && !none.specials && none.owner);
+        assert!(read("--drop-D -a --devices").attributes.drop_specials);
         let some = read("-a --no-D --devices").attributes;
         assert!(some.devices && !some.specials);
         assert!(!read("-a --no-archive").attributes.recursive);

@@ -101,7 +101,6 @@ static TABLE: &[Foreign] = &[
     option("daemon").advice(NO_DAEMON),
     option("detach").or(&["no-detach"]).advice(NO_DAEMON),
     option("dparam").advice(NO_DAEMON),
-    option("drop-D").advice("use --no-D"),
     option("early-input").advice(NO_DAEMON),
     option("files-from"),
     option("iconv").advice("leave it out: names are copied byte for byte"),
