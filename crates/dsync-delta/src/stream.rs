@@ -34,7 +34,7 @@
 //! | | memory in bytes, `S` the length of the signature, `B` of a block | passes over the data |
 //! |---|---|---|
 //! | [`signature()`] | 0.6 MiB + `B` | BLAKE3 and the weak sum |
-//! | [`read_signature`] | at most 5 `S` while reading, 2 `S` + 256 KiB afterwards | |
+//! | [`read_signature`] | 5 `S` + 1 MiB while reading, 2 `S` + 0.3 MiB afterwards | |
 //! | [`delta()`] | 2 MiB + 16 `B`, beside the signature | BLAKE3, twice where data has shifted; rolling over new data |
 //! | [`apply()`] | 1.2 MiB | BLAKE3 |
 //!

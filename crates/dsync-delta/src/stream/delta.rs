@@ -62,7 +62,8 @@ impl<I: Deref<Target = IndexedSignature>> DeltaWriter<I> {
             search: StreamSearch::new(index.key()),
             frames: FrameWriter::new(Kind::Delta, &header, out),
             tokens: TokenEncoder::new(),
-            buffer: Vec::new(),
+            // Pages that a short file does not reach are never touched.
+            buffer: Vec::with_capacity(part_len + PART_BLOCKS * layout.block_len().size()),
             offset: 0,
             part_len: part_len + PART_BLOCKS * layout.block_len().size(),
             counts: DeltaCounts::default(),
@@ -102,6 +103,8 @@ impl<I: Deref<Target = IndexedSignature>> DeltaWriter<I> {
 
     /// Searches the buffer and keeps what later searches need.
     fn search(&mut self, is_last: bool, out: &mut Vec<u8>) {
+        // Growing by doubling would hold the output three times for a moment.
+        out.reserve_exact(self.buffer.len() + MAX_PAYLOAD);
         let mut sink = Frames { tokens: &mut self.tokens, frames: &mut self.frames, out };
         let part = Part { offset: self.offset, bytes: &self.buffer, is_last };
         match self.search.search(&self.index, part, &mut sink) {
@@ -148,10 +151,10 @@ impl TokenSink for Frames<'_> {
 
 /// Bytes searched at once, beside [`PART_BLOCKS`] blocks: so many that moving the rest to the
 /// buffer's front costs little, and so few that they stay in the cache.
-const PART_LEN: usize = 1 << 20;
+const PART_LEN: usize = 512 << 10;
 
 /// Blocks of a part: what remains of it is less than five.
-const PART_BLOCKS: usize = 16;
+const PART_BLOCKS: usize = 8;
 
 /// Payload length at which a frame is written.
 const FULL_PAYLOAD: usize = 64 << 10;

@@ -124,7 +124,11 @@ impl SignatureWriter {
         }
 
         let blocks = bytes.chunks_exact(self.block_len);
-        self.partial.extend_from_slice(blocks.remainder());
+        if !blocks.remainder().is_empty() {
+            // Growing by doubling would hold the block three times for a moment.
+            self.partial.reserve_exact(self.block_len);
+            self.partial.extend_from_slice(blocks.remainder());
+        }
         for block in blocks {
             self.add(block, out);
         }
@@ -197,7 +201,7 @@ impl SignatureReader {
     ///
     /// # Errors
     /// [`FormatError::Truncated`] if the end is missing, [`FormatError::BlockCount`].
-    pub fn finish(self) -> Result<IndexedSignature, FormatError> {
+    pub fn finish(mut self) -> Result<IndexedSignature, FormatError> {
         self.frames.finish()?;
         let Some(header) = self.header else { return Err(FormatError::Truncated { len: 0 }) };
         let layout = Layout::new(self.basis_len, header.block_len);
@@ -205,6 +209,7 @@ impl SignatureReader {
         if blocks != layout.block_count() || self.basis_len > MAX_LEN {
             return Err(FormatError::BlockCount { blocks, basis_len: self.basis_len });
         }
+        self.strong.shrink_to_fit();
         let signature = Signature::of_parts(layout, self.strong, self.weak);
         Ok(IndexedSignature::new(signature, &header.key))
     }
