@@ -99,6 +99,11 @@ pub use crate::{
     tuning::{block_len, first_format, refined_block_lens, segment_log2, worthwhile},
 };
 
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::cast_possible_truncation)]
 mod testing;
