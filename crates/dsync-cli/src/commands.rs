@@ -15,8 +15,7 @@ use clap_complete::Shell;
 use crate::{documents, usage::UsageError};
 
 /// Commands of later versions.
-const LATER: [&str; 10] =
-    ["enroll", "explain", "fleet", "history", "job", "key", "run", "state", "status", "verify"];
+const LATER: [&str; 9] = ["enroll", "explain", "fleet", "history", "job", "key", "run", "state", "status"];
 
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///

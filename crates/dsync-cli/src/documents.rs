@@ -46,6 +46,9 @@ Prints a script that completes options in bash, elvish, fish, powershell or zsh.
 dsync doctor [HOST:]DIR
 Says what a run to or from DIR would meet, and what to do about it; \-\-json for programs.
 .TP
+dsync verify DIR
+Compares DIR with its manifest and tells rot from edits; \-\-record writes the manifest, \-\-help has its options.
+.TP
 dsync man
 Prints this page. A local file of a command's name is written ./NAME where it is the first word.
 .TP
@@ -206,6 +209,7 @@ mod tests {
     dsync [OPTIONS] [USER@]HOST:SRC... DST
     dsync completions SHELL
     dsync doctor [HOST:]DIR
+    dsync verify DIR
     dsync man
     dsync serve --stdio --share NAME --key NAME [--config FILE]
     dsync serve --check [--config FILE]
@@ -226,8 +230,15 @@ A first word may be a command: `completions SHELL` prints a script for bash, elv
 page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: login, program, clock, ports, space, what the
 filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
-to keys, each with a role ([server.md](server.md)). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `state`, `status` and `verify` are kept for
-later versions. A local file with one of these names is written `./status` where it is the first word.";
+to keys, each with a role ([server.md](server.md)). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `state` and `status` are kept for
+later versions. A local file with one of these names is written `./status` where it is the first word.
+
+`verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.
+`verify DIR` reads the directory again and prints a line for each difference: `rot` (the content differs, and size and time do not), `edited`,
+`attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
+manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
+all others by size and time. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and
+one with the counts. `-x` stays on one filesystem, `-q` prints differences only. A directory on another host is verified there.";
 
     const KEYS: &str = "\
 A line in authorized_keys decides what a key is for, whatever its owner asks for:

@@ -52,14 +52,14 @@ struct Failures {
 
 /// A name: its text and, if it is not UTF-8, its bytes in hexadecimal digits.
 #[derive(Debug, Clone, Serialize)]
-struct Name {
-    path: String,
+pub(crate) struct Name {
+    pub(crate) path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
+    pub(crate) path_hex: Option<String>,
 }
 
 impl Name {
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let path_hex = std::str::from_utf8(bytes).is_err().then(|| hex(bytes));
         Self { path: String::from_utf8_lossy(bytes).into_owned(), path_hex }
@@ -441,23 +441,7 @@ fn action(action: Action) -> &'static str {
 }
 
 fn changes(changes: Changes) -> Vec<&'static str> {
-    [
-        (Changes::CONTENT, "content"),
-        (Changes::SIZE, "size"),
-        (Changes::TIME, "time"),
-        (Changes::TIME_NOW, "time_now"),
-        (Changes::PERMS, "permissions"),
-        (Changes::OWNER, "owner"),
-        (Changes::GROUP, "group"),
-        (Changes::ACL, "acl"),
-        (Changes::XATTRS, "xattrs"),
-        (Changes::HARD_LINK, "hard_link"),
-        (Changes::ACCESS_TIME, "access_time"),
-    ]
-    .into_iter()
-    .filter(|(change, _)| changes.contains(*change))
-    .map(|(_, word)| word)
-    .collect()
+    changes.iter().map(Changes::name).collect()
 }
 
 fn cause(cause: Cause) -> &'static str {

@@ -38,6 +38,7 @@ mod stats;
 mod stop;
 mod told;
 mod usage;
+mod verify;
 mod version;
 mod words;
 
@@ -87,6 +88,11 @@ fn dispatch(words: Vec<OsString>) -> u8 {
             Some("serve") => return serve::run(rest),
             _ => {}
         }
+    }
+    if let Some((first, rest)) = words.split_first()
+        && first == "verify"
+    {
+        return verify::run(rest);
     }
     if let Some(done) = commands::dispatch(&words) {
         return done.map_or_else(|error| refuse(&error), |text| show(&text));

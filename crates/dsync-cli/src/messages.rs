@@ -183,23 +183,10 @@ pub(crate) const OUTPUT: u8 = 13;
 fn cause_words(cause: Cause) -> String {
     match cause {
         Cause::Os(number) => system_words(&io::Error::from_raw_os_error(number)),
-        Cause::Vanished => "it has vanished".into(),
-        Cause::Changed => "it changes all the time; the old copy is untouched".into(),
         Cause::DirectoryInTheWay => {
             "a directory that is not empty is in the way (--delete removes what no filter keeps)".into()
         }
-        Cause::Unrepresentable => "its name or depth is not possible here".into(),
-        Cause::TypeChanged => "it became another type of file".into(),
-        Cause::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it".into(),
-        Cause::BadRule(line) => format!("line {line} is no filter rule"),
-        Cause::TooManyRules => "it, or they, have more rules than are taken".into(),
-        Cause::LeadsOut => "it leads out of the copied tree, as a link or by a name in it".into(),
-        Cause::DeviceTooShort { device, file } => {
-            format!("the device has {device} bytes and the file {file}; nothing was written")
-        }
-        Cause::SameFile => "it is the same file as its copy".into(),
-        Cause::FirstNameFailed => "it is another name of a file that could not be copied".into(),
-        _ => "unknown reason".into(),
+        other => other.to_string(),
     }
 }
 

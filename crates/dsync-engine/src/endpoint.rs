@@ -35,6 +35,7 @@ use crate::{
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     resources::Allowance,
+    retry,
     rules::{self, Filters},
     session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
     source::{self, ListedFiles, Tree},
@@ -87,6 +88,32 @@ impl Job {
     #[must_use]
     pub fn cage(mut self, cage: Arc<dyn Cage>) -> Self {
         self.cage = Some(cage);
+        self
+    }
+
+    /// Narrows the job to some of its entries, by their paths below the transfer's root: to those
+    /// that [failed](crate::RunOutcome::failed), most often. What has vanished from the source by
+    /// now is left out; `delete` removes things below these entries only. Where only the whole job
+    /// does them all, because the root is among them, it stays whole.
+    ///
+    /// ```no_run
+    /// # use dsync_engine::{Destination, Job, Silent, Source, SyncError};
+    /// # fn main() -> Result<(), SyncError> {
+    /// # let source = Source::Local { paths: vec!["src/".into()] };
+    /// let job = Job::new(source, Destination::Local { path: "dst".into() });
+    /// let outcome = job.clone().start(Silent)?.join();
+    /// if !outcome.failed.is_empty() {
+    ///     job.only(&outcome.failed).start(Silent)?.join();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn only(mut self, entries: &[Vec<u8>]) -> Self {
+        let narrowed = retry::narrowed(&self.source, &self.destination, &self.options, entries);
+        if let Some((source, destination, options)) = narrowed {
+            (self.source, self.destination, self.options) = (source, destination, options);
+        }
         self
     }
 

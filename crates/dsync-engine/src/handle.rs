@@ -1,6 +1,7 @@
 //! A run on a thread of its own, and the handle by which a program steers it.
 
 use std::{
+    collections::BTreeSet,
     future::Future,
     num::NonZeroU64,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,7 +15,7 @@ use dsync_transport::Throttle;
 use dsync_wire::event::{Event, Progress};
 
 use crate::{
-    CancelToken, Connection, Connector, Job, Observer, Reconnect, Summary, SyncError,
+    CancelToken, Connection, Connector, FileProgress, Job, Observer, Reconnect, Summary, SyncError,
     halt::{lock, panic_text},
 };
 
@@ -39,6 +40,9 @@ pub struct RunOutcome {
     pub error: Option<SyncError>,
     /// The last progress that was reported, which an error does not take away.
     pub progress: Progress,
+    /// Paths of the entries that failed, below the transfer's root, in order and each once:
+    /// [`Job::only`] tries these again. Of an operand that is missing it is the operand.
+    pub failed: Vec<Vec<u8>>,
 }
 
 impl RunHandle {
@@ -111,6 +115,7 @@ impl Drop for RunHandle {
 #[derive(Debug, Default)]
 struct Run {
     progress: Mutex<Progress>,
+    failed: Mutex<BTreeSet<Vec<u8>>>,
     end: Mutex<End>,
     ended: Condvar,
 }
@@ -163,7 +168,14 @@ impl<O: Observer> Observer for Watched<O> {
     }
 
     fn event(&self, event: &Event) {
+        if let Event::Failed(problem) = event {
+            lock(&self.run.failed).insert(problem.path.clone());
+        }
         self.observer.event(event);
+    }
+
+    fn file(&self, file: &FileProgress) {
+        self.observer.file(file);
     }
 
     fn progress(&self, progress: &Progress) {
@@ -193,8 +205,9 @@ pub(crate) fn start(
             Err(error) => (None, Some(error)),
         };
         let progress = *lock(&run.progress);
+        let failed = std::mem::take(&mut *lock(&run.failed)).into_iter().collect();
         let mut end = lock(&run.end);
-        end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress }));
+        end.stage = Stage::Over(Box::new(RunOutcome { summary, error, progress, failed }));
         run.ended.notify_all();
         let waker = end.waker.take();
         drop(end);

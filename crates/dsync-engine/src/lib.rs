@@ -27,6 +27,7 @@ pub mod operand;
 mod plan;
 mod reconnect;
 mod resources;
+mod retry;
 mod rules;
 mod runs;
 mod schedule;

@@ -66,27 +66,38 @@ pub struct Silent;
 
 impl Observer for Silent {}
 
-impl<T: Observer + ?Sized> Observer for std::sync::Arc<T> {
-    fn connected(&self, connection: &Connection) {
-        (**self).connected(connection);
-    }
+/// Passes every callback on to the observer behind a pointer.
+macro_rules! passed_on {
+    ($($pointer:ty),*) => {$(
+        impl<T: Observer + ?Sized> Observer for $pointer {
+            fn connected(&self, connection: &Connection) {
+                (**self).connected(connection);
+            }
 
-    fn peer_lacks(&self, lacks: &[String]) {
-        (**self).peer_lacks(lacks);
-    }
+            fn peer_lacks(&self, lacks: &[String]) {
+                (**self).peer_lacks(lacks);
+            }
 
-    fn reconnecting(&self, reconnect: &Reconnect<'_>) {
-        (**self).reconnecting(reconnect);
-    }
+            fn reconnecting(&self, reconnect: &Reconnect<'_>) {
+                (**self).reconnecting(reconnect);
+            }
 
-    fn event(&self, event: &Event) {
-        (**self).event(event);
-    }
+            fn event(&self, event: &Event) {
+                (**self).event(event);
+            }
 
-    fn progress(&self, progress: &Progress) {
-        (**self).progress(progress);
-    }
+            fn progress(&self, progress: &Progress) {
+                (**self).progress(progress);
+            }
+
+            fn file(&self, file: &FileProgress) {
+                (**self).file(file);
+            }
+        }
+    )*};
 }
+
+passed_on!(&T, Box<T>, std::sync::Arc<T>);
 
 /// The way in which the peer was reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -213,6 +224,57 @@ mod tests {
         fn file(&self, _: &FileProgress) {
             panic!("file");
         }
+    }
+
+    /// Counts what it hears.
+    #[derive(Default)]
+    struct Counts(std::sync::atomic::AtomicU32);
+
+    impl Counts {
+        fn one(&self) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    impl Observer for Counts {
+        fn connected(&self, _: &Connection) {
+            self.one();
+        }
+        fn peer_lacks(&self, _: &[String]) {
+            self.one();
+        }
+        fn reconnecting(&self, _: &Reconnect<'_>) {
+            self.one();
+        }
+        fn event(&self, _: &Event) {
+            self.one();
+        }
+        fn progress(&self, _: &Progress) {
+            self.one();
+        }
+        fn file(&self, _: &FileProgress) {
+            self.one();
+        }
+    }
+
+    fn call_all(observer: impl Observer) {
+        observer.connected(&Connection { carrier: Carrier::Ssh, reason: None });
+        observer.peer_lacks(&[]);
+        let cause = &SyncError::BothRemote;
+        observer.reconnecting(&Reconnect { cause, number: 1, limit: 1, wait: Duration::ZERO });
+        let problem = Problem { operation: Operation::Stat, path: Vec::new(), cause: Cause::Vanished };
+        observer.event(&Event::Failed(problem));
+        observer.progress(&Progress::default());
+        observer.file(&FileProgress { path: Vec::new(), size: 0, done_bytes: 0 });
+    }
+
+    #[test]
+    fn every_pointer_passes_every_callback_on() {
+        let counts = std::sync::Arc::new(Counts::default());
+        call_all(&*counts);
+        call_all(std::sync::Arc::clone(&counts));
+        call_all(Box::new(std::sync::Arc::clone(&counts)) as Box<dyn Observer>);
+        assert_eq!(counts.0.load(std::sync::atomic::Ordering::Relaxed), 18);
     }
 
     #[test]

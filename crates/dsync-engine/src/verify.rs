@@ -8,18 +8,22 @@
 //! a failing disk, a wrong cable or a careless program leaves neither.
 
 use std::{
-    io,
+    io::{self, BufWriter},
     iter::Peekable,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use dsync_delta::ContentHasher;
-use dsync_fs::{DirRef, Kind, Metadata, Stamp, Walk, WalkOptions, WalkedEntry, default_readers, is_own_name};
+use dsync_fs::{
+    CommitGroup, Component, Dir, DirRef, Durability, Kind, Links, Metadata, StagedFile, Stamp, Walk,
+    WalkOptions, WalkedEntry, Wanted, default_readers, is_own_name,
+};
 use dsync_wire::event::{Changes, FileType, Progress};
 use rayon::prelude::*;
 
@@ -97,7 +101,7 @@ impl VerifyObserver for crate::Silent {}
 pub struct Verified {
     /// Entries of the tree and of the manifest that were compared.
     pub entries: u64,
-    /// Files whose content was read and is right.
+    /// Files whose content was read, and which are in all what their records say.
     pub sound: u64,
     /// Bytes of content that were read.
     pub bytes_read: u64,
@@ -187,11 +191,22 @@ pub enum VerifyError {
 /// [`VerifyError`]; a tree with entries that cannot be read is not recorded.
 pub fn record<W: io::Write>(
     tree: &Path,
-    mut writer: ManifestWriter<W>,
+    writer: ManifestWriter<W>,
     reading: &Reading,
     cancel: &CancelToken,
 ) -> Result<(W, Totals), VerifyError> {
-    let reader = Reader::new(reading, cancel, &crate::Silent, Totals::default());
+    record_but(tree, writer, None, (reading, &crate::Silent), cancel)
+}
+
+/// Records all of a tree but its manifest's `own` file.
+fn record_but<W: io::Write>(
+    tree: &Path,
+    mut writer: ManifestWriter<W>,
+    own: Option<Stamp>,
+    (reading, observer): (&Reading, &dyn VerifyObserver),
+    cancel: &CancelToken,
+) -> Result<(W, Totals), VerifyError> {
+    let reader = Reader::new(reading, cancel, observer, Totals::default());
     let mut totals = Totals::default();
     let mut batch = Vec::new();
 
@@ -210,6 +225,9 @@ pub fn record<W: io::Write>(
     };
     for found in Entries::open(tree, reading)? {
         let found = found.map_err(|(path, source)| VerifyError::Entry { path, source })?;
+        if own.is_some_and(|own| found.is_file(&own)) {
+            continue;
+        }
         batch.push(found);
         if is_full(&batch) {
             write(&mut batch)?;
@@ -218,6 +236,60 @@ pub fn record<W: io::Write>(
     write(&mut batch)?;
 
     Ok((writer.finish().map_err(ManifestError::from)?, totals))
+}
+
+/// Records all of a tree in a file, which appears whole, readable for its owner only, or not at all.
+/// An old file of this name is replaced; in the tree it is left out.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_to_file(
+    tree: &Path,
+    file: &Path,
+    reading: &Reading,
+    observer: &dyn VerifyObserver,
+    cancel: &CancelToken,
+) -> Result<Totals, VerifyError> {
+    let failed = |source| VerifyError::Manifest(ManifestError::Io { source });
+    let name = file.file_name().map(|name| Component::new(name.as_bytes()));
+    let Some(Ok(name)) = name else { return Err(failed(io::ErrorKind::InvalidInput.into())) };
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = Dir::open_destination(parent.unwrap_or_else(|| Path::new(".")), Links::Any).map_err(failed)?;
+    let dir = Arc::new(dir);
+    let own = dir.stat(&name).ok().map(|metadata| metadata.stamp());
+    let staged = StagedFile::create(&dir, name).map_err(failed)?;
+
+    let writer = BufWriter::new(InOrder { staged: &staged, offset: 0 });
+    let writer = ManifestWriter::new(writer).map_err(failed)?;
+    let (_, totals) = record_but(tree, writer, own, (reading, observer), cancel)?;
+
+    let wanted = Wanted { mode: Some(0o600), ..Wanted::default() };
+    let prepared = staged.prepare(&wanted, None, Durability::File).map_err(failed)?;
+    let mut group = CommitGroup::new(Durability::File);
+    group.add(prepared, ());
+    for ((), result) in group.flush() {
+        result.map_err(|error| failed(io::Error::other(error)))?;
+    }
+    group.finish().map_err(|error| failed(io::Error::other(error)))?;
+    Ok(totals)
+}
+
+/// Writes a file from its start on.
+struct InOrder<'a> {
+    staged: &'a StagedFile,
+    offset: u64,
+}
+
+impl io::Write for InOrder<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.staged.write_all_at(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Verifies a tree against a manifest. The manifest's own file is left out where it is in the tree.
@@ -243,7 +315,7 @@ pub fn verify(
 
     for found in Entries::open(tree, reading)? {
         let found = match found {
-            Ok(found) if (found.metadata.dev, found.metadata.ino) == (own.dev, own.ino) => continue,
+            Ok(found) if found.is_file(&own) => continue,
             found => found,
         };
         let path = match &found {
@@ -346,15 +418,12 @@ impl Check<'_> {
             found.iter().zip(&records).map(|(found, record)| self.reader.wants(found, record)).collect();
         let read = self.reader.read_all(found, |index| wanted.get(index).copied().unwrap_or_default())?;
         for ((found, read), record) in read.into_iter().zip(records) {
-            if found.metadata.kind == Kind::File {
-                match &read {
-                    Read::Content(hash) if record.content.as_ref() == Some(hash) => self.verified.sound += 1,
-                    Read::Not => self.verified.unread += 1,
-                    _ => {}
-                }
-            }
-            if let Some(difference) = difference(&found, read, &record) {
-                self.report(found.path, difference);
+            let is_read = matches!(read, Read::Content(_));
+            match difference(&found, read, &record) {
+                Some(difference) => self.report(found.path, difference),
+                None if found.metadata.kind != Kind::File => {}
+                None if is_read => self.verified.sound += 1,
+                None => self.verified.unread += 1,
             }
         }
         Ok(())
@@ -421,6 +490,11 @@ impl Found {
         };
         let path = dir.path.join(&entry.name).as_bytes().to_vec();
         Self { path, dir: Some(dir.dir.clone()), name: Some(entry.name), metadata, text }
+    }
+
+    /// Returns whether it is the file of this stamp, changed or not.
+    fn is_file(&self, stamp: &Stamp) -> bool {
+        (self.metadata.dev, self.metadata.ino) == (stamp.dev, stamp.ino)
     }
 
     /// Returns its record, without the content.

@@ -204,11 +204,46 @@ impl Changes {
         self.0 == 0
     }
 
+    /// Returns each attribute of the set, in the order of the constants.
+    pub fn iter(self) -> impl Iterator<Item = Self> {
+        NAMES.into_iter().map(|(change, _)| change).filter(move |change| self.contains(*change))
+    }
+
+    /// Returns the name of a single attribute, as in `permissions`; that of the first one of several,
+    /// and `nothing` of none.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(change, _)| self.contains(*change)).map_or("nothing", |(_, name)| *name)
+    }
+
     /// Adds the bits of `other`.
     pub fn insert(&mut self, other: Self) {
         self.0 |= other.0;
     }
 }
+
+impl IntoIterator for Changes {
+    type Item = Self;
+    type IntoIter = std::vec::IntoIter<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter().collect::<Vec<_>>().into_iter()
+    }
+}
+
+/// The attributes and their names.
+const NAMES: [(Changes, &str); 11] = [
+    (Changes::CONTENT, "content"),
+    (Changes::SIZE, "size"),
+    (Changes::TIME, "time"),
+    (Changes::TIME_NOW, "time_now"),
+    (Changes::PERMS, "permissions"),
+    (Changes::OWNER, "owner"),
+    (Changes::GROUP, "group"),
+    (Changes::ACL, "acl"),
+    (Changes::XATTRS, "xattrs"),
+    (Changes::HARD_LINK, "hard_link"),
+    (Changes::ACCESS_TIME, "access_time"),
+];
 
 /// The destination's progress. All counts are since the start and never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

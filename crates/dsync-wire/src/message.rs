@@ -16,7 +16,7 @@
 //! destination           Report;  source: Bye
 //! ```
 
-use std::{ops::Range, sync::Arc};
+use std::{fmt, io, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use dsync_delta::{BlockLen, SumsFormat};
@@ -532,6 +532,32 @@ pub enum Cause {
         /// Bytes of the file.
         file: u64,
     },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Os(number) => return io::Error::from_raw_os_error(*number).fmt(f),
+            Self::BadRule(line) => return write!(f, "line {line} is no filter rule"),
+            Self::DeviceTooShort { device, file } => {
+                return write!(f, "the device has {device} bytes and the file {file}; nothing was written");
+            }
+            Self::Vanished => "it has vanished",
+            Self::Changed => "it changes all the time; the old copy is untouched",
+            Self::ContentMismatch => {
+                "its content was not the source's, at every attempt; the old copy is untouched"
+            }
+            Self::DirectoryInTheWay => "a directory that is not empty is in the way",
+            Self::Skipped => "the options do not copy its type",
+            Self::Unrepresentable => "its name or depth is not possible here",
+            Self::TypeChanged => "it became another type of file",
+            Self::FirstNameFailed => "it is another name of a file that could not be copied",
+            Self::SameFile => "it is the same file as its copy",
+            Self::FakeSuperDamaged => "its user.rsync.%stat cannot be read: correct or remove it",
+            Self::TooManyRules => "it, or they, have more rules than are taken",
+            Self::LeadsOut => "it leads out of the copied tree, as a link or by a name in it",
+        })
+    }
 }
 
 /// A request for a delta.

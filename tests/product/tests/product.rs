@@ -9,7 +9,11 @@ use std::{
     sync::Mutex,
 };
 
-use dsync_engine::{CancelToken, Observer, Progress, Reconnect, Resources, Silent, SyncError, Workers};
+use dsync_engine::{
+    CancelToken, Destination, Job, Manifest, Observer, Progress, Reconnect, Resources, Silent, Source,
+    SyncError, SyncOptions, Workers,
+    verify::{self, Difference, Finding, Reading, VerifyObserver},
+};
 use dsync_product::{Agent, Identity, Running, Service};
 use tokio::runtime::{Builder, Runtime};
 
@@ -216,4 +220,79 @@ fn a_service_that_stops_ends_its_sessions() {
             assert_eq!(file.metadata().unwrap().len(), 200_000);
         }
     }
+}
+
+/// Keeps the paths of what rots.
+#[derive(Default)]
+struct Rot(Mutex<Vec<Vec<u8>>>);
+
+impl VerifyObserver for Rot {
+    fn finding(&self, finding: &Finding) {
+        assert!(matches!(finding.difference, Difference::Rot), "{finding:?}");
+        self.0.lock().unwrap().push(finding.path.clone());
+    }
+}
+
+#[test]
+fn a_backup_is_verified_against_the_manifest_of_what_was_pushed() {
+    let (scene, runtime) = (Scene::new(1), runtime());
+    scene.plant(0, 20, 5000);
+    let (running, cancel) = (runtime.block_on(scene.start(any_port())), CancelToken::new());
+    let agent = scene.agent(&scene.agents[0], running.address, &runtime);
+    agent.push(scene.own(0), "backup", &Silent, &cancel).unwrap();
+    let list = scene.scratch.path().join("manifest");
+    let reading = Reading { workers: scene.resources.workers.clone(), ..Reading::default() };
+    let totals = verify::record_to_file(&scene.own(0), &list, &reading, &Silent, &cancel).unwrap();
+    assert_eq!((totals.files, totals.bytes), (20, 100_000));
+
+    // At the service, and again after a restore.
+    let manifest = Manifest::open(&list).unwrap();
+    let restored = scene.scratch.path().join("restored");
+    agent.restore("backup", restored.clone()).unwrap();
+    for tree in [scene.kept(0), restored] {
+        let verified = verify::verify(&tree, &manifest, &reading, &Rot::default(), &cancel).unwrap();
+        assert_eq!((verified.sound, verified.findings()), (20, 0));
+    }
+
+    let damaged = scene.kept(0).join("sub/7");
+    let (mut content, time) =
+        (fs::read(&damaged).unwrap(), fs::metadata(&damaged).unwrap().modified().unwrap());
+    content[4000] ^= 1;
+    fs::write(&damaged, content).unwrap();
+    fs::File::options().write(true).open(&damaged).unwrap().set_modified(time).unwrap();
+    let rot = Rot::default();
+    let verified = verify::verify(&scene.kept(0), &manifest, &reading, &rot, &cancel).unwrap();
+    assert_eq!((verified.rotten, verified.exit_code()), (1, 23));
+    assert_eq!(rot.0.into_inner().unwrap(), [b"sub/7"]);
+}
+
+#[test]
+fn what_failed_is_tried_again_and_nothing_else() {
+    let scene = Scene::new(1);
+    scene.plant(0, 30, 1000);
+    let copy = scene.scratch.path().join("copy");
+    // Something is in the way of two files.
+    for file in ["3", "12"] {
+        fs::create_dir_all(copy.join("sub").join(file).join("held")).unwrap();
+    }
+    let source = Source::Local { paths: vec![scene.own(0).join("")] };
+    let destination = Destination::Local { path: copy.clone() };
+    let job = Job::new(source, destination).options(SyncOptions::archive());
+    let outcome = job.clone().start(Silent).unwrap().join();
+    assert_eq!(outcome.summary.unwrap().exit_code(), 23);
+    assert_eq!(outcome.failed, [b"sub/12".to_vec(), b"sub/3".to_vec()]);
+
+    fs::remove_dir_all(copy.join("sub/3")).unwrap();
+    let again = job.clone().only(&outcome.failed).start(Silent).unwrap().join();
+    let report = again.summary.unwrap().report;
+    assert_eq!((report.listed.files, report.files_transferred, report.failed), (2, 1, 1));
+    assert_eq!(again.failed, [b"sub/12".to_vec()]);
+    fs::remove_dir_all(copy.join("sub/12")).unwrap();
+    // One vanished meanwhile, which is nobody's failure.
+    fs::remove_file(scene.own(0).join("sub/3")).unwrap();
+    let last = job.only(&outcome.failed).start(Silent).unwrap().join();
+    let summary = last.summary.unwrap();
+    assert_eq!((summary.exit_code(), summary.report.files_transferred, last.failed.len()), (0, 1, 0));
+    fs::remove_file(copy.join("sub/3")).unwrap();
+    assert_same(&scene.own(0), &copy);
 }

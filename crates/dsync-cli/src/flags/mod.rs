@@ -96,8 +96,9 @@ pub(crate) const COMMANDS: &str = "Commands, as the first word:
   doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
+  verify DIR         Compare DIR with its manifest, and tell rot from edits; --record writes the manifest
 
-enroll, explain, fleet, history, job, key, run, state, status and verify are kept for later
+enroll, explain, fleet, history, job, key, run, state and status are kept for later
 versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.

@@ -1,0 +1,341 @@
+//! `dsync verify PATH`: is the tree still what its manifest says? `--record` writes the manifest.
+//!
+//! Each difference is a line of standard output as soon as it is found, or with `--json` an event;
+//! the last line has the counts. Nothing of the tree is changed.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::{self, IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args as _, Command, FromArgMatches as _};
+use dsync_engine::{
+    CancelToken, Changes, Manifest, ManifestError, Progress, exit_code,
+    manifest::Totals,
+    verify::{self, Difference, Finding, Reading, Verified, VerifyError, VerifyObserver},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    bar::{Bar, Shown},
+    console::{blame, say},
+    escape::Escaped,
+    json::Name,
+    messages,
+    numbers::{Number, Style},
+    show, signals,
+    usage::UsageError,
+    words,
+};
+
+/// Version of the JSON form; a reader ignores keys and events that it does not know.
+const SCHEMA: u64 = 1;
+
+/// The words behind `dsync verify`.
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// The directory to verify
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+
+    /// The manifest; PATH.dsync-manifest beside the directory where none is named
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+
+    /// Read the tree and write its manifest, in place of the one that is there
+    #[arg(long)]
+    record: bool,
+
+    /// Read the content of this share of the files, others each time; compare all others by size and time
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    percent: u8,
+
+    /// Stay on the filesystem of PATH
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+
+    /// Print a JSON object for each difference, and one at the end
+    #[arg(long)]
+    json: bool,
+
+    /// Show progress although standard error is no terminal
+    #[arg(long)]
+    progress: bool,
+
+    /// Print differences only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Carries the command out and returns the exit code: 23 where something differs.
+pub(crate) fn run(words: &[OsString]) -> u8 {
+    let flags = match parse(words) {
+        Ok(Parsed::Flags(flags)) => flags,
+        Ok(Parsed::Help(text)) => return show(text.as_bytes()),
+        Err(error) => {
+            blame(&crate::escape::escape_text(&error.to_string()));
+            return error.exit_code();
+        }
+    };
+
+    let shown = match (flags.quiet, io::stderr().is_terminal()) {
+        (true, _) => Shown::Nothing,
+        (false, true) => Shown::Bar,
+        (false, false) if flags.progress => Shown::Lines,
+        (false, false) => Shown::Nothing,
+    };
+    let (cancel, bar) = (CancelToken::new(), Arc::new(Bar::new(shown)));
+    if let Err(error) = signals::watch(cancel.clone(), Arc::clone(&bar)) {
+        blame(&format!("cannot watch for signals: {}", words::system_words(&error)));
+        return exit_code::START;
+    }
+
+    let teller = Teller { bar, json: flags.json, failure: Mutex::default() };
+    let outcome = perform(&flags, &teller, &cancel);
+    teller.bar.clear();
+    let code = match outcome {
+        Ok(Outcome::Recorded(totals, path)) => {
+            teller.end(flags.quiet, &recorded_json(totals), &recorded_text(totals, &path));
+            exit_code::OK
+        }
+        Ok(Outcome::Verified(verified)) => {
+            teller.end(flags.quiet, &verified_json(&verified), &verified_text(&verified));
+            verified.exit_code()
+        }
+        Err(error) => {
+            say(&format!("dsync: error: {}", failure(&error, &flags)));
+            failure_code(&error)
+        }
+    };
+    let failed = teller.failure.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if failed.is_some() { messages::OUTPUT } else { code }
+}
+
+/// The meaning of the words.
+enum Parsed {
+    Flags(Flags),
+    Help(String),
+}
+
+fn parse(words: &[OsString]) -> Result<Parsed, UsageError> {
+    let command = Flags::augment_args(Command::new("verify"))
+        .bin_name("dsync verify")
+        .about("Compare a directory with its manifest, and tell rot from edits")
+        .no_binary_name(true)
+        .max_term_width(100);
+    let matches = match command.try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
+            return Ok(Parsed::Help(error.to_string()));
+        }
+        Err(error) if error.kind() == clap::error::ErrorKind::MissingRequiredArgument => {
+            let wanted = "takes a directory: `dsync verify PATH [--manifest FILE]`".to_owned();
+            let file = crate::commands::is_here(OsStr::new("verify"));
+            return Err(UsageError::CommandWords { command: "verify", wanted, file });
+        }
+        Err(error) => return Err(UsageError::from_clap(&error)),
+    };
+    Flags::from_arg_matches(&matches).map(Parsed::Flags).map_err(|error| UsageError::from_clap(&error))
+}
+
+/// The result of the command.
+enum Outcome {
+    Recorded(Totals, PathBuf),
+    Verified(Verified),
+}
+
+fn perform(flags: &Flags, teller: &Teller, cancel: &CancelToken) -> Result<Outcome, VerifyError> {
+    let path = flags.manifest.clone().unwrap_or_else(|| beside(&flags.path));
+    // Another seed each time, so that in the end every file was read.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let reading = Reading {
+        percent: flags.percent,
+        seed: u64::from(now.subsec_nanos()) ^ now.as_secs(),
+        one_file_system: flags.one_file_system,
+        ..Reading::default()
+    };
+
+    if flags.record {
+        let totals = verify::record_to_file(&flags.path, &path, &reading, teller, cancel)?;
+        return Ok(Outcome::Recorded(totals, path));
+    }
+    let manifest = Manifest::open(&path)?;
+    verify::verify(&flags.path, &manifest, &reading, teller, cancel).map(Outcome::Verified)
+}
+
+/// Returns the manifest's place where none is named: beside the tree, where no `--delete` reaches it.
+fn beside(tree: &Path) -> PathBuf {
+    // `components` drops slashes at the end and `/.`, which would name another file.
+    let mut name = tree.components().as_path().as_os_str().to_owned();
+    name.push(".dsync-manifest");
+    name.into()
+}
+
+/// Prints what is found.
+struct Teller {
+    bar: Arc<Bar>,
+    json: bool,
+    failure: Mutex<Option<io::Error>>,
+}
+
+impl Teller {
+    fn print(&self, line: &str) {
+        let result = self.bar.aside(|| writeln!(io::stdout().lock(), "{line}"));
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = result {
+            failure.get_or_insert(error);
+        }
+    }
+
+    fn end(&self, quiet: bool, json: &Value, text: &str) {
+        if self.json {
+            self.print(&json.to_string());
+        } else if !quiet {
+            self.print(text);
+        }
+    }
+}
+
+impl VerifyObserver for Teller {
+    fn finding(&self, finding: &Finding) {
+        let (word, changes, why) = described(&finding.difference);
+        if self.json {
+            let Name { path, path_hex } = Name::of(&finding.path);
+            let changes = changes.map(|changes| changes.iter().map(Changes::name).collect::<Vec<_>>());
+            let event = json!({
+                "event": "difference", "kind": word, "path": path, "path_hex": path_hex,
+                "changes": changes, "why": why,
+            });
+            self.print(&event.to_string());
+            return;
+        }
+
+        let path = if finding.path.is_empty() { b".".as_slice() } else { &finding.path };
+        let changes = changes.unwrap_or_default().iter().map(Changes::name);
+        let more: Vec<_> = changes.map(str::to_owned).chain(why).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+        self.print(&format!("{word:<10} {}{more}", Escaped(path)));
+    }
+
+    fn progress(&self, progress: &Progress) {
+        self.bar.update(progress);
+    }
+}
+
+/// Returns a difference in one word, with what changed and why it could not be read.
+fn described(difference: &Difference) -> (&'static str, Option<Changes>, Option<String>) {
+    match difference {
+        Difference::Rot => ("rot", None, None),
+        Difference::Edited(changes) => ("edited", Some(*changes), None),
+        Difference::Attributes(changes) => ("attributes", Some(*changes), None),
+        Difference::Missing => ("missing", None, None),
+        Difference::New => ("new", None, None),
+        Difference::Unreadable(error) => ("unreadable", None, Some(words::system_words(error))),
+        Difference::Busy => ("busy", None, None),
+        _ => ("other", None, None),
+    }
+}
+
+fn verified_text(verified: &Verified) -> String {
+    let Verified { entries, sound, bytes_read, unread, rotten, edited, .. } = *verified;
+    let Verified { attributes, missing, new, unreadable, busy, .. } = *verified;
+    let number = |value| Number(value, Style::Commas);
+
+    let mut text = format!(
+        "{} entries compared, {} bytes read: {} files are sound",
+        number(entries),
+        number(bytes_read),
+        number(sound)
+    );
+    let counts = [
+        (unread, "compared by size and time only"),
+        (rotten, "rotten"),
+        (edited, "edited"),
+        (attributes, "with other attributes"),
+        (missing, "missing"),
+        (new, "new"),
+        (unreadable, "unreadable"),
+        (busy, "changed meanwhile"),
+    ];
+
+    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!(", {} {what}", number(count)));
+    }
+    text
+}
+
+fn verified_json(verified: &Verified) -> Value {
+    let Verified { entries, sound, bytes_read, unread, rotten, edited, .. } = *verified;
+    let Verified { attributes, missing, new, unreadable, busy, .. } = *verified;
+    json!({
+        "event": "verified", "version": SCHEMA, "entries": entries, "sound": sound, "bytes_read": bytes_read,
+        "unread": unread, "rot": rotten, "edited": edited, "attributes": attributes, "missing": missing,
+        "new": new, "unreadable": unreadable, "busy": busy, "exit_code": verified.exit_code(),
+    })
+}
+
+fn recorded_text(totals: Totals, path: &Path) -> String {
+    let number = |value| Number(value, Style::Commas);
+    let path = Escaped(path.as_os_str().as_encoded_bytes());
+    let Totals { entries, files, bytes, without_content, .. } = totals;
+    let mut text = format!(
+        "{} entries, {} files of {} bytes recorded in '{path}'",
+        number(entries),
+        number(files),
+        number(bytes)
+    );
+    if without_content > 0 {
+        text.push_str(&format!("; {} changed meanwhile and have no content there", number(without_content)));
+    }
+    text
+}
+
+fn recorded_json(totals: Totals) -> Value {
+    let Totals { entries, files, bytes, without_content, .. } = totals;
+    json!({
+        "event": "recorded", "version": SCHEMA, "entries": entries, "files": files, "bytes": bytes,
+        "without_content": without_content, "exit_code": exit_code::OK,
+    })
+}
+
+/// Returns the error in words, with what to do.
+fn failure(error: &VerifyError, flags: &Flags) -> String {
+    let tree = Escaped(flags.path.as_os_str().as_encoded_bytes());
+    let path = flags.manifest.clone().unwrap_or_else(|| beside(&flags.path));
+    let manifest = Escaped(path.as_os_str().as_encoded_bytes());
+
+    match error {
+        VerifyError::Tree { source, .. } => {
+            format!("cannot read the directory '{tree}': {}", words::system_words(source))
+        }
+        VerifyError::Entry { path, source } => format!(
+            "cannot read '{}' in '{tree}', so nothing is recorded: {}",
+            Escaped(path),
+            words::system_words(source)
+        ),
+        VerifyError::Manifest(ManifestError::Io { source }) if flags.record => {
+            format!("cannot write the manifest '{manifest}': {}", words::system_words(source))
+        }
+        VerifyError::Manifest(ManifestError::Io { source }) => format!(
+            "cannot read the manifest '{manifest}': {}; `dsync verify --record` writes one",
+            words::system_words(source)
+        ),
+        VerifyError::Manifest(error) => format!("'{manifest}': {error}"),
+        VerifyError::Cancelled if flags.record => "interrupted; nothing is recorded".to_owned(),
+        VerifyError::Cancelled => "interrupted; the rest is not verified".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn failure_code(error: &VerifyError) -> u8 {
+    match error {
+        VerifyError::Tree { .. } => exit_code::FILE_SELECTION,
+        VerifyError::Entry { .. } => exit_code::PARTIAL,
+        VerifyError::Cancelled => exit_code::INTERRUPTED,
+        VerifyError::Threads => exit_code::START,
+        _ => exit_code::FILE_IO,
+    }
+}

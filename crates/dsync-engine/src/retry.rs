@@ -1,0 +1,174 @@
+//! A job for some of the entries of another one: those that failed.
+//!
+//! The entries are named as operands of their own, whose paths begin where the job's operands do
+//! ([`SyncOptions::relative`]), so everything lands where it would have landed.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::PathBuf,
+};
+
+use dsync_wire::options::SyncOptions;
+
+use crate::{Destination, Source};
+
+/// Rewrites a job's source, destination and options for the entries at these paths. `None` if only
+/// the whole job does them all: the root is among them, or the destination may be a file's new name.
+pub(crate) fn narrowed(
+    source: &Source,
+    destination: &Destination,
+    options: &SyncOptions,
+    entries: &[Vec<u8>],
+) -> Option<(Source, Destination, SyncOptions)> {
+    let operands = operands(source);
+    let may_rename = matches!(&operands[..], [only] if !Place::of(only, options.relative).contents);
+    if entries.iter().any(Vec::is_empty) || may_rename && entries.iter().any(|entry| !entry.contains(&b'/')) {
+        return None;
+    }
+
+    let mut chosen = Vec::new();
+    for entry in entries {
+        let places = operands.iter().map(|operand| Place::of(operand, options.relative));
+        chosen.extend(places.filter_map(|place| place.operand(entry)));
+    }
+    chosen.sort();
+    chosen.dedup();
+
+    // An entry may be in any of several operands, and may be gone by now.
+    let options = SyncOptions {
+        relative: true,
+        no_implied_dirs: options.relative && options.no_implied_dirs,
+        ignore_missing_args: true,
+        ..options.clone()
+    };
+    Some((with_operands(source, chosen), as_directory(destination), options))
+}
+
+/// The place where an operand's entries begin.
+struct Place {
+    /// The directory that their paths start at, without a slash at its end.
+    base: Vec<u8>,
+    /// The path below it that the operand has; empty if it stands for all in the directory.
+    path: Vec<u8>,
+    contents: bool,
+}
+
+impl Place {
+    fn of(operand: &[u8], relative: bool) -> Self {
+        let (start, rest): (&[u8], &[u8]) = match operand.windows(3).position(|three| three == b"/./") {
+            Some(cut) if relative => (&operand[..cut], &operand[cut + 3..]),
+            _ if relative && !operand.starts_with(b"/") => (b".", operand),
+            _ => (b"", operand),
+        };
+        let is_absolute = operand.starts_with(b"/");
+        let mut steps: Vec<&[u8]> =
+            rest.split(|&byte| byte == b'/').filter(|step| !matches!(*step, b"" | b".")).collect();
+        let contents = rest.is_empty()
+            || [&b"/"[..], b"/.", b"/.."].iter().any(|end| rest.ends_with(end))
+            || matches!(rest, b"." | b"..");
+        if relative {
+            return Self { base: start.to_vec(), path: steps.join(&b'/'), contents };
+        }
+
+        let name = if contents { None } else { steps.pop() };
+        let mut base = steps.join(&b'/');
+        if is_absolute {
+            base.insert(0, b'/');
+        } else if base.is_empty() {
+            base.push(b'.');
+        }
+        while base.ends_with(b"/") {
+            base.pop();
+        }
+        Self { base, path: name.map(<[u8]>::to_vec).unwrap_or_default(), contents }
+    }
+
+    /// Returns the operand of an entry; `None` if the entry cannot be here.
+    fn operand(&self, entry: &[u8]) -> Option<Vec<u8>> {
+        let rest = entry.strip_prefix(self.path.as_slice())?;
+        let is_here = self.path.is_empty() || rest.is_empty() || rest.starts_with(b"/");
+        is_here.then(|| [&self.base, &b"/./"[..], entry].concat())
+    }
+}
+
+fn operands(source: &Source) -> Vec<Vec<u8>> {
+    match source {
+        Source::Local { paths } => paths.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
+        Source::Remote { paths, .. } | Source::Peer { paths } => {
+            paths.iter().map(|path| path.as_bytes().to_vec()).collect()
+        }
+    }
+}
+
+fn with_operands(source: &Source, operands: Vec<Vec<u8>>) -> Source {
+    let operands = operands.into_iter().map(OsString::from_vec);
+    match source {
+        Source::Local { .. } => Source::Local { paths: operands.map(PathBuf::from).collect() },
+        Source::Remote { host, .. } => Source::Remote { host: host.clone(), paths: operands.collect() },
+        Source::Peer { .. } => Source::Peer { paths: operands.collect() },
+    }
+}
+
+/// Returns the destination as a directory, whatever is copied there.
+fn as_directory(destination: &Destination) -> Destination {
+    let with_slash = |path: &OsString| {
+        let mut path = path.clone();
+        path.push("/");
+        path
+    };
+    match destination {
+        Destination::Local { path } => {
+            Destination::Local { path: with_slash(&path.as_os_str().to_owned()).into() }
+        }
+        Destination::Remote { host, path } => {
+            Destination::Remote { host: host.clone(), path: with_slash(path) }
+        }
+        Destination::Peer { path } => Destination::Peer { path: with_slash(path) },
+        Destination::Nowhere => Destination::Nowhere,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn narrow(operands: &[&str], relative: bool, entries: &[&str]) -> Option<Vec<String>> {
+        let source = Source::Local { paths: operands.iter().map(PathBuf::from).collect() };
+        let destination = Destination::Local { path: "dst".into() };
+        let options = SyncOptions { relative, ..SyncOptions::archive() };
+        let entries: Vec<_> = entries.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+        let (source, destination, options) = narrowed(&source, &destination, &options, &entries)?;
+        assert!(options.relative && options.recursive);
+        assert_eq!(destination, Destination::Local { path: "dst/".into() });
+        let Source::Local { paths } = source else { return None };
+        Some(paths.into_iter().map(|path| path.into_os_string().into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn entries_are_named_from_where_their_operands_begin() {
+        for (operands, relative, entry, expected) in [
+            (&["src/"][..], false, "a/b", &["src/./a/b"][..]),
+            (&["/src/."], false, "a", &["/src/./a"]),
+            (&["/"], false, "a", &["/./a"]),
+            (&["."], false, "a", &["././a"]),
+            (&["x/./y/dir", "other"], false, "dir/b", &["x/y/./dir/b"]),
+            (&["dir", "di"], false, "dir/b", &["././dir/b"]),
+            (&["one/", "two/", "three"], false, "a", &["one/./a", "two/./a"]),
+            (&["/a/./b/c", "x"], true, "b/c/d", &["/a/./b/c/d"]),
+            (&["b/c/"], true, "b/c/d", &["././b/c/d"]),
+            (&["/b/c/"], true, "b/c/d", &["/./b/c/d"]),
+        ] {
+            let found = narrow(operands, relative, &[entry]).unwrap();
+            assert_eq!(found, expected, "{operands:?} {entry}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_entry_takes_the_whole_job() {
+        assert_eq!(narrow(&["src/"], false, &["a", ""]), None);
+        assert_eq!(narrow(&["file"], false, &["file"]), None);
+        assert!(narrow(&["dir"], false, &["dir/file"]).is_some());
+    }
+}

@@ -1,0 +1,118 @@
+//! `dsync verify`: what rots, what was edited, what is in the way of knowing, and the exit codes.
+
+use std::{
+    fs,
+    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    path::Path,
+};
+
+use dsync_tests::{Outcome, Run, Scratch, needs_dsync};
+
+fn verify(tree: &Path, words: &[&str]) -> Outcome {
+    Run::dsync().arg("verify").args(words).arg(tree).run()
+}
+
+/// Plants a tree and records it.
+fn recorded() -> Scratch {
+    let scratch = Scratch::new();
+    let tree = scratch.src();
+    fs::create_dir_all(tree.join("sub")).unwrap();
+    for file in ["one", "two", "sub/three"] {
+        fs::write(tree.join(file), file).unwrap();
+    }
+    fs::write(tree.join(std::ffi::OsStr::from_bytes(b"sub/\xff")), "odd").unwrap();
+    symlink("one", tree.join("link")).unwrap();
+    let outcome = verify(&tree, &["--record"]).expect_code(0);
+    assert!(outcome.stdout_text().starts_with("7 entries, 4 files of 18 bytes"), "{}", outcome.account());
+    scratch
+}
+
+/// Changes a byte and nothing else that shows.
+fn rot(path: &Path) {
+    let before = fs::metadata(path).unwrap().modified().unwrap();
+    let mut content = fs::read(path).unwrap();
+    content[0] ^= 0x80;
+    fs::write(path, content).unwrap();
+    fs::File::options().write(true).open(path).unwrap().set_modified(before).unwrap();
+}
+
+#[test]
+fn rot_edits_and_the_rest_are_lines_and_exit_code_23() {
+    needs_dsync!();
+    let scratch = recorded();
+    let tree = scratch.src();
+    let sound = verify(&tree, &[]).expect_code(0);
+    assert_eq!(sound.stdout_text(), "7 entries compared, 18 bytes read: 4 files are sound\n");
+    // With a slash, and without a word.
+    let slash = format!("{}/", tree.display());
+    assert!(verify(Path::new(&slash), &["-q"]).expect_code(0).stdout_text().is_empty());
+
+    rot(&tree.join(std::ffi::OsStr::from_bytes(b"sub/\xff")));
+    fs::write(tree.join("one"), "longer").unwrap();
+    fs::remove_file(tree.join("two")).unwrap();
+    fs::write(tree.join("zero"), "").unwrap();
+    let outcome = verify(&tree, &["-q"]).expect_code(23);
+    let expected = "edited     one (size, time)\nmissing    two\nnew        zero\nrot        sub/\\#377\n";
+    assert_eq!(outcome.stdout_text(), expected, "{}", outcome.account());
+
+    let json = verify(&tree, &["--json"]).expect_code(23);
+    let events: Vec<serde_json::Value> =
+        json.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.len(), 5, "{}", json.account());
+    assert_eq!((&events[3]["kind"], &events[3]["path_hex"]), (&"rot".into(), &"7375622fff".into()));
+    assert_eq!((&events[4]["event"], &events[4]["rot"]), (&"verified".into(), &1.into()));
+
+    // Nothing is read, so nothing shows that keeps its size and time.
+    assert!(!verify(&tree, &["--percent=0"]).expect_code(23).stdout_text().contains("\nrot "));
+    assert!(verify(&tree, &["--record"]).expect_code(0).stderr_text().is_empty());
+    let _ = verify(&tree, &[]).expect_code(0);
+}
+
+#[test]
+fn a_damaged_manifest_is_refused_before_anything_is_compared() {
+    needs_dsync!();
+    let scratch = recorded();
+    let tree = scratch.src();
+    let beside = format!("{}.dsync-manifest", tree.display());
+    let whole = fs::read(&beside).unwrap();
+    let cases: [(&[u8], &str); 4] = [
+        (&whole[..whole.len() - 90], "was cut short"),
+        (&whole[..0], "is no manifest"),
+        (b"dsync-manifest 2\n", "has version 2, and this program reads version 1"),
+        (b"\0\0\0", "is no manifest"),
+    ];
+    for (content, words) in cases {
+        fs::write(&beside, content).unwrap();
+        let outcome = verify(&tree, &[]).expect_code(11);
+        assert!(outcome.stdout_text().is_empty());
+        assert!(outcome.stderr_text().contains(words), "{}", outcome.account());
+    }
+    fs::remove_file(&beside).unwrap();
+    let outcome = verify(&tree, &[]).expect_code(11);
+    assert!(outcome.stderr_text().contains("dsync verify --record"), "{}", outcome.account());
+}
+
+#[test]
+fn mistakes_are_named() {
+    needs_dsync!();
+    let scratch = recorded();
+    let _ = verify(&scratch.at("none"), &["--record"]).expect_code(3);
+    for (words, text) in [
+        (&["--percent=101"][..], "--percent"),
+        (&["--no-such-option"], "--no-such-option"),
+        (&["one", "two"], "two"),
+    ] {
+        let outcome = Run::dsync().arg("verify").args(words).run().expect_code(1);
+        assert!(outcome.stderr_text().contains(text), "{}", outcome.account());
+    }
+    let outcome = Run::dsync().arg("verify").run().expect_code(1);
+    assert!(outcome.stderr_text().contains("takes a directory"), "{}", outcome.account());
+    let help = Run::dsync().args(["verify", "--help"]).run().expect_code(0);
+    assert!(help.stdout_text().contains("--percent"), "{}", help.account());
+    // A manifest inside its tree is no part of it.
+    let inside = scratch.src().join("list");
+    for words in [["--record", "--manifest"], ["--record", "--manifest"], ["-q", "--manifest"]] {
+        let outcome = Run::dsync().arg("verify").args(words).arg(&inside).arg(scratch.src()).run();
+        let _ = outcome.expect_code(0);
+    }
+}
