@@ -38,6 +38,11 @@
 //! | [`delta()`] | 2 MiB + 16 `B`, beside the signature | BLAKE3, twice where data has shifted; rolling over new data |
 //! | [`apply()`] | 1.2 MiB | BLAKE3 |
 //!
+//! After rolling over 64 MiB of new data without a match, [`delta()`] rolls over the first sixteenth
+//! of every 4 MiB (or every 32 blocks, if they are longer) until it finds one, so that new data does
+//! not cost more than it can save. Shifted data is then found later, and a short stretch of it may be
+//! missed.
+//!
 //! # What is checked
 //!
 //! Every length is checked before memory is set aside for it, and memory grows only with bytes that
