@@ -224,6 +224,11 @@ fn device_that_is_too_short_or_in_use_is_left_alone() {
         }
     }
 
+    // A file that an option leaves alone need not fit.
+    let _ = write("push", &["-a", "--write-devices", "--max-size=4M"], &file, device.path())
+        .expect_quiet_success();
+    assert_eq!(device.content(), before);
+
     let format = Run::of("mkfs.ext4").env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("-q");
     let _ = format.arg(device.path()).run().expect_code(0);
     let at = scratch.at("mounted");

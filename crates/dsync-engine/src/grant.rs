@@ -178,8 +178,9 @@ impl Demand {
                 (Self::Write, true),
                 (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
                 (Self::Force, options.force),
-                (Self::InPlace, writing.inplace),
+                // Before what it implies, so that the message names it.
                 (Self::WriteDevices, writing.devices),
+                (Self::InPlace, writing.inplace),
                 (Self::Backup, writing.backup.is_some()),
                 (Self::DelayUpdates, writing.delay_updates),
                 (Self::PartialDir, writing.partial_dir.is_some()),

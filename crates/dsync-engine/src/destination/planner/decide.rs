@@ -124,7 +124,7 @@ impl Planner<'_> {
         }
 
         if let Some(cause) = too_short(subject, found)
-            && !self.site.policy.leaves_alone(&subject.entry.kind, found.existing.as_ref())
+            && self.site.policy.why_left(subject.entry, found.existing.as_ref()).is_none()
         {
             return Some(Course::Ignore(Some(subject.problem(Operation::WriteFile, cause))));
         }
