@@ -285,6 +285,59 @@ fn paths_start_at_the_directory_and_end_in_it() {
 }
 
 #[test]
+fn relative_paths_are_those_of_the_directory_whatever_the_access() {
+    needs_dsync!();
+    for (access, pushes, pulls) in [
+        ("rw", true, true),
+        ("ro", false, true),
+        ("wo", true, false),
+        ("append", true, true),
+        ("write", true, true),
+    ] {
+        let scratch = Scratch::new();
+        plant(&scratch);
+        fs::create_dir(scratch.at("floor/new")).unwrap();
+        fs::write(scratch.at("floor/tree/sub/there"), "there").unwrap();
+        symlink(scratch.at("outside"), scratch.at("floor/tree/far")).unwrap();
+        let relative = |run: Run| run.arg("-aR").args(["--no-l", "--no-t"]);
+
+        let mut below = scratch.src().into_os_string();
+        below.push("/./sub/new");
+        let pushed = relative(through(&scratch, access)).arg(&below).arg("host:new").run();
+        if pushes {
+            let _ = pushed.expect_code(0);
+            assert_eq!(fs::read(scratch.at("floor/new/sub/new")).unwrap(), b"new too");
+        } else {
+            assert_refused(pushed, "copying to there", access);
+        }
+        // The path of the operand leads nowhere else, however it is written.
+        for to in ["tree/far", "tree/../../outside"] {
+            let _ = relative(through(&scratch, access))
+                .arg(&below)
+                .arg(format!("host:{to}"))
+                .run()
+                .expect_code(42);
+        }
+
+        let pull = |from: &str, to: &str| {
+            relative(through(&scratch, access)).arg(format!("host:{from}")).arg(slash(&scratch.at(to))).run()
+        };
+        let pulled = pull("tree/./sub/there", "got");
+        if pulls {
+            let _ = pulled.expect_code(0);
+            assert_eq!(fs::read(scratch.at("got/sub/there")).unwrap(), b"there");
+        } else {
+            assert_refused(pulled, "copying from there", access);
+        }
+        for from in ["tree/far/./secret", "tree/./far/secret", "tree/../../outside/./secret"] {
+            let _ = pull(from, "none").expect_code(42);
+            assert!(!scratch.at("none").exists(), "{from}");
+        }
+        assert_eq!(fs::read_dir(scratch.at("outside")).unwrap().count(), 1);
+    }
+}
+
+#[test]
 fn a_link_that_was_sent_before_is_no_way_out() {
     needs_dsync!();
     let scratch = Scratch::new();
