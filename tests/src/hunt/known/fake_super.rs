@@ -61,4 +61,15 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--fake-super"]) && (lacks_note || gives_more || masks_link || owner_is_anybody)
         },
     },
+    Known {
+        says: "Under `--fake-super`, a directory with attributes of its own has the note of its ACL too.",
+        explains: |seen| {
+            let of_a_list =
+                |text: &str| text.contains("user.rsync.%aacl") || text.contains("user.rsync.%dacl");
+            let is_kept = seen.values().is_some_and(|(ours, theirs)| of_a_list(ours) && !of_a_list(theirs));
+            let is_directory = seen.namesakes().any(|node| matches!(node.kind, Kind::Dir));
+            let keeps = ['A', 'X'].iter().all(|&letter| seen.case.has_letter(letter));
+            seen.case.has(&["--fake-super"]) && keeps && is_kept && is_directory
+        },
+    },
 ];

@@ -127,4 +127,16 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has(&["--link-dest"]) && fails && (seen.is(Class::Exit) || is_missing)
         },
     },
+    Known {
+        says: "What the destination has stays where it cannot be linked to an alternate directory.",
+        explains: |seen| {
+            let is_elsewhere = |option: &String| option.starts_with("--link-dest=%");
+            // The copy that rsync makes has the time of the run.
+            let is_new = seen.finding.line.ends_with(&format!("should be ({}, 0)", i64::MAX));
+            seen.case.options.iter().any(is_elsewhere)
+                && !seen.case.has_letter('t')
+                && seen.about(&["mtime"])
+                && is_new
+        },
+    },
 ];

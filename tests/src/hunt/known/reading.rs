@@ -131,4 +131,16 @@ pub(super) const ENTRIES: &[Known] = &[
                 && seen.rsync.stderr_text().lines().any(fails)
         },
     },
+    Known {
+        says: "An entry that cannot be looked at is reported, though a rule for directories might leave it out.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let is_refused =
+                says.contains("cannot read the attributes of '") && says.contains("Permission denied");
+            let is_told =
+                seen.is(Class::Exit) && seen.rsync.code() == Some(0) && seen.dsync.code() == Some(23);
+            let for_directories = |option: &String| option.starts_with("--exclude=") && option.ends_with('/');
+            is_told && is_refused && seen.case.is_nobody && seen.case.options.iter().any(for_directories)
+        },
+    },
 ];
