@@ -26,7 +26,9 @@ mod dir;
 mod extended;
 mod extents;
 mod fake_super;
+mod file_list;
 mod filter;
+mod flat_spool;
 mod ids;
 mod kept;
 mod list_ahead;
@@ -62,6 +64,7 @@ pub use crate::{
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, DataRanges, Patched, Sharing},
     fake_super::is_damaged,
+    file_list::{FileList, FileListError, FileListWriter, MAX_LINE, NamedPath},
     filter::{
         CVS_PATTERNS, Ends, FilterError, FilterReason, FilterSet, ParsedRule, RuleFault, RuleFile,
         RuleFileError, RuleFileFault, RuleLines, RuleOrigin, RuleSpec, Scope, Subject, Verdict, Within,
@@ -71,7 +74,7 @@ pub use crate::{
     list_ahead::{ListAhead, ListedPart},
     metadata::{DeviceNumber, Kind, Metadata, Origin, Stamp, Timestamp},
     operand::OperandForm,
-    operand_paths::{InvalidRelative, Naming, OperandPath, OperandPaths, RelativeForm, Standing},
+    operand_paths::{InvalidRelative, Naming, OperandPath, OperandPaths, PathSorter, RelativeForm, Standing},
     own_names::{is_apart_name, is_finished_name, is_kept_name, is_lock_name, is_own_name, is_temp_name},
     own_places::OwnPlaces,
     owner::is_abandoned,
@@ -82,7 +85,7 @@ pub use crate::{
     spool::{MAX_SPOOLS_IN_MEMORY, RecordAt, SealedSpool, Spool, SpoolError, SpoolHome},
     staged::{PreparedFile, StagedFile, temp_name},
     walk::{
-        DirRef, FollowLinks, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions, WalkProblem,
-        WalkedDir, WalkedEntry, default_readers, leads_out,
+        DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions,
+        WalkProblem, WalkedDir, WalkedEntry, default_readers, leads_out,
     },
 };

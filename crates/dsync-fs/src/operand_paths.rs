@@ -1,32 +1,56 @@
-//! The paths below the transfer's root that relative operands name, in the order of a walk.
+//! The paths below the transfer's root that relative operands or a list name, in the order of a
+//! walk.
 //!
-//! Takes any number of paths, in any order, and finds those at or below a directory. The order is
-//! that of names, component by component, so the paths below a directory follow each other.
+//! A [`PathSorter`] takes any number of paths, in any order; an [`OperandPaths`] finds those at or
+//! below a directory. The order is that of names, component by component, so the paths below a
+//! directory follow each other.
 //!
-//! Memory: the bytes of the paths, and 24 bytes for each. The same path twice is one.
+//! Cost: paths are sorted in runs of [`RUN_BYTES`], which go to spools and are merged from there, so
+//! memory is that of one run and 1 MiB for each further one, whatever the number of paths. On the
+//! spools each path takes its bytes and 30 more. The same path twice is one. A question costs a
+//! binary search.
 
-use std::{cmp::Ordering, ops::Range};
+use std::{
+    borrow::Cow,
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+    mem,
+    ops::Range,
+};
 
-use crate::component::{Component, RelPath};
+use crate::{
+    component::{Component, RelPath},
+    flat_spool::{FlatBytes, FlatSpool},
+    spool::{SealedSpool, Spool, SpoolError, SpoolHome},
+};
 
-/// A set of paths, each with the operand's layer.
-#[derive(Debug, Clone, Default)]
+/// A sorted set of paths, each with the operand's layer.
+#[derive(Debug, Default)]
 pub struct OperandPaths {
-    text: Vec<u8>,
-    items: Vec<Item>,
+    /// The paths, each after its layer and meaning.
+    records: FlatBytes,
+    /// Where each record begins, 8 bytes apiece, and where the last one ends.
+    starts: FlatBytes,
+    len: usize,
 }
 
-/// One path.
-#[derive(Debug, Clone, Copy)]
-struct Item {
-    start: usize,
-    len: u32,
-    layer: u32,
-    naming: Naming,
+/// Collects paths in any order.
+#[derive(Debug, Default)]
+pub struct PathSorter {
+    home: SpoolHome,
+    run: Run,
+    runs: Vec<SealedSpool>,
+}
+
+/// Records that are sorted together: consecutive, with the range of each.
+#[derive(Debug, Default)]
+struct Run {
+    records: Vec<u8>,
+    ranges: Vec<Range<usize>>,
 }
 
 /// The meaning of a path of the set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Naming {
     /// The entry of this name (`a/b`).
     Entry,
@@ -58,50 +82,199 @@ pub struct Standing {
     pub on_the_way: bool,
 }
 
-impl OperandPaths {
-    /// Adds a path. The set must be [sealed](Self::seal) afterwards.
-    pub fn push(&mut self, path: &RelPath, layer: u32, naming: Naming) {
-        let start = self.text.len();
-        self.text.extend_from_slice(path.as_bytes());
-        // No system call takes a path of 4 GiB.
-        let len = u32::try_from(path.as_bytes().len()).unwrap_or(u32::MAX);
-        self.items.push(Item { start, len, layer, naming });
+impl PathSorter {
+    /// Makes a sorter whose runs go to `home` if there are many paths.
+    pub fn new(home: &SpoolHome) -> Self {
+        Self { home: home.clone(), ..Self::default() }
+    }
+
+    /// Adds a path.
+    ///
+    /// # Errors
+    /// [`SpoolError`] if there are many paths and they cannot be kept.
+    pub fn push(&mut self, path: &RelPath, layer: u32, naming: Naming) -> Result<(), SpoolError> {
+        self.run.push(path.as_bytes(), layer, naming);
+        if self.run.records.len() >= RUN_BYTES {
+            let run = mem::take(&mut self.run).spool(&self.home)?;
+            self.runs.push(run);
+        }
+        Ok(())
     }
 
     /// Puts the paths in order.
-    pub fn seal(&mut self) {
-        let Self { text, items } = self;
-        let path = |item: &Item| slice(text, *item);
-        items.sort_by(|a, b| by_component(path(a), path(b)));
-        items.dedup_by(|b, a| path(a) == path(b) && (a.layer, a.naming) == (b.layer, b.naming));
-        items.shrink_to_fit();
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn seal(mut self) -> Result<OperandPaths, SpoolError> {
+        let mut writer = SetWriter::new(&self.home);
+        if self.runs.is_empty() {
+            for record in self.run.in_order() {
+                writer.push(record)?;
+            }
+            return writer.seal();
+        }
+        let last = self.run.spool(&self.home)?;
+        self.runs.push(last);
+
+        let mut sources: Vec<_> = self.runs.iter().map(SealedSpool::iter).collect();
+        let mut next = BinaryHeap::new();
+        for (number, source) in sources.iter_mut().enumerate() {
+            if let Some(record) = source.next() {
+                next.push(Reverse(Head { record: record?, run: number }));
+            }
+        }
+        while let Some(Reverse(Head { record, run })) = next.pop() {
+            writer.push(&record)?;
+            if let Some(record) = sources.get_mut(run).and_then(Iterator::next) {
+                next.push(Reverse(Head { record: record?, run }));
+            }
+        }
+        drop(next);
+        writer.seal()
+    }
+}
+
+impl Run {
+    fn push(&mut self, path: &[u8], layer: u32, naming: Naming) {
+        let start = self.records.len();
+        self.records.extend_from_slice(&layer.to_be_bytes());
+        self.records.push(naming as u8);
+        self.records.extend_from_slice(path);
+        self.ranges.push(start..self.records.len());
     }
 
+    /// Sorts the records.
+    fn in_order(&mut self) -> impl Iterator<Item = &[u8]> {
+        let Self { records, ranges } = self;
+        let record = |range: &Range<usize>| records.get(range.clone()).unwrap_or_default();
+        ranges.sort_by(|a, b| in_walk_order(record(a), record(b)));
+        ranges.iter().map(record)
+    }
+
+    fn spool(mut self, home: &SpoolHome) -> Result<SealedSpool, SpoolError> {
+        let mut spool = Spool::new(home);
+        for record in self.in_order() {
+            spool.push(record)?;
+        }
+        spool.seal()
+    }
+}
+
+/// The next record of a run.
+#[derive(PartialEq, Eq)]
+struct Head<'a> {
+    record: Cow<'a, [u8]>,
+    run: usize,
+}
+
+impl Ord for Head<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        in_walk_order(&self.record, &other.record).then(self.run.cmp(&other.run))
+    }
+}
+
+impl PartialOrd for Head<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Writes records, which come in order, as a set.
+struct SetWriter {
+    records: FlatSpool,
+    starts: FlatSpool,
+    last: Vec<u8>,
+    len: usize,
+}
+
+impl SetWriter {
+    fn new(home: &SpoolHome) -> Self {
+        Self { records: FlatSpool::new(home), starts: FlatSpool::new(home), last: Vec::new(), len: 0 }
+    }
+
+    fn push(&mut self, record: &[u8]) -> Result<(), SpoolError> {
+        if self.len > 0 && self.last == record {
+            return Ok(());
+        }
+        self.starts.push(&self.records.len().to_le_bytes())?;
+        self.records.push(record)?;
+        self.last.clear();
+        self.last.extend_from_slice(record);
+        self.len += 1;
+        Ok(())
+    }
+
+    fn seal(mut self) -> Result<OperandPaths, SpoolError> {
+        self.starts.push(&self.records.len().to_le_bytes())?;
+        Ok(OperandPaths { records: self.records.seal()?, starts: self.starts.seal()?, len: self.len })
+    }
+}
+
+impl OperandPaths {
     /// Returns the number of paths.
     pub fn len(&self) -> usize {
-        self.items.len()
+        self.len
     }
 
     /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
+        self.len == 0
     }
 
-    /// Returns the numbers that paths were added with; adjacent ones differ.
+    /// Returns the numbers that paths were added with, in order, each once.
     pub fn layers(&self) -> Vec<u32> {
-        let mut layers: Vec<u32> = self.items.iter().map(|item| item.layer).collect();
-        layers.dedup();
+        let mut layers = Vec::new();
+        for item in self.paths(0..self.len) {
+            if let Err(at) = layers.binary_search(&item.layer) {
+                layers.insert(at, item.layer);
+            }
+        }
         layers
     }
 
     /// Returns some of the paths.
     pub fn paths(&self, range: Range<usize>) -> impl Iterator<Item = OperandPath<'_>> {
-        let items = self.items.get(range).unwrap_or_default();
-        items.iter().map(|&item| OperandPath {
-            path: slice(&self.text, item),
-            layer: item.layer,
-            naming: item.naming,
-        })
+        (range.start..range.end.min(self.len)).map(|index| self.item(index))
+    }
+
+    /// Returns a path; the root where there is none.
+    fn item(&self, index: usize) -> OperandPath<'_> {
+        let record = self.record(index);
+        let (head, path) = record.split_at_checked(HEAD).unwrap_or_default();
+        let layer = head.first_chunk().map_or(0, |layer| u32::from_be_bytes(*layer));
+        let naming = match head.last() {
+            Some(1) => Naming::Contents,
+            Some(2) => Naming::Way,
+            _ => Naming::Entry,
+        };
+        OperandPath { path, layer, naming }
+    }
+
+    fn path(&self, index: usize) -> &[u8] {
+        self.record(index).get(HEAD..).unwrap_or_default()
+    }
+
+    fn record(&self, index: usize) -> &[u8] {
+        let start = |index: usize| {
+            let at = self.starts.get(index.checked_mul(8)?..)?.first_chunk()?;
+            usize::try_from(u64::from_le_bytes(*at)).ok()
+        };
+        let range = start(index).zip(start(index + 1)).map(|(start, end)| start..end);
+        range.and_then(|range| self.records.get(range)).unwrap_or_default()
+    }
+
+    /// Returns the first index of a range whose path is not accepted; those that are come first.
+    fn partition_point(&self, range: Range<usize>, accepts: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (range.start, range.end.min(self.len));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if accepts(self.path(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// Returns the names, in order, that paths of this range have below a directory.
@@ -110,7 +283,7 @@ impl OperandPaths {
         let mut at = range.start;
         std::iter::from_fn(move || {
             while at < range.end {
-                let path = slice(&self.text, *self.items.get(at)?);
+                let path = self.path(at);
                 let Some(name) = path.get(from..).and_then(|rest| rest.split(|&byte| byte == b'/').next())
                 else {
                     at += 1;
@@ -127,26 +300,23 @@ impl OperandPaths {
     /// name.
     pub fn within(&self, directory: &RelPath, name: &[u8], range: Range<usize>) -> Range<usize> {
         let from = name_start(directory);
-        let items = self.items.get(range.clone()).unwrap_or_default();
-        let start = range.start
-            + items.partition_point(|&item| {
-                let rest = slice(&self.text, item).get(from..);
-                rest.is_none_or(|rest| first_name(rest).cmp(name).is_lt())
-            });
+        let start = self.partition_point(range.clone(), |path| {
+            path.get(from..).is_none_or(|rest| first_name(rest).cmp(name).is_lt())
+        });
         start..start + self.count_below(from, name, start..range.end)
     }
 
     /// Returns the number of paths at the beginning of a range that have this name there.
     fn count_below(&self, from: usize, name: &[u8], range: Range<usize>) -> usize {
-        let items = self.items.get(range).unwrap_or_default();
-        items.partition_point(|&item| slice(&self.text, item).get(from..).map(first_name) == Some(name))
+        let start = range.start;
+        self.partition_point(range, |path| path.get(from..).map(first_name) == Some(name)) - start
     }
 
     /// Returns the place of a path.
     pub fn standing(&self, path: &[u8]) -> Standing {
-        let start = self.items.partition_point(|&item| by_component(slice(&self.text, item), path).is_lt());
+        let start = self.partition_point(0..self.len, |other| by_component(other, path).is_lt());
         let mut standing = Standing::default();
-        for item in self.paths(start..self.items.len()) {
+        for item in self.paths(start..self.len) {
             if item.path != path {
                 let below = item.path.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'));
                 standing.on_the_way = below || path.is_empty();
@@ -183,8 +353,10 @@ fn first_name(path: &[u8]) -> &[u8] {
     path.split(|&byte| byte == b'/').next().unwrap_or_default()
 }
 
-fn slice(text: &[u8], item: Item) -> &[u8] {
-    text.get(item.start..item.start + item.len as usize).unwrap_or_default()
+/// Compares records by path, then by layer and meaning.
+fn in_walk_order(a: &[u8], b: &[u8]) -> Ordering {
+    let (a, b) = (a.split_at_checked(HEAD).unwrap_or_default(), b.split_at_checked(HEAD).unwrap_or_default());
+    by_component(a.1, b.1).then_with(|| a.0.cmp(b.0))
 }
 
 /// Compares paths as a walk orders them: `a/b` comes before `a-c`.
@@ -193,6 +365,12 @@ fn by_component(a: &[u8], b: &[u8]) -> Ordering {
     let order = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
     a.iter().map(order).cmp(b.iter().map(order))
 }
+
+/// Bytes before the path of a record: its layer and its meaning.
+const HEAD: usize = 5;
+
+/// Bytes of records that are sorted together: a list of 100,000 short names needs no second run.
+const RUN_BYTES: usize = 4 << 20;
 
 /// The meaning of a source operand under `relative`: a directory to start from, and the path below
 /// it that the destination gets as well.
@@ -280,6 +458,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn many_paths_are_sorted_on_spools() {
+        let name = |number: u32| format!("dir-{}/a name that is long enough {number}", number % 7);
+        let mut sorter = PathSorter::default();
+        let numbers = || (0..200_000_u32).map(|number| number.wrapping_mul(7919) % 200_000);
+        for number in numbers().chain(numbers().take(1000)) {
+            let path = RelPath::parse(name(number).as_bytes()).unwrap();
+            sorter.push(&path, number % 2, Naming::Entry).unwrap();
+        }
+        assert!(sorter.runs.len() > 1);
+        let paths = sorter.seal().unwrap();
+
+        assert_eq!(paths.len(), 200_000, "the same path twice is one");
+        assert_eq!(paths.layers(), [0, 1]);
+        let order = |a: &OperandPath<'_>, b: &OperandPath<'_>| by_component(a.path, b.path).is_lt();
+        assert!(paths.paths(0..paths.len()).is_sorted_by(order));
+        assert!(numbers().step_by(97).all(|number| paths.standing(name(number).as_bytes()).named));
+        assert_eq!(paths.names(&RelPath::root(), 0..paths.len()).count(), 7);
+    }
+
     const NAMES: &[&str] = &["a", "a-", "a.b", "b", "\u{7f}"];
 
     fn path() -> impl Strategy<Value = String> {
@@ -292,12 +490,12 @@ mod tests {
             given in vec((path(), any::<bool>()), 0..12),
             asked in path(),
         ) {
-            let mut paths = OperandPaths::default();
+            let mut paths = PathSorter::default();
             for (path, contents) in &given {
                 let naming = if *contents { Naming::Contents } else { Naming::Entry };
-                paths.push(&RelPath::parse(path.as_bytes()).unwrap(), 0, naming);
+                paths.push(&RelPath::parse(path.as_bytes()).unwrap(), 0, naming).unwrap();
             }
-            paths.seal();
+            let paths = paths.seal().unwrap();
             let below = format!("{asked}/");
             let standing = paths.standing(asked.as_bytes());
             prop_assert_eq!(standing.named, given.iter().any(|(path, _)| *path == asked));

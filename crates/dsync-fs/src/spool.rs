@@ -62,7 +62,7 @@ impl SpoolHome {
     }
 
     /// Makes a file without a name; returns its share of memory too if the file is in memory.
-    fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
+    pub(crate) fn file(&self) -> io::Result<(OwnedFd, Option<Room>)> {
         let opened = || self.0.paths.iter().filter_map(|path| Dir::open_operand(path).ok()).collect();
         let dirs = self.0.preferred.get().into_iter().map(Arc::as_ref);
         // Open them only when they are needed.
@@ -79,14 +79,14 @@ impl SpoolHome {
 
 /// Share of a spool in the memory of its home's spools. Dropping it returns the bytes.
 #[derive(Debug)]
-struct Room {
+pub(crate) struct Room {
     home: Arc<Home>,
     bytes: u64,
 }
 
 impl Room {
     /// Reserves more bytes; returns false if the home has too few left.
-    fn grow(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow(&mut self, bytes: u64) -> bool {
         let before = self.home.in_memory.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= MAX_SPOOLS_IN_MEMORY;
         if fits {

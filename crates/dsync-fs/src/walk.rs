@@ -17,16 +17,16 @@
 
 mod dir_ref;
 mod following;
+mod opening;
 mod prune;
 mod reading;
 mod terms;
 
 use std::{
-    collections::HashMap,
     ffi::OsStr,
     fmt, io,
-    os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::Path,
     sync::Arc,
 };
 
@@ -36,19 +36,19 @@ pub use self::{
     terms::{FollowLinks, WalkOperation, WalkOptions},
 };
 use self::{
-    dir_ref::{Layer, Shared, Step},
-    prune::Looks,
-    reading::{Child, Listed, Root, WalkJob},
+    opening::Opening,
+    reading::{Child, WalkJob},
 };
 use crate::{
     component::{Component, InvalidComponent, RelPath},
     dir::{Dir, Target},
     extended::{Extended, ExtendedScope},
-    filter::{FilterSet, RuleFileError, RuleFileFault, Scope, Subject},
+    file_list::{FileList, NamedPath},
+    filter::{RuleFileError, RuleFileFault},
     metadata::{Kind, Metadata},
-    operand::OperandForm,
-    operand_paths::{InvalidRelative, Naming, OperandPaths, RelativeForm},
+    operand_paths::{PathSorter, RelativeForm},
     read_ahead::ReadAhead,
+    spool::{SealedSpool, Spool, SpoolError},
 };
 
 /// Returns the useful number of [`readers`](WalkOptions::readers) of a machine: one per processor,
@@ -77,6 +77,12 @@ pub enum WalkError {
         /// Position of the operand, 0-based.
         index: usize,
     },
+    /// The paths of a relative walk or of a list could not be kept.
+    #[error("the paths to copy cannot be kept")]
+    Keep(#[from] SpoolError),
+    /// The directory of a list could not be opened.
+    #[error("the directory of the list cannot be opened")]
+    Root(#[source] io::Error),
     /// There are more operands than a walk supports.
     #[error("{count} operands are too many")]
     TooManyOperands {
@@ -103,6 +109,38 @@ impl OperandProblem {
     }
 }
 
+/// A path of a list that is not walked.
+#[derive(Debug)]
+pub struct LostPath {
+    /// The line as a path of the operator.
+    pub path: Vec<u8>,
+    /// The path below the transfer's root that is missing from its directory, which exists.
+    pub missing: Option<RelPath>,
+    /// The reason: a number of the system; `None` for a directory where none are copied.
+    pub errno: Option<i32>,
+}
+
+impl LostPath {
+    fn to_record(&self) -> Vec<u8> {
+        let missing = self.missing.as_ref().map_or(&[][..], RelPath::as_bytes);
+        let mut record = self.errno.unwrap_or(0).to_le_bytes().to_vec();
+        // Both are paths that a system call takes.
+        record.extend_from_slice(&u32::try_from(missing.len()).unwrap_or(0).to_le_bytes());
+        record.extend_from_slice(missing);
+        record.extend_from_slice(&self.path);
+        record
+    }
+
+    fn of_record(record: &[u8]) -> Option<Self> {
+        let (errno, rest) = record.split_first_chunk()?;
+        let (len, rest) = rest.split_first_chunk()?;
+        let (missing, path) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;
+        let errno = Some(i32::from_le_bytes(*errno)).filter(|&errno| errno != 0);
+        let missing = RelPath::parse(missing).ok().filter(|missing| !missing.is_root());
+        Some(Self { path: path.to_vec(), missing, errno })
+    }
+}
+
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
@@ -114,6 +152,7 @@ pub struct Walk {
     single_file: bool,
     problems: Vec<OperandProblem>,
     skipped: Vec<RelPath>,
+    lost: Option<SealedSpool>,
     ahead: ReadAhead<WalkJob>,
     /// Directories found in earlier parts of the current directory; they are walked after its last
     /// part.
@@ -195,7 +234,7 @@ impl Walk {
             return Err(WalkError::TooManyOperands { count: operands.len() });
         }
 
-        let mut opening = Opening::default();
+        let mut opening = Opening { paths: PathSorter::new(&options.spools), ..Opening::default() };
         for (index, operand) in operands.iter().enumerate() {
             let opened = if options.relative {
                 opening.relative(index, operand, &options)?
@@ -206,42 +245,53 @@ impl Walk {
                 opening.problems.push(OperandProblem { index, missing, error });
             }
         }
-        opening.paths.seal();
-
         let single_file =
             operands.len() == 1 && matches!(opening.named.as_slice(), [only] if only.kind != Kind::Dir);
         let single_file = single_file || operands.len() == 1 && opening.single;
-        let all = 0..opening.paths.len();
-        let mut names: Vec<_> = opening.named.iter().map(|named| named.name.as_bytes()).collect();
-        names.extend(opening.paths.names(&RelPath::root(), all.clone()));
-        names.sort_unstable();
-        names.dedup();
+        Ok(Self { single_file, ..opening.walk(options)? })
+    }
 
-        let named_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let complete = options.takes_directories() && opening.root.is_some() && opening.problems.is_empty();
-        let mut ahead = ReadAhead::new(options.readers, MAX_READY);
-        let shared = Arc::new(Shared::new(opening.layers, opening.paths, opening.looks, options));
-        // Also the bases of paths; they are not listed.
-        let mut layers: Vec<_> = opening.contents.iter().map(|listed| listed.layer).collect();
-        layers.extend(shared.paths.layers());
-        layers.sort_unstable();
-        layers.dedup();
-        let several = layers.len() > 1 && !shared.paths.is_empty();
-        let steps: Vec<_> = layers.into_iter().map(|layer| Step { layer, by_path: several }).collect();
-        let handle = DirRef::root(shared, steps.into());
-        let named = opening.named.into_iter().map(|named| (named.name, named.layer)).collect();
-        let (listed, planned) = (opening.contents.into(), (!all.is_empty()).then_some(all));
-        ahead.push(std::iter::once(WalkJob::Root(Root { handle, named, listed, planned, complete })));
-        Ok(Self {
-            root: opening.root,
-            named_count,
-            single_file,
-            problems: opening.problems,
-            skipped: opening.skipped,
-            ahead,
-            children: Vec::new(),
-            complete: true,
-        })
+    /// Opens the paths of a list below a directory. Each is looked at once; nothing is listed yet.
+    /// Those that cannot be walked are [`lost`](Self::lost).
+    ///
+    /// # Errors
+    /// [`WalkError::Root`]; [`WalkError::Keep`]; [`WalkError::InvalidOperand`] for a directory that
+    /// cannot be a path.
+    pub fn open_list(root: &Path, list: &FileList, options: WalkOptions) -> Result<Self, WalkError> {
+        options.open(root).map_err(WalkError::Root)?;
+        let mut opening = Opening { paths: PathSorter::new(&options.spools), ..Opening::default() };
+        let mut lost = Spool::new(&options.spools);
+        for line in list.unusable() {
+            let errno = Some(rustix::io::Errno::NAMETOOLONG.raw_os_error());
+            lost.push(&LostPath { path: line.clone(), missing: None, errno }.to_record())?;
+        }
+
+        for NamedPath { base, path, contents } in list.named() {
+            let invalid = |source| WalkError::InvalidOperand { index: 0, source };
+            let base = root.join(OsStr::from_bytes(base));
+            let named = {
+                let path = base.join(OsStr::from_bytes(path));
+                move || path.strip_prefix(".").unwrap_or(&path).as_os_str().as_bytes().to_vec()
+            };
+            let opened = if path.is_empty() {
+                opening.contents(&base, &options).map_err(|error| (None, error))
+            } else {
+                let path = RelPath::parse(path).map_err(invalid)?;
+                let form = RelativeForm { base: base.into_os_string().into_vec(), path, contents };
+                opening.path(Path::new(OsStr::from_bytes(&form.base)), &form, (true, &options))?
+            };
+            if let Err((missing, error)) = opened {
+                let errno = Some(error.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error()));
+                lost.push(&LostPath { path: named(), missing, errno }.to_record())?;
+            }
+            if opening.skipped.pop().is_some() {
+                lost.push(&LostPath { path: named(), missing: None, errno: None }.to_record())?;
+            }
+        }
+
+        let lost = lost.seal()?;
+        opening.is_partial = !lost.is_empty();
+        Ok(Self { lost: Some(lost), ..opening.walk(options)? })
     }
 
     /// Returns the attributes of the transfer's root: those of the first operand that stands for
@@ -275,6 +325,17 @@ impl Walk {
         &self.skipped
     }
 
+    /// Returns the paths of a list that are not walked.
+    ///
+    /// Each item fails as those of [`SealedSpool::iter`].
+    pub fn lost(&self) -> impl Iterator<Item = Result<LostPath, SpoolError>> {
+        let records = self.lost.iter().flat_map(SealedSpool::iter);
+        records.filter_map(|record| match record {
+            Ok(record) => LostPath::of_record(&record).map(Ok),
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     /// Returns the operands that could not be opened.
     pub fn operand_problems(&self) -> &[OperandProblem] {
         &self.problems
@@ -305,181 +366,6 @@ impl fmt::Debug for Walk {
             .field("root", &self.root)
             .field("named", &self.named_count)
             .finish_non_exhaustive()
-    }
-}
-
-/// Operands being opened.
-#[derive(Default)]
-struct Opening {
-    layers: Vec<Layer>,
-    /// Layers that stand for the root's contents, in the order of the operands.
-    contents: Vec<Listed>,
-    named: Vec<Named>,
-    /// The paths of a relative walk's operands.
-    paths: OperandPaths,
-    /// Whether the last of them is a file of the root.
-    single: bool,
-    skipped: Vec<RelPath>,
-    /// The layer of the last base, of which the paths are.
-    base: Option<u32>,
-    looks: Looks,
-    root: Option<(Metadata, Arc<Dir>)>,
-    problems: Vec<OperandProblem>,
-    /// Handles of parent directories: operands of one directory, as a shell's `*` makes them, share
-    /// one.
-    parents: HashMap<PathBuf, Arc<Dir>>,
-}
-
-/// An entry that an operand names.
-struct Named {
-    name: Component,
-    layer: u32,
-    kind: Kind,
-}
-
-/// The outcome of opening an operand; with the path that is missing, where its directory exists.
-type Opened = Result<(), (Option<RelPath>, io::Error)>;
-
-impl Opening {
-    /// Opens an operand that puts an entry, or the contents of a directory, into the root.
-    fn plain(&mut self, index: usize, operand: &Path, options: &WalkOptions) -> Result<Opened, WalkError> {
-        let form = OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
-        Ok(match form {
-            OperandForm::Contents(path) => self.contents(&path, options).map_err(|error| (None, error)),
-            OperandForm::Entry { parent, name } => {
-                self.entry(&parent, name.clone(), options).map_err(|error| {
-                    let missing = self.parents.contains_key(&parent) && is_missing(&error);
-                    (missing.then_some(name.into()), error)
-                })
-            }
-        })
-    }
-
-    /// Opens an operand that brings its path with it.
-    fn relative(&mut self, index: usize, operand: &Path, options: &WalkOptions) -> Result<Opened, WalkError> {
-        let form = RelativeForm::of(operand.as_os_str().as_bytes()).map_err(|error| match error {
-            InvalidRelative::Upwards => WalkError::Upwards { index },
-            InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
-        })?;
-        let base = Path::new(OsStr::from_bytes(&form.base));
-        if form.path.is_root() {
-            return Ok(self.contents(base, options).map_err(|error| (None, error)));
-        }
-        Ok(self.path(base, &form, options))
-    }
-
-    /// Adds the path of an operand, if there is something to copy.
-    fn path(&mut self, base: &Path, form: &RelativeForm, options: &WalkOptions) -> Opened {
-        let RelativeForm { path, contents, .. } = form;
-        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(()) };
-        let at = |path: &RelPath| base.join(OsStr::from_bytes(path.as_bytes()));
-        let parent = self.parent(at(&above), options).map_err(|error| (None, error))?;
-        let found = if *contents {
-            options.open(&at(path)).and_then(|dir| dir.metadata())
-        } else {
-            let followed = |link| {
-                let target = options.follow.target(&parent, || above.depth(), &name, &link);
-                target.map(|target| target.unwrap_or(link)).map_err(|(_, error)| error)
-            };
-            parent.stat(&name).and_then(followed)
-        };
-        let layer = self.base_layer(base, options).map_err(|error| (None, error))?;
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => {
-                let missing = is_missing(&error).then(|| path.clone());
-                if missing.is_some() && options.missing_counts && !above.is_root() {
-                    self.paths.push(&above, layer, Naming::Way);
-                }
-                return Err((missing, error));
-            }
-        };
-
-        let is_dir = found.kind == Kind::Dir;
-        if options.filter.excludes(path.as_bytes(), is_dir) {
-            return Ok(());
-        }
-        if is_dir && !options.takes_directories() {
-            self.skipped.push(path.clone());
-            return Ok(());
-        }
-        let barren = || {
-            let top = (&*parent, layer, found.dev);
-            let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
-            let scope = known.map(|known| known.scope.clone()).unwrap_or_default();
-            !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
-        };
-        if is_dir && options.prune && !*contents && barren() {
-            return Ok(());
-        }
-        self.single = !is_dir && above.is_root();
-        let naming = if *contents { Naming::Contents } else { Naming::Entry };
-        self.paths.push(path, layer, naming);
-        Ok(())
-    }
-
-    fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
-        let base = Arc::new(options.open(path)?);
-        let metadata = base.metadata()?;
-        self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
-        if options.takes_directories() {
-            let layer = self.layer(base, PathBuf::new(), (false, &options.filter));
-            self.contents.push(Listed { layer, device: metadata.dev });
-        }
-        Ok(())
-    }
-
-    fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> io::Result<()> {
-        let base = match self.parents.get(parent) {
-            Some(base) => Arc::clone(base),
-            None => {
-                let base = Arc::new(options.open(parent)?);
-                self.parents.insert(parent.to_path_buf(), Arc::clone(&base));
-                base
-            }
-        };
-        let link = base.stat(&name)?;
-        let target = options.follow.target(&base, || 0, &name, &link).map_err(|(_, error)| error)?;
-        let metadata = target.unwrap_or(link);
-        let is_dir = metadata.kind == Kind::Dir;
-        let scope = Scope::begin(&options.filter.without_files(), Some(&base), true);
-        if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
-            return Ok(());
-        }
-        let layer = self.layer(base, PathBuf::new(), (true, &options.filter));
-        self.named.push(Named { name, layer, kind: metadata.kind });
-        Ok(())
-    }
-
-    /// Opens the directory of a path, which often is that of the path before.
-    fn parent(&mut self, path: PathBuf, options: &WalkOptions) -> io::Result<Arc<Dir>> {
-        if let Some(parent) = self.parents.get(&path) {
-            return Ok(Arc::clone(parent));
-        }
-        let parent = Arc::new(options.open(&path)?);
-        self.parents.clear();
-        self.parents.insert(path, Arc::clone(&parent));
-        Ok(parent)
-    }
-
-    /// Returns the layer of a base: that of the operand before, if it has the same.
-    fn base_layer(&mut self, base: &Path, options: &WalkOptions) -> io::Result<u32> {
-        let last = self.base.and_then(|number| self.layers.get(usize::try_from(number).ok()?));
-        if let (Some(number), true) = (self.base, last.is_some_and(|last| last.at == base)) {
-            return Ok(number);
-        }
-        let opened = Arc::new(options.open(base)?);
-        let layer = self.layer(opened, base.to_path_buf(), (true, &options.filter));
-        self.base = Some(layer);
-        Ok(layer)
-    }
-
-    /// Adds a layer. There are at most as many as operands, whose number was checked.
-    fn layer(&mut self, base: Arc<Dir>, at: PathBuf, (named, filter): (bool, &FilterSet)) -> u32 {
-        let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
-        let scope = Scope::begin(filter, Some(&base), named);
-        self.layers.push(Layer { base, at, scope });
-        id
     }
 }
 

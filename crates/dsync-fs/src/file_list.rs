@@ -1,0 +1,353 @@
+//! A list of the paths to copy, below one directory.
+//!
+//! A [`FileListWriter`] takes lines, in any order and any number, from a caller or from a file in
+//! rsync's format; a [`FileList`] has them in the order of a walk. It is cheap to clone.
+//!
+//! Laws: no path of a list leads out of its directory: `..` is resolved in the text, and at the top
+//! it stays there. A line that cannot be a path is kept as [unusable](FileList::unusable), for the
+//! run to report. [`lines`](FileList::lines) makes an equal list again, at another end.
+//!
+//! Cost: as of [`PathSorter`]. What comes before `/./` in lines, and without `relative` the
+//! directories that lines name, stay in memory: together at most [`MAX_BASE_BYTES`].
+
+use std::{
+    collections::HashMap,
+    io::{self, Read},
+    sync::Arc,
+};
+
+use crate::{
+    component::{Component, RelPath},
+    operand_paths::{Naming, OperandPaths, PathSorter},
+    spool::{SpoolError, SpoolHome},
+};
+
+/// The paths to copy.
+#[derive(Debug, Clone, Default)]
+pub struct FileList(Arc<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    relative: bool,
+    /// The directories in which paths begin; the layer of a path is its index.
+    bases: Vec<Vec<u8>>,
+    /// Those of them whose content is named.
+    contents: Vec<u32>,
+    paths: OperandPaths,
+    unusable: Vec<Vec<u8>>,
+}
+
+/// A path of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedPath<'a> {
+    /// The directory in which it begins, below that of the list; empty for that directory itself.
+    pub base: &'a [u8],
+    /// The path from there on, which the destination gets; empty for the base itself.
+    pub path: &'a [u8],
+    /// Whether the line stands for what is in the directory.
+    pub contents: bool,
+}
+
+/// The reason why there is no list.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileListError {
+    /// The text could not be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    /// The paths could not be kept.
+    #[error(transparent)]
+    Keep(#[from] SpoolError),
+    /// The paths begin in too many directories.
+    #[error("the paths begin in too many directories (more than {} MiB of names)", MAX_BASE_BYTES >> 20)]
+    TooManyBases,
+    /// Too many lines cannot be paths.
+    #[error("more than {MAX_UNUSABLE} lines are no paths: it is no list of names")]
+    NoNames,
+}
+
+/// Collects the lines of a list.
+#[derive(Debug)]
+pub struct FileListWriter {
+    relative: bool,
+    sorter: PathSorter,
+    bases: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u32>,
+    base_bytes: usize,
+    contents: Vec<u32>,
+    unusable: Vec<Vec<u8>>,
+}
+
+impl FileListWriter {
+    /// Makes an empty list. With `relative` an entry gets the path that its line has, from a `/./`
+    /// on; else only the last name of it.
+    pub fn new(relative: bool, home: &SpoolHome) -> Self {
+        let (bases, numbers, contents, unusable) = Default::default();
+        Self { relative, sorter: PathSorter::new(home), bases, numbers, base_bytes: 0, contents, unusable }
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// [`FileListError`], but not for a line that cannot be a path.
+    pub fn push(&mut self, line: &[u8]) -> Result<(), FileListError> {
+        let Some(Parsed { base, path, contents }) = Parsed::of(line, self.relative) else {
+            if self.unusable.len() >= MAX_UNUSABLE {
+                return Err(FileListError::NoNames);
+            }
+            self.unusable.push(line.get(..=MAX_LINE).unwrap_or(line).to_vec());
+            return Ok(());
+        };
+
+        let base = self.base(base)?;
+        if path.is_root() {
+            if !self.contents.contains(&base) {
+                self.contents.push(base);
+            }
+            return Ok(());
+        }
+        let naming = if contents { Naming::Contents } else { Naming::Entry };
+        Ok(self.sorter.push(&path, base, naming)?)
+    }
+
+    /// Adds the lines of a text as rsync reads it: they end with a newline, a carriage return or
+    /// both, or with `nul` with a zero byte; empty ones and those that begin with `#` or `;` are
+    /// skipped.
+    ///
+    /// # Errors
+    /// [`FileListError`].
+    pub fn read(&mut self, mut text: impl Read, nul: bool) -> Result<(), FileListError> {
+        let is_end = |byte: &u8| if nul { *byte == 0 } else { matches!(byte, b'\n' | b'\r') };
+        let mut buffer = vec![0; 64 << 10];
+        let mut line = Vec::new();
+
+        loop {
+            let read = match text.read(&mut buffer) {
+                Ok(0) => return self.text_line(&line),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let mut rest = buffer.get(..read).unwrap_or_default();
+            while let Some(end) = rest.iter().position(is_end) {
+                append(&mut line, rest.get(..end).unwrap_or_default());
+                self.text_line(&line)?;
+                line.clear();
+                rest = rest.get(end + 1..).unwrap_or_default();
+            }
+            append(&mut line, rest);
+        }
+    }
+
+    fn text_line(&mut self, line: &[u8]) -> Result<(), FileListError> {
+        match line.first() {
+            None | Some(b'#' | b';') => Ok(()),
+            Some(_) => self.push(line),
+        }
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    /// [`FileListError::Keep`].
+    pub fn finish(self) -> Result<FileList, FileListError> {
+        let Self { relative, sorter, bases, contents, unusable, .. } = self;
+        Ok(FileList(Arc::new(Kept { relative, bases, contents, paths: sorter.seal()?, unusable })))
+    }
+
+    /// Returns the number of a base.
+    fn base(&mut self, base: Vec<u8>) -> Result<u32, FileListError> {
+        if let Some(number) = self.numbers.get(&base) {
+            return Ok(*number);
+        }
+        self.base_bytes += base.len() + BASE_BYTES;
+        let number = u32::try_from(self.bases.len()).unwrap_or(u32::MAX);
+        if self.base_bytes > MAX_BASE_BYTES {
+            return Err(FileListError::TooManyBases);
+        }
+        self.bases.push(base.clone());
+        self.numbers.insert(base, number);
+        Ok(number)
+    }
+}
+
+impl FileList {
+    /// Returns whether entries get the paths of their lines, not only the last name.
+    pub fn is_relative(&self) -> bool {
+        self.0.relative
+    }
+
+    /// Returns whether a line stands for the content of the directory in which its path begins.
+    pub fn is_contents(&self) -> bool {
+        !self.0.contents.is_empty()
+    }
+
+    /// Returns the paths that the destination gets, without those of
+    /// [`is_contents`](Self::is_contents).
+    pub fn paths(&self) -> &OperandPaths {
+        &self.0.paths
+    }
+
+    /// Returns all paths: those of contents first, then the others in the order of a walk.
+    pub fn named(&self) -> impl Iterator<Item = NamedPath<'_>> {
+        let base = |number: u32| {
+            let index = usize::try_from(number).unwrap_or(usize::MAX);
+            self.0.bases.get(index).map_or(&[][..], Vec::as_slice)
+        };
+        let whole = self.0.contents.iter();
+        let whole = whole.map(move |&number| NamedPath { base: base(number), path: &[], contents: true });
+        whole.chain(self.paths().paths(0..self.paths().len()).map(move |item| NamedPath {
+            base: base(item.layer),
+            path: item.path,
+            contents: item.naming == Naming::Contents,
+        }))
+    }
+
+    /// Returns the lines that cannot be paths, cut to [`MAX_LINE`] bytes and one.
+    pub fn unusable(&self) -> &[Vec<u8>] {
+        &self.0.unusable
+    }
+
+    /// Returns lines that make an equal list, of at most [`MAX_LINE`] bytes and one.
+    pub fn lines(&self) -> impl Iterator<Item = Vec<u8>> {
+        let line = |NamedPath { base, path, contents }: NamedPath<'_>| {
+            let mut line = base.to_vec();
+            match (base.is_empty(), self.is_relative()) {
+                (true, _) if path.is_empty() => line.push(b'.'),
+                (true, _) => {}
+                (false, true) => line.extend_from_slice(b"/./"),
+                (false, false) => line.push(b'/'),
+            }
+            line.extend_from_slice(path);
+            line.extend((contents && !path.is_empty()).then_some(b'/'));
+            line
+        };
+        self.unusable().iter().cloned().chain(self.named().map(line))
+    }
+}
+
+/// A line as a path.
+struct Parsed {
+    base: Vec<u8>,
+    path: RelPath,
+    contents: bool,
+}
+
+impl Parsed {
+    fn of(line: &[u8], relative: bool) -> Option<Self> {
+        if line.len() > MAX_LINE {
+            return None;
+        }
+        let cut = line.windows(3).position(|three| three == b"/./").filter(|_| relative);
+        let (before, rest) = cut.map_or((&[][..], line), |cut| (&line[..cut], &line[cut + 3..]));
+        let (base, path) = (clean(before)?, clean(rest)?);
+        let contents = path.is_root() || rest.ends_with(b"/") || rest.ends_with(b"/.");
+        if relative || path.is_root() {
+            return Some(Self { base: base.as_bytes().to_vec(), path, contents });
+        }
+
+        let (base, path) = match (contents, path.parent(), path.file_name()) {
+            (false, Some(above), Some(name)) => (above, name.into()),
+            _ => (path, RelPath::root()),
+        };
+        Some(Self { base: base.as_bytes().to_vec(), path, contents })
+    }
+}
+
+/// Returns a path without `.`, `..` and double slashes.
+fn clean(text: &[u8]) -> Option<RelPath> {
+    let mut path = RelPath::root();
+    for name in text.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => _ = path.pop(),
+            name => path.push(&Component::new(name).ok()?),
+        }
+    }
+    Some(path)
+}
+
+/// Appends to a line, of which no more is kept than shows that it is too long.
+fn append(line: &mut Vec<u8>, more: &[u8]) {
+    let room = (MAX_LINE + 1).saturating_sub(line.len());
+    line.extend_from_slice(more.get(..room).unwrap_or(more));
+}
+
+/// Bytes of the longest line that can be a path: the most that Linux opens, NUL excluded.
+pub const MAX_LINE: usize = 4095;
+
+/// Bytes of all directories in which paths begin, with their bookkeeping (16 MiB).
+const MAX_BASE_BYTES: usize = 16 << 20;
+
+/// Bookkeeping of one of them, in bytes.
+const BASE_BYTES: usize = 96;
+
+/// Lines that cannot be paths and are reported one by one.
+const MAX_UNUSABLE: usize = 1000;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+
+    fn list(text: &[u8], (relative, nul): (bool, bool)) -> FileList {
+        let mut writer = FileListWriter::new(relative, &SpoolHome::default());
+        writer.read(text, nul).unwrap();
+        writer.finish().unwrap()
+    }
+
+    fn shown(list: &FileList) -> Vec<String> {
+        list.lines().map(|line| String::from_utf8_lossy(&line).into_owned()).collect()
+    }
+
+    #[test]
+    fn lines_are_read_as_rsync_reads_them() {
+        let text = b"b/c\n\n#note\n;note\n sp \r\na\ra/../t\n../up\n//x//y/\n./#h\nlast";
+        let names = [" sp ", "#h", "a", "b/c", "last", "t", "up", "x/y/"];
+        assert_eq!(shown(&list(text, (true, false))), names);
+        assert_eq!(shown(&list(b"a\nb\0#c\0\0d", (true, true))), ["a\nb", "d"]);
+    }
+
+    #[test]
+    fn a_path_begins_after_a_dot() {
+        assert_eq!(shown(&list(b"a/./b/c\nq/./\n.", (true, false))), ["q/./", ".", "a/./b/c"]);
+        assert_eq!(shown(&list(b"a/./b/c\nd/e/\n./\nx/..", (false, false))), ["d/e/", ".", "a/b/c"]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_path_is_kept_for_the_report() {
+        let long = "n".repeat(256);
+        let list = list(format!("a\n{long}\nb\n{}\n", "x/".repeat(3000)).as_bytes(), (true, false));
+        assert_eq!(list.unusable().iter().map(Vec::len).collect::<Vec<_>>(), [256, 4096]);
+        assert_eq!(list.paths().len(), 2);
+        let mut writer = FileListWriter::new(true, &SpoolHome::default());
+        let binary = vec![0; MAX_UNUSABLE + 1].into_iter().flat_map(|byte| [byte, b'\n']);
+        let error = writer.read(&*binary.collect::<Vec<u8>>(), false).unwrap_err();
+        assert!(matches!(error, FileListError::NoNames), "{error}");
+    }
+
+    const PARTS: &[&str] = &["a", "b", "..", ".", "", "a.b", "\u{fffd}"];
+
+    proptest! {
+        #[test]
+        fn lines_make_an_equal_list_and_never_lead_out(
+            given in vec(vec(select(PARTS), 1..6), 0..8),
+            relative in any::<bool>(),
+        ) {
+            let text: Vec<String> = given.iter().map(|parts| parts.join("/")).collect();
+            let made = list(text.join("\n").as_bytes(), (relative, false));
+            let mut again = FileListWriter::new(relative, &SpoolHome::default());
+            made.lines().try_for_each(|line| again.push(&line)).unwrap();
+            let again = again.finish().unwrap();
+            let sorted = |list: &FileList| { let mut all = shown(list); all.sort(); all };
+            prop_assert_eq!(sorted(&made), sorted(&again));
+            for NamedPath { base, path, .. } in made.named() {
+                for text in [base, path] {
+                    prop_assert!(text.is_empty() || RelPath::parse(text).is_ok());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Operands, and the paths of a list, while they are opened.
+
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    io,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    MAX_READY, OperandProblem, Walk, WalkError,
+    dir_ref::{DirRef, Layer, Shared, Step},
+    is_missing,
+    prune::Looks,
+    reading::{Listed, Root, WalkJob},
+    terms::WalkOptions,
+};
+use crate::{
+    component::{Component, RelPath},
+    dir::Dir,
+    filter::{FilterSet, Scope, Subject},
+    metadata::{Kind, Metadata},
+    operand::OperandForm,
+    operand_paths::{InvalidRelative, Naming, PathSorter, RelativeForm},
+    read_ahead::ReadAhead,
+};
+
+/// Operands being opened.
+#[derive(Default)]
+pub(super) struct Opening {
+    pub(super) layers: Vec<Layer>,
+    /// Layers that stand for the root's contents, in the order of the operands.
+    pub(super) contents: Vec<Listed>,
+    pub(super) named: Vec<Named>,
+    /// The paths of a relative walk's operands, or of a list.
+    pub(super) paths: PathSorter,
+    /// Whether the last of them is a file of the root.
+    pub(super) single: bool,
+    pub(super) skipped: Vec<RelPath>,
+    /// The layers of bases.
+    pub(super) bases: HashMap<PathBuf, u32>,
+    pub(super) looks: Looks,
+    pub(super) root: Option<(Metadata, Arc<Dir>)>,
+    /// Whether a path is lost.
+    pub(super) is_partial: bool,
+    pub(super) problems: Vec<OperandProblem>,
+    /// Handles of parent directories: operands of one directory, as a shell's `*` makes them, share
+    /// one.
+    pub(super) parents: HashMap<PathBuf, Arc<Dir>>,
+}
+
+/// An entry that an operand names.
+pub(super) struct Named {
+    pub(super) name: Component,
+    pub(super) layer: u32,
+    pub(super) kind: Kind,
+}
+
+/// The outcome of opening an operand; with the path that is missing, where its directory exists.
+pub(super) type Opened = Result<(), (Option<RelPath>, io::Error)>;
+
+impl Opening {
+    /// Returns the walk over what was opened.
+    pub(super) fn walk(self, options: WalkOptions) -> Result<Walk, WalkError> {
+        let paths = self.paths.seal()?;
+        let all = 0..paths.len();
+        let named_count = match self.named.as_slice() {
+            [] => paths.names(&RelPath::root(), all.clone()).count(),
+            named => {
+                let mut names: Vec<_> = named.iter().map(|named| named.name.as_bytes()).collect();
+                names.extend(paths.names(&RelPath::root(), all.clone()));
+                names.sort_unstable();
+                names.dedup();
+                names.len()
+            }
+        };
+
+        let complete = options.takes_directories()
+            && self.root.is_some()
+            && self.problems.is_empty()
+            && !self.is_partial;
+        let mut ahead = ReadAhead::new(options.readers, MAX_READY);
+        let shared = Arc::new(Shared::new(self.layers, paths, self.looks, options));
+        // Also the bases of paths; they are not listed.
+        let mut layers: Vec<_> = self.contents.iter().map(|listed| listed.layer).collect();
+        layers.extend(shared.paths.layers());
+        layers.sort_unstable();
+        layers.dedup();
+        let several = layers.len() > 1 && !shared.paths.is_empty();
+        let steps: Vec<_> = layers.into_iter().map(|layer| Step { layer, by_path: several }).collect();
+        let handle = DirRef::root(shared, steps.into());
+
+        let named = self.named.into_iter().map(|named| (named.name, named.layer)).collect();
+        let (listed, planned) = (self.contents.into(), (!all.is_empty()).then_some(all));
+        ahead.push(std::iter::once(WalkJob::Root(Root { handle, named, listed, planned, complete })));
+        Ok(Walk {
+            root: self.root,
+            named_count: u32::try_from(named_count).unwrap_or(u32::MAX),
+            single_file: false,
+            problems: self.problems,
+            skipped: self.skipped,
+            lost: None,
+            ahead,
+            children: Vec::new(),
+            complete: true,
+        })
+    }
+
+    /// Opens an operand that puts an entry, or the contents of a directory, into the root.
+    pub(super) fn plain(
+        &mut self,
+        index: usize,
+        operand: &Path,
+        options: &WalkOptions,
+    ) -> Result<Opened, WalkError> {
+        let form = OperandForm::of(operand).map_err(|source| WalkError::InvalidOperand { index, source })?;
+        Ok(match form {
+            OperandForm::Contents(path) => self.contents(&path, options).map_err(|error| (None, error)),
+            OperandForm::Entry { parent, name } => {
+                self.entry(&parent, name.clone(), options).map_err(|error| {
+                    let missing = self.parents.contains_key(&parent) && is_missing(&error);
+                    (missing.then_some(name.into()), error)
+                })
+            }
+        })
+    }
+
+    /// Opens an operand that brings its path with it.
+    pub(super) fn relative(
+        &mut self,
+        index: usize,
+        operand: &Path,
+        options: &WalkOptions,
+    ) -> Result<Opened, WalkError> {
+        let form = RelativeForm::of(operand.as_os_str().as_bytes()).map_err(|error| match error {
+            InvalidRelative::Upwards => WalkError::Upwards { index },
+            InvalidRelative::Name(source) => WalkError::InvalidOperand { index, source },
+        })?;
+        let base = Path::new(OsStr::from_bytes(&form.base));
+        if form.path.is_root() {
+            return Ok(self.contents(base, options).map_err(|error| (None, error)));
+        }
+        self.path(base, &form, (false, options))
+    }
+
+    /// Adds the path of an operand, or of a list's line, if there is something to copy.
+    pub(super) fn path(
+        &mut self,
+        base: &Path,
+        form: &RelativeForm,
+        (is_line, options): (bool, &WalkOptions),
+    ) -> Result<Opened, WalkError> {
+        let &RelativeForm { ref path, mut contents, .. } = form;
+        let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(Ok(())) };
+        let at = |path: &RelPath| base.join(OsStr::from_bytes(path.as_bytes()));
+        let opened = self.parent(at(&above), options);
+        let (parent, layer) = match opened.and_then(|parent| Ok((parent, self.base_layer(base, options)?))) {
+            Ok(opened) => opened,
+            Err(error) => return Ok(Err((None, error))),
+        };
+
+        let by_name = || {
+            let link = parent.stat(&name)?;
+            let target = options.follow.target(&parent, || above.depth(), &name, &link);
+            target.map(|target| target.unwrap_or(link)).map_err(|(_, error)| error)
+        };
+        let as_directory = || options.open(&at(path)).and_then(|dir| dir.metadata());
+        let found = match contents.then(as_directory) {
+            // As rsync: in a list the slash after a file counts for nothing.
+            Some(Err(error)) if is_line && error.kind() == io::ErrorKind::NotADirectory => {
+                contents = false;
+                by_name()
+            }
+            Some(found) => found,
+            None => by_name(),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                let missing = is_missing(&error).then(|| path.clone());
+                if missing.is_some() && options.missing_counts && !above.is_root() {
+                    self.paths.push(&above, layer, Naming::Way)?;
+                }
+                return Ok(Err((missing, error)));
+            }
+        };
+
+        let is_dir = found.kind == Kind::Dir;
+        if options.filter.excludes(path.as_bytes(), is_dir) {
+            return Ok(Ok(()));
+        }
+        if is_dir && !options.takes_directories() {
+            self.skipped.push(path.clone());
+            return Ok(Ok(()));
+        }
+        let barren = || {
+            let top = (&*parent, layer, found.dev);
+            let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
+            let scope = known.map(|known| known.scope.clone()).unwrap_or_default();
+            !options.recursive || self.looks.is_barren(options, top, (&above, scope), &name)
+        };
+        if is_dir && options.prune && !contents && barren() {
+            return Ok(Ok(()));
+        }
+        self.single = !is_dir && above.is_root();
+        let naming = if contents { Naming::Contents } else { Naming::Entry };
+        self.paths.push(path, layer, naming)?;
+        Ok(Ok(()))
+    }
+
+    pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
+        let base = Arc::new(options.open(path)?);
+        let metadata = base.metadata()?;
+        self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
+        if options.takes_directories() {
+            let layer = self.layer(base, PathBuf::new(), (false, &options.filter));
+            self.contents.push(Listed { layer, device: metadata.dev });
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, parent: &Path, name: Component, options: &WalkOptions) -> io::Result<()> {
+        let base = match self.parents.get(parent) {
+            Some(base) => Arc::clone(base),
+            None => {
+                let base = Arc::new(options.open(parent)?);
+                self.parents.insert(parent.to_path_buf(), Arc::clone(&base));
+                base
+            }
+        };
+        let link = base.stat(&name)?;
+        let target = options.follow.target(&base, || 0, &name, &link).map_err(|(_, error)| error)?;
+        let metadata = target.unwrap_or(link);
+        let is_dir = metadata.kind == Kind::Dir;
+        let scope = Scope::begin(&options.filter.without_files(), Some(&base), true);
+        if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
+            return Ok(());
+        }
+        let layer = self.layer(base, PathBuf::new(), (true, &options.filter));
+        self.named.push(Named { name, layer, kind: metadata.kind });
+        Ok(())
+    }
+
+    /// Opens the directory of a path, which often is that of the path before.
+    fn parent(&mut self, path: PathBuf, options: &WalkOptions) -> io::Result<Arc<Dir>> {
+        if let Some(parent) = self.parents.get(&path) {
+            return Ok(Arc::clone(parent));
+        }
+        let parent = Arc::new(options.open(&path)?);
+        self.parents.clear();
+        self.parents.insert(path, Arc::clone(&parent));
+        Ok(parent)
+    }
+
+    /// Returns the layer of a base.
+    fn base_layer(&mut self, base: &Path, options: &WalkOptions) -> io::Result<u32> {
+        if let Some(number) = self.bases.get(base) {
+            return Ok(*number);
+        }
+        let opened = Arc::new(options.open(base)?);
+        let layer = self.layer(opened, base.to_path_buf(), (true, &options.filter));
+        self.bases.insert(base.to_path_buf(), layer);
+        Ok(layer)
+    }
+
+    /// Adds a layer. There are at most as many as operands, whose number was checked.
+    fn layer(&mut self, base: Arc<Dir>, at: PathBuf, (named, filter): (bool, &FilterSet)) -> u32 {
+        let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
+        let scope = Scope::begin(filter, Some(&base), named);
+        self.layers.push(Layer { base, at, scope });
+        id
+    }
+}
