@@ -2,6 +2,7 @@
 //! and reads pattern files and the environment.
 
 mod combinations;
+mod files_from;
 mod info;
 
 pub(crate) use info::HELP as INFO_HELP;
@@ -127,9 +128,14 @@ pub(crate) fn order(
         options = list_only(options);
     }
     let connect = connect_options(flags, environment)?;
-    let job = Job::new(source, destination).options(options).connect(connect);
+    let resources = resources(flags, environment);
+    let files_from = files_from::files_from(flags, (&source, &destination), links, &resources)?;
+    let mut job = Job::new(source, destination).options(options).connect(connect);
+    if let Some(files_from) = files_from {
+        job = job.files_from(files_from);
+    }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
-    Ok(Order { job: job.resources(resources(flags, environment)), rules, report, doubtful })
+    Ok(Order { job: job.resources(resources), rules, report, doubtful })
 }
 
 /// The rule of `--old-dirs`: nothing in the directories of the top level.

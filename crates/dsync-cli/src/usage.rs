@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use dsync_engine::{OperandError, SyncError, exit_code};
+use dsync_engine::{FileListError, OperandError, SyncError, exit_code};
 
 use crate::{flags::unsupported::Foreign, format::UnknownFact, refused::Refused};
 
@@ -51,6 +51,12 @@ pub(crate) enum UsageError {
     Needs { option: &'static str, needed: &'static str },
     /// An operand cannot be read.
     Operand { role: Role, operand: OsString, error: OperandError },
+    /// A list of paths, and not one directory in which they begin.
+    ListNeedsOneSource,
+    /// A list on another host than the run's, or on a host where the run has none.
+    ListElsewhere { list: OsString, remote: bool },
+    /// A list of paths that cannot be read.
+    ListUnreadable { list: OsString, source: FileListError },
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
@@ -74,6 +80,7 @@ pub(crate) enum UsageError {
 pub(crate) enum Role {
     Source,
     Destination,
+    List,
 }
 
 impl UsageError {
@@ -172,6 +179,9 @@ impl fmt::Display for UsageError {
                 write_as_file(f, command, *file)
             }
             Self::Operand { role, operand, error } => write_operand(f, *role, operand, error),
+            Self::ListNeedsOneSource | Self::ListElsewhere { .. } | Self::ListUnreadable { .. } => {
+                self.write_of_list(f)
+            }
             Self::BothRemote => SyncError::BothRemote.fmt(f),
             Self::SeveralHosts => f.write_str("all sources must be on the same host"),
             Self::Shell { origin, command } => {
@@ -185,6 +195,30 @@ impl fmt::Display for UsageError {
 }
 
 impl UsageError {
+    /// Says what is wrong with a list of paths.
+    fn write_of_list(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ListElsewhere { list, remote: true } => write!(
+                f,
+                "--files-from: '{}' is not on the host of the other operand (write ':FILE' for a file there)",
+                list.display()
+            ),
+            Self::ListElsewhere { list, .. } => write!(
+                f,
+                "--files-from: '{0}' is on a host, and the run has no remote end (for a local file write './{0}')",
+                list.display()
+            ),
+            Self::ListUnreadable { list, source } => {
+                write!(f, "cannot read the list of files '{}': ", list.display())?;
+                match source {
+                    FileListError::Read(error) => write!(f, "{}", crate::words::system_words(error)),
+                    other => write!(f, "{other}"),
+                }
+            }
+            _ => f.write_str("--files-from takes one source: the directory in which its paths begin"),
+        }
+    }
+
     /// Says what is wrong with filter rules and their files.
     fn write_of_rules(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -222,6 +256,7 @@ impl fmt::Display for Role {
         f.write_str(match self {
             Self::Source => "source",
             Self::Destination => "destination",
+            Self::List => "--files-from",
         })
     }
 }

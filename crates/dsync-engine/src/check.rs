@@ -8,7 +8,7 @@ use dsync_wire::{
     options::{Append, Durability, SyncOptions},
 };
 
-use crate::{ConnectOptions, Destination, Source, SyncError};
+use crate::{ConnectOptions, Destination, FilesFrom, Source, SyncError};
 
 /// Checks all of a job that needs no look at the disk.
 pub(crate) fn job(
@@ -29,6 +29,29 @@ pub(crate) fn job(
     removal(options)?;
     writing(options)?;
     options.check().map_err(|fault| SyncError::InvalidOption { option: fault.option, why: fault.to_string() })
+}
+
+/// Checks a list of the paths to copy.
+pub(crate) fn files_from(
+    list: Option<&FilesFrom>,
+    (source, destination): (&Source, &Destination),
+    options: &SyncOptions,
+) -> Result<(), SyncError> {
+    let Some(list) = list else { return Ok(()) };
+    let (count, is_local) = match source {
+        Source::Local { paths } => {
+            (paths.len(), matches!(destination, Destination::Local { .. } | Destination::Nowhere))
+        }
+        Source::Remote { paths, .. } | Source::Peer { paths } => (paths.len(), false),
+    };
+    match list {
+        _ if count != 1 => invalid("files_from", "needs one source, the directory in which the paths begin"),
+        FilesFrom::AtPeer { .. } if is_local => invalid("files_from", "is at the remote end of a local run"),
+        FilesFrom::List(list) if list.is_relative() != options.relative => {
+            invalid("files_from", "was made for another value of 'relative'")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn invalid(option: &'static str, why: &str) -> Result<(), SyncError> {

@@ -1,44 +1,48 @@
 //! A run and how it is started: [`Job`], [`serve`].
 
+mod opening;
+mod serving;
+
 use std::{
     ffi::OsString,
-    io,
     num::NonZeroU64,
-    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    os::unix::ffi::OsStringExt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use dsync_fs::{
-    Dir, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
-};
-use dsync_transport::{Accepted, Sides, Throttle, paced, throttled};
+use dsync_fs::FileList;
+use dsync_transport::{Sides, Throttle, paced, throttled};
 use dsync_wire::{
     budget::Budget,
     event::Report,
     link::{CloseReason, Link, Traffic},
-    message::PeerRole,
+    message::{ListPlace, PeerRole},
     options::SyncOptions,
-    state::{DestinationInbox, SourceInbox},
 };
 
+pub use self::serving::serve;
+pub(crate) use self::{
+    opening::open_tree,
+    serving::{Means, serve_link},
+};
 use crate::{
     CancelToken, Observer, Resources, Summary, SyncError, check,
-    destination::{self, asked},
-    ends::{ConnectOptions, Destination, NOWHERE, Source},
-    error::{PathRole, Wording},
+    destination::{self, asked::AskedFor},
+    ends::{ConnectOptions, Destination, FilesFrom, NOWHERE, Source},
     footprint::{Cage, Footprint, Inmates},
-    grant::{Grant, Start},
+    grant::Start,
     guard,
     handle::{self, RunHandle},
+    names,
     observe::{Connection, Guarded},
     reconnect::{self, Attempt, Earlier, SystemClock},
     resources::Allowance,
     retry,
     rules::{self, Filters},
-    session::{self, DestinationMail, Invitation, Keying, Session, SourceMail},
-    source::{self, ListedFiles, Tree},
+    session::{self, Session},
+    source::{self, ListedFiles},
     way::{Connector, Way},
 };
 
@@ -51,6 +55,7 @@ pub struct Job {
     connect: ConnectOptions,
     resources: Resources,
     cage: Option<Arc<dyn Cage>>,
+    files_from: Option<FilesFrom>,
 }
 
 impl Job {
@@ -58,7 +63,8 @@ impl Job {
     /// preserved).
     pub fn new(source: Source, destination: Destination) -> Self {
         let (options, connect) = (SyncOptions::default(), ConnectOptions::default());
-        Self { source, destination, options, connect, resources: Resources::default(), cage: None }
+        let (cage, files_from) = Default::default();
+        Self { source, destination, options, connect, resources: Resources::default(), cage, files_from }
     }
 
     /// Sets the run's policy.
@@ -79,6 +85,16 @@ impl Job {
     #[must_use]
     pub fn resources(mut self, resources: Resources) -> Self {
         self.resources = resources;
+        self
+    }
+
+    /// Sets a list of the paths to copy. The source's only path is the directory in which they
+    /// begin, and [`SyncOptions::relative`] says whether entries keep their paths. Directories need
+    /// [`SyncOptions::dirs`], and are copied with what is in them under
+    /// [`recursive`](SyncOptions::recursive), or where their line ends in a slash.
+    #[must_use]
+    pub fn files_from(mut self, files_from: FilesFrom) -> Self {
+        self.files_from = Some(files_from);
         self
     }
 
@@ -176,6 +192,7 @@ impl Job {
         cancel: &CancelToken,
     ) -> Result<Summary, SyncError> {
         check::job((&self.source, &self.destination), &self.options, &self.connect)?;
+        check::files_from(self.files_from.as_ref(), (&self.source, &self.destination), &self.options)?;
         let started = Instant::now();
         let dry_run = self.options.dry_run;
         let guarded = Guarded::new(observer, cancel);
@@ -200,8 +217,10 @@ impl Job {
         observer: &dyn Observer,
         cancel: &CancelToken,
     ) -> Result<Outcome, SyncError> {
-        let Self { source, destination, options, connect, resources, cage } = self;
-        let remote = Remote { connect: &connect, resources: &resources, cage: cage.as_deref(), throttle };
+        let Self { source, destination, options, connect, resources, cage, files_from } = self;
+        let (cage, files_from) = (cage.as_deref(), files_from.as_ref());
+        let remote = Remote { connect: &connect, resources: &resources, cage, throttle, files_from };
+        let source = source.for_list(files_from);
         let destination = match destination {
             Destination::Nowhere if options.dry_run => Destination::Local { path: NOWHERE.into() },
             Destination::Nowhere => {
@@ -243,6 +262,17 @@ struct Remote<'a> {
     resources: &'a Resources,
     cage: Option<&'a dyn Cage>,
     throttle: Option<&'a Throttle>,
+    files_from: Option<&'a FilesFrom>,
+}
+
+impl Remote<'_> {
+    /// Returns the list that this end has.
+    fn list(&self) -> Option<&FileList> {
+        match self.files_from {
+            Some(FilesFrom::List(list)) => Some(list),
+            _ => None,
+        }
+    }
 }
 
 /// The result of a run of any form.
@@ -272,17 +302,18 @@ fn local(
     paths: &[PathBuf],
     path: &Path,
     options: SyncOptions,
-    Remote { connect, resources, throttle, .. }: Remote<'_>,
+    remote: Remote<'_>,
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
+    let Remote { connect, resources, throttle, .. } = remote;
     let bytes_per_second = connect.bytes_per_second;
-    let asked = asked::of_operands(paths, &options)?;
-    let filters = Filters::of(&options, path, asked.contents, None)?;
+    let asked = AskedFor::of(paths, remote.list(), &options)?;
+    let filters = Filters::of(&options, path, asked.contents(), None)?;
     let is_somewhere = path != Path::new(NOWHERE);
     if is_somewhere {
-        guard::refuse_self_copy(paths, path, &filters.source, &options)?;
-        guard::refuse_doomed_source(paths, path, &filters.destination, &options)?;
+        let sources = guard::Sources { paths, list: remote.list() };
+        guard::refuse(sources, path, &filters, &options)?;
     }
 
     let (here, there) = link_in_memory(throttle, bytes_per_second);
@@ -298,24 +329,26 @@ fn local(
         timeout: NO_TIMEOUT,
         again: false,
         allowance,
+        list: ListPlace::None,
     };
 
-    let files = ListedFiles::default();
+    let (files, list) = (ListedFiles::default(), remote.list().cloned());
     let theirs = files.clone();
     // Content that is copied from file to file crosses no link whose rate could be limited.
     let direct = bytes_per_second.is_none().then_some(files);
     let (result, peer) = std::thread::scope(|scope| {
         let operands = Some(paths);
         let barred = is_somewhere.then_some(path);
-        let means = Means { operands, barred, ..Means::new(theirs_allowance, spools.clone()) };
+        let means = Means { operands, list, barred, ..Means::new(theirs_allowance, spools.clone()) };
         let peer = scope.spawn(|| serve_link(there, NO_TIMEOUT, cancel, theirs, means));
-        let result = Session::start_destination(Arc::clone(&here), terms).and_then(|(session, mail)| {
-            let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
-            let operand = path.to_path_buf();
-            let terms =
-                destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
-            destination::run(session, mail, terms, cancel)
-        });
+        let result =
+            Session::start_destination(Arc::clone(&here), terms, None).and_then(|(session, mail)| {
+                let (observer, spools, start) = (Some(observer), spools.clone(), Start::default());
+                let operand = path.to_path_buf();
+                let terms =
+                    destination::Terms { operand, filters, asked, observer, files: direct, spools, start };
+                destination::run(session, mail, terms, cancel)
+            });
         here.close(CloseReason::Done);
         (result, peer.join())
     });
@@ -340,22 +373,36 @@ fn push(
     observer: &dyn Observer,
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
-    // Unreadable operands are reported before anybody is asked for a password.
-    let open = || {
+    let open = |list: Option<&FileList>| {
         let filter = rules::above_source(rules::compile(options)?, paths, None)?;
         let (files, spools) = (ListedFiles::default(), remote.resources.spool_home());
-        open_tree(paths, (options, filter), files, spools, None, None)
+        open_tree((paths, list), (options, filter), files, spools, None, None)
     };
-    let mut tree = Some(open()?);
+    let list = names::place(remote.files_from, false);
+    // Unreadable operands are reported before anybody is asked for a password.
+    let mut tree = if list == ListPlace::None { Some(open(remote.list())?) } else { None };
 
-    let asked = asked::of_operands(paths, options)?.as_sent();
+    let asked = AskedFor::of(paths, remote.list(), options)?.into_sent();
     let path = path.into_vec();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
-        let tree = tree.take().map_or_else(open, Ok)?;
         let role = PeerRole::Destination { path: path.clone(), asked: asked.clone() };
-        let terms = terms(role, options, remote, attempt, budget);
-        let (session, mail) = Session::start_source(link, terms)?;
-        source::run(session, mail, tree, Some(attempt), cancel)
+        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let (session, mut mail) = Session::start_source(link, terms)?;
+        let theirs = match list {
+            ListPlace::None => None,
+            _ => Some(session.await_names(&mut mail, &remote.resources.spool_home())?),
+        };
+        let opened = match tree.take() {
+            Some(tree) => Ok(tree),
+            None => session.while_alive(|| open(theirs.as_ref().or_else(|| remote.list()))),
+        };
+        if theirs.is_some() {
+            attempt.note_begun(&session.peer_lacks());
+        }
+        match opened {
+            Ok(tree) => source::run(session, mail, tree, Some(attempt), cancel),
+            Err(error) => Err(session.refuse(error)),
+        }
     })
 }
 
@@ -370,14 +417,18 @@ fn pull(
     cancel: &CancelToken,
 ) -> Result<Outcome, SyncError> {
     let operands: Vec<_> = paths.iter().map(PathBuf::from).collect();
-    let asked = asked::of_operands(&operands, options)?;
-    let filters = Filters::of(options, path, asked.contents, None)?;
+    let asked = match remote.files_from {
+        Some(FilesFrom::AtPeer { .. }) => AskedFor::in_unknown_list(),
+        _ => AskedFor::of(&operands, remote.list(), options)?,
+    };
+    let filters = Filters::of(options, path, asked.contents(), None)?;
+    let list = names::place(remote.files_from, true);
 
     let paths: Vec<_> = paths.into_iter().map(OsString::into_vec).collect();
     with_remote(way, remote, observer, cancel, |link, attempt, budget| {
         let role = PeerRole::Source { paths: paths.clone() };
-        let terms = terms(role, options, remote, attempt, budget);
-        let (session, mail) = Session::start_destination(link, terms)?;
+        let terms = terms((role, list.clone()), options, remote, attempt, budget);
+        let (session, mail) = Session::start_destination(link, terms, remote.list())?;
         attempt.note_begun(&session.peer_lacks());
         let terms = destination::Terms {
             operand: path.to_owned(),
@@ -415,7 +466,7 @@ fn confined<T: Send>(
 }
 
 fn terms(
-    role: PeerRole,
+    (role, list): (PeerRole, ListPlace),
     options: &SyncOptions,
     Remote { connect, resources, .. }: Remote<'_>,
     attempt: &Attempt<'_>,
@@ -427,6 +478,7 @@ fn terms(
         timeout: connect.timeout,
         again: attempt.again,
         allowance: resources.allowance(budget),
+        list,
     }
 }
 
@@ -455,201 +507,6 @@ fn with_remote(
     );
 
     Ok(Outcome { report, connection: Some(connection), traffic, earlier })
-}
-
-/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
-/// answers go out on `output`; returns when the session is over.
-///
-/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION`
-/// variable, from which the address that the client really reached is taken. With a `grant` the
-/// client may do in its directory what it allows and nothing else; without one, whatever this
-/// process may. A `cage` is entered when the operands are known, by the threads that carry bytes
-/// before they start. The client is told in this `wording` why a session ends.
-///
-/// # Errors
-/// [`SyncError`]; the peer has been told, where it could be.
-pub fn serve(
-    input: OwnedFd,
-    output: OwnedFd,
-    ssh_connection: Option<&str>,
-    resources: &Resources,
-    grant: Option<Grant>,
-    cage: Option<&dyn Cage>,
-    wording: Wording,
-) -> Result<(), SyncError> {
-    let budget = Budget::new(resources.max_alloc);
-    let accept = || {
-        // The carrier's threads start from this one, and keep its cage: they carry bytes and open
-        // nothing.
-        cage.inspect(|cage| cage.enter_carrier());
-        dsync_transport::accept(input, output, ssh_connection, &budget)
-    };
-    let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);
-        let thread = thread.map_err(|source| SyncError::Thread { source })?;
-        Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
-    })?;
-
-    let start = Start(grant.map(Arc::new));
-    let means = Means::new(resources.allowance(budget), resources.spool_home());
-    let means = Means { start, cage, wording, ..means };
-    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
-}
-
-/// Means of the serving end, in which the client has no say.
-pub(crate) struct Means<'a> {
-    /// The session's share of this machine.
-    pub(crate) allowance: Allowance,
-    /// The home of lists that outgrow memory.
-    pub(crate) spools: SpoolHome,
-    /// The start of the operands' paths, and the rights there.
-    pub(crate) start: Start,
-    /// The cage of the process.
-    pub(crate) cage: Option<&'a dyn Cage>,
-    /// The source's operands, where the client is this process; else those that it sends.
-    pub(crate) operands: Option<&'a [PathBuf]>,
-    /// The destination of a local run, which the source does not enter through a link.
-    pub(crate) barred: Option<&'a Path>,
-    /// The wording of errors for the client.
-    pub(crate) wording: Wording,
-}
-
-impl Means<'_> {
-    /// Makes the means of an end that may do all that its process may, without a cage.
-    pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
-        let (start, wording) = Default::default();
-        Self { allowance, spools, start, cage: None, operands: None, barred: None, wording }
-    }
-}
-
-/// Serves one session over a link, in the role that the controller assigns; as a source it lists
-/// into `files`.
-pub(crate) fn serve_link(
-    link: Arc<dyn Link>,
-    timeout: Duration,
-    cancel: &CancelToken,
-    files: ListedFiles,
-    Means { allowance, spools, start, cage, operands, barred, wording }: Means<'_>,
-) -> Result<(), SyncError> {
-    let Invitation { session, receiver, key, role } = Session::accept(link, timeout, allowance)?;
-    session.halt.set_wording(wording);
-    if let Some(Err(error)) = start.0.as_ref().map(|grant| grant.check(&role, &session.options)) {
-        return Err(session.refuse(error));
-    }
-    match role {
-        PeerRole::Source { paths } => {
-            let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-            let paths: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
-            // The cage keeps this end from what is above the operands.
-            let filter = rules::compile(&session.options);
-            let filter =
-                filter.and_then(|filter| rules::above_source(filter, &paths, start.floor().as_ref()));
-            if let Some(cage) = cage {
-                cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
-            }
-            let tree = filter.and_then(|filter| {
-                open_tree(&paths, (&session.options, filter), files, spools, start.floor(), barred)
-            });
-            let tree = match tree {
-                Ok(tree) => tree,
-                Err(error) => return Err(session.refuse(error)),
-            };
-            session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
-            let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
-            source::run(session, mail, tree, None, cancel)?;
-        }
-
-        PeerRole::Destination { path, asked } => {
-            let operand = PathBuf::from(OsString::from_vec(path));
-            let floor = start.floor();
-            let filters = Filters::of(&session.options, &operand, asked.contents, floor.as_ref());
-            let filters = match filters {
-                Ok(filters) => filters,
-                Err(error) => return Err(session.refuse(error)),
-            };
-            if let Some(cage) = cage {
-                cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
-            }
-            session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
-            let terms =
-                destination::Terms { operand, filters, asked, observer: None, files: None, spools, start };
-            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
-            destination::run(session, mail, terms, cancel)?;
-        }
-    }
-
-    Ok(())
-}
-
-/// Opens the source operands; a missing one is an error when it is the only one.
-fn open_tree(
-    paths: &[PathBuf],
-    (options, filter): (&SyncOptions, FilterSet),
-    files: ListedFiles,
-    spools: SpoolHome,
-    floor: Option<Arc<Dir>>,
-    barred: Option<&Path>,
-) -> Result<Tree, SyncError> {
-    let walk_options = WalkOptions {
-        recursive: options.recursive,
-        dirs: options.dirs,
-        prune: options.prune_empty_dirs,
-        follow: followed(options),
-        barred: barred.map(Path::to_path_buf),
-        relative: options.relative,
-        missing_counts: options.delete_missing_args,
-        one_file_system: options.one_file_system,
-        filter: asked::listed_by(filter, options),
-        readers: dsync_fs::default_readers(),
-        open_noatime: options.open_noatime,
-        copy_devices: options.copy_devices,
-        fake_super: options.fake_super.source,
-        spools,
-        floor,
-    };
-
-    let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-    let walk = Walk::open(&operands, walk_options).map_err(|error| match error {
-        WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
-            path: paths.get(index).cloned().unwrap_or_default(),
-            source: io::Error::new(io::ErrorKind::InvalidInput, source),
-        },
-        WalkError::Upwards { .. } => asked::upwards(),
-        _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
-    })?;
-    let problems = walk.operand_problems();
-
-    for problem in problems {
-        if let Some(step) = LeadsOut::of(&problem.error) {
-            let path = paths.get(problem.index).cloned().unwrap_or_default();
-            return Err(SyncError::LeadsOut { role: PathRole::Source, path, step: step.clone() });
-        }
-    }
-
-    match problems.first() {
-        Some(problem)
-            if problems.len() == paths.len()
-                && !(options.ignores_missing_args() && problems.iter().all(OperandProblem::is_missing)) =>
-        {
-            let path = paths.get(problem.index).cloned().unwrap_or_default();
-            Err(match problem.error.raw_os_error() {
-                Some(number) if problem.error.kind() != io::ErrorKind::NotFound => {
-                    SyncError::SourceUnreadable { path, source: io::Error::from_raw_os_error(number) }
-                }
-                _ => SyncError::SourceMissing { path },
-            })
-        }
-        _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
-    }
-}
-
-/// Returns the links that a source follows.
-fn followed(options: &SyncOptions) -> FollowLinks {
-    FollowLinks {
-        all: options.copy_links,
-        to_directories: options.copy_dirlinks,
-        leading_out: options.copy_unsafe_links,
-    }
 }
 
 /// A local run has no network that could go silent.

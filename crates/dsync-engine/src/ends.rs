@@ -1,8 +1,9 @@
 //! The description of a run's ends: where the files come from, where they go, and how a remote end
 //! is reached.
 
-use std::{ffi::OsString, num::NonZeroU64, path::PathBuf, time::Duration};
+use std::{ffi::OsString, num::NonZeroU64, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
+use dsync_fs::FileList;
 use dsync_transport::{AddressFamily, TransportChoice};
 use dsync_wire::bootstrap::PortRange;
 
@@ -31,6 +32,51 @@ pub enum Source {
         /// One or more paths; relative ones start where the server says.
         paths: Vec<OsString>,
     },
+}
+
+/// A list of the paths to copy, for [`Job::files_from`](crate::Job::files_from).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum FilesFrom {
+    /// Here: made by [`Resources::file_list`](crate::Resources::file_list).
+    List(FileList),
+    /// In a file of the remote end, in rsync's format.
+    AtPeer {
+        /// The file's path, as of an operand.
+        path: OsString,
+        /// Whether its lines end with zero bytes.
+        nul: bool,
+    },
+}
+
+impl Source {
+    /// Returns the source with the directory in which a list's paths begin, if there is a list.
+    pub(crate) fn for_list(self, list: Option<&FilesFrom>) -> Self {
+        let there = |paths: Vec<OsString>| match list {
+            Some(_) => paths.into_iter().map(directory).collect(),
+            None => paths,
+        };
+        match self {
+            Self::Local { paths } => Self::Local {
+                paths: match list {
+                    Some(_) => {
+                        paths.into_iter().map(|path| directory(path.into_os_string()).into()).collect()
+                    }
+                    None => paths,
+                },
+            },
+            Self::Remote { host, paths } => Self::Remote { host, paths: there(paths) },
+            Self::Peer { paths } => Self::Peer { paths: there(paths) },
+        }
+    }
+}
+
+/// Returns an operand as the directory in which the paths of a list begin.
+fn directory(mut operand: OsString) -> OsString {
+    if !operand.as_bytes().ends_with(b"/") {
+        operand.push("/");
+    }
+    operand
 }
 
 /// The place that the files go to.

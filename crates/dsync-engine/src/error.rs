@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dsync_fs::{LeadsOut, UntrustedLink};
+use dsync_fs::{FileListError, LeadsOut, UntrustedLink};
 use dsync_transport::{AcceptError, ConnectError};
 use dsync_wire::{
     budget::OverBudget,
@@ -59,6 +59,18 @@ pub enum SyncError {
         path: Vec<u8>,
         /// The reason.
         cause: Cause,
+    },
+    /// The list of the paths to copy cannot be read, or kept.
+    #[error(
+        "cannot read the list of files{}",
+        path.as_ref().map_or_else(String::new, |path| format!(" '{}'", path.display()))
+    )]
+    FileList {
+        /// Path of the list, if it is a file.
+        path: Option<PathBuf>,
+        /// The reason.
+        #[source]
+        source: FileListError,
     },
     /// A source path cannot be opened.
     #[error("cannot open source '{}'", path.display())]
@@ -459,6 +471,7 @@ impl SyncError {
 
             Self::SourceUnreadable { .. }
             | Self::RuleFile { .. }
+            | Self::FileList { .. }
             | Self::DestinationUnusable { .. }
             | Self::DirectoryUnusable { .. }
             | Self::Filesystem { .. }
@@ -519,7 +532,12 @@ impl SyncError {
             | Self::OverBudget(_)
             | Self::Aborted { .. } => exit_code::STREAM,
             Self::Peer { exit_code, .. } | Self::GaveUp { exit_code, .. } => *exit_code,
-            Self::RuleFile { .. }
+            // As rsync: there is nothing to begin with.
+            Self::FileList { source: FileListError::Read(_) | FileListError::NoNames, .. } => {
+                exit_code::USAGE
+            }
+            Self::FileList { .. }
+            | Self::RuleFile { .. }
             | Self::Filesystem { .. }
             | Self::NoSpool { .. }
             | Self::Thread { .. }

@@ -19,7 +19,10 @@ use std::{
 };
 
 use dsync_fs::Dir;
-use dsync_wire::{message::PeerRole, options::SyncOptions};
+use dsync_wire::{
+    message::{ListPlace, PeerRole},
+    options::SyncOptions,
+};
 
 use crate::SyncError;
 
@@ -166,8 +169,11 @@ impl Demand {
     ];
 
     /// Lists a client's demands in the request that assigns this end its role.
-    pub fn of(role: &PeerRole, options: &SyncOptions) -> Vec<Self> {
+    pub fn of((role, list): (&PeerRole, &ListPlace), options: &SyncOptions) -> Vec<Self> {
+        // Its lines are sent to the client.
+        let lists = matches!(list, ListPlace::File { .. });
         let writing = &options.writing;
+
         let asked: &[(Self, bool)] = match role {
             PeerRole::Source { .. } => &[
                 (Self::Read, true),
@@ -176,6 +182,7 @@ impl Demand {
             ],
             PeerRole::Destination { .. } => &[
                 (Self::Write, true),
+                (Self::Read, lists),
                 (Self::Delete, options.delete || options.delete_excluded || options.delete_missing_args),
                 (Self::Force, options.force),
                 // Before what it implies, so that the message names it.
@@ -315,7 +322,11 @@ impl Grant {
     }
 
     /// Decides on all that a client asks for; the first thing that it may not is the error.
-    pub(crate) fn check(&self, role: &PeerRole, options: &SyncOptions) -> Result<(), SyncError> {
+    pub(crate) fn check(
+        &self,
+        role: (&PeerRole, &ListPlace),
+        options: &SyncOptions,
+    ) -> Result<(), SyncError> {
         match Demand::of(role, options).into_iter().find(|demand| !self.terms.access.allows(*demand)) {
             None => Ok(()),
             Some(demand) => Err(SyncError::NotGranted { demand, terms: self.terms.clone() }),
@@ -388,6 +399,8 @@ mod tests {
     };
 
     use super::*;
+
+    const NO_LIST: ListPlace = ListPlace::None;
 
     fn source() -> PeerRole {
         PeerRole::Source { paths: vec![b"x".to_vec()] }
@@ -465,19 +478,24 @@ mod tests {
     #[test]
     fn every_option_of_a_push_is_the_demand_that_it_is() {
         let plain = SyncOptions::archive();
-        assert_eq!(Demand::of(&destination(), &plain), [Demand::Write]);
-        assert_eq!(Demand::of(&source(), &plain), [Demand::Read]);
+        assert_eq!(Demand::of((&destination(), &NO_LIST), &plain), [Demand::Write]);
+        assert_eq!(Demand::of((&source(), &NO_LIST), &plain), [Demand::Read]);
         for (demand, options) in each_option() {
-            assert_eq!(Demand::of(&destination(), &options), [Demand::Write, demand]);
+            assert_eq!(Demand::of((&destination(), &NO_LIST), &options), [Demand::Write, demand]);
             // Changes of the client to its own tree are its own affair.
-            assert_eq!(Demand::of(&source(), &options), [Demand::Read]);
+            assert_eq!(Demand::of((&source(), &NO_LIST), &options), [Demand::Read]);
         }
         let opening = SyncOptions { copy_devices: true, ..plain.clone() };
-        assert_eq!(Demand::of(&source(), &opening), [Demand::Read, Demand::CopyDevices]);
-        assert_eq!(Demand::of(&destination(), &opening), [Demand::Write]);
+        assert_eq!(Demand::of((&source(), &NO_LIST), &opening), [Demand::Read, Demand::CopyDevices]);
+        assert_eq!(Demand::of((&destination(), &NO_LIST), &opening), [Demand::Write]);
         let moving = SyncOptions { remove_source_files: true, ..plain };
-        assert_eq!(Demand::of(&source(), &moving), [Demand::Read, Demand::RemoveSource]);
-        assert_eq!(Demand::of(&destination(), &moving), [Demand::Write]);
+        assert_eq!(Demand::of((&source(), &NO_LIST), &moving), [Demand::Read, Demand::RemoveSource]);
+        assert_eq!(Demand::of((&destination(), &NO_LIST), &moving), [Demand::Write]);
+        let list = ListPlace::File { path: b"list".to_vec(), nul: false };
+        assert_eq!(
+            Demand::of((&destination(), &list), &SyncOptions::archive()),
+            [Demand::Write, Demand::Read]
+        );
     }
 
     #[test]
@@ -487,7 +505,7 @@ mod tests {
             let grant = Grant::open(GrantTerms { path: scratch.path().to_owned(), access, share: None });
             let grant = grant.unwrap();
             for (demand, options) in each_option() {
-                let outcome = grant.check(&destination(), &options);
+                let outcome = grant.check((&destination(), &NO_LIST), &options);
                 let refused = [Demand::Write, demand].into_iter().find(|demand| !access.allows(*demand));
                 match (outcome, refused) {
                     (Ok(()), None) => {}

@@ -11,10 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm, RelPath, RelativeForm, home_directory};
+use dsync_fs::{Component, Dir, FileList, FilterSet, OperandForm, RelPath, RelativeForm, home_directory};
 use dsync_wire::options::SyncOptions;
 
-use crate::SyncError;
+use crate::{SyncError, rules::Filters};
 
 /// Refuses to delete in `/` or the user's home directory.
 pub(crate) fn refuse_precious(path: &Path, root: &Dir) -> Result<(), SyncError> {
@@ -26,9 +26,28 @@ pub(crate) fn refuse_precious(path: &Path, root: &Dir) -> Result<(), SyncError> 
     Ok(())
 }
 
+/// The sources of a local run.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) paths: &'a [PathBuf],
+    /// The paths to copy below the only source, if there is a list.
+    pub(crate) list: Option<&'a FileList>,
+}
+
+/// Refuses a local run that would copy a tree into itself, or delete one of its sources.
+pub(crate) fn refuse(
+    sources: Sources<'_>,
+    destination: &Path,
+    filters: &Filters,
+    options: &SyncOptions,
+) -> Result<(), SyncError> {
+    refuse_self_copy(sources, destination, &filters.source, options)?;
+    refuse_doomed_source(sources, destination, &filters.destination, options)
+}
+
 /// Refuses a local run whose destination is, or lies inside, one of its sources.
-pub(crate) fn refuse_self_copy(
-    sources: &[PathBuf],
+fn refuse_self_copy(
+    sources: Sources<'_>,
     destination: &Path,
     filter: &FilterSet,
     options: &SyncOptions,
@@ -36,7 +55,7 @@ pub(crate) fn refuse_self_copy(
     // A path that cannot be opened or located fails, or is made, later.
     let Some(landing) = Landing::of(destination) else { return Ok(()) };
 
-    for source in sources {
+    for source in sources.paths {
         let (Ok(form), Some(place)) = (OperandForm::of(source), place_of(source, options)) else { continue };
         let tree = match &form {
             OperandForm::Contents(path) => Dir::open_operand(path),
@@ -50,7 +69,12 @@ pub(crate) fn refuse_self_copy(
         };
         let Ok(tree) = tree else { continue };
         let Some(inside) = landing.inside(&tree, options.one_file_system) else { continue };
-        if !is_excluded(filter, &place, &inside) {
+        // A line below the directory that holds the destination names nothing of it.
+        let is_listed = sources.list.is_none_or(|list| {
+            let covers = |path: RelPath| options.recursive && !path.is_root() && list.paths().covers(&path);
+            list.is_contents() && options.recursive || rel_path(&inside).is_some_and(covers)
+        });
+        if is_listed && !is_excluded(filter, &place, &inside) {
             return Err(SyncError::DestinationInsideSource { path: destination.to_owned() });
         }
     }
@@ -64,8 +88,8 @@ pub(crate) fn refuse_self_copy(
 /// A source that a filter keeps from deletion is safe, and so is one on another filesystem under
 /// `one_file_system`. Removal at the end of the run is no better than before: entries that the run
 /// does not copy are lost then.
-pub(crate) fn refuse_doomed_source(
-    sources: &[PathBuf],
+fn refuse_doomed_source(
+    Sources { paths: sources, list }: Sources<'_>,
     destination: &Path,
     filter: &FilterSet,
     options: &SyncOptions,
@@ -89,6 +113,12 @@ pub(crate) fn refuse_doomed_source(
                 continue;
             };
             let kept = !options.delete_excluded && is_excluded(filter, &place, &within);
+            // Entries go only from directories that a line stands for.
+            let spared = list.is_some_and(|list| {
+                let covers = |path: RelPath| !path.is_root() && list.paths().covers(&path);
+                !list.is_contents() && !rel_path(&within).is_some_and(covers)
+            });
+            let kept = kept || spared;
             if within.components().next().is_some() && !kept {
                 return Err(SyncError::SourceInsideDestination { path: (*source).clone() });
             }
@@ -123,6 +153,15 @@ fn place_of(source: &Path, options: &SyncOptions) -> Option<RelPath> {
         OperandForm::Contents(_) => RelPath::root(),
         OperandForm::Entry { name, .. } => name.into(),
     })
+}
+
+/// Returns a path below a tree as one that a list can have.
+fn rel_path(path: &Path) -> Option<RelPath> {
+    let mut below = RelPath::root();
+    for step in path.components() {
+        below.push(&Component::new(step.as_os_str().as_bytes()).ok()?);
+    }
+    Some(below)
 }
 
 /// Returns whether a rule leaves out the path below that of an operand, or a directory on the way to
@@ -189,7 +228,13 @@ mod tests {
         std::fs::create_dir_all(at("src-2")).unwrap();
         let none = FilterSet::default();
         let refused = |source: &str, destination: &str, filter: &FilterSet| {
-            refuse_self_copy(&[at(source)], &at(destination), filter, &SyncOptions::default()).is_err()
+            refuse_self_copy(
+                Sources { paths: &[at(source)], list: None },
+                &at(destination),
+                filter,
+                &SyncOptions::default(),
+            )
+            .is_err()
         };
         assert!(refused("src/", "src", &none));
         assert!(refused("src/", "src/sub", &none));

@@ -22,6 +22,7 @@ mod limits;
 pub mod manifest;
 pub mod misbehaved;
 mod munge;
+mod names;
 pub mod observe;
 pub mod operand;
 mod plan;
@@ -45,8 +46,8 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    CVS_PATTERNS, Ends, Links, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec, append_operator_file,
-    open_operator_file,
+    CVS_PATTERNS, Ends, FileList, FileListError, FileListWriter, Links, ParsedRule, RuleFault, RuleFile,
+    RuleLines, RuleSpec, append_operator_file, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};
@@ -71,7 +72,7 @@ pub use dsync_wire::{
 pub use crate::{
     cancel::CancelToken,
     endpoint::{Job, serve},
-    ends::{ConnectOptions, Destination, RemoteHost, Source},
+    ends::{ConnectOptions, Destination, FilesFrom, RemoteHost, Source},
     error::{Fault, PathRole, SyncError, Wording},
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use dsync_fs::SpoolHome;
+use dsync_fs::{FileListWriter, SpoolHome};
 use dsync_transport::Throttle;
 use dsync_wire::{budget::Budget, limits::DEFAULT_MAX_ALLOC};
 
@@ -32,6 +32,12 @@ impl Resources {
     /// Returns the share of this machine that a session may take.
     pub(crate) fn allowance(&self, budget: Arc<Budget>) -> Allowance {
         Allowance { budget, stall: self.max_stall, workers: self.workers.clone(), throttle: None }
+    }
+
+    /// Starts a list of paths that outgrows memory in these directories. With `relative` entries
+    /// keep the paths of their lines.
+    pub fn file_list(&self, relative: bool) -> FileListWriter {
+        FileListWriter::new(relative, &self.spool_home())
     }
 
     /// Returns where the spools of a session go.

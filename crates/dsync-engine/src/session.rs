@@ -16,6 +16,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use dsync_delta::Key;
+use dsync_fs::FileList;
 use dsync_transport::Throttle;
 use dsync_wire::{
     budget::{Budget, Held, Share},
@@ -24,7 +25,7 @@ use dsync_wire::{
     frame::{ControlReceiver, ControlSender, RecvError},
     limits::{MAX_READY_TEXT, MAX_START},
     link::{CloseReason, Link, LinkError},
-    message::{ControlMessage, Fatal, Hello, PeerRole, Start},
+    message::{ControlMessage, Fatal, Hello, ListPlace, PeerRole, Start},
     options::SyncOptions,
     state::{DestinationInbox, PeerInbox, SourceInbox},
     version::{FEATURES, VERSION},
@@ -35,6 +36,7 @@ use crate::{
     error::Wording,
     halt::{Halt, lock},
     misbehaved::{PeerMisbehaved, misbehaved},
+    names,
     resources::Allowance,
     schedule::{Point, point},
 };
@@ -181,6 +183,8 @@ pub(crate) struct Terms {
     pub(crate) again: bool,
     /// The session's share of this machine.
     pub(crate) allowance: Allowance,
+    /// The place of the list of the paths to copy.
+    pub(crate) list: ListPlace,
 }
 
 /// The receiving half of the control lane of a source.
@@ -215,6 +219,8 @@ pub(crate) struct Invitation {
     pub(crate) key: Key,
     /// This end's role.
     pub(crate) role: PeerRole,
+    /// The place of the list of the paths to copy.
+    pub(crate) list: ListPlace,
 }
 
 impl Session {
@@ -226,16 +232,26 @@ impl Session {
         Ok((session, mail))
     }
 
-    /// Starts a session as its controller and destination. Returns when the peer is ready.
+    /// Starts a session as its controller and destination; sends a list of the paths to copy, if
+    /// there is one. Returns when the peer is ready.
     pub(crate) fn start_destination(
         link: Arc<dyn Link>,
         terms: Terms,
+        list: Option<&FileList>,
     ) -> Result<(Self, DestinationMail), SyncError> {
         let (session, mut receiver, ours) = Self::start(link, terms)?;
+        // A source that refuses the run says why before it hangs up.
+        let sent = list.map_or(Ok(()), |list| names::send(&session, list));
         let mut order = DestinationInbox::controller();
-        let key = within(&session.link, session.timeout(), || {
-            session.hear_ready(&mut receiver, &ours, |message| Ok(order.check(message)?))
-        })?;
+        let mut hear = || session.hear_ready(&mut receiver, &ours, |message| Ok(order.check(message)?));
+        // With a list the source has much to look at, and shows signs of life meanwhile.
+        let limit = if list.is_some() { session.vitals.stall } else { session.timeout() };
+        let key = match within(&session.link, limit, &mut hear) {
+            Err(SyncError::Link(_)) if sent.is_err() => {
+                return Err(sent.err().unwrap_or(SyncError::Link(LinkError::Closed)));
+            }
+            key => key?,
+        };
         Ok((session, DestinationMail { receiver, order, key }))
     }
 
@@ -251,6 +267,7 @@ impl Session {
             options: terms.options.clone(),
             data_lanes: u8::try_from(data_lanes).unwrap_or(u8::MAX),
             again: terms.again,
+            list: terms.list.clone(),
         };
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         sender.send_start(start)?;
@@ -266,7 +283,7 @@ impl Session {
     ) -> Result<Key, SyncError> {
         let mut key = None;
         loop {
-            let message = self.hear(receiver)?;
+            let message = within(&self.link, self.timeout(), || self.hear(receiver))?;
             check(&message)?;
             match message {
                 ControlMessage::Hello(theirs) => {
@@ -320,10 +337,10 @@ impl Session {
         sender.send(&ControlMessage::Hello(ours.clone()))?;
         let key = Key::derive(&[&theirs.key_share, &ours.key_share]);
         let lanes = usize::from(start.data_lanes);
-        let Start { role, options, again, .. } = start;
-        let terms = Terms { role: role.clone(), options, timeout, again, allowance };
+        let Start { role, options, again, list, .. } = start;
+        let terms = Terms { role: role.clone(), options, timeout, again, allowance, list: list.clone() };
         let session = Self { task: Some(held), ..Self::assemble(link, lanes, sender, terms) };
-        Ok(Invitation { session, receiver, key, role })
+        Ok(Invitation { session, receiver, key, role, list })
     }
 
     fn assemble(link: Arc<dyn Link>, data_lanes: usize, sender: ControlSender, terms: Terms) -> Self {
@@ -547,7 +564,7 @@ fn tell(link: &Arc<dyn Link>, sender: ControlSender, error: SyncError) -> SyncEr
 
 /// Opens a session; closes the link, which ends it, when that takes too long. Until the watch
 /// begins nothing else would notice a peer whose carrier lives and who sends nothing.
-fn within<T>(
+pub(crate) fn within<T>(
     link: &Arc<dyn Link>,
     limit: Duration,
     opening: impl FnOnce() -> Result<T, SyncError>,
@@ -651,6 +668,7 @@ mod tests {
                 workers: Workers::default(),
                 throttle: None,
             },
+            list: ListPlace::None,
         };
         Session::assemble(here, 1, sender, terms)
     }

@@ -121,6 +121,11 @@ pub struct LostPath {
 }
 
 impl LostPath {
+    /// Returns whether nothing has that name.
+    pub fn is_missing(&self) -> bool {
+        self.errno == Some(rustix::io::Errno::NOENT.raw_os_error())
+    }
+
     fn to_record(&self) -> Vec<u8> {
         let missing = self.missing.as_ref().map_or(&[][..], RelPath::as_bytes);
         let mut record = self.errno.unwrap_or(0).to_le_bytes().to_vec();

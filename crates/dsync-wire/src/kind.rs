@@ -76,6 +76,8 @@ kinds! { CONTROL,
     NEED_TAIL = 25, "NeedTail";
     /// [`ControlMessage::StartPart`]
     START_PART = 26, "StartPart";
+    /// [`ControlMessage::Names`]
+    NAMES = 27, "Names";
 }
 
 kinds! { DATA,
@@ -154,6 +156,7 @@ impl ControlMessage {
 
             Self::NeedTail(_) => Kind::NEED_TAIL,
             Self::StartPart { .. } => Kind::START_PART,
+            Self::Names(_) => Kind::NAMES,
         }
     }
 

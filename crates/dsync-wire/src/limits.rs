@@ -91,6 +91,16 @@ pub const MAX_START: usize = MAX_OPERAND_BYTES + 2 * MAX_OPERANDS + MAX_OPTIONS 
 /// Bytes of one piece of a `Start`.
 pub const MAX_START_PART: usize = 256 << 10;
 
+/// Lines in one `Names` message.
+pub const MAX_NAMES: usize = 4096;
+
+/// Bytes of one line of a list: one more than a path can have, so that a longer one is recognised.
+pub const MAX_LINE: usize = MAX_OPERAND + 1;
+
+/// Bytes of all lines in one `Names` message. Lines share beginnings with their neighbours, so a
+/// small message could expand to much more.
+pub const MAX_NAMES_BYTES: usize = 256 << 10;
+
 /// Filter rules in one `Start`. Published lists of patterns have some ten thousand.
 pub const MAX_FILTERS: usize = 64 << 10;
 

@@ -10,6 +10,7 @@
 //!
 //! ```text
 //! controller            Hello, (Start | StartPart+) ->        peer: Hello, Ready | Fatal
+//! destination           Names*
 //! source                Tops, Missing*, IdName*, Listing*, Problem*, ListingEnd, Refine*, Removed*
 //! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
@@ -106,6 +107,8 @@ pub enum ControlMessage {
     /// The path of an operand that the source does not have, with `delete_missing_args`: one name,
     /// or several with `relative`. The destination removes it. Before any listing.
     Missing(Vec<Name>),
+    /// Lines of the list of paths to copy, which the destination has; before its requests.
+    Names(Names),
     /// Entries that are on the destination's disk, with `remove_source_files`: the source may
     /// remove them.
     Landed(Vec<Landed>),
@@ -180,6 +183,35 @@ pub struct Start {
     pub data_lanes: u8,
     /// Whether an earlier session of the same run broke: its destination may still be running.
     pub again: bool,
+    /// The place of the list of paths to copy.
+    pub list: ListPlace,
+}
+
+/// The place of the list of paths to copy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ListPlace {
+    /// There is none, or the peer needs not know it: the operands name what to copy.
+    #[default]
+    None,
+    /// The controller, which is the destination, sends it in [`ControlMessage::Names`].
+    Sent,
+    /// A file at the peer. A peer that is the destination sends its lines.
+    File {
+        /// The file's path, as typed by the user.
+        path: Vec<u8>,
+        /// Whether its lines end with zero bytes.
+        nul: bool,
+    },
+}
+
+/// Lines of a list, or a part of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Names {
+    /// Whether this is the last part.
+    pub last: bool,
+    /// Paths below the source's only operand, of at most [`MAX_LINE`](crate::limits::MAX_LINE)
+    /// bytes.
+    pub lines: Vec<Vec<u8>>,
 }
 
 /// The peer's role with its operands, as typed by the user (relative to the peer's start

@@ -37,6 +37,8 @@ pub enum State {
     StartParts,
     /// The peer has not agreed.
     Ready,
+    /// The destination sends the list of paths to copy.
+    Names,
     /// The source has not described its operands.
     Tops,
     /// The source is listing.
@@ -72,6 +74,7 @@ impl fmt::Display for State {
             Self::Start => "waiting for Start",
             Self::StartParts => "inside a Start",
             Self::Ready => "waiting for Ready",
+            Self::Names => "waiting for Names",
             Self::Tops => "waiting for Tops",
             Self::Listing => "listing",
             Self::ListingPart => "inside a directory's listing",
@@ -141,6 +144,8 @@ impl PeerInbox {
 pub struct SourceInbox {
     state: State,
     controller: bool,
+    /// Whether the destination sends a list.
+    hears_names: bool,
     /// Entries whose signature is announced but not complete; at most [`MAX_OPEN_SIGNATURES`].
     open: HashSet<EntryId>,
 }
@@ -148,12 +153,22 @@ pub struct SourceInbox {
 impl SourceInbox {
     /// Makes the inbox of a source that is the controller: waits for `Hello` and `Ready`.
     pub fn controller() -> Self {
-        Self { state: State::Hello, controller: true, open: HashSet::new() }
+        Self { state: State::Hello, controller: true, hears_names: false, open: HashSet::new() }
     }
 
     /// Makes the inbox of a source that is the peer, after `Start`: waits for requests.
     pub fn peer() -> Self {
-        Self { state: State::Needs, controller: false, open: HashSet::new() }
+        Self { state: State::Needs, controller: false, hears_names: false, open: HashSet::new() }
+    }
+
+    /// Lets the destination send a list of paths before its requests.
+    #[must_use]
+    pub fn with_names(mut self) -> Self {
+        self.hears_names = true;
+        if self.state == State::Needs {
+            self.state = State::Names;
+        }
+        self
     }
 
     /// Checks that a message may come now.
@@ -166,8 +181,21 @@ impl SourceInbox {
         self.state = match (self.state, message) {
             (state, M::Fatal(_)) if state != State::Over => State::Over,
             (State::Hello, M::Hello(_)) => State::Ready,
-            (State::Ready, M::Ready { .. }) => State::Needs,
-            (state @ (State::Ready | State::Needs | State::Report), M::Progress(_)) => state,
+            (State::Ready, M::Ready { .. }) => {
+                if self.hears_names {
+                    State::Names
+                } else {
+                    State::Needs
+                }
+            }
+            (State::Names, M::Names(names)) => {
+                if names.last {
+                    State::Needs
+                } else {
+                    State::Names
+                }
+            }
+            (state @ (State::Ready | State::Names | State::Needs | State::Report), M::Progress(_)) => state,
             (State::Needs, M::Need { .. } | M::NeedTail(_) | M::Rest(_)) => State::Needs,
             (State::Needs, M::NeedDelta(need)) => self.announce(need.entry)?,
             (State::Needs, M::Sums(sums)) => self.take_sums(sums.entry, sums.last)?,
@@ -178,6 +206,7 @@ impl SourceInbox {
             (State::Report, M::Report(_)) => State::Over,
             (state, _) => return Err(unexpected(message.kind(), state)),
         };
+
         Ok(())
     }
 

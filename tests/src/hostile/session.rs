@@ -41,6 +41,8 @@ pub struct Fatal {
 pub enum Order<'a> {
     /// dsync is the source of this operand.
     Source(&'a [u8]),
+    /// dsync is the source of the paths below this operand that are sent to it.
+    SourceOfList(&'a [u8]),
     /// dsync is the destination at this operand and receives the contents of a directory.
     Destination(&'a [u8]),
     /// dsync is the destination at the first operand and receives entries of these names.
@@ -342,6 +344,7 @@ fn destination(role: u8, path: &[u8], names: &[&[u8]]) -> Message {
 pub fn start(order: Order<'_>, more: &str) -> Vec<u8> {
     let message = match order {
         Order::Source(path) => Message::new(2).byte(0).int(1).text(path),
+        Order::SourceOfList(path) => Message::new(2).byte(32).int(1).text(path),
         Order::Destination(path) => destination(5, path, &[]),
         Order::DestinationOf(path, names) => destination(1, path, names),
         Order::DestinationAlsoOf(path, names) => destination(5, path, names),

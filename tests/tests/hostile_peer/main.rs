@@ -12,6 +12,7 @@ mod files;
 mod frames;
 mod greeting;
 mod honest;
+mod lists;
 mod many;
 mod opening;
 mod phases;

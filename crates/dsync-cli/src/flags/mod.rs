@@ -166,6 +166,13 @@ impl Flags {
                 *state = negation::is_on(matches, id);
             }
         }
+        if self.selection.files_from.is_some() {
+            // As rsync: the paths are all that is wanted.
+            self.attributes.recursive =
+                negation::is_on_itself(matches, "recursive") || self.attributes.old_dirs;
+            self.attributes.dirs = !negation::is_off(matches, "dirs");
+            self.selection.relative = !negation::is_off(matches, "relative");
+        }
         if negation::is_off(matches, "bwlimit") {
             self.remote.bwlimit = None;
         }

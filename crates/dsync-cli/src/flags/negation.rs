@@ -28,6 +28,11 @@ pub(super) fn is_on(matches: &ArgMatches, id: &str) -> bool {
     last_on(matches, id) > last_off(matches, id)
 }
 
+/// Returns whether the switch is on by its own word, not by one that implies it.
+pub(super) fn is_on_itself(matches: &ArgMatches, id: &str) -> bool {
+    last(matches, id) > last_off(matches, id)
+}
+
 /// Returns whether the switch was turned off after every word that turns it on.
 pub(super) fn is_off(matches: &ArgMatches, id: &str) -> bool {
     last_off(matches, id) > last_on(matches, id)

@@ -53,7 +53,18 @@ pub(crate) struct Selection {
     /// .cvsignore in each directory, after all other rules: --filter=:C and --filter=-C.
     #[arg(short = 'C', long)]
     pub(crate) cvs_exclude: bool,
-    /// Lines of the files that later words name end with a zero byte: files of patterns and rules
+    /// Copy the paths that FILE lists, one on each line
+    ///
+    /// They are below the one source, a directory. FILE may be '-' for standard input, and ':FILE' or
+    /// 'HOST:FILE' for a file of the remote end. Empty lines and lines that start with '#' or ';' are
+    /// skipped ('./#name' is such a name), a leading '/' counts for nothing, '..' never leads out of
+    /// the source. -R and -d are implied, and take --no-R and --no-d; the -r in -a has no effect: a
+    /// directory is copied with what is in it only under a -r of its own, and one whose line ends in
+    /// '/' with its entries. What does not exist is an error (23) and the rest is copied. The list may
+    /// have any length.
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub(crate) files_from: Option<OsString>,
+    /// Lines of files end with a zero byte: those of --files-from, and of patterns and rules that later words name
     #[arg(short = '0', long)]
     pub(crate) from0: bool,
     /// Skip files with more than SIZE bytes

@@ -14,8 +14,8 @@
 use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use dsync_fs::{
-    Component, FilterSet, InvalidRelative, Naming, OperandForm, OperandPaths, RelPath, RelativeForm,
-    Standing, Within, Xattr, is_own_name, leads_out,
+    Component, FileList, FilterSet, InvalidRelative, Naming, OperandForm, OperandPaths, PathSorter, RelPath,
+    RelativeForm, Standing, Within, Xattr, is_own_name, leads_out,
 };
 use dsync_wire::{
     error::PeerText,
@@ -26,6 +26,85 @@ use dsync_wire::{
 };
 
 use crate::SyncError;
+
+/// The entries that a run asks for.
+#[derive(Debug, Clone)]
+pub(crate) struct AskedFor {
+    asked: Asked,
+    list: Option<FileList>,
+}
+
+impl AskedFor {
+    /// Returns what operands stand for at the destination; with a list they are the directory in
+    /// which its paths begin.
+    ///
+    /// # Errors
+    /// As [`of_operands`].
+    pub(crate) fn of(
+        paths: &[PathBuf],
+        list: Option<&FileList>,
+        options: &SyncOptions,
+    ) -> Result<Self, SyncError> {
+        match list {
+            Some(list) => Ok(Self::in_list(list.clone())),
+            None => Ok(of_operands(paths, options)?.into()),
+        }
+    }
+
+    /// Returns what a list stands for.
+    pub(crate) fn in_list(list: FileList) -> Self {
+        let contents = list.is_contents();
+        Self { asked: Asked { contents, names: Some(Vec::new()), paths: Vec::new() }, list: Some(list) }
+    }
+
+    /// Returns what a list stands for that only the source has: any entry may come.
+    pub(crate) fn in_unknown_list() -> Self {
+        Asked { contents: true, names: None, paths: Vec::new() }.into()
+    }
+
+    /// Returns whether an operand, or a line, stands for the contents of the root.
+    pub(crate) fn contents(&self) -> bool {
+        self.asked.contents
+    }
+
+    /// Returns the list that this end has.
+    pub(crate) fn list(&self) -> Option<&FileList> {
+        self.list.as_ref()
+    }
+
+    /// Returns what a destination at the other end is told; a list does not cross.
+    pub(crate) fn into_sent(self) -> Asked {
+        match self.list {
+            Some(_) => Asked { names: None, ..self.asked },
+            None => self.asked.as_sent(),
+        }
+    }
+}
+
+impl From<Asked> for AskedFor {
+    fn from(asked: Asked) -> Self {
+        Self { asked, list: None }
+    }
+}
+
+/// The paths that a run asks for.
+enum Paths {
+    /// Those of operands.
+    Operands(OperandPaths),
+    /// Those of a list.
+    List(FileList),
+}
+
+impl std::ops::Deref for Paths {
+    type Target = OperandPaths;
+
+    fn deref(&self) -> &OperandPaths {
+        match self {
+            Self::Operands(paths) => paths,
+            Self::List(list) => list.paths(),
+        }
+    }
+}
 
 /// Returns what operands stand for at the destination.
 ///
@@ -89,8 +168,10 @@ pub(super) struct Bounds<'a> {
     contents: bool,
     /// The names that the other operands have, in order, each once; `None` when any may come.
     names: Option<Vec<Name>>,
-    /// The paths of a relative run's operands, if they are known.
-    paths: Option<OperandPaths>,
+    /// The paths of a relative run's operands, or of a list, if they are known.
+    paths: Option<Paths>,
+    /// Whether entries are judged by their paths: in a relative run, and with a list.
+    by_path: bool,
     /// There is one operand and it is a name.
     single: bool,
     /// The permission bits that the run's changes can give; `None` without any.
@@ -148,15 +229,17 @@ impl Unasked {
 
 impl<'a> Bounds<'a> {
     /// Derives the bounds from the operands' meaning and the options.
-    pub(super) fn new(asked: Asked, filter: &FilterSet, options: &'a SyncOptions) -> Self {
-        let Asked { contents, mut names, paths } = asked;
+    pub(super) fn new(asked: impl Into<AskedFor>, filter: &FilterSet, options: &'a SyncOptions) -> Self {
+        let AskedFor { asked: Asked { contents, mut names, paths }, list } = asked.into();
         let is_single = |path: &Vec<u8>| !path.contains(&b'/');
         let single = match paths.as_slice() {
             [] => !contents && names.as_ref().is_some_and(|names| names.len() == 1),
             [only] => !contents && is_single(only),
             _ => false,
         };
-        let paths = (options.relative && names.is_some()).then(|| operand_paths(&paths));
+        let by_path = options.relative || list.is_some();
+        let of_operands = || (options.relative && names.is_some()).then(|| operand_paths(&paths));
+        let paths = list.map_or_else(|| of_operands().map(Paths::Operands), |list| Some(Paths::List(list)));
         if let Some(names) = &mut names {
             names.sort_unstable();
             names.dedup();
@@ -168,6 +251,7 @@ impl<'a> Bounds<'a> {
             contents,
             names,
             paths,
+            by_path,
             single,
             modes: Modes::of(&options.mode_rules),
             has_root: false,
@@ -223,7 +307,7 @@ impl<'a> Bounds<'a> {
     pub(super) fn missing(&self, path: &[u8]) -> Result<(), Unasked> {
         let is_named = || match &self.paths {
             Some(paths) => paths.standing(path).named,
-            None if self.options.relative => true,
+            None if self.by_path => true,
             None => Name::new(path).is_ok_and(|name| self.is_named(&name)),
         };
         match () {
@@ -250,7 +334,7 @@ impl<'a> Bounds<'a> {
     /// Begins a directory that the source lists, at this path.
     pub(super) fn directory(&self, id: EntryId, path: &RelPath) -> Result<Judged, Unasked> {
         let is_root = id == EntryId(0);
-        let (recursive, relative) = (self.options.recursive, self.options.relative);
+        let (recursive, relative) = (self.options.recursive, self.by_path);
         let standing = self.paths.as_ref().map(|paths| paths.standing(path.as_bytes()));
         let is_covered = match (&self.paths, standing) {
             _ if is_root => self.lists_contents(),
@@ -275,8 +359,8 @@ impl<'a> Bounds<'a> {
 
     /// Returns whether an honest source may list the entries of a directory.
     pub(super) fn may_list(&self, path: &RelPath) -> bool {
-        let is_simple = self.options.recursive && !self.options.relative;
-        is_simple || self.options.relative && self.directory(EntryId(1), path).is_ok()
+        let is_simple = self.options.recursive && !self.by_path;
+        is_simple || self.by_path && self.directory(EntryId(1), path).is_ok()
     }
 
     /// Judges the source's word that it lists all of a directory, so that entries which it does not
@@ -326,7 +410,7 @@ impl<'a> Bounds<'a> {
     /// Judges the place of an entry among the operands. Returns whether one of them names it, or
     /// something below it.
     fn names_entry(&self, directory: &Judged, entry: &Entry) -> Result<bool, Unasked> {
-        if !self.options.relative {
+        if !self.by_path {
             if entry.implied {
                 return Err(Unasked::part("the word that it is on the way", "operands have no paths"));
             }
@@ -427,15 +511,15 @@ impl<'a> Bounds<'a> {
 
 /// Returns the paths that were sent, or made of operands.
 fn operand_paths(sent: &[Vec<u8>]) -> OperandPaths {
-    let mut paths = OperandPaths::default();
+    let mut paths = PathSorter::default();
     for path in sent {
         let naming = if path.ends_with(b"/") { Naming::Contents } else { Naming::Entry };
         // The codec has checked them.
         let parsed = RelPath::parse(path.strip_suffix(b"/").unwrap_or(path));
-        parsed.iter().for_each(|path| paths.push(path, 0, naming));
+        // A message has fewer bytes than stay in memory.
+        parsed.iter().for_each(|path| _ = paths.push(path, 0, naming));
     }
-    paths.seal();
-    paths
+    paths.seal().unwrap_or_default()
 }
 
 /// Judges the word on where a file has holes.

@@ -61,13 +61,10 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use dsync_fs::{CommitGroup, SpoolHome};
-use dsync_wire::{
-    event::Report,
-    link::LinkError,
-    message::{Asked, ControlMessage},
-};
+use dsync_wire::{event::Report, link::LinkError, message::ControlMessage};
 
 use self::{
+    asked::AskedFor,
     commit::{Commit, Outbox},
     files::Pending,
     heard::Waiting,
@@ -94,7 +91,7 @@ pub(crate) struct Terms<'a> {
     /// The run's filters, compiled.
     pub(crate) filters: Filters,
     /// The entries that the source's operands stand for.
-    pub(crate) asked: Asked,
+    pub(crate) asked: AskedFor,
     /// The observer of events: `None` when the source is the controller.
     pub(crate) observer: Option<&'a dyn crate::Observer>,
     /// The source's files, when it is in this process.

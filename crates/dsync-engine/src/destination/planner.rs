@@ -53,7 +53,7 @@ use dsync_wire::{
     budget::{Held, Share},
     event::{Action, FileType, Planned},
     limits::MAX_OPERANDS,
-    message::{Asked, Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Tops},
+    message::{Attributes, ControlMessage, Entry, EntryId, EntryKind, IdName, Listing, Tops},
     name::Name,
 };
 
@@ -72,7 +72,7 @@ pub(super) use standing::Here;
 
 use super::{
     Filters, Site,
-    asked::Bounds,
+    asked::{AskedFor, Bounds},
     commit::Outbox,
     credit::PartTicket,
     delete::Deletions,
@@ -121,7 +121,7 @@ pub(super) fn run<'a>(
     transfers: &'a Transfers<'a>,
     (operand, beside): (&Path, (Start, SpoolHome)),
     filters: &Filters,
-    asked: Asked,
+    asked: AskedFor,
     requests: (Sender<Vec<Arc<Pending>>>, Outbox<'a>),
     listing: &Receiver<Waiting>,
 ) -> Result<Option<Leftover>, SyncError> {

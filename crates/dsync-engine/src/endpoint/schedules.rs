@@ -10,10 +10,11 @@ use std::{
     os::unix::{ffi::OsStrExt, fs::PermissionsExt},
 };
 
+use dsync_fs::SpoolHome;
 use dsync_wire::options::{AlternateUse, Alternates, Backup, DeleteTiming};
 
 use super::*;
-use crate::{Silent, schedule};
+use crate::{Silent, schedule, session::SourceMail, source::Tree};
 
 /// The end that controls, and the data that crosses a link.
 #[derive(Debug, Clone, Copy)]
@@ -154,18 +155,24 @@ impl Case {
         let (source, target) = (self.at("src/"), self.at("dst"));
         let cancel = CancelToken::new();
         let options = self.options();
-        let asked = asked::of_operands(std::slice::from_ref(&source), &options)?;
+        let asked = AskedFor::of(std::slice::from_ref(&source), None, &options)?;
         match self.direction {
             Direction::Local => {
                 let (connect, resources) = (ConnectOptions::default(), Resources::default());
-                let remote = Remote { connect: &connect, resources: &resources, cage: None, throttle: None };
+                let remote = Remote {
+                    connect: &connect,
+                    resources: &resources,
+                    cage: None,
+                    throttle: None,
+                    files_from: None,
+                };
                 local(&[source], &target, options, remote, &Silent, &cancel).map(|outcome| outcome.report)
             }
             Direction::Push => over_a_link(|link| {
                 let path = target.as_os_str().as_bytes().to_vec();
-                let role = PeerRole::Destination { path, asked: asked.clone() };
+                let role = PeerRole::Destination { path, asked: asked.clone().into_sent() };
                 let tree = open_tree(
-                    std::slice::from_ref(&source),
+                    (std::slice::from_ref(&source), None),
                     (&options, rules::compile(&options)?),
                     ListedFiles::default(),
                     SpoolHome::default(),
@@ -177,8 +184,8 @@ impl Case {
             }),
             Direction::Pull => over_a_link(|link| {
                 let role = PeerRole::Source { paths: vec![source.as_os_str().as_bytes().to_vec()] };
-                let (session, mail) = Session::start_destination(link, self.terms(role))?;
-                let filters = Filters::of(&options, &target, asked.contents, None)?;
+                let (session, mail) = Session::start_destination(link, self.terms(role), None)?;
+                let filters = Filters::of(&options, &target, asked.contents(), None)?;
                 let terms = destination::Terms {
                     operand: target.clone(),
                     filters,
@@ -200,6 +207,7 @@ impl Case {
             timeout: NO_TIMEOUT,
             again: false,
             allowance: patient(),
+            list: ListPlace::None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Round trips, counted: the messages of an end before it has an answer.
 
+use dsync_fs::{FilterSet, SpoolHome};
 use dsync_wire::{
     event::Report,
     frame::{ControlReceiver, ControlSender},
@@ -21,12 +22,13 @@ fn source(link: &Arc<dyn Link>) -> Result<Report, SyncError> {
             options: options(),
             timeout: LIMIT,
             again: false,
+            list: ListPlace::None,
             allowance: Allowance { stall: NO_TIMEOUT, ..Resources::default().allowance(Arc::default()) },
         };
         let (session, mail) = Session::start_source(Arc::clone(link), terms)?;
         let (files, spools) = (ListedFiles::default(), SpoolHome::default());
         let terms = (&options(), FilterSet::default());
-        let tree = open_tree(&[dir.path().to_owned()], terms, files, spools, None, None)?;
+        let tree = open_tree((&[dir.path().to_owned()], None), terms, files, spools, None, None)?;
         source::run(session, mail, tree, Some(attempt), &cancel)
     };
     reconnect::run(0, &Silent, &cancel, &SystemClock, run).map(|(report, _)| report)

@@ -10,7 +10,9 @@ use std::{
     },
 };
 
-use dsync_fs::{DirRef, ExtendedScope, Kind, Metadata, RelPath, Walk, WalkOperation, WalkedDir, WalkedEntry};
+use dsync_fs::{
+    DirRef, ExtendedScope, Kind, Metadata, RelPath, SpoolError, Walk, WalkOperation, WalkedDir, WalkedEntry,
+};
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
     link::LinkError,
@@ -58,7 +60,36 @@ fn send_missing(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
         let names = path.components().map(Name::new).collect::<Result<_, _>>();
         names.map_or(Ok(()), |names| shared.session.control.send(&ControlMessage::Missing(names)))?;
     }
+    for lost in walk.lost() {
+        let missing = lost.map_err(kept)?.missing;
+        let names = missing.iter().map(|path| path.components().map(Name::new).collect::<Result<_, _>>());
+        for names in names.filter_map(Result::ok) {
+            shared.session.control.queue(&ControlMessage::Missing(names))?;
+        }
+    }
     Ok(())
+}
+
+/// Reports the paths of a list that are not walked.
+fn report_lost(shared: &Shared<'_>, walk: &Walk) -> Result<(), SyncError> {
+    let ignore_missing = shared.session.options.ignores_missing_args();
+    for lost in walk.lost() {
+        let lost = lost.map_err(kept)?;
+        let (operation, cause) = match lost.errno {
+            // The user named it: that it is missing is an error, not a change during the run.
+            Some(_) if lost.is_missing() && ignore_missing => continue,
+            Some(errno) => (Operation::Stat, Cause::Os(errno)),
+            None => (Operation::ReadDirectory, Cause::Skipped),
+        };
+        let problem = Problem { operation, path: lost.path, cause };
+        shared.session.control.queue(&ControlMessage::Problem(problem))?;
+    }
+    shared.session.control.flush()
+}
+
+/// Returns the error of a list that cannot be read back.
+fn kept(source: SpoolError) -> SyncError {
+    SyncError::FileList { path: None, source: source.into() }
 }
 
 /// Lists the whole tree.
@@ -114,6 +145,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         let problem = Problem { operation: Operation::Stat, path, cause };
         shared.session.control.send(&ControlMessage::Problem(problem))?;
     }
+    report_lost(shared, &walk)?;
     for dir in walk {
         if shared.session.halt.stopped() {
             return Ok(());

@@ -195,6 +195,7 @@ impl Opening {
             self.skipped.push(path.clone());
             return Ok(Ok(()));
         }
+        self.single = !is_dir && above.is_root();
         let barren = || {
             let top = (&*parent, layer, found.dev);
             let known = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
@@ -204,10 +205,8 @@ impl Opening {
         if is_dir && options.prune && !contents && barren() {
             return Ok(Ok(()));
         }
-        self.single = !is_dir && above.is_root();
         let naming = if contents { Naming::Contents } else { Naming::Entry };
-        self.paths.push(path, layer, naming)?;
-        Ok(Ok(()))
+        self.paths.push(path, layer, naming).map(Ok).map_err(WalkError::Keep)
     }
 
     pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {

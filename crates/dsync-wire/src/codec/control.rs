@@ -2,7 +2,7 @@
 
 use dsync_delta::{BlockLen, SumsFormat};
 
-use super::{account, listing, reader::Reader, start, writer::Writer};
+use super::{account, listing, names, reader::Reader, start, writer::Writer};
 use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError, PeerText},
@@ -65,6 +65,7 @@ pub(super) fn encode(
             let names: Vec<_> = path.iter().map(Name::as_bytes).collect();
             w.bytes(&names.join(&b'/'), MAX_OPERAND, "path")?;
         }
+        ControlMessage::Names(names) => names::encode(names, w)?,
         ControlMessage::Landed(landed) => encode_landed(landed, w)?,
         ControlMessage::Removed { entries } => w.u64(*entries),
         ControlMessage::ListingDone { part } => w.u64(*part),
@@ -153,6 +154,7 @@ pub(super) fn decode(
             let names = bytes.split(|&byte| byte == b'/').map(Name::new);
             ControlMessage::Missing(names.collect::<Result<_, _>>().map_err(invalid)?)
         }
+        Kind::NAMES => ControlMessage::Names(names::decode(r)?),
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
 

@@ -15,6 +15,7 @@ mod control;
 mod data;
 mod extended;
 mod listing;
+mod names;
 mod options;
 mod packed;
 mod reader;

@@ -6,7 +6,7 @@ use crate::{
     limits::{
         MAX_ASKED, MAX_ASKED_BYTES, MAX_DATA_LANES, MAX_NAME, MAX_OPERAND, MAX_OPERAND_BYTES, MAX_OPERANDS,
     },
-    message::{Asked, PeerRole, Start},
+    message::{Asked, ListPlace, PeerRole, Start},
     name::Name,
 };
 
@@ -25,6 +25,9 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
         (CONTENTS, contents),
         (UNNAMED, unnamed),
         (BY_PATH, by_path),
+        (LIST_SENT, start.list == ListPlace::Sent),
+        (LIST_FILE, matches!(start.list, ListPlace::File { .. })),
+        (LIST_NUL, matches!(start.list, ListPlace::File { nul: true, .. })),
     ];
 
     w.flags(0, &flags);
@@ -48,6 +51,11 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
         }
     }
 
+    w.valid(!destination || start.list != ListPlace::Sent, "place of the list")?;
+    if let ListPlace::File { path, .. } = &start.list {
+        encode_operand(path, w)?;
+    }
+
     w.valid(start.data_lanes > 0, "number of data lanes")?;
     w.count(usize::from(start.data_lanes), MAX_DATA_LANES, "number of data lanes")?;
     options::encode(&start.options, w)
@@ -55,7 +63,7 @@ pub(super) fn encode(start: &Start, w: &mut Writer<'_>) -> Result<(), EncodeErro
 
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
     let offset = r.offset();
-    let flags = r.flags(DESTINATION | AGAIN | CONTENTS | UNNAMED | BY_PATH, "role")?;
+    let flags = r.flags(u8::MAX, "role")?;
     let role = match flags & DESTINATION {
         0 if flags & (CONTENTS | UNNAMED | BY_PATH) != 0 => {
             return Err(r.value(u64::from(flags), offset, "role"));
@@ -73,12 +81,21 @@ pub(super) fn decode(r: &mut Reader<'_>) -> Result<Start, DecodeError> {
         }
     };
 
+    let list = match flags & (LIST_SENT | LIST_FILE | LIST_NUL) {
+        0 => ListPlace::None,
+        LIST_SENT if flags & DESTINATION == 0 => ListPlace::Sent,
+        file if file & LIST_SENT == 0 && file & LIST_FILE != 0 => {
+            ListPlace::File { path: decode_operand(r)?, nul: file & LIST_NUL != 0 }
+        }
+        _ => return Err(r.value(u64::from(flags), offset, "role")),
+    };
+
     let offset = r.offset();
     let data_lanes = r.at_most(MAX_DATA_LANES as u64, "number of data lanes")?;
     let Some(data_lanes) = u8::try_from(data_lanes).ok().filter(|&lanes| lanes > 0) else {
         return Err(r.value(data_lanes, offset, "number of data lanes"));
     };
-    Ok(Start { role, options: options::decode(r)?, data_lanes, again: flags & AGAIN != 0 })
+    Ok(Start { role, options: options::decode(r)?, data_lanes, again: flags & AGAIN != 0, list })
 }
 
 fn encode_paths(paths: &[Vec<u8>], w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -177,3 +194,9 @@ const CONTENTS: u8 = 4;
 const UNNAMED: u8 = 8;
 /// Bit of a destination's role: the source's operands come as paths.
 const BY_PATH: u8 = 16;
+/// Bit of the role: the destination sends a list of the paths to copy.
+const LIST_SENT: u8 = 32;
+/// Bit of the role: the list of the paths to copy is a file of the peer.
+const LIST_FILE: u8 = 64;
+/// Bit of the role: the lines of that file end with zero bytes.
+const LIST_NUL: u8 = 128;

@@ -4,7 +4,7 @@
 use dsync_wire::{
     DecodeError,
     kind::Kind,
-    message::{ControlMessage, DataMessage, EntryId, Listing, ListingEnd, NeedDelta, Sums, Tops},
+    message::{ControlMessage, DataMessage, EntryId, Listing, ListingEnd, Names, NeedDelta, Sums, Tops},
     state::{DestinationInbox, LaneInbox, PeerInbox, SourceInbox, State},
 };
 
@@ -86,6 +86,26 @@ fn a_source_hears_requests_then_the_report() {
         inbox.check(&sample(Kind::REPORT)).unwrap();
         matrix(&inbox, State::Over, &[], check);
         fatal_is_last(SourceInbox::controller(), check);
+    }
+}
+
+#[test]
+fn a_source_without_a_list_hears_it_before_requests() {
+    for controller in [true, false] {
+        let inbox = if controller { SourceInbox::controller() } else { SourceInbox::peer() };
+        let (mut inbox, check) = (inbox.with_names(), SourceInbox::check);
+        if controller {
+            inbox.check(&hello()).unwrap();
+            inbox.check(&ControlMessage::Ready { lacks: Vec::new() }).unwrap();
+        }
+        let names = |last| ControlMessage::Names(Names { last, lines: vec![b"a".to_vec()] });
+        for _ in 0..2 {
+            matrix(&inbox, State::Names, &[&[Kind::NAMES, Kind::PROGRESS], ALWAYS], check);
+            inbox.check(&names(false)).unwrap();
+        }
+        inbox.check(&names(true)).unwrap();
+        assert_eq!(inbox.state(), State::Needs);
+        assert!(inbox.check(&names(true)).is_err(), "one list is enough");
     }
 }
 

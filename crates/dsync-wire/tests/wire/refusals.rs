@@ -10,7 +10,7 @@ use dsync_wire::{
         MAX_BATCH_RECORDS, MAX_LISTING_ENTRIES, MAX_OPERAND, MAX_OPERANDS, MAX_OPTIONS, MAX_PATH,
         MAX_RAW_FRAME, MAX_SUMS,
     },
-    message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Record, Timestamp},
+    message::{ControlMessage, Entry, EntryId, EntryKind, HardLink, Listing, Names, Record, Timestamp},
 };
 
 use crate::{
@@ -548,4 +548,33 @@ fn leb(mut value: u64) -> Vec<u8> {
         }
         out.push(byte | 0x80);
     }
+}
+
+#[test]
+fn lines_of_a_list_have_one_form_and_bounds() {
+    for (payload, sentence) in [
+        (&[2][..], "message Names: flag has no meaning for value 2 (offset 5)"),
+        (&[1, 1, 0, 0], "message Names: shared beginning has no meaning for value 0 (offset 7)"),
+        (&[1, 1, 1, 1, b'a'], "message Names: shared beginning 1 exceeds the limit 0 (offset 7)"),
+        (
+            &[1, 2, 0, 2, b'a', b'b', 0, 1, b'a'],
+            "message Names: shared beginning has no meaning for value 0 (offset 11)",
+        ),
+        (
+            &[0, 0x81, 0x20, 0, 1, b'a'],
+            "message Names: number of lines 4097 exceeds the limit 4096 (offset 6)",
+        ),
+    ] {
+        assert_eq!(refuse(Kind::NAMES, payload), sentence);
+    }
+    // 4,096 bytes, and then lines of two bytes that repeat it and one more or less.
+    let mut payload = vec![0, 100, 0, 0x80, 0x20];
+    payload.extend([b'x'; 4096]);
+    (1..100).for_each(|_| payload.extend([0xff, 0x1f, 0]));
+    let refused = refuse(Kind::NAMES, &payload);
+    assert!(refused.contains("size of lines 26"), "{refused}");
+    let lines: Vec<_> = (0..100).map(|line| vec![b'x'; 4000 + line % 2]).collect();
+    assert!(!encodes(&ControlMessage::Names(Names { last: true, lines })), "400 KB");
+    assert!(!encodes(&ControlMessage::Names(Names { last: true, lines: vec![vec![b'x'; 4097]] })));
+    assert!(encodes(&ControlMessage::Names(Names { last: true, lines: vec![vec![b'x'; 4096]] })));
 }

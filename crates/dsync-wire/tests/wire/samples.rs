@@ -19,9 +19,9 @@ use dsync_wire::{
     },
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
-        NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
-        Xattr,
+        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
+        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
+        Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -42,6 +42,9 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("start-destination", M::Start(Box::new(start_destination()))),
         ("ready", M::Ready { lacks: Vec::new() }),
         ("ready-lacking", M::Ready { lacks: b"there is no Landlock".to_vec() }),
+        ("start-list-sent", M::Start(Box::new(Start { list: ListPlace::Sent, ..start_source() }))),
+        ("start-list-file", M::Start(Box::new(Start { list: list_file(), ..start_destination() }))),
+        ("names", M::Names(names())),
         ("fatal", M::Fatal(Fatal { exit_code: 11, text: b"the disk is full".to_vec() })),
         (
             "tops-root",
@@ -261,7 +264,17 @@ fn start_source() -> Start {
         },
         data_lanes: 16,
         again: true,
+        list: ListPlace::None,
     }
+}
+
+fn list_file() -> ListPlace {
+    ListPlace::File { path: b"lists/today".to_vec(), nul: true }
+}
+
+fn names() -> Names {
+    let lines = ["a/b/c", "a/b/dd", "a/b", "z"].map(|line| line.as_bytes().to_vec());
+    Names { last: true, lines: lines.to_vec() }
 }
 
 fn start_relative() -> Start {
@@ -272,6 +285,7 @@ fn start_relative() -> Start {
         options: SyncOptions { relative: true, no_implied_dirs: true, ..SyncOptions::archive() },
         data_lanes: 2,
         again: false,
+        list: ListPlace::None,
     }
 }
 
@@ -293,6 +307,7 @@ fn start_destination() -> Start {
         options: SyncOptions { max_delete: Some(DeleteLimit::Entries(0)), ..SyncOptions::default() },
         data_lanes: 1,
         again: false,
+        list: ListPlace::None,
     }
 }
 

@@ -13,9 +13,9 @@ use dsync_wire::{
     limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
-        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, Listing, ListingEnd, NeedDelta,
-        NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums, Timestamp, Tops,
-        Xattr,
+        Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
+        Names, NeedDelta, NeedTail, Operation, PeerRole, Problem, Record, Refine, Rest, Segment, Start, Sums,
+        Timestamp, Tops, Xattr,
     },
     name::Name,
     options::{
@@ -56,6 +56,8 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         ),
         (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
+        (any::<bool>(), vec(vec(select(b"ab/\n\xff".to_vec()), 1..8), 0..20))
+            .prop_map(|(last, lines)| M::Names(Names { last, lines })),
         number().prop_map(|part| M::ListingDone { part }),
         (entry_id(), any::<u8>(), 10..=22u32, format(), vec(any::<u8>(), 0..100)).prop_map(
             |(entry, attempt, log2, format, runs)| {
@@ -215,11 +217,12 @@ fn start() -> impl Strategy<Value = Start> {
         vec(operand(), 0..5).prop_map(|paths| PeerRole::Source { paths }),
         (operand(), asked()).prop_map(|(path, asked)| PeerRole::Destination { path, asked }),
     ];
-    (role, options(), 1..=64u8, any::<bool>()).prop_map(|(role, options, data_lanes, again)| Start {
-        role,
-        options,
-        data_lanes,
-        again,
+    let file = (operand(), any::<bool>()).prop_map(|(path, nul)| ListPlace::File { path, nul });
+    let list = prop_oneof![Just(ListPlace::None), Just(ListPlace::Sent), file];
+    (role, options(), 1..=64u8, any::<bool>(), list).prop_map(|(role, options, data_lanes, again, list)| {
+        let is_source = matches!(role, PeerRole::Source { .. });
+        let list = if is_source || list != ListPlace::Sent { list } else { ListPlace::None };
+        Start { role, options, data_lanes, again, list }
     })
 }
 

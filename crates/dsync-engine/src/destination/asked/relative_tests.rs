@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use dsync_fs::{FileListWriter, SpoolHome};
+
 use super::*;
 
 /// Makes operands below the tree: a path, the place of its `./` and a slash at its end or none.
@@ -23,7 +25,7 @@ struct Listed {
 }
 
 fn listed(
-    operands: &[PathBuf],
+    (operands, list): (&[PathBuf], Option<(&Path, &FileList)>),
     filter: &FilterSet,
     options: &SyncOptions,
 ) -> (Tops, BTreeMap<Vec<u8>, Listed>) {
@@ -35,7 +37,10 @@ fn listed(
         filter: listed_by(filter.clone(), options),
         ..WalkOptions::default()
     };
-    let walk = Walk::open(&operands, walk_options).unwrap();
+    let walk = match list {
+        Some((root, list)) => Walk::open_list(root, list, walk_options).unwrap(),
+        None => Walk::open(&operands, walk_options).unwrap(),
+    };
     let root = walk.root().map(|_| Attributes::default());
     let tops = Tops {
         root: root.filter(|_| options.takes_directories()),
@@ -61,6 +66,7 @@ proptest! {
         rules in vec(select(PATTERNS), 0..3),
         recursive in any::<bool>(),
         dirs in any::<bool>(),
+        by_list in any::<bool>(),
     ) {
         let scratch = tempfile::tempdir().unwrap();
         plant(scratch.path(), &tree);
@@ -68,8 +74,17 @@ proptest! {
         let operand = |text: &String| PathBuf::from(format!("{}/{text}", scratch.path().display()));
         let operands: Vec<PathBuf> = texts.iter().map(operand).collect();
         let filter = FilterSet::compile(&rules).unwrap();
-        let (tops, honest) = listed(&operands, &filter, &options);
-        let asked = of_operands(&operands, &options).unwrap().as_sent();
+        let list = by_list.then(|| {
+            let mut list = FileListWriter::new(true, &SpoolHome::default());
+            texts.iter().try_for_each(|text| list.push(text.as_bytes())).unwrap();
+            list.finish().unwrap()
+        });
+        let root = list.as_ref().map(|list| (scratch.path(), list));
+        let (tops, honest) = listed((&operands, root), &filter, &options);
+        let asked = match &list {
+            Some(list) => AskedFor::in_list(list.clone()),
+            None => of_operands(&operands, &options).unwrap().as_sent().into(),
+        };
         let bounds = || {
             let mut bounds = Bounds::new(asked.clone(), &filter, &options);
             bounds.tops(&tops).map(|()| bounds)

@@ -1,0 +1,108 @@
+//! Opens what a source walks.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use dsync_fs::{
+    Dir, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
+};
+use dsync_wire::options::SyncOptions;
+
+use crate::{
+    SyncError,
+    destination::asked,
+    error::PathRole,
+    source::{ListedFiles, Tree},
+};
+
+/// Opens the source operands; a missing one is an error when it is the only one. With a list they
+/// are the directory in which its paths begin.
+pub(crate) fn open_tree(
+    (paths, list): (&[PathBuf], Option<&FileList>),
+    (options, filter): (&SyncOptions, FilterSet),
+    files: ListedFiles,
+    spools: SpoolHome,
+    floor: Option<Arc<Dir>>,
+    barred: Option<&Path>,
+) -> Result<Tree, SyncError> {
+    let walk_options = WalkOptions {
+        recursive: options.recursive,
+        dirs: options.dirs,
+        prune: options.prune_empty_dirs,
+        follow: followed(options),
+        barred: barred.map(Path::to_path_buf),
+        relative: options.relative,
+        missing_counts: options.delete_missing_args,
+        one_file_system: options.one_file_system,
+        filter: asked::listed_by(filter, options),
+        readers: dsync_fs::default_readers(),
+        open_noatime: options.open_noatime,
+        copy_devices: options.copy_devices,
+        fake_super: options.fake_super.source,
+        spools,
+        floor,
+    };
+
+    let operands: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let walk = match (list, operands.as_slice()) {
+        (Some(list), [root]) => Walk::open_list(root, list, walk_options),
+        _ => Walk::open(&operands, walk_options),
+    };
+    let walk = walk.map_err(|error| match error {
+        WalkError::Root(error) => {
+            root_error(operands.first().copied().unwrap_or_else(|| Path::new("")), error)
+        }
+        WalkError::Keep(source) => SyncError::FileList { path: None, source: source.into() },
+        WalkError::InvalidOperand { index, source } => SyncError::SourceUnreadable {
+            path: paths.get(index).cloned().unwrap_or_default(),
+            source: io::Error::new(io::ErrorKind::InvalidInput, source),
+        },
+        WalkError::Upwards { .. } => asked::upwards(),
+        _ => SyncError::InvalidOption { option: "sources", why: "are too many paths".to_owned() },
+    })?;
+    let problems = walk.operand_problems();
+
+    for problem in problems {
+        if let Some(step) = LeadsOut::of(&problem.error) {
+            let path = paths.get(problem.index).cloned().unwrap_or_default();
+            return Err(SyncError::LeadsOut { role: PathRole::Source, path, step: step.clone() });
+        }
+    }
+
+    match problems.first() {
+        Some(problem)
+            if problems.len() == paths.len()
+                && !(options.ignores_missing_args() && problems.iter().all(OperandProblem::is_missing)) =>
+        {
+            Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
+        }
+        _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
+    }
+}
+
+/// Returns the error of an operand that cannot be opened.
+fn unopened(path: PathBuf, error: &io::Error) -> SyncError {
+    match error.raw_os_error() {
+        Some(number) if error.kind() != io::ErrorKind::NotFound => {
+            SyncError::SourceUnreadable { path, source: io::Error::from_raw_os_error(number) }
+        }
+        _ => SyncError::SourceMissing { path },
+    }
+}
+
+/// Returns the error of a list's directory that cannot be opened.
+fn root_error(path: &Path, error: io::Error) -> SyncError {
+    SyncError::of_path(PathRole::Source, path, error, |path, error| unopened(path, &error))
+}
+
+/// Returns the links that a source follows.
+fn followed(options: &SyncOptions) -> FollowLinks {
+    FollowLinks {
+        all: options.copy_links,
+        to_directories: options.copy_dirlinks,
+        leading_out: options.copy_unsafe_links,
+    }
+}

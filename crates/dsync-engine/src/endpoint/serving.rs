@@ -1,0 +1,209 @@
+//! The serving end of a session, in the role that the client assigns.
+
+use std::{
+    ffi::OsString,
+    os::{fd::OwnedFd, unix::ffi::OsStringExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use dsync_fs::{FileList, SpoolHome};
+use dsync_transport::Accepted;
+use dsync_wire::{
+    budget::Budget,
+    link::Link,
+    message::{Asked, ListPlace, PeerRole},
+    state::{DestinationInbox, SourceInbox},
+};
+
+use super::open_tree;
+use crate::{
+    CancelToken, Resources, SyncError,
+    destination::{self, asked::AskedFor},
+    error::Wording,
+    footprint::{Cage, Footprint, Inmates},
+    grant::{Grant, Start},
+    names,
+    resources::Allowance,
+    rules::{self, Filters},
+    session::{DestinationMail, Invitation, Keying, Session, SourceMail},
+    source::{self, ListedFiles},
+};
+
+/// Serves one session as the remote end (`dsync --server`): the bootstrap comes in on `input`,
+/// answers go out on `output`; returns when the session is over.
+///
+/// The client has no say in `resources`. `ssh_connection` is the value of the `SSH_CONNECTION`
+/// variable, from which the address that the client really reached is taken. With a `grant` the
+/// client may do in its directory what it allows and nothing else; without one, whatever this
+/// process may. A `cage` is entered when the operands are known, by the threads that carry bytes
+/// before they start. The client is told in this `wording` why a session ends.
+///
+/// # Errors
+/// [`SyncError`]; the peer has been told, where it could be.
+pub fn serve(
+    input: OwnedFd,
+    output: OwnedFd,
+    ssh_connection: Option<&str>,
+    resources: &Resources,
+    grant: Option<Grant>,
+    cage: Option<&dyn Cage>,
+    wording: Wording,
+) -> Result<(), SyncError> {
+    let budget = Budget::new(resources.max_alloc);
+    let accept = || {
+        // The carrier's threads start from this one, and keep its cage: they carry bytes and open
+        // nothing.
+        cage.inspect(|cage| cage.enter_carrier());
+        dsync_transport::accept(input, output, ssh_connection, &budget)
+    };
+    let Accepted { link, idle_timeout, .. } = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("accept".into()).spawn_scoped(scope, accept);
+        let thread = thread.map_err(|source| SyncError::Thread { source })?;
+        Ok::<_, SyncError>(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+    })?;
+
+    let start = Start(grant.map(Arc::new));
+    let means = Means::new(resources.allowance(budget), resources.spool_home());
+    let means = Means { start, cage, wording, ..means };
+    serve_link(link, idle_timeout, &CancelToken::new(), ListedFiles::default(), means)
+}
+
+/// Means of the serving end, in which the client has no say.
+pub(crate) struct Means<'a> {
+    /// The session's share of this machine.
+    pub(crate) allowance: Allowance,
+    /// The home of lists that outgrow memory.
+    pub(crate) spools: SpoolHome,
+    /// The start of the operands' paths, and the rights there.
+    pub(crate) start: Start,
+    /// The cage of the process.
+    pub(crate) cage: Option<&'a dyn Cage>,
+    /// The source's operands, where the client is this process; else those that it sends.
+    pub(crate) operands: Option<&'a [PathBuf]>,
+    /// The list of the paths to copy, where the client is this process.
+    pub(crate) list: Option<FileList>,
+    /// The destination of a local run, which the source does not enter through a link.
+    pub(crate) barred: Option<&'a Path>,
+    /// The wording of errors for the client.
+    pub(crate) wording: Wording,
+}
+
+impl Means<'_> {
+    /// Makes the means of an end that may do all that its process may, without a cage.
+    pub(crate) fn new(allowance: Allowance, spools: SpoolHome) -> Self {
+        let (start, wording) = Default::default();
+        Self { allowance, spools, start, cage: None, operands: None, list: None, barred: None, wording }
+    }
+}
+
+/// Serves one session over a link, in the role that the controller assigns; as a source it lists
+/// into `files`.
+pub(crate) fn serve_link(
+    link: Arc<dyn Link>,
+    timeout: Duration,
+    cancel: &CancelToken,
+    files: ListedFiles,
+    means: Means<'_>,
+) -> Result<(), SyncError> {
+    let Invitation { session, receiver, key, role, list } =
+        Session::accept(link, timeout, means.allowance.clone())?;
+
+    session.halt.set_wording(means.wording);
+    let granted = means.start.0.as_ref().map(|grant| grant.check((&role, &list), &session.options));
+    if let Some(Err(error)) = granted {
+        return Err(session.refuse(error));
+    }
+
+    match role {
+        PeerRole::Source { paths } => {
+            let mail = SourceMail { receiver, order: SourceInbox::peer(), keying: Keying::Agreed(key) };
+            serve_source((session, mail), (paths, &list), files, cancel, means)
+        }
+        PeerRole::Destination { path, asked } => {
+            let mail = DestinationMail { receiver, order: DestinationInbox::peer(), key };
+            serve_destination((session, mail), path, (asked, &list), cancel, means)
+        }
+    }
+}
+
+/// Serves as the source.
+fn serve_source(
+    (session, mut mail): (Session, SourceMail),
+    (paths, list): (Vec<Vec<u8>>, &ListPlace),
+    files: ListedFiles,
+    cancel: &CancelToken,
+    Means { spools, start, cage, operands, list: own, barred, .. }: Means<'_>,
+) -> Result<(), SyncError> {
+    let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
+    let paths: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
+    if *list == ListPlace::Sent {
+        mail.order = mail.order.with_names();
+    }
+    let heard = match list {
+        ListPlace::None => Ok(own),
+        ListPlace::Sent => names::hear(&session, (&mut mail.receiver, &mut mail.order), &spools).map(Some),
+        ListPlace::File { path, nul } => {
+            names::read(path, *nul, session.options.relative, (&start, &spools)).map(Some)
+        }
+    };
+
+    let tree = heard.and_then(|list| {
+        // The cage keeps this end from what is above the operands.
+        let filter = rules::compile(&session.options)?;
+        let filter = rules::above_source(filter, &paths, start.floor().as_ref())?;
+        if let Some(cage) = cage {
+            cage.enter(&Footprint::of_source(&paths, &session.options, &start), Inmates::Process);
+        }
+        let open = || {
+            let terms = (&session.options, filter);
+            open_tree((&paths, list.as_ref()), terms, files, spools, start.floor(), barred)
+        };
+        // A long list takes its time.
+        if list.is_some() { session.while_alive(open) } else { open() }
+    });
+    let tree = match tree {
+        Ok(tree) => tree,
+        Err(error) => return Err(session.refuse(error)),
+    };
+    session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
+    source::run(session, mail, tree, None, cancel)?;
+    Ok(())
+}
+
+/// Serves as the destination.
+fn serve_destination(
+    (session, mail): (Session, DestinationMail),
+    path: Vec<u8>,
+    (asked, list): (Asked, &ListPlace),
+    cancel: &CancelToken,
+    Means { spools, start, cage, .. }: Means<'_>,
+) -> Result<(), SyncError> {
+    let operand = PathBuf::from(OsString::from_vec(path));
+    let asked = match list {
+        ListPlace::File { path, nul } => {
+            names::read(path, *nul, session.options.relative, (&start, &spools)).map(AskedFor::in_list)
+        }
+        _ => Ok(asked.into()),
+    };
+    let terms = asked.and_then(|asked| {
+        let filters = Filters::of(&session.options, &operand, asked.contents(), start.floor().as_ref())?;
+        Ok((asked, filters))
+    });
+    let (asked, filters) = match terms {
+        Ok(terms) => terms,
+        Err(error) => return Err(session.refuse(error)),
+    };
+
+    if let Some(cage) = cage {
+        cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
+    }
+    session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
+    if let Some(list) = asked.list() {
+        names::send(&session, list)?;
+    }
+    let terms = destination::Terms { operand, filters, asked, observer: None, files: None, spools, start };
+    destination::run(session, mail, terms, cancel)?;
+    Ok(())
+}
