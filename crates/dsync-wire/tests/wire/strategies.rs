@@ -56,8 +56,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         ),
         (entry_id(), vec(any::<u8>(), 0..100), any::<bool>())
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
-        (any::<bool>(), vec(vec(select(b"ab/\n\xff".to_vec()), 1..8), 0..20))
-            .prop_map(|(last, lines)| M::Names(Names { last, lines })),
+        names().prop_map(M::Names),
         number().prop_map(|part| M::ListingDone { part }),
         (entry_id(), any::<u8>(), 10..=22u32, format(), vec(any::<u8>(), 0..100)).prop_map(
             |(entry, attempt, log2, format, runs)| {
@@ -203,6 +202,11 @@ fn rest() -> impl Strategy<Value = Rest> {
             Rest { entry, attempt, state: FileState(state), length_log2, runs: runs.collect() }
         },
     )
+}
+
+fn names() -> impl Strategy<Value = Names> {
+    let line = vec(select(b"ab/\n\xff".to_vec()), 1..8);
+    (any::<bool>(), vec(line, 0..20)).prop_map(|(last, lines)| Names { last, lines })
 }
 
 fn asked() -> impl Strategy<Value = Asked> {
