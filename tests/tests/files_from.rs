@@ -197,7 +197,7 @@ fn a_list_of_any_length_is_taken_and_each_missing_line_is_named() {
         let run = sshd.run(Via::Tls).args(["-a", "--ignore-missing-args", &list]);
         let run = match way {
             "push" => run.arg(scratch.src()).arg(sshd.operand(&to)),
-            _ => run.arg(sshd.operand(&scratch.src())).arg(&to),
+            _ => run.arg(sshd.operand(scratch.src())).arg(&to),
         };
         let _ = run.run().expect_code(0);
         assert!(to.join("d/h").exists() && to.join("top").exists() && !to.join("a").exists());

@@ -29,7 +29,7 @@ use crate::{
 pub struct OperandPaths {
     /// The paths, each after its layer and meaning.
     records: FlatBytes,
-    /// Where each record begins, 8 bytes apiece, and where the last one ends.
+    /// Start of each record, 8 bytes apiece, and the end of the last one.
     starts: FlatBytes,
     len: usize,
 }

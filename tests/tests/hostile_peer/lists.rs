@@ -69,7 +69,7 @@ fn a_list_of_a_client_is_held_to_the_format() {
         s.control(&hello(1));
         s.control(&start(Order::SourceOfList(b"tree/"), COPY));
     };
-    let cases: &[(&str, fn(&Session))] = &[
+    let cases: &[Case] = &[
         ("while in state 'waiting for Names'", |s| s.control(&Message::new(10).int(1).byte(0).frame())),
         ("number of lines 4097 exceeds the limit", |s| {
             s.control(&Message::new(27).byte(0).int(4097).frame());
@@ -86,9 +86,9 @@ fn a_list_of_a_client_is_held_to_the_format() {
     for (text, deed) in cases {
         let arena = Arena::new();
         let (server, pipe) = arena.server();
-        let session = Session::greet(pipe);
+        let mut session = Session::greet(pipe);
         begun(&session);
-        deed(&session);
+        deed(&mut session);
         if text.contains("1000") {
             let fatal = session.fatal();
             assert_eq!((fatal.code, server.end(session)), (1, 1), "{}", fatal.text);

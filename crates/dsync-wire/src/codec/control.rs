@@ -61,10 +61,7 @@ pub(super) fn encode(
         }
         ControlMessage::Refine(refine) => encode_refine(refine, w)?,
         ControlMessage::Rest(rest) => encode_rest(rest, w)?,
-        ControlMessage::Missing(path) => {
-            let names: Vec<_> = path.iter().map(Name::as_bytes).collect();
-            w.bytes(&names.join(&b'/'), MAX_OPERAND, "path")?;
-        }
+        ControlMessage::Missing(path) => encode_missing(path, w)?,
         ControlMessage::Names(names) => names::encode(names, w)?,
         ControlMessage::Landed(landed) => encode_landed(landed, w)?,
         ControlMessage::Removed { entries } => w.u64(*entries),
@@ -80,6 +77,17 @@ pub(super) fn encode(
         | ControlMessage::Bye => {}
     }
     Ok(())
+}
+
+fn encode_missing(path: &[Name], w: &mut Writer<'_>) -> Result<(), EncodeError> {
+    let names: Vec<_> = path.iter().map(Name::as_bytes).collect();
+    w.bytes(&names.join(&b'/'), MAX_OPERAND, "path")
+}
+
+fn decode_missing(r: &mut Reader<'_>) -> Result<Vec<Name>, DecodeError> {
+    let bytes = r.bytes(MAX_OPERAND, "path")?;
+    let invalid = |source| DecodeError::Name { name: PeerText::new(bytes), source };
+    bytes.split(|&byte| byte == b'/').map(Name::new).collect::<Result<_, _>>().map_err(invalid)
 }
 
 fn encode_id_name(id: &IdName, w: &mut Writer<'_>) -> Result<(), EncodeError> {
@@ -148,12 +156,7 @@ pub(super) fn decode(
         Kind::BYE => ControlMessage::Bye,
         Kind::REFINE => ControlMessage::Refine(decode_refine(r)?),
         Kind::REST => ControlMessage::Rest(decode_rest(r)?),
-        Kind::MISSING => {
-            let bytes = r.bytes(MAX_OPERAND, "path")?;
-            let invalid = |source| DecodeError::Name { name: PeerText::new(bytes), source };
-            let names = bytes.split(|&byte| byte == b'/').map(Name::new);
-            ControlMessage::Missing(names.collect::<Result<_, _>>().map_err(invalid)?)
-        }
+        Kind::MISSING => ControlMessage::Missing(decode_missing(r)?),
         Kind::NAMES => ControlMessage::Names(names::decode(r)?),
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },

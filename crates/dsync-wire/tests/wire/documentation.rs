@@ -33,7 +33,8 @@ fn the_table_of_limits_is_that_of_the_code() {
             (name.trim_matches('`').to_owned(), rest[0].replace(',', "").parse::<u64>().unwrap())
         })
         .collect();
-    let code: BTreeMap<_, _> = limits().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let code: BTreeMap<_, _> =
+        limits().into_iter().chain(of_lists()).map(|(name, value)| (name.to_owned(), value)).collect();
     assert_eq!(documented, code);
 }
 
@@ -67,6 +68,13 @@ fn magic_and_protocol_are_those_of_the_code() {
     assert_eq!(version::ALPN, format!("dsync/{}", version::VERSION).as_bytes());
 }
 
+/// Returns the limits of lists of paths.
+fn of_lists() -> [(&'static str, u64); 3] {
+    let limits = [limits::MAX_NAMES, limits::MAX_LINE, limits::MAX_NAMES_BYTES];
+    let names = ["MAX_NAMES", "MAX_LINE", "MAX_NAMES_BYTES"];
+    std::array::from_fn(|at| (names[at], limits[at] as u64))
+}
+
 fn limits() -> Vec<(&'static str, u64)> {
     macro_rules! table {
         ($($name:ident),* $(,)?) => {
@@ -98,9 +106,6 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_START_PART,
         MAX_ALTERNATES,
         MAX_OPTIONS,
-        MAX_NAMES,
-        MAX_LINE,
-        MAX_NAMES_BYTES,
         MAX_FILTERS,
         MAX_PATTERN,
         MAX_MODIFIERS,

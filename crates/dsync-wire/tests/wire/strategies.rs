@@ -58,12 +58,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
             .prop_map(|(entry, bytes, last)| M::Sums(Sums { entry, bytes, last })),
         names().prop_map(M::Names),
         number().prop_map(|part| M::ListingDone { part }),
-        (entry_id(), any::<u8>(), 10..=22u32, format(), vec(any::<u8>(), 0..100)).prop_map(
-            |(entry, attempt, log2, format, runs)| {
-                let block_len = BlockLen::new(1 << log2).unwrap();
-                M::Refine(Refine { entry, attempt, block_len, format, runs })
-            }
-        ),
+        refine().prop_map(M::Refine),
         (entry_id(), any::<u8>(), 1..=MAX_FILE_LEN, option::of(any::<[u8; 32]>())).prop_map(
             |(entry, attempt, from, content)| M::NeedTail(NeedTail { entry, attempt, from, content })
         ),
@@ -200,6 +195,15 @@ fn rest() -> impl Strategy<Value = Rest> {
                 Some(start..*at)
             });
             Rest { entry, attempt, state: FileState(state), length_log2, runs: runs.collect() }
+        },
+    )
+}
+
+fn refine() -> impl Strategy<Value = Refine> {
+    (entry_id(), any::<u8>(), 10..=22u32, format(), vec(any::<u8>(), 0..100)).prop_map(
+        |(entry, attempt, log2, format, runs)| {
+            let block_len = BlockLen::new(1 << log2).unwrap();
+            Refine { entry, attempt, block_len, format, runs }
         },
     )
 }
