@@ -49,13 +49,17 @@ fn hello_and_start_of_a_client_are_held_to_the_format() {
             s.control(&hello(1));
             s.control(&start(Order::Source(b"."), r#","durability":"none""#));
         }),
+        ("while in state 'inside a Start'", |s| {
+            let part = Message::new(26).byte(0).byte(1).frame();
+            s.control(&[hello(1), part, hello(1)].concat());
+        }),
         ("ends inside its options", |s| {
             s.control(&hello(1));
             s.control(&Message::new(2).byte(1).text(b"x").int(0).int(4).int(1 << 19).frame());
         }),
-        ("options 1048576 exceeds the limit", |s| {
+        ("options 16777216 exceeds the limit", |s| {
             s.control(&hello(1));
-            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(4).int(1 << 20).frame());
+            s.control(&Message::new(2).byte(1).text(b"x").int(0).int(4).int(1 << 24).frame());
         }),
     ];
     each(cases, |text, deed| {
