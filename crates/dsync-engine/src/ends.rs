@@ -5,7 +5,7 @@ use std::{ffi::OsString, num::NonZeroU64, os::unix::ffi::OsStrExt, path::PathBuf
 
 use dsync_fs::FileList;
 use dsync_transport::{AddressFamily, TransportChoice};
-use dsync_wire::bootstrap::PortRange;
+use dsync_wire::{bootstrap::PortRange, link::Carrier};
 
 /// The place of the new files.
 ///
@@ -122,6 +122,8 @@ pub struct ConnectOptions {
     pub shell: Vec<OsString>,
     /// The command that starts dsync on the remote host, as its shell reads it. Default `dsync`.
     pub remote_program: String,
+    /// The label of the remote shell's own pipe in the summary. Default [`Carrier::Ssh`].
+    pub pipe: Carrier,
     /// The carrier to use. Default [`TransportChoice::Auto`].
     pub transport: TransportChoice,
     /// Longest silence of the peer before the run ends with exit code 30; at least 1 s. Default 60
@@ -148,6 +150,7 @@ impl Default for ConnectOptions {
         Self {
             shell: vec!["ssh".into()],
             remote_program: "dsync".into(),
+            pipe: Carrier::Ssh,
             transport: TransportChoice::Auto,
             timeout: Duration::from_secs(60),
             retries: 5,

@@ -50,7 +50,10 @@ pub use dsync_fs::{
     RuleLines, RuleSpec, append_operator_file, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
-pub use dsync_transport::{AddressFamily, ConnectError, Stream, StreamEnd, TransportChoice, cryptography};
+pub use dsync_transport::standing;
+pub use dsync_transport::{
+    AddressFamily, ConnectError, ShellStatus, Stream, StreamEnd, TransportChoice, cryptography,
+};
 pub use dsync_wire::{
     bootstrap::PortRange,
     event::{

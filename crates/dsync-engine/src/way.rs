@@ -109,6 +109,7 @@ fn remote_shell(host: &RemoteHost, options: &ConnectOptions) -> RemoteShell {
         host: host.host.clone(),
         family: options.family,
         remote_program: options.remote_program.clone(),
+        pipe: options.pipe,
     }
 }
 

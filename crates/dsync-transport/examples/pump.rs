@@ -67,6 +67,7 @@ fn send(shell: &str, host: &str, transport: TransportChoice, seconds: u64) -> Re
         host: host.to_owned(),
         family: AddressFamily::Any,
         remote_program: env::current_exe()?.display().to_string(),
+        pipe: dsync_wire::link::Carrier::Ssh,
     };
     let connected = connect(&shell, &ConnectOptions { transport, ..ConnectOptions::default() })?;
     let link = &connected.link;

@@ -186,6 +186,7 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
     let idle_timeout = options.idle_timeout.max(SHORTEST_IDLE);
     let process = Arc::new(process);
     let Agreed { reader, writer, reached, reason } = agreed;
+    let is_pipe = matches!(reached, Reached::Pipe);
     let link: Box<dyn Link> = match reached {
         Reached::Quic(connection, endpoint) => {
             Box::new(QuicLink::start(reactor, connection, endpoint, reader, writer))
@@ -197,13 +198,13 @@ pub fn connect(shell: &RemoteShell, options: &ConnectOptions) -> Result<Connecte
                 reactor,
                 reader,
                 writer,
-                (Role::Client, Carrier::Ssh),
+                (Role::Client, shell.pipe),
                 idle_timeout,
                 budget,
             ))
         }
     };
-    let link = ShellLink { link, process: Arc::clone(&process) };
+    let link = ShellLink { link, is_pipe, process: Arc::clone(&process) };
 
     let link = match &options.throttle {
         Some(throttle) => throttled(Arc::new(link), throttle, Sides::Both),
@@ -441,6 +442,8 @@ fn ended(shell: &RemoteShell, process: &ShellProcess) -> ConnectError {
 /// A link and the process that it depends on, closed in that order.
 struct ShellLink {
     link: Box<dyn Link>,
+    /// Whether the process carries the link's bytes.
+    is_pipe: bool,
     process: Arc<ShellProcess>,
 }
 
@@ -470,7 +473,7 @@ impl Link for ShellLink {
     }
 
     fn close(&self, reason: CloseReason) {
-        if reason == CloseReason::Done && self.carrier() != Carrier::Ssh {
+        if reason == CloseReason::Done && !self.is_pipe {
             self.process.dismiss();
         }
         self.link.close(reason);

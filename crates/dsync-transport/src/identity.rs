@@ -2,12 +2,12 @@
 //! other's by its fingerprint, which was sent over ssh.
 //!
 //! The keys are raw public keys (RFC 7250): no certificate is made, parsed or checked against a
-//! clock. A verifier accepts exactly the one key whose fingerprint it was given. It still verifies
+//! clock. A verifier accepts exactly the keys whose fingerprints it was given. It still verifies
 //! the TLS 1.3 handshake signature, without which a pin proves nothing. TLS 1.3 only, no
 //! resumption, no tickets, no early data: a recorded handshake is worthless later.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -42,13 +42,19 @@ impl Identity {
     pub(crate) fn generate() -> Result<Self, Error> {
         let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
             .map_err(|_| Error::FailedToGetRandomBytes)?;
-        let signer = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(document.as_ref()))?;
+        Ok(Self::from_pkcs8(document.as_ref())?.0)
+    }
+
+    /// Reads a key pair from its PKCS #8 document; also returns its SubjectPublicKeyInfo.
+    pub(crate) fn from_pkcs8(document: &[u8]) -> Result<(Self, Vec<u8>), Error> {
+        let signer = provider::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(document))?;
         let spki = signer
             .public_key()
             .map(|spki| spki.as_ref().to_vec())
             .ok_or(Error::General("no public key".into()))?;
         let fingerprint = fingerprint(&spki);
-        Ok(Self { key: Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki)], signer)), fingerprint })
+        let key = Arc::new(CertifiedKey::new(vec![CertificateDer::from(spki.clone())], signer));
+        Ok((Self { key, fingerprint }, spki))
     }
 
     /// Returns the fingerprint to send to the peer over ssh.
@@ -59,13 +65,23 @@ impl Identity {
     /// Returns a TLS server configuration that accepts the client with the key `client` and no
     /// other.
     pub(crate) fn server_config(&self, client: Fingerprint) -> Result<rustls::ServerConfig, Error> {
+        self.standing_server(vec![client], ALPN)
+    }
+
+    /// Returns a TLS server configuration that accepts clients with one of these keys, for one
+    /// protocol.
+    pub(crate) fn standing_server(
+        &self,
+        clients: Vec<Fingerprint>,
+        protocol: &[u8],
+    ) -> Result<rustls::ServerConfig, Error> {
         let provider = Arc::new(provider());
-        let pin = Arc::new(Pin::new(client, &provider));
+        let pin = Arc::new(Pin::new(clients, &provider));
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_client_cert_verifier(pin)
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&self.key))));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.max_early_data_size = 0;
@@ -78,9 +94,20 @@ impl Identity {
         &self,
         server: Fingerprint,
     ) -> Result<(rustls::ClientConfig, Arc<AtomicBool>), Error> {
+        let (config, pin) = self.standing_client(vec![server], ALPN)?;
+        Ok((config, Arc::clone(&pin.mismatch)))
+    }
+
+    /// Returns a TLS client configuration that accepts a server with one of these keys, for one
+    /// protocol, and the judge of the key that it shows.
+    pub(crate) fn standing_client(
+        &self,
+        servers: Vec<Fingerprint>,
+        protocol: &[u8],
+    ) -> Result<(rustls::ClientConfig, Arc<Pin>), Error> {
         let provider = Arc::new(provider());
-        let pin = Arc::new(Pin::new(server, &provider));
-        let mismatch = Arc::clone(&pin.mismatch);
+        let pin = Arc::new(Pin::new(servers, &provider));
+        let judge = Arc::clone(&pin);
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
@@ -88,15 +115,15 @@ impl Identity {
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
                 &self.key,
             ))));
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
         config.enable_early_data = false;
         config.enable_sni = false;
-        Ok((config, mismatch))
+        Ok((config, judge))
     }
 }
 
-fn fingerprint(spki: &[u8]) -> Fingerprint {
+pub(crate) fn fingerprint(spki: &[u8]) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, spki).as_ref());
     Fingerprint(bytes)
@@ -128,25 +155,34 @@ pub fn cryptography() -> (Vec<String>, Vec<String>) {
     (exchanges, ciphers)
 }
 
-/// A verifier that accepts one key.
+/// A verifier that accepts some keys, mostly one.
 #[derive(Debug)]
-struct Pin {
-    expected: Fingerprint,
+pub(crate) struct Pin {
+    expected: Vec<Fingerprint>,
     algorithms: WebPkiSupportedAlgorithms,
     /// Set when the peer shows another key.
-    mismatch: Arc<AtomicBool>,
+    pub(crate) mismatch: Arc<AtomicBool>,
+    /// The other key.
+    shown: Mutex<Option<Vec<u8>>>,
 }
 
 impl Pin {
-    fn new(expected: Fingerprint, provider: &CryptoProvider) -> Self {
+    fn new(expected: Vec<Fingerprint>, provider: &CryptoProvider) -> Self {
         let algorithms = provider.signature_verification_algorithms;
-        Self { expected, algorithms, mismatch: Arc::default() }
+        Self { expected, algorithms, mismatch: Arc::default(), shown: Mutex::default() }
+    }
+
+    /// Returns the SubjectPublicKeyInfo that the peer showed in place of an expected one; it did
+    /// not have to prove it.
+    pub(crate) fn shown(&self) -> Option<Vec<u8>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn check(&self, shown: &CertificateDer<'_>, more: &[CertificateDer<'_>]) -> Result<(), Error> {
-        if more.is_empty() && fingerprint(shown) == self.expected {
+        if more.is_empty() && self.expected.contains(&fingerprint(shown)) {
             return Ok(());
         }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown.to_vec());
         self.mismatch.store(true, Ordering::Relaxed);
         Err(CertificateError::ApplicationVerificationFailure.into())
     }
@@ -322,7 +358,7 @@ mod tests {
         let (near, far) = (Identity::generate().unwrap(), Identity::generate().unwrap());
         let mut old = super::provider();
         old.kx_groups = vec![provider::kx_group::X25519];
-        let pin = Arc::new(Pin::new(far.fingerprint(), &old));
+        let pin = Arc::new(Pin::new(vec![far.fingerprint()], &old));
         let client = ClientConfig::builder_with_provider(Arc::new(old))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()

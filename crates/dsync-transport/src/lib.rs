@@ -10,6 +10,8 @@
 //! | TLS | TCP, a connection for each lane, TLS 1.3 with the same keys | short paths, and where UDP is blocked |
 //! | ssh | lanes over the standard streams of the ssh process | everywhere else |
 //!
+//! Beside them, [`standing`] is the connection to a server that needs no ssh.
+//!
 //! [`connect()`] starts `dsync --server` through the remote shell and picks the carrier;
 //! [`accept()`] is its other end. Nothing here touches a file of a tree, reads the environment, or
 //! prints.
@@ -33,6 +35,7 @@ mod race;
 mod reach;
 mod reactor;
 mod shell;
+pub mod standing;
 pub mod stream;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::needless_pass_by_value)]

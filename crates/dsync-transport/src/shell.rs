@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dsync_wire::unprintable::is_unprintable;
+use dsync_wire::{link::Carrier, unprintable::is_unprintable};
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
     io::Errno,
@@ -42,6 +42,8 @@ pub struct RemoteShell {
     /// The command that starts dsync there, as the remote login shell reads it. Usually `dsync`. It
     /// may hold a path and arguments of its own, and the operator must quote it.
     pub remote_program: String,
+    /// The label of the shell's own pipe. Usually [`Carrier::Ssh`].
+    pub pipe: Carrier,
 }
 
 impl RemoteShell {
@@ -382,6 +384,7 @@ mod tests {
             host: host.into(),
             family: AddressFamily::Any,
             remote_program: "dsync".into(),
+            pipe: Carrier::Ssh,
         }
     }
 

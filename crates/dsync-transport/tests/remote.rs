@@ -51,6 +51,7 @@ impl FakeSsh {
             host: "127.0.0.1".into(),
             family: AddressFamily::Any,
             remote_program: echo_server().to_str().unwrap().into(),
+            pipe: dsync_wire::link::Carrier::Ssh,
         };
         Self { directory, shell }
     }
@@ -441,6 +442,7 @@ impl Sshd {
             host: "127.0.0.1".into(),
             family: AddressFamily::Any,
             remote_program: echo_server().to_str().unwrap().into(),
+            pipe: dsync_wire::link::Carrier::Ssh,
         }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod handshake;
 mod lane;
 mod registry;
 mod signal;
-mod stream;
+pub(crate) mod stream;
 
 use std::{sync::Arc, thread::available_parallelism};
 

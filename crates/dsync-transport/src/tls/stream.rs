@@ -22,7 +22,7 @@ use rustls::{
 
 /// The reason why a connection is unusable.
 #[derive(Debug)]
-pub(super) enum StreamError {
+pub(crate) enum StreamError {
     /// The system refused an operation, or the peer reset the connection.
     Io(io::Error),
     /// The TCP stream ended without the end of the TLS one.
@@ -38,7 +38,7 @@ impl From<io::Error> for StreamError {
 }
 
 /// A connection whose peer has proved its key.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     tcp: TcpStream,
     tls: Mutex<Tls>,
 }
@@ -66,7 +66,7 @@ enum Step {
 
 impl Stream {
     /// Performs the handshake as the client.
-    pub(super) fn client(
+    pub(crate) fn client(
         tcp: TcpStream,
         config: Arc<rustls::ClientConfig>,
         limit: Duration,
@@ -78,7 +78,7 @@ impl Stream {
     }
 
     /// Performs the handshake as the server.
-    pub(super) fn server(
+    pub(crate) fn server(
         tcp: TcpStream,
         config: Arc<rustls::ServerConfig>,
         limit: Duration,
@@ -95,6 +95,7 @@ impl Stream {
         let stream = Self { tcp, tls: Mutex::new(tls) };
         let mut opener = Opener::new(HANDSHAKE_BUFFER);
         let mut outgoing = Vec::new();
+        let mut received = 0;
 
         loop {
             // Not in the head of the match, which would hold the lock throughout.
@@ -107,14 +108,17 @@ impl Stream {
                 }
                 Ok(Step::Blocked) => {
                     stream.read_until(end)?;
-                    opener.fill(&stream)?;
+                    received += opener.fill(&stream)?;
+                    if received > MAX_HANDSHAKE {
+                        return Err(StreamError::Tls(rustls::Error::General("a long handshake".into())));
+                    }
                 }
                 Ok(Step::Idle) => break,
                 // The peer's whole content arrived with the end of its handshake.
                 Ok(Step::Ended) if !stream.lock().is_handshaking() => break,
                 Ok(Step::Ended) => return Err(StreamError::Truncated),
                 Err(error) => {
-                    stream.send_alert(&mut opener);
+                    stream.send_alert(&mut opener, &error);
                     return Err(StreamError::Tls(error));
                 }
             }
@@ -125,9 +129,11 @@ impl Stream {
     }
 
     /// Sends the peer the reason for its rejection; it may not care.
-    fn send_alert(&self, opener: &mut Opener) {
+    fn send_alert(&self, opener: &mut Opener, error: &rustls::Error) {
         let mut alert = Vec::new();
-        for _ in 0..MAX_ALERTS {
+        // Bytes that are no TLS would be read again, and be a second fault.
+        let most = if matches!(error, rustls::Error::InvalidMessage(_)) { 1 } else { MAX_ALERTS };
+        for _ in 0..most {
             if !matches!(opener.step(&mut self.lock(), &mut alert), Ok(Step::Again)) {
                 break;
             }
@@ -144,7 +150,7 @@ impl Stream {
     }
 
     /// Makes the next read fail if nothing arrives by `end`.
-    pub(super) fn read_until(&self, end: Instant) -> io::Result<()> {
+    pub(crate) fn read_until(&self, end: Instant) -> io::Result<()> {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -152,23 +158,33 @@ impl Stream {
         self.tcp.set_read_timeout(Some(left))
     }
 
+    /// Returns the SubjectPublicKeyInfo of the key that the peer has proved.
+    pub(crate) fn peer_key(&self) -> Option<Vec<u8>> {
+        let tls = self.lock();
+        let shown = match &*tls {
+            Tls::Client(tls) => tls.peer_certificates(),
+            Tls::Server(tls) => tls.peer_certificates(),
+        };
+        Some(shown?.first()?.to_vec())
+    }
+
     /// Returns the socket, for its options.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(crate) fn socket(&self) -> &TcpStream {
         &self.tcp
     }
 
     /// Limits how long a read may wait; `None` for no limit.
-    pub(super) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_read_timeout(limit)
     }
 
     /// Limits how long a write may wait; `None` for no limit.
-    pub(super) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         self.tcp.set_write_timeout(limit)
     }
 
     /// Ends one or both directions of the TCP stream and wakes everybody who waits in one of them.
-    pub(super) fn shut(&self, how: Shutdown) {
+    pub(crate) fn shut(&self, how: Shutdown) {
         // Fails only if it has already ended.
         let _ = self.tcp.shutdown(how);
     }
@@ -285,7 +301,7 @@ fn advance<D>(
 }
 
 /// The receiving half: bytes received but not opened, and content opened but not taken.
-pub(super) struct Opener {
+pub(crate) struct Opener {
     incoming: Vec<u8>,
     start: usize,
     filled: usize,
@@ -302,17 +318,17 @@ impl Opener {
     }
 
     /// Enlarges the buffer to many records, for bulk data.
-    pub(super) fn widen(&mut self) {
+    pub(crate) fn widen(&mut self) {
         self.incoming.resize(BULK_BUFFER.max(self.incoming.len()), 0);
     }
 
     /// Returns whether the peer has ended its direction and all of it was taken.
-    pub(super) fn is_ended(&self) -> bool {
+    pub(crate) fn is_ended(&self) -> bool {
         self.ended && self.taken == self.content.len()
     }
 
     /// Waits for content without taking any; returns `false` if the clean end comes first.
-    pub(super) fn wait(&mut self, stream: &Stream) -> Result<bool, StreamError> {
+    pub(crate) fn wait(&mut self, stream: &Stream) -> Result<bool, StreamError> {
         loop {
             if self.taken < self.content.len() {
                 return Ok(true);
@@ -327,7 +343,7 @@ impl Opener {
     }
 
     /// Waits for at least one byte and reads into `buf`; returns 0 at the clean end.
-    pub(super) fn read(&mut self, stream: &Stream, buf: &mut [u8]) -> Result<usize, StreamError> {
+    pub(crate) fn read(&mut self, stream: &Stream, buf: &mut [u8]) -> Result<usize, StreamError> {
         if buf.is_empty() {
             return Ok(0);
         }
@@ -397,8 +413,8 @@ impl Opener {
         step
     }
 
-    /// Waits for more bytes.
-    fn fill(&mut self, stream: &Stream) -> Result<(), StreamError> {
+    /// Waits for more bytes and returns their number.
+    fn fill(&mut self, stream: &Stream) -> Result<usize, StreamError> {
         if self.start > 0 {
             self.incoming.copy_within(self.start..self.filled, 0);
             self.filled -= self.start;
@@ -413,7 +429,7 @@ impl Opener {
                 Ok(0) => return Err(StreamError::Truncated),
                 Ok(count) => {
                     self.filled += count;
-                    return Ok(());
+                    return Ok(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -424,18 +440,18 @@ impl Opener {
 
 /// The sending half.
 #[derive(Default)]
-pub(super) struct Sealer {
+pub(crate) struct Sealer {
     outgoing: Vec<u8>,
 }
 
 impl Sealer {
     /// Sends all of `content`, waiting while the peer is slow.
-    pub(super) fn write(&mut self, stream: &Stream, content: &[u8]) -> Result<(), StreamError> {
+    pub(crate) fn write(&mut self, stream: &Stream, content: &[u8]) -> Result<(), StreamError> {
         self.write_both(stream, &[], content)
     }
 
     /// Sends all of `head`, then all of `content`, waiting while the peer is slow.
-    pub(super) fn write_both(
+    pub(crate) fn write_both(
         &mut self,
         stream: &Stream,
         head: &[u8],
@@ -470,7 +486,7 @@ impl Sealer {
     }
 
     /// Ends this direction cleanly.
-    pub(super) fn finish(&mut self, stream: &Stream) -> Result<(), StreamError> {
+    pub(crate) fn finish(&mut self, stream: &Stream) -> Result<(), StreamError> {
         self.outgoing.resize(self.outgoing.len().max(RECORD_OVERHEAD + KEY_UPDATE), 0);
         let outgoing = &mut self.outgoing[..];
         let count = stream.lock().write(|seal| seal.end(outgoing)).map_err(StreamError::Tls)?;
@@ -480,6 +496,8 @@ impl Sealer {
     }
 }
 
+/// Bytes that a peer may send before its key is known: a handshake has 3 kB.
+const MAX_HANDSHAKE: usize = 32 << 10;
 /// Content sealed at a time, in bytes: its records are still in the second-level cache when the
 /// system copies them.
 const PIECE: usize = 128 << 10;

@@ -1,0 +1,492 @@
+//! The connection to a server that stands: TCP, TLS 1.3, and a key of either end that the other
+//! knows beforehand.
+//!
+//! One connection carries everything. After the handshake the client says which share it wants;
+//! the server answers with one byte, and from there on the bytes are those of a remote shell's
+//! pipe: the bootstrap and a link, or the text that was asked for.
+//!
+//! ```text
+//! client, first:   number of bytes: u8, the name of a share; none asks for the names of shares
+//! server, first:   01
+//! ```
+//!
+//! The law: before a client has proved a key that the server knows, it costs the server one
+//! connection, 32 KiB and the time limit. A client sends nothing to a server whose
+//! key is not the one it was told, but its own public key.
+
+mod key;
+
+use std::{
+    io::{self, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use dsync_wire::{
+    bootstrap::{BootstrapMessage, Refusal},
+    limits::MAX_REFUSAL_TEXT,
+};
+
+pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
+use crate::{
+    AddressFamily,
+    tls::stream::{Opener, Sealer, Stream, StreamError},
+};
+
+/// A connection whose two ends have proved their keys.
+pub struct Channel {
+    stream: Arc<Stream>,
+    opener: Opener,
+}
+
+/// The reason why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// No address of the host answers.
+    #[error("no connection to {host} port {port}")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+    /// The server showed another key than the expected one, or no key was expected.
+    #[error("the server has another key than expected")]
+    ServerKey {
+        /// The key that it showed; it did not have to prove it.
+        shown: PublicKey,
+    },
+    /// The server does not know the client's key, or lets it in no more.
+    #[error("the server did not let this key in")]
+    Refused,
+    /// The peer did not answer in time.
+    #[error("the other end did not answer in time")]
+    TimedOut,
+    /// The other end speaks something else, or the connection broke.
+    #[error("the other end does not speak as dsync does: {why}")]
+    NotDsync {
+        /// The fault.
+        why: String,
+    },
+}
+
+impl From<StreamError> for ChannelError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Io(error)
+                if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
+            {
+                Self::TimedOut
+            }
+            StreamError::Io(error) => Self::NotDsync { why: error.to_string() },
+            StreamError::Truncated => Self::NotDsync { why: "the connection ended".to_owned() },
+            StreamError::Tls(error) => Self::NotDsync { why: error.to_string() },
+        }
+    }
+}
+
+/// Performs the server's part for a client that has connected: returns the channel, the key that
+/// the client has proved, and the share that it wants.
+///
+/// # Errors
+/// [`ChannelError`]; a client whose key is none of `clients` is told so by TLS only.
+///
+/// # Security
+/// Anybody can connect. A stranger can make this take `limit` and 32 KiB.
+pub fn answer(
+    tcp: TcpStream,
+    key: &PrivateKey,
+    clients: &[PublicKey],
+    limit: Duration,
+) -> Result<(Channel, PublicKey, String), ChannelError> {
+    let end = Instant::now() + limit;
+    let pins = clients.iter().map(PublicKey::pin).collect();
+    let config = key.identity().standing_server(pins, ALPN);
+    let config = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
+    let (stream, mut opener) = Stream::server(tcp, Arc::new(config), limit)?;
+    let shown = stream.peer_key().as_deref().and_then(PublicKey::from_spki);
+    let client = shown.ok_or_else(|| ChannelError::NotDsync { why: "no key was shown".to_owned() })?;
+
+    let mut len = [0];
+    read_exactly(&stream, &mut opener, &mut len, end)?;
+    let mut share = vec![0; usize::from(len[0])];
+    read_exactly(&stream, &mut opener, &mut share, end)?;
+    let share = String::from_utf8(share)
+        .map_err(|_| ChannelError::NotDsync { why: "the name of a share is no text".to_owned() })?;
+
+    Sealer::default().write(&stream, &WELCOME)?;
+    stream.set_read_timeout(None).map_err(StreamError::Io)?;
+    Ok((Channel { stream: Arc::new(stream), opener }, client, share))
+}
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Its name or address.
+    pub host: String,
+    /// Its TCP port.
+    pub port: u16,
+    /// The addresses of the name that may be used.
+    pub family: AddressFamily,
+}
+
+/// Connects to a server that has the key `server` and asks for a share. Without a key nothing is
+/// asked for: the key that the server shows is the error.
+///
+/// # Errors
+/// [`ChannelError`].
+pub fn dial(
+    address: &Address,
+    key: &PrivateKey,
+    server: Option<&PublicKey>,
+    share: &str,
+    limit: Duration,
+) -> Result<Channel, ChannelError> {
+    let end = Instant::now() + limit;
+    let tcp = connect(address, limit)?;
+    let pins = server.map(PublicKey::pin).into_iter().collect();
+    let config = key.identity().standing_client(pins, ALPN);
+    let (config, seen) = config.map_err(|error| ChannelError::NotDsync { why: error.to_string() })?;
+
+    let shaken = Stream::client(tcp, Arc::new(config), limit);
+    let (stream, mut opener) = shaken.map_err(|error| {
+        let shown = seen.shown().as_deref().and_then(PublicKey::from_spki);
+        match shown.filter(|_| seen.mismatch.load(Ordering::Relaxed)) {
+            Some(shown) => ChannelError::ServerKey { shown },
+            None => error.into(),
+        }
+    })?;
+
+    let len = u8::try_from(share.len()).map_err(|_| ChannelError::Refused)?;
+    Sealer::default().write(&stream, &[&[len], share.as_bytes()].concat())?;
+    let mut welcome = [0];
+    read_exactly(&stream, &mut opener, &mut welcome, end).map_err(|error| match error {
+        // The server judges the client's key after its own part of the handshake.
+        StreamError::Tls(rustls::Error::AlertReceived(_)) => ChannelError::Refused,
+        error => error.into(),
+    })?;
+    if welcome != WELCOME {
+        return Err(ChannelError::NotDsync { why: "no welcome".to_owned() });
+    }
+    stream.set_read_timeout(None).map_err(StreamError::Io)?;
+    Ok(Channel { stream: Arc::new(stream), opener })
+}
+
+/// Connects to the first address that answers.
+fn connect(address: &Address, limit: Duration) -> Result<TcpStream, ChannelError> {
+    let Address { host, port, family } = address;
+    let failed = |source| ChannelError::Unreachable { host: host.clone(), port: *port, source };
+    let found = (host.as_str(), *port).to_socket_addrs().map_err(failed)?;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in found.filter(|address: &SocketAddr| family.admits(address.ip())) {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+fn read_exactly(
+    stream: &Stream,
+    opener: &mut Opener,
+    buf: &mut [u8],
+    end: Instant,
+) -> Result<(), StreamError> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        stream.read_until(end)?;
+        match opener.read(stream, &mut buf[filled..])? {
+            0 => return Err(StreamError::Truncated),
+            count => filled += count,
+        }
+    }
+    Ok(())
+}
+
+impl Channel {
+    /// Returns the two directions, for a thread each.
+    pub fn split(mut self) -> (ChannelReader, ChannelWriter) {
+        self.opener.widen();
+        let stream = Arc::clone(&self.stream);
+        let writer = ChannelWriter { stream, sealer: Sealer::default(), count: Count::default() };
+        (ChannelReader { stream: self.stream, opener: self.opener, count: Count::default() }, writer)
+    }
+
+    /// Returns descriptors that two threads copy to and from the channel.
+    ///
+    /// # Errors
+    /// The system's: no descriptors, no threads.
+    pub fn into_descriptors(self) -> io::Result<Copying> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let (mut reader, mut writer) = self.split();
+        let (sent, received) = (writer.count.clone(), reader.count.clone());
+        let (mut to_session, mut from_session) = (ours.try_clone()?, ours);
+
+        spawn(move || {
+            // However it ends, the session sees the end.
+            let _ = io::copy(&mut reader, &mut to_session);
+            let _ = to_session.shutdown(Shutdown::Write);
+        })?;
+        let sending = spawn(move || {
+            let _ = copy(&mut from_session, &mut writer);
+            let _ = from_session.shutdown(Shutdown::Read);
+        })?;
+
+        let input = theirs.try_clone()?.into();
+        Ok(Copying { input, output: theirs.into(), sending, sent, received })
+    }
+
+    /// Sends a text and ends the channel.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn say(self, text: &str) -> io::Result<()> {
+        self.end_with(text.as_bytes())
+    }
+
+    /// Tells a client whose run is about to begin why it does not: the server's part of a bootstrap
+    /// that is over at once. Whoever went away does not hear it.
+    pub fn refuse(self, exit_code: u8, why: &str) {
+        let text = why.bytes().take(MAX_REFUSAL_TEXT).collect();
+        let mut bytes = Vec::new();
+        let refusal = BootstrapMessage::Refusal(Refusal::Other { exit_code, text });
+        if refusal.encode(&mut bytes).is_ok() {
+            let _ = self.end_with(&bytes);
+        }
+    }
+
+    /// Sends the last bytes. An end with unread bytes of the client would take them with it: the
+    /// client has a greeting to send, or nothing.
+    fn end_with(self, bytes: &[u8]) -> io::Result<()> {
+        let (reader, mut writer) = self.split();
+        writer.write_all(bytes)?;
+        writer.finish()?;
+        reader.stream.set_read_timeout(Some(LAST_WORD))?;
+        let _ = io::copy(&mut reader.take(MAX_LAST_WORD), &mut io::sink());
+        Ok(())
+    }
+}
+
+/// The descriptors of a channel that two threads copy.
+pub struct Copying {
+    /// Receives from the peer.
+    pub input: OwnedFd,
+    /// Sends to the peer.
+    pub output: OwnedFd,
+    /// The thread that sends. A process that ends before it cuts off what was written last.
+    pub sending: JoinHandle<()>,
+    /// The bytes that were sent.
+    pub sent: Count,
+    /// The bytes that were received.
+    pub received: Count,
+}
+
+/// A number of bytes that grows.
+#[derive(Debug, Clone, Default)]
+pub struct Count(Arc<AtomicU64>);
+
+impl Count {
+    /// Returns the bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("dsync-channel".into()).spawn(work)
+}
+
+/// Copies everything and ends the channel's direction cleanly.
+///
+/// # Errors
+/// The system's error.
+pub fn copy(from: &mut impl Read, to: &mut ChannelWriter) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return to.finish(),
+            Ok(count) => to.write_all(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The receiving direction.
+pub struct ChannelReader {
+    stream: Arc<Stream>,
+    opener: Opener,
+    count: Count,
+}
+
+impl Read for ChannelReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.opener.read(&self.stream, buf).map_err(into_io)?;
+        self.count.add(read);
+        Ok(read)
+    }
+}
+
+/// The sending direction.
+pub struct ChannelWriter {
+    stream: Arc<Stream>,
+    sealer: Sealer,
+    count: Count,
+}
+
+impl ChannelWriter {
+    /// Ends the direction cleanly: the peer knows that nothing is missing.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.sealer.finish(&self.stream).map_err(into_io)
+    }
+}
+
+impl Write for ChannelWriter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.sealer.write(&self.stream, buf).map_err(into_io)?;
+        self.count.add(buf.len());
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn into_io(error: StreamError) -> io::Error {
+    match error {
+        StreamError::Io(error) => error,
+        StreamError::Truncated => io::ErrorKind::UnexpectedEof.into(),
+        StreamError::Tls(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+    }
+}
+
+/// The protocol in TLS: neither a lane of a run nor anything else is mistaken for it.
+const ALPN: &[u8] = b"dsync-share/1";
+/// The server's first byte.
+const WELCOME: [u8; 1] = [1];
+/// Time for the client to take a last word.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// Bytes that are read of a client that is told a last word.
+const MAX_LAST_WORD: u64 = 64 << 10;
+/// Bytes that are copied at a time: a few records.
+const COPY_BYTES: usize = 128 << 10;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    type Answered = Result<(Channel, PublicKey, String), ChannelError>;
+
+    /// Performs both parts over the loopback.
+    fn meet(
+        client: &PrivateKey,
+        expected: Option<PublicKey>,
+        server: &PrivateKey,
+        known: &[PublicKey],
+    ) -> (Result<Channel, ChannelError>, Answered) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let address = Address { host: "127.0.0.1".into(), port, family: AddressFamily::Any };
+        thread::scope(|scope| {
+            let answering = scope.spawn(|| answer(listener.accept().unwrap().0, server, known, LIMIT));
+            let dialled = dial(&address, client, expected.as_ref(), "nas", LIMIT);
+            (dialled, answering.join().unwrap())
+        })
+    }
+
+    fn keys() -> (PrivateKey, PrivateKey) {
+        (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap())
+    }
+
+    #[test]
+    fn two_that_know_each_other_have_a_channel_both_ways() {
+        let (client, server) = keys();
+        let (near, far) = meet(&client, Some(server.public()), &server, &[client.public()]);
+        let (far, shown, share) = far.unwrap();
+        assert_eq!((shown, share.as_str()), (client.public(), "nas"));
+        let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.unwrap().split(), far.split());
+        near_out.write_all(b"there").unwrap();
+        near_out.finish().unwrap();
+        let mut text = String::new();
+        far_in.read_to_string(&mut text).unwrap();
+        far_out.write_all(b"and back").unwrap();
+        far_out.finish().unwrap();
+        near_in.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "thereand back");
+    }
+
+    #[test]
+    fn a_server_that_is_not_known_or_has_another_key_is_named_and_gets_nothing() {
+        let (client, server) = keys();
+        let other = PrivateKey::generate().unwrap().public();
+        for expected in [None, Some(other)] {
+            let (near, far) = meet(&client, expected, &server, &[client.public()]);
+            let shown = matches!(near, Err(ChannelError::ServerKey { shown }) if shown == server.public());
+            assert!(shown && far.is_err());
+        }
+    }
+
+    #[test]
+    fn a_client_that_is_not_known_is_refused() {
+        let (client, server) = keys();
+        let other = PrivateKey::generate().unwrap().public();
+        for known in [&[][..], &[other]] {
+            let (near, far) = meet(&client, Some(server.public()), &server, known);
+            assert!(matches!(near.err(), Some(ChannelError::Refused)) && far.is_err());
+        }
+    }
+
+    #[test]
+    fn garbage_and_endless_handshakes_end_early() {
+        let (client, server) = keys();
+        // A record of a handshake that never ends, and text of another protocol.
+        let endless = [&[22, 3, 3, 0x40, 0][..], &[1, 0xff, 0xff, 0xff], &vec![0; 0x4000 - 4]].concat();
+        for garbage in [b"GET / HTTP/1.1\r\n\r\n".to_vec(), endless.repeat(8)] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let tcp = listener.accept().unwrap().0;
+            let sending = thread::spawn(move || {
+                let _ = stranger.write_all(&garbage);
+                stranger
+            });
+            let error = answer(tcp, &server, &[client.public()], LIMIT).err();
+            assert!(matches!(error, Some(ChannelError::NotDsync { .. })), "{error:?}");
+            drop(sending.join());
+        }
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_given_up() {
+        let (client, server) = keys();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let tcp = listener.accept().unwrap().0;
+        let error = answer(tcp, &server, &[client.public()], Duration::from_millis(50)).err();
+        assert!(matches!(error, Some(ChannelError::TimedOut)), "{error:?}");
+        drop(silent);
+    }
+}
