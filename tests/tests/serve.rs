@@ -1,15 +1,18 @@
-//! Shares and keys of `dsync serve`: what each role does and does not do, and who gets no session
-//! at all.
+//! Shares and keys of `dsync serve`, through a key's command and over a port: what each role does and
+//! does not do, and who gets no session at all.
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
 };
 
 use dsync_tests::{
     Outcome, Run, Scratch, assert_unchanged, needs_dsync, program,
-    run::{is_alive, send, wait_for},
+    run::{Running, is_alive, send, until_met, wait_for},
     scratch::slash,
     survey,
     tree::{noise, set_mtime},
@@ -20,15 +23,29 @@ use rustix::process::Signal;
 /// A time that both ends of each planted file have.
 const LONG_AGO: (i64, i64) = (1_500_000_000, 0);
 
-/// A share, and a remote shell that is sshd with the key's command.
+/// A share, and a way to it: a remote shell that is sshd with the key's command, or a server.
 struct Nas {
     scratch: Scratch,
+    server: Option<Server>,
+}
+
+/// A server that stands.
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl Nas {
     /// Makes a share that key `web1` uses with this role.
     fn new(role: &str) -> Self {
-        let nas = Self { scratch: Scratch::new() };
+        let nas = Self { scratch: Scratch::new(), server: None };
         fs::create_dir_all(nas.tree()).unwrap();
         nas.configure(&format!(
             "[keys.web1]\n[shares.nas]\npath = '{}'\n[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
@@ -36,6 +53,78 @@ impl Nas {
         ));
         nas.command("--share nas --key web1");
         nas
+    }
+
+    /// Makes a share that a server offers to key `web1` with this role. Its user knows the server.
+    fn standing(role: &str) -> Self {
+        let mut nas = Self::new(role);
+        let place = nas.scratch.at("share");
+        let own = Self::public(&nas.config("home/dsync/key"));
+        let server = Self::public(&nas.scratch.at("server.key"));
+        // Root's sessions become a user; any will do who may write here.
+        let user = if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" };
+        nas.configure(&format!(
+            "[server]\nlisten = ['127.0.0.1:0']\nidentity = '{}'\n[keys.web1]\npublic = '{own}'\n[shares.nas]\n\
+             path = '{}'\n{user}[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
+            nas.scratch.at("server.key").display(),
+            place.display()
+        ));
+        nas.stand();
+        nas.know(&server);
+        nas
+    }
+
+    fn config(&self, path: &str) -> PathBuf {
+        self.scratch.at(path)
+    }
+
+    /// Makes a key and returns its public line.
+    fn public(file: &Path) -> String {
+        let made = Run::dsync().args(["key", "--comment=test", "--file"]).arg(file).run().expect_code(0);
+        made.stdout_text().trim().to_owned()
+    }
+
+    /// Starts the server and waits for its port.
+    fn stand(&mut self) {
+        let log = fs::File::create(self.scratch.at("log")).unwrap();
+        let mut command = Command::new(program());
+        command.args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut server = Server { process, port: 0 };
+        wait_for(|| {
+            let said = self.log();
+            let line = said.lines().find_map(|line| line.strip_prefix("dsync: listening on 127.0.0.1:"));
+            server.port = line.and_then(|port| port.parse().ok()).unwrap_or_default();
+            server.port != 0 || server.process.try_wait().unwrap().is_some()
+        });
+        assert_ne!(server.port, 0, "{}", self.log());
+        self.server = Some(server);
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.scratch.at("log")).unwrap_or_default()
+    }
+
+    fn port(&self) -> u16 {
+        self.server.as_ref().unwrap().port
+    }
+
+    /// Notes the server's key.
+    fn know(&self, key: &str) {
+        let line = format!("127.0.0.1:{} {key}\n", self.port());
+        fs::write(self.config("home/dsync/known-hosts"), line).unwrap();
+    }
+
+    /// Returns the processes of sessions.
+    fn sessions(&self, run: &Running) -> Vec<u32> {
+        self.server.as_ref().map_or_else(|| run.children(), |server| children(server.process.id()))
+    }
+
+    fn operand(&self, path: &str) -> String {
+        match &self.server {
+            Some(server) => format!("dsync://127.0.0.1:{}/nas/{path}", server.port),
+            None => format!("host:{path}"),
+        }
     }
 
     fn configure(&self, text: &str) {
@@ -69,16 +158,19 @@ impl Nas {
     }
 
     fn run(&self) -> Run {
-        Run::dsync().args(["--transport=ssh", "-e"]).arg(self.shell())
+        match &self.server {
+            Some(_) => Run::dsync().env("XDG_CONFIG_HOME", self.config("home")),
+            None => Run::dsync().args(["--transport=ssh", "-e"]).arg(self.shell()),
+        }
     }
 
     fn push(&self, options: &[&str]) -> Outcome {
-        self.run().arg("-a").args(options).arg(slash(&self.scratch.src())).arg("host:tree").run()
+        self.run().arg("-a").args(options).arg(slash(&self.scratch.src())).arg(self.operand("tree")).run()
     }
 
     fn pull(&self, options: &[&str]) -> Outcome {
         let got = slash(&self.scratch.at("got"));
-        self.run().arg("-a").args(options).arg("host:tree/").arg(got).run()
+        self.run().arg("-a").args(options).arg(self.operand("tree/")).arg(got).run()
     }
 
     /// Plants a file at both ends, with one time.
@@ -100,7 +192,7 @@ fn performed(operation: &str, nas: &Nas) -> bool {
     let here = |name: &str| nas.scratch.src().join(name);
     nas.plant("file", "same", "same");
     match operation {
-        "list" => nas.run().arg("host:tree/").run().stdout_text().contains("file"),
+        "list" => nas.run().arg(nas.operand("tree/")).run().stdout_text().contains("file"),
         "read" => {
             let _ = nas.pull(&[]);
             fs::read_to_string(nas.scratch.at("got/file")).is_ok_and(|text| text == "same")
@@ -161,13 +253,13 @@ fn performed(operation: &str, nas: &Nas) -> bool {
 fn resumes(nas: &Nas) -> bool {
     let big = noise(7, 24 << 20);
     fs::write(nas.scratch.src().join("big"), &big).unwrap();
-    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg("host:tree");
+    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
     let mut slow = slow.start();
     wait_for(|| !slow.is_running() || finished_segments(&nas.tree()) >= 4);
     if !slow.is_running() {
         return false;
     }
-    let sessions = slow.children();
+    let sessions = nas.sessions(&slow);
     slow.signal(Signal::KILL);
     let _ = slow.wait();
     // Each session ends with its client, and gives up its hold on the part.
@@ -197,32 +289,47 @@ fn table() -> (Vec<String>, Vec<(String, Vec<bool>)>) {
     (roles, rows.collect())
 }
 
-#[test]
-fn every_cell_of_the_table_of_roles_is_as_it_says() {
-    needs_dsync!();
+/// Holds every cell of the table to runs by one way.
+fn every_cell(way: impl Fn(&str) -> Nas) {
     let (roles, rows) = table();
     assert_eq!(roles, ["read", "append", "write", "full"]);
     assert!(rows.len() >= 12, "{rows:?}");
     for (operation, cells) in rows {
         assert_eq!(cells.len(), roles.len(), "{operation}");
         for (role, allowed) in roles.iter().zip(cells) {
-            let nas = Nas::new(role);
-            assert_eq!(performed(&operation, &nas), allowed, "{operation} with the role {role}");
+            let nas = way(role);
+            let found = performed(&operation, &nas);
+            assert_eq!(found, allowed, "{operation} with the role {role}\n{}", nas.log());
         }
     }
 }
 
 #[test]
+fn every_cell_of_the_table_of_roles_is_as_it_says() {
+    needs_dsync!();
+    every_cell(Nas::new);
+}
+
+#[test]
+fn every_cell_of_the_table_is_the_same_over_a_port() {
+    needs_dsync!();
+    every_cell(Nas::standing);
+}
+
+#[test]
 fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
     needs_dsync!();
-    for (role, options, demand) in [
-        ("append", &["--delete"][..], "--delete and its like"),
-        ("append", &["--inplace"], "--inplace"),
-        ("write", &["--delete"], "--delete and its like"),
-        ("write", &["--backup-dir=/old"], "--backup"),
-        ("read", &[], "copying to there"),
-    ] {
-        let nas = Nas::new(role);
+    for (way, (role, options, demand)) in [Nas::new, Nas::standing].into_iter().flat_map(|way| {
+        [
+            ("append", &["--delete"][..], "--delete and its like"),
+            ("append", &["--inplace"], "--inplace"),
+            ("write", &["--delete"], "--delete and its like"),
+            ("write", &["--backup-dir=/old"], "--backup"),
+            ("read", &[], "copying to there"),
+        ]
+        .map(|case| (way, case))
+    }) {
+        let nas = way(role);
         nas.plant("old", "new content", "old");
         let before = survey(&nas.place());
         let refused = nas.push(options).expect_code(42);
@@ -295,8 +402,8 @@ fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
     fs::write(nas.scratch.src().join("new"), "new").unwrap();
     let before = survey(&nas.scratch.at("share"));
     for (words, code, text) in [
-        ("--share nas --key web2", 42, "there is no key 'web2'"),
-        ("--share nsa --key web1", 42, "there is no share 'nsa' for key 'web1'"),
+        ("--share nas --key web2", 42, "there is no key web2"),
+        ("--share nsa --key web1", 42, "there is no share nsa for key web1"),
         ("--share nas", 1, "--key"),
         ("--share nas --key web1 --chek", 1, "--chek"),
         ("--share nas --key web1 --check", 1, "--check"),
@@ -356,7 +463,7 @@ fn a_session_that_is_killed_leaves_what_was_there() {
     let big = noise(8, 24 << 20);
     fs::write(nas.scratch.src().join("big"), &big).unwrap();
     fs::write(nas.there("big"), "old").unwrap();
-    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg("host:tree");
+    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
     let mut slow = slow.start();
     wait_for(|| !slow.is_running() || finished_segments(&nas.tree()) >= 2);
     let session = slow.children().into_iter().next().expect("the session's process");
@@ -366,4 +473,227 @@ fn a_session_that_is_killed_leaves_what_was_there() {
     assert!(now == b"old" || now == big, "{} bytes", now.len());
     let _ = nas.push(&[]).expect_quiet_success();
     assert_eq!(fs::read(nas.there("big")).unwrap(), big);
+}
+
+/// Returns the children of a process.
+fn children(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let listed = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    listed
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+#[test]
+fn a_key_sees_its_own_shares_and_no_others() {
+    needs_dsync!();
+    let nas = Nas::standing("append");
+    let config = nas.scratch.at("serve.toml");
+    let user = if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" };
+    let more = format!(
+        "[keys.other]\n[shares.hidden]\npath = '/'\n{user}[shares.hidden.keys.other]\nrole = 'read'\n"
+    );
+    nas.configure(&(fs::read_to_string(&config).unwrap() + &more));
+    send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
+    wait_for(|| nas.log().contains("was read anew"));
+
+    let address = format!("dsync://127.0.0.1:{}", nas.port());
+    let listed = nas.run().arg(&address).run().expect_code(0);
+    assert_eq!(listed.stdout_text(), "nas append\n", "{}", listed.account());
+    for share in ["hidden", "none"] {
+        let refused =
+            nas.run().arg("-a").arg(format!("{address}/{share}/etc/")).arg(slash(&nas.scratch.at("got")));
+        let refused = refused.run().expect_code(42);
+        let text = format!("there is no share {share} for key web1");
+        assert!(refused.stderr_text().contains(&text), "{}", refused.account());
+    }
+    wait_for(|| nas.log().contains("key=web1 share=hidden"));
+}
+
+#[test]
+fn who_is_not_known_gets_in_nowhere() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let known = nas.config("home/dsync/known-hosts");
+    let right = fs::read_to_string(&known).unwrap();
+    let fails = |words: &[&str]| {
+        let refused = nas.push(&[]).expect_code(40);
+        for word in words {
+            assert!(refused.stderr_text().contains(word), "{word}: {}", refused.account());
+        }
+        assert!(!nas.there("new").exists());
+    };
+
+    // A server that is not known, and nobody to ask.
+    fs::write(&known, "").unwrap();
+    fails(&["is not known", "fingerprint", "known-hosts"]);
+    // Another key in its place.
+    let other = Nas::public(&nas.scratch.at("other.key"));
+    nas.know(&other);
+    fails(&["has another key than before", "known-hosts"]);
+    fs::write(&known, &right).unwrap();
+
+    // A client that the server does not know: it is told its own line.
+    let own = nas.config("home/dsync/key");
+    let kept = fs::read(&own).unwrap();
+    fs::remove_file(&own).unwrap();
+    fails(&["'dsync key' makes one"]);
+    fails(&["'dsync key' makes one"]);
+    let stranger = Nas::public(&own);
+    fails(&["does not let this key in", stranger.trim_end_matches(" test")]);
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
+    fails(&["can be read by others"]);
+    fs::remove_file(&own).unwrap();
+    fs::write(&own, kept).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o600)).unwrap();
+    let _ = nas.push(&[]).expect_quiet_success();
+
+    // A key that has expired since.
+    fs::remove_file(nas.there("new")).unwrap();
+    let config = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    nas.configure(&config.replacen("[keys.web1]", "[keys.web1]\nexpires = 2020-01-01", 1));
+    send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
+    wait_for(|| nas.log().contains("was read anew"));
+    fails(&["key web1 has expired"]);
+    // A mistake changes nothing.
+    nas.configure("[server");
+    send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
+    wait_for(|| nas.log().contains("the old configuration stays"));
+    fails(&["key web1 has expired"]);
+    nas.configure(&config);
+    send(nas.server.as_ref().unwrap().process.id(), Signal::HUP);
+    wait_for(|| nas.log().matches("was read anew").count() == 2);
+    let _ = nas.push(&[]).expect_quiet_success();
+}
+
+#[test]
+fn strangers_are_bounded_and_let_others_in() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    fs::write(nas.scratch.src().join("new"), "new").unwrap();
+    let connect = || TcpStream::connect(("127.0.0.1", nas.port())).unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 40000], &[22, 3, 1, 0xff, 0xff]] {
+        let mut stranger = connect();
+        let _ = stranger.write_all(garbage);
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        // The end, or a reset where unread bytes were left.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    wait_for(|| nas.log().matches("dsync: refused peer=127.0.0.1:").count() >= 3);
+
+    let server = nas.server.as_ref().unwrap().process.id();
+    let silent: Vec<_> = (0..200).map(|_| connect()).collect();
+    wait_for(|| nas.log().contains("connections without a key"));
+    assert!(children(server).len() <= 64, "{}", nas.log());
+    // They are given up one by one, and a known key gets in.
+    until_met(|| (nas.push(&[]).code() == Some(0)).then_some(()));
+    assert_eq!(fs::read(nas.there("new")).unwrap(), b"new");
+    drop(silent);
+    wait_for(|| children(server).is_empty());
+    let _ = nas.push(&[]).expect_quiet_success();
+}
+
+/// Starts a push of a file that takes seconds to a tree of its own, and waits until it is under way.
+fn slow_push(nas: &Nas, tree: &str) -> Running {
+    fs::write(nas.scratch.src().join("big"), noise(9, 24 << 20)).unwrap();
+    let run = nas.run().args(["-a", "--bwlimit=8M", "--retries=0"]).arg(slash(&nas.scratch.src()));
+    let mut run = run.arg(nas.operand(tree)).start();
+    wait_for(|| !run.is_running() || finished_segments(&nas.place().join(tree)) >= 1);
+    run
+}
+
+fn is_whole(nas: &Nas, tree: &str) -> bool {
+    fs::read(nas.place().join(tree).join("big")).is_ok_and(|text| text == noise(9, 24 << 20))
+}
+
+#[test]
+fn a_session_that_dies_takes_no_other_with_it() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let server = nas.server.as_ref().unwrap().process.id();
+    let one = slow_push(&nas, "one");
+    let first = children(server);
+    let two = slow_push(&nas, "two");
+    send(first[0], Signal::KILL);
+    let one = one.wait();
+    assert_ne!(one.code(), Some(0), "{}", one.account());
+    let _ = two.wait().expect_quiet_success();
+    assert!(is_whole(&nas, "two") && !nas.place().join("one/big").exists());
+    wait_for(|| nas.log().contains("was killed by signal 9"));
+    let _ = nas.push(&[]).expect_quiet_success();
+}
+
+#[test]
+fn a_session_outlives_its_parent() {
+    needs_dsync!();
+    let nas = Nas::standing("full");
+    let run = slow_push(&nas, "one");
+    send(nas.server.as_ref().unwrap().process.id(), Signal::KILL);
+    let _ = run.wait().expect_quiet_success();
+    assert!(is_whole(&nas, "one"));
+}
+
+#[test]
+fn a_server_that_is_asked_to_end_lets_sessions_end() {
+    needs_dsync!();
+    let mut nas = Nas::standing("full");
+    let run = slow_push(&nas, "one");
+    send(nas.server.as_ref().unwrap().process.id(), Signal::TERM);
+    let _ = run.wait().expect_quiet_success();
+    assert!(is_whole(&nas, "one"));
+    let status = nas.server.as_mut().unwrap().process.wait().unwrap();
+    assert_eq!(status.code(), Some(0));
+    let line = nas.log().lines().find(|line| line.contains("session peer=")).map(str::to_owned);
+    let line = line.expect("a line for the session");
+    for part in ["key=web1", "share=nas", "role=full", "code=0"] {
+        assert!(line.contains(part), "{line}");
+    }
+}
+
+#[test]
+fn sessions_of_root_become_the_shares_user() {
+    needs_dsync!();
+    if !dsync_tests::skip::is_root() {
+        return;
+    }
+    let nas = Nas::standing("full");
+    fs::set_permissions(nas.scratch.at("share"), fs::Permissions::from_mode(0o777)).unwrap();
+    for dir in nas.scratch.at("share").ancestors().take_while(|dir| *dir != Path::new("/tmp")) {
+        let open = fs::metadata(dir).unwrap().mode() & 0o7777 | 0o755;
+        fs::set_permissions(dir, fs::Permissions::from_mode(open)).unwrap();
+    }
+    fs::remove_dir_all(nas.place()).unwrap();
+    let config = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
+    let server = nas.server.as_ref().unwrap().process.id();
+    nas.configure(&config.replacen("user = 'root'", "user = 'nobody'", 1));
+    send(server, Signal::HUP);
+    wait_for(|| nas.log().contains("was read anew"));
+    let run = slow_push(&nas, "one");
+    let session = children(server)[0];
+    let status = fs::read_to_string(format!("/proc/{session}/status")).unwrap();
+    assert!(status.lines().any(|line| line.starts_with("Uid:\t65534\t65534\t65534")), "{status}");
+    assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
+    assert!(status.lines().any(|line| line == "Seccomp:\t2"), "{status}");
+    let _ = run.wait().expect_code(0);
+    assert_eq!(fs::metadata(nas.place().join("one/big")).unwrap().uid(), 65534);
+
+    // Without a user root serves nobody.
+    nas.configure(&config.replacen("user = 'root'\n", "", 1));
+    send(server, Signal::HUP);
+    wait_for(|| nas.log().contains("share 'nas' has no user"));
+}
+
+#[test]
+fn options_about_ssh_are_refused_for_a_share() {
+    needs_dsync!();
+    for (option, word) in [("-e=ssh", "--rsh"), ("--transport=quic", "--transport"), ("--port=99", "--port")]
+    {
+        let refused = Run::dsync().args(["-a", option, "a", "nas::b"]).run().expect_code(1);
+        assert!(refused.stderr_text().contains(word), "{}", refused.account());
+    }
+    for operand in ["nas::", "dsync://nas:0/b", "nas::a b"] {
+        let refused = Run::dsync().args(["-a", "a", operand]).run().expect_code(1);
+        assert!(refused.stderr_text().contains("names no share"), "{}", refused.account());
+    }
 }

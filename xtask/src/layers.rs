@@ -107,6 +107,8 @@ const LAYERS: &[Layer] = &[
             "serde",
             "serde_json",
             "strsim",
+            "sd-notify",
+            "listenfd",
             "toml",
             "tracing",
             "tracing-subscriber",

@@ -47,6 +47,28 @@ impl Cage {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Leaves the calling thread, and those that it starts, the directories of these shares and
+    /// what the C library reads; nothing can be executed. For a session whose client has proved
+    /// nothing yet. Of a share that must be mounted the directory above it is listed as well.
+    pub(crate) fn enter_shares(&self, shares: impl Iterator<Item = (PathBuf, bool)>) {
+        if let Err(error) = withhold_memory() {
+            self.note(format!("the run is caged without limits on core dumps: {error}"));
+        }
+        let above = |path: &PathBuf| (path.join(".."), AccessFs::ReadDir.into());
+        let paths = shares.flat_map(|(path, mounted)| {
+            let above = mounted.then(|| above(&path));
+            [(path, rights(Touch::Write))].into_iter().chain(above)
+        });
+        let confined = Ruleset::default()
+            .handle_access(AccessFs::from_all(FILES_ABI))
+            .and_then(|rules| rules.create())
+            .and_then(|rules| with_rules(rules, surroundings().into_iter().chain(paths)))
+            .and_then(RulesetCreated::restrict_self);
+        if let Err(error) = confined {
+            self.note(format!("strangers are met without Landlock: {error}"));
+        }
+    }
+
     fn note(&self, note: String) {
         tracing::info!("{note}");
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,7 @@ use clap_complete::Shell;
 use crate::{documents, usage::UsageError};
 
 /// Commands of later versions.
-const LATER: [&str; 9] = ["enroll", "explain", "fleet", "history", "job", "key", "run", "state", "status"];
+const LATER: [&str; 8] = ["enroll", "explain", "fleet", "history", "job", "run", "state", "status"];
 
 /// Carries out a command and returns what it prints; `None` where the first word is none.
 ///
@@ -73,7 +73,7 @@ mod tests {
             assert!(is_command(&format!("{name} host:dir")), "{name}");
         }
         assert!(LATER.iter().all(|name| crate::flags::COMMANDS.contains(name)));
-        for line in ["", "-a key dst", "./key dst", "key/ dst", "keys dst", "src key"] {
+        for line in ["", "-a fleet dst", "./fleet dst", "fleet/ dst", "fleets dst", "src fleet"] {
             assert!(!is_command(line), "{line}");
         }
     }

@@ -46,11 +46,17 @@ Prints a script that completes options in bash, elvish, fish, powershell or zsh.
 dsync doctor [HOST:]DIR
 Says what a run to or from DIR would meet, and what to do about it; \-\-json for programs.
 .TP
+dsync key [\-\-file FILE] [\-\-comment TEXT]
+Makes a key for servers that need no ssh if there is none, and prints its public line.
+.TP
 dsync verify DIR
 Compares DIR with its manifest and tells rot from edits; \-\-record writes the manifest, \-\-help has its options.
 .TP
 dsync man
 Prints this page. A local file of a command's name is written ./NAME where it is the first word.
+.TP
+dsync serve [\-\-config FILE]
+Offers shares to keys on a port, 8730 where the configuration names no other.
 .TP
 dsync serve \-\-stdio \-\-share NAME \-\-key NAME [\-\-config FILE]
 As the command of a key in authorized_keys: lets that key use a share in its role, read, append, write or full.
@@ -211,6 +217,11 @@ mod tests {
     dsync doctor [HOST:]DIR
     dsync verify DIR
     dsync man
+    dsync [OPTIONS] SRC... HOST::SHARE/DST
+    dsync [OPTIONS] HOST::SHARE/SRC... DST
+    dsync HOST::
+    dsync key [--file FILE] [--comment TEXT]
+    dsync serve [--config FILE]
     dsync serve --stdio --share NAME --key NAME [--config FILE]
     dsync serve --check [--config FILE]
 
@@ -230,7 +241,8 @@ A first word may be a command: `completions SHELL` prints a script for bash, elv
 page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: login, program, clock, ports, space, what the
 filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
-to keys, each with a role ([server.md](server.md)). `enroll`, `explain`, `fleet`, `history`, `job`, `key`, `run`, `state` and `status` are kept for
+to keys, each with a role, and `key` makes a key ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
+share, `HOST::` alone lists them. `enroll`, `explain`, `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
 later versions. A local file with one of these names is written `./status` where it is the first word.
 
 `verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.

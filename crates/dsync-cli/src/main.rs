@@ -4,6 +4,7 @@
 //! environment. [`console`] reports a run while it goes on, [`closing`] and [`stats`] at its end.
 //! No logic here would be useful to another program.
 
+mod address;
 mod advice;
 mod bar;
 mod cage;
@@ -23,6 +24,7 @@ mod every_option;
 mod flags;
 mod format;
 mod json;
+mod keys;
 mod listing;
 mod log;
 mod messages;
@@ -85,6 +87,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some((first, rest)) = words.split_first() {
         match first.to_str() {
             Some("doctor") => return doctor::run(rest),
+            Some("key") => return keys::run(rest),
             Some("serve") => return serve::run(rest),
             _ => {}
         }
@@ -156,10 +159,16 @@ fn run(flags: &Flags) -> u8 {
         Ok(flagged) => debug::start_log(flagged),
         Err(error) => return refuse(&error),
     };
-    let Order { job, rules, report, doubtful } = match resolve::order(flags, &|name| std::env::var_os(name)) {
-        Ok(order) => order,
+    match address::whole_server(&flags.operands) {
+        Ok(Some(server)) => return serve::list(&server, resolve::family(flags)),
+        Ok(None) => {}
         Err(error) => return refuse(&error),
-    };
+    }
+    let Order { job, rules, report, doubtful, share } =
+        match resolve::order(flags, &|name| std::env::var_os(name)) {
+            Ok(order) => order,
+            Err(error) => return refuse(&error),
+        };
     let cancel = CancelToken::new();
     // A log and a bar would tear each other.
     let draws = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -191,7 +200,7 @@ fn run(flags: &Flags) -> u8 {
     }
 
     let stopped = stop.is_some_and(|reached| reached.load(Ordering::Acquire));
-    let words = Words { rules: &rules, doubtful: &doubtful, stopped };
+    let words = Words { rules: &rules, doubtful: &doubtful, stopped, dialled: share.is_some() };
     finish(&outcome, &console, &words, &report, has_bar)
 }
 
@@ -248,6 +257,8 @@ struct Words<'a> {
     doubtful: &'a [OsString],
     /// Whether the run stopped because its time was over.
     stopped: bool,
+    /// Whether the run went to a share, without ssh.
+    dialled: bool,
 }
 
 /// Reports the end of the run and returns the exit code.
@@ -273,6 +284,10 @@ fn finish(
         Err(SyncError::Cancelled) => {
             let code = exit_code::INTERRUPTED;
             (code, Some(format!("dsync: interrupted; what was finished is kept (exit code {code})")))
+        }
+        Err(error) if words.dialled && serve::undialled(error).is_some() => {
+            let (code, why) = serve::undialled(error).unwrap_or_default();
+            (code, Some(format!("dsync: error: {why}")))
         }
         Err(error) => {
             // ssh's words may hold the cure: all of them, as ssh wrote them.

@@ -22,6 +22,7 @@ use dsync_engine::{
 };
 
 use crate::{
+    address::{self, ShareAddress},
     bar::Shown,
     catalogue::Catalogue,
     commands::is_here,
@@ -48,6 +49,8 @@ pub(crate) struct Order {
     pub(crate) report: Reporting,
     /// Operands that name another host, and a file here as well.
     pub(crate) doubtful: Vec<OsString>,
+    /// The share that the run goes to, if it goes to one.
+    pub(crate) share: Option<ShareAddress>,
 }
 
 /// The output that a run was asked for.
@@ -111,7 +114,8 @@ pub(crate) fn order(
     environment: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Order, UsageError> {
     combinations::check(flags)?;
-    let (source, destination) = ends(&flags.operands, flags.output.list_only)?;
+    let (operands, share) = address::rewrite(&flags.operands)?;
+    let (source, destination) = ends(&operands, flags.output.list_only)?;
     let links = if flags.writing.insecure_links { Links::Any } else { Links::Trusted };
     let mut rules = Rules::collect(&flags.selection, links, &CvsNames::of_user())?;
     if flags.attributes.old_dirs {
@@ -127,7 +131,11 @@ pub(crate) fn order(
     if destination == Destination::Nowhere {
         options = list_only(options);
     }
-    let connect = connect_options(flags, environment)?;
+    let mut connect = connect_options(flags, environment)?;
+    if let Some(share) = &share {
+        check_for_share(flags)?;
+        address::lead(&mut connect, share);
+    }
     let resources = resources(flags, environment);
     let files_from = files_from::files_from(flags, (&source, &destination), links, &resources)?;
     let mut job = Job::new(source, destination).options(options).connect(connect);
@@ -135,7 +143,20 @@ pub(crate) fn order(
         job = job.files_from(files_from);
     }
     let doubtful = flags.operands.iter().filter(|word| is_remote_and_here(word)).cloned().collect();
-    Ok(Order { job: job.resources(resources), rules, report, doubtful })
+    Ok(Order { job: job.resources(resources), rules, report, doubtful, share })
+}
+
+/// Refuses options that say how ssh is used.
+fn check_for_share(flags: &Flags) -> Result<(), UsageError> {
+    let remote = &flags.remote;
+    let given = [
+        ("--rsh", remote.rsh.is_some()),
+        ("--dsync-path", remote.dsync_path.is_some()),
+        ("--transport", remote.transport != Carrier::Auto),
+        ("--port", remote.port.is_some()),
+    ];
+    let option = given.into_iter().find(|(_, given)| *given);
+    option.map_or(Ok(()), |(option, _)| Err(UsageError::NotForShare { option }))
 }
 
 /// The rule of `--old-dirs`: nothing in the directories of the top level.
@@ -607,11 +628,7 @@ pub(crate) fn connect_options(
 
     connect.ports = remote.port.map(|range| range.0);
     connect.bytes_per_second = remote.bwlimit.and_then(|rate| rate.0);
-    connect.family = match (remote.ipv4, remote.ipv6) {
-        (true, _) => AddressFamily::V4,
-        (_, true) => AddressFamily::V6,
-        _ => AddressFamily::Any,
-    };
+    connect.family = family(flags);
     connect.transport = match remote.transport {
         Carrier::Auto => TransportChoice::Auto,
         Carrier::Quic => TransportChoice::Quic,
@@ -619,6 +636,15 @@ pub(crate) fn connect_options(
         Carrier::Ssh => TransportChoice::Ssh,
     };
     Ok(connect)
+}
+
+/// Returns the addresses that may be used.
+pub(crate) fn family(flags: &Flags) -> AddressFamily {
+    match (flags.remote.ipv4, flags.remote.ipv6) {
+        (true, _) => AddressFamily::V4,
+        (_, true) => AddressFamily::V6,
+        _ => AddressFamily::Any,
+    }
 }
 
 /// Splits a command into words as a shell does.
@@ -689,7 +715,7 @@ mod tests {
         let dash = "host may not start with '-', in '-oProxyCommand=x:p' (for a local file write './-oProxyCommand=x:p')";
         assert_eq!(refusal("-- a -oProxyCommand=x:p"), (1, dash.into()));
         assert_eq!(refusal("a :dst"), (1, "empty host in ':dst' (for a local file write './:dst')".into()));
-        assert_eq!(refusal("a h::m").0, 4);
+        assert_eq!(refusal("a u@h::m").0, 4);
     }
 
     #[test]

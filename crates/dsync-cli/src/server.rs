@@ -105,7 +105,7 @@ pub(crate) fn serve_session(grant: Option<Grant>, resources: &Resources) -> u8 {
 }
 
 /// Wording of errors that are sent to the client, which shows them unchanged.
-const WORDING: Wording = Wording::new(messages::unescaped_failure);
+pub(crate) const WORDING: Wording = Wording::new(messages::unescaped_failure);
 
 /// Options that bound a remote end, with their value in the same word.
 const BOUNDS: [&[u8]; 2] = [b"--max-alloc=", b"--max-stall="];

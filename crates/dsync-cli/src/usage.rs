@@ -57,6 +57,10 @@ pub(crate) enum UsageError {
     ListElsewhere { list: OsString, remote: bool },
     /// A list of paths that cannot be read.
     ListUnreadable { list: OsString, source: FileListError },
+    /// The address of a share that is none.
+    ShareAddress { operand: OsString },
+    /// An option about ssh, in a run that does not use it.
+    NotForShare { option: &'static str },
     /// Both ends are remote.
     BothRemote,
     /// Sources on several hosts.
@@ -181,6 +185,14 @@ impl fmt::Display for UsageError {
             Self::Operand { role, operand, error } => write_operand(f, *role, operand, error),
             Self::ListNeedsOneSource | Self::ListElsewhere { .. } | Self::ListUnreadable { .. } => {
                 self.write_of_list(f)
+            }
+            Self::ShareAddress { operand } => write!(
+                f,
+                "'{}' names no share: write HOST::SHARE/PATH or dsync://HOST:PORT/SHARE/PATH, and HOST:: alone for a list",
+                operand.display()
+            ),
+            Self::NotForShare { option } => {
+                write!(f, "{option} is about ssh, which a run to a share of 'dsync serve' does not use")
             }
             Self::BothRemote => SyncError::BothRemote.fmt(f),
             Self::SeveralHosts => f.write_str("all sources must be on the same host"),

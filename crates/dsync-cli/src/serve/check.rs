@@ -18,6 +18,11 @@ pub(super) fn run(config: &Config) -> u8 {
     for warning in idle_keys(config) {
         say(&escape_text(&format!("dsync: {warning}")));
     }
+    if config.server.is_some() {
+        for (name, _) in config.keys.iter().filter(|(_, key)| key.public.is_none()) {
+            say(&escape_text(&format!("dsync: key '{name}' has no public line: it is for --stdio only")));
+        }
+    }
     let absent: Vec<_> = config.shares.values().filter_map(|offer| offer.share.check().err()).collect();
     for error in &absent {
         say(&escape_text(&format!("dsync: {error}")));

@@ -10,23 +10,37 @@ use std::{
     collections::BTreeMap,
     fmt,
     io::{self, Read as _},
+    net::{Ipv6Addr, SocketAddr},
     ops::Range,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
-use dsync_engine::{Access, Links, Share, open_operator_file};
+use dsync_engine::{Access, Links, Share, open_operator_file, standing::PublicKey};
 use jiff::{civil::Date, tz::TimeZone};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::words::system_words;
+use crate::{address::PORT, words::system_words};
 
 /// A configuration that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
+    /// The text that this was read from.
+    pub(crate) text: String,
+    /// The listening server; `None` if the configuration is for `--stdio` only.
+    pub(crate) server: Option<Server>,
     pub(crate) keys: BTreeMap<String, Key>,
     pub(crate) shares: BTreeMap<String, Offer>,
+}
+
+/// A server with a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// The addresses that it listens on.
+    pub(crate) listen: Vec<SocketAddr>,
+    /// The file of its private key.
+    pub(crate) identity: PathBuf,
 }
 
 /// A client's key.
@@ -34,6 +48,8 @@ pub(crate) struct Config {
 pub(crate) struct Key {
     /// The first day on which it is no longer let in.
     pub(crate) expires: Option<Date>,
+    /// The key itself; `None` for one that only sshd knows.
+    pub(crate) public: Option<PublicKey>,
 }
 
 impl Key {
@@ -47,6 +63,8 @@ impl Key {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) share: Share,
+    /// The user that sessions become.
+    pub(crate) user: Option<String>,
     pub(crate) keys: BTreeMap<String, Part>,
 }
 
@@ -113,15 +131,25 @@ impl Config {
         })
     }
 
+    /// Parses a text that was checked before.
+    pub(crate) fn parse_again(text: &str) -> Option<Self> {
+        Self::parse(text).ok()
+    }
+
     /// Parses the text of a file.
     fn parse(text: &str) -> Result<Self, Mistake> {
         let file: File = toml::from_str(text).map_err(|error| Mistake::of_toml(&error))?;
-        let mut keys = BTreeMap::new();
+        let server = file.server.map(listening).transpose()?;
+        let mut keys: BTreeMap<String, Key> = BTreeMap::new();
         for (name, table) in file.keys {
             let (at, table) = (table.span(), table.into_inner());
             check_name("key", &name, &at)?;
             let expires = table.expires.map(|day| read_day(&day)).transpose()?;
-            keys.insert(name, Key { expires });
+            let public = table.public.map(|text| read_key(&text)).transpose()?;
+            if public.is_some() && keys.values().any(|key| key.public == public) {
+                return Err(Mistake::at(&at, format!("key '{name}' is another key's as well")));
+            }
+            keys.insert(name, Key { expires, public });
         }
 
         let mut shares = BTreeMap::new();
@@ -130,8 +158,31 @@ impl Config {
             check_name("share", &name, &at)?;
             shares.insert(name.clone(), offer(name, table, &keys)?);
         }
-        Ok(Self { keys, shares })
+        Ok(Self { text: text.to_owned(), server, keys, shares })
     }
+}
+
+/// Reads the table of the server.
+fn listening(table: ServerTable) -> Result<Server, Mistake> {
+    let mut listen = Vec::new();
+    for address in &table.listen {
+        let parsed = address.get_ref().parse();
+        let wrong = |_| {
+            Mistake::at(&address.span(), format!("'{}' is no address like [::]:{PORT}", address.get_ref()))
+        };
+        listen.push(parsed.map_err(wrong)?);
+    }
+    if listen.is_empty() {
+        listen.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)));
+    }
+    Ok(Server { listen, identity: table.identity.unwrap_or_else(|| IDENTITY.into()) })
+}
+
+fn read_key(written: &Spanned<String>) -> Result<PublicKey, Mistake> {
+    written
+        .get_ref()
+        .parse()
+        .map_err(|error| Mistake::at(&written.span(), format!("'{}' {error}", written.get_ref())))
 }
 
 /// Makes an offer of its table.
@@ -161,7 +212,7 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
     }
 
     let marker = table.marker.map(|marker| marker.into_inner().into());
-    Ok(Offer { share: Share { name, path, marker, mounted: table.mounted }, keys: parts })
+    Ok(Offer { share: Share { name, path, marker, mounted: table.mounted }, user: table.user, keys: parts })
 }
 
 /// Expands a key's directory.
@@ -276,6 +327,7 @@ fn foreign_directory(path: &Path) -> io::Result<Option<(PathBuf, String)>> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    server: Option<ServerTable>,
     #[serde(default)]
     keys: BTreeMap<String, Spanned<KeyTable>>,
     #[serde(default)]
@@ -284,7 +336,16 @@ struct File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ServerTable {
+    #[serde(default)]
+    listen: Vec<Spanned<String>>,
+    identity: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct KeyTable {
+    public: Option<Spanned<String>>,
     expires: Option<Spanned<toml::value::Datetime>>,
 }
 
@@ -295,6 +356,7 @@ struct ShareTable {
     marker: Option<Spanned<String>>,
     #[serde(default)]
     mounted: bool,
+    user: Option<String>,
     #[serde(default)]
     keys: BTreeMap<String, Spanned<PartTable>>,
 }
@@ -326,6 +388,8 @@ impl Role {
     }
 }
 
+/// The server's private key where no other is named.
+const IDENTITY: &str = "/etc/dsync/server.key";
 /// Bytes of the longest configuration: thousands of keys.
 const LONGEST: u64 = 4 << 20;
 /// Bytes of the longest name of a key or share.
@@ -381,7 +445,9 @@ role = 'full'
             ("role = 'append'", "quota = 5", 11, "knows no key 'quota' here"),
             ("'append'", "'apend'", 11, "'apend' is none of read, append, write, full"),
             ("'append'", "'keep'", 11, "'keep' is none of"),
-            ("[keys.admin]", "[server]", 4, "knows no key 'server' here"),
+            ("[keys.admin]", "[server]\nquota = 5", 5, "knows no key 'quota' here"),
+            ("[keys.admin]", "[server]\nlisten = ['nas']", 5, "no address like"),
+            ("[keys.admin]", "[keys.admin]\npublic = 'ssh-ed25519 AAAA'", 5, "is no key like"),
             ("[keys.admin]", "[keys.admim]", 14, "no key 'admin' in [keys]; did you mean 'admim'?"),
             ("[keys.web1]", "[keys.'a/b']", 1, "no name of a key"),
             ("[keys.web1]", "[keys.'-rf']", 1, "no name of a key"),

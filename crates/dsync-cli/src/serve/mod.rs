@@ -1,24 +1,27 @@
 //! `dsync serve`: shares with names, keys with roles.
 //!
-//! `--stdio` serves one session for a key that somebody else has authenticated: sshd, by the key's
+//! Without more words it listens on a port ([`listen`]) and starts a process for each connection
+//! ([`session`]). `--stdio` serves one session for a key that somebody else has authenticated: sshd, by the key's
 //! command in authorized_keys. `--check` says what a configuration means. What a key may do is
 //! decided by the engine's [`dsync_engine::Grant`], as under `--server --restrict`.
 
+mod admission;
 mod check;
 mod config;
+mod dial;
+mod listen;
+mod session;
 mod stdio;
+mod user;
 
-use std::{
-    ffi::OsString,
-    os::unix::ffi::OsStrExt as _,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
 use clap::Parser;
-use dsync_engine::{Share, exit_code};
+use dsync_engine::{AddressFamily, ConnectError, ShellStatus, SyncError, exit_code, standing::Address};
 
-use self::config::{Config, ConfigError, Part, today};
+use self::config::{Config, ConfigError};
 use crate::{
+    address::{PORT, ShareAddress},
     commands::is_here,
     console::{blame, print},
     escape::escape_text,
@@ -48,6 +51,18 @@ struct Words {
     /// With --stdio: the key, by its name in the configuration
     #[arg(long, value_name = "NAME", requires = "stdio")]
     key: Option<String>,
+    /// Be a session of a server
+    #[arg(long, hide = true)]
+    session: bool,
+    /// Be the way of a run to a share
+    #[arg(long, hide = true, value_name = "SHARE")]
+    dial: Option<String>,
+    #[arg(long, hide = true, default_value_t = PORT)]
+    port: u16,
+    #[arg(long, hide = true, default_value = "any")]
+    family: String,
+    #[arg(hide = true, requires = "dial")]
+    host: Vec<String>,
 }
 
 /// Carries the command out and returns the exit code.
@@ -56,7 +71,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     if words.iter().any(|word| !word.as_bytes().starts_with(b"-"))
         && !words.iter().any(|word| word.as_bytes().starts_with(b"--"))
     {
-        let wanted = "takes --stdio, --share and --key, or --check, and --config FILE".to_owned();
+        let wanted = "takes --config FILE, and --check, or --stdio with --share and --key".to_owned();
         return complain(&UsageError::CommandWords {
             command: "serve",
             wanted,
@@ -73,18 +88,53 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Err(error) => return complain(&UsageError::from_clap(&error)),
     };
 
+    match (&words.dial, words.session) {
+        (_, true) => return session::run(),
+        (Some(share), _) => return dial(share, &words),
+        _ => {}
+    }
     let config = match Config::read(&words.config) {
         Ok(config) => config,
         Err(error) => return refuse(&error),
     };
-    match (words.check, words.share, words.key) {
-        (true, _, _) => check::run(&config),
-        (false, Some(share), Some(key)) => stdio::run(&config, &words.config, &share, &key),
-        _ => {
-            blame("dsync serve needs --stdio with --share and --key, or --check");
+    match (words.check, words.stdio, words.share, words.key) {
+        (true, ..) => check::run(&config),
+        (_, true, Some(share), Some(key)) => stdio::run(&config, &words.config, &share, &key),
+        (_, true, ..) => {
+            blame("dsync serve --stdio needs --share and --key");
             exit_code::USAGE
         }
+        _ => listen::run(&words.config, &config),
     }
+}
+
+/// Connects a run to a share.
+fn dial(share: &str, words: &Words) -> u8 {
+    let family = match words.family.as_str() {
+        "v4" => AddressFamily::V4,
+        "v6" => AddressFamily::V6,
+        _ => AddressFamily::Any,
+    };
+    // The last word is the command for a remote shell.
+    let Some(host) = words.host.first() else { return exit_code::USAGE };
+    dial::run(share, &Address { host: host.clone(), port: words.port, family })
+}
+
+/// Prints the shares of a server that this user's key may use; returns the exit code.
+pub(crate) fn list(server: &ShareAddress, family: AddressFamily) -> u8 {
+    dial::list(&Address { host: server.host.host.clone(), port: server.port, family })
+}
+
+/// Returns the exit code and the words of a dial that failed, if that is the reason.
+pub(crate) fn undialled(error: &SyncError) -> Option<(u8, String)> {
+    let SyncError::Connect(ConnectError::ShellFailed { status: ShellStatus::Exited(code), stderr, .. }) =
+        error
+    else {
+        return None;
+    };
+    let why = stderr.last()?.clone();
+    let code = u8::try_from(*code).ok().filter(|code| *code != dial::LOST);
+    Some((code.unwrap_or(exit_code::SOCKET), why))
 }
 
 fn complain(error: &UsageError) -> u8 {
@@ -97,25 +147,5 @@ fn refuse(error: &ConfigError) -> u8 {
     exit_code::USAGE
 }
 
-/// Finds the part of a share that a key may use today.
-///
-/// # Errors
-/// The reason in words, for the administrator and the owner of the key.
-fn part<'a>(config: &'a Config, share: &str, key: &str) -> Result<(&'a Share, &'a Part), String> {
-    let known = config.keys.get(key).ok_or_else(|| format!("there is no key '{key}'"))?;
-    if known.is_expired(today()) {
-        return Err(format!("key '{key}' has expired"));
-    }
-    // Whether a share exists is nobody's business who may not use it.
-    let offer = config.shares.get(share);
-    let found = offer.and_then(|offer| Some((&offer.share, offer.keys.get(key)?)));
-    found.ok_or_else(|| format!("there is no share '{share}' for key '{key}'"))
-}
-
 /// The path of the configuration where no other is named.
 const DEFAULT: &str = "/etc/dsync/serve.toml";
-
-/// Returns how messages name a configuration.
-fn named(path: &Path) -> String {
-    format!("configuration '{}'", path.display())
-}

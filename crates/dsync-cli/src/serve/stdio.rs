@@ -4,8 +4,12 @@ use std::path::Path;
 
 use dsync_engine::{Resources, exit_code};
 
-use super::{Config, named, part};
-use crate::{console::say, escape::escape_text, server, words::system_words};
+use super::{
+    admission::{in_words, named, part},
+    config::Config,
+    user::become_user,
+};
+use crate::{console::say, escape::escape_text, server};
 
 /// Serves the session and returns the exit code. What the client asks sshd for is ignored.
 pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
@@ -17,12 +21,16 @@ pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
         }
     };
 
+    let user = config.shares.get(&share.name).and_then(|offer| offer.user.as_deref());
+    if let Err(why) = become_user(user) {
+        say(&escape_text(&format!("dsync: {why}")));
+        return exit_code::START;
+    }
+
     match share.grant(part.role, part.directory.as_deref()) {
         Ok(grant) => server::serve_session(Some(grant), &Resources::default()),
         Err(error) => {
-            let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
-            let why = cause.map_or_else(String::new, |cause| format!(": {}", system_words(cause)));
-            say(&escape_text(&format!("dsync: {error}{why}")));
+            say(&escape_text(&format!("dsync: {}", in_words(&error))));
             exit_code::FILE_SELECTION
         }
     }

@@ -1,0 +1,207 @@
+//! Operands that name a share of a server that stands: `host::share/dir/` and
+//! `dsync://host:port/share/dir/`.
+//!
+//! A run reaches such a server by `dsync serve --dial` in place of ssh, and otherwise as every
+//! host. So each of these operands becomes one of the form `HOST:PATH`, and the share and the port
+//! become words of the remote shell.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+};
+
+use dsync_engine::{AddressFamily, ConnectOptions, Operand, RemoteHost, TransportChoice};
+
+use crate::usage::UsageError;
+
+/// A share, and the server that has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShareAddress {
+    pub(crate) host: RemoteHost,
+    pub(crate) port: u16,
+    /// Its name; empty for all shares.
+    pub(crate) share: String,
+}
+
+/// The port of a server that no address names.
+pub(crate) const PORT: u16 = 8730;
+
+/// The beginning of an address with a port.
+const SCHEME: &[u8] = b"dsync://";
+
+/// Reads one operand; `None` if it names no share. The path is one in the share.
+fn read(word: &OsStr) -> Option<Result<(ShareAddress, Vec<u8>), UsageError>> {
+    let bytes = word.as_bytes();
+
+    let (place, port, rest) = match bytes.strip_prefix(SCHEME) {
+        Some(rest) => {
+            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let (place, path) = rest.split_at(end);
+            let (place, port) = split_port(place);
+            (place, port, path.strip_prefix(b"/").unwrap_or(path))
+        }
+        None => {
+            let end = bytes.iter().position(|byte| *byte == b'/').unwrap_or(bytes.len());
+            let at = bytes[..end].windows(2).position(|pair| pair == b"::")?;
+            // An IPv6 address has colons of its own, inside brackets.
+            let at = match bytes.iter().position(|byte| *byte == b']') {
+                Some(close) if bytes[0] == b'[' && bytes[close..].starts_with(b"]::") => close + 1,
+                _ if bytes[0] == b'[' => return None,
+                _ => at,
+            };
+            (&bytes[..at], Some(PORT), &bytes[at + 2..])
+        }
+    };
+
+    // rsync's daemon has users; a key is one of its own here.
+    if place.is_empty() || place.contains(&b'@') {
+        return None;
+    }
+    Some(parts(word, place, port, rest))
+}
+
+/// Makes an address of its parts.
+fn parts(
+    word: &OsStr,
+    place: &[u8],
+    port: Option<u16>,
+    rest: &[u8],
+) -> Result<(ShareAddress, Vec<u8>), UsageError> {
+    let wrong = || UsageError::ShareAddress { operand: word.to_owned() };
+    let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let share = std::str::from_utf8(&rest[..end]).map_err(|_| wrong())?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if share.starts_with('-') || !share.bytes().all(plain) || share.len() > LONGEST_SHARE {
+        return Err(wrong());
+    }
+
+    let path = rest[end..].strip_prefix(b"/").unwrap_or_default();
+    let as_remote = [place, b":"].concat();
+    match Operand::parse(OsStr::from_bytes(&as_remote)) {
+        Ok(Operand::Remote { host, .. }) => {
+            let port = port.ok_or_else(wrong)?;
+            Ok((ShareAddress { host, port, share: share.to_owned() }, path.to_vec()))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// Splits `host:port` and `[address]:port`; there is no port where it is none.
+fn split_port(place: &[u8]) -> (&[u8], Option<u16>) {
+    let bracket = place.iter().rposition(|byte| *byte == b']').unwrap_or(0);
+    match place[bracket..].iter().position(|byte| *byte == b':') {
+        None => (place, Some(PORT)),
+        Some(at) => {
+            let port =
+                std::str::from_utf8(&place[bracket + at + 1..]).ok().and_then(|port| port.parse().ok());
+            (&place[..bracket + at], port.filter(|port| *port != 0))
+        }
+    }
+}
+
+/// Returns the server whose shares are asked for, if the only operand does.
+///
+/// # Errors
+/// [`UsageError::ShareAddress`].
+pub(crate) fn whole_server(operands: &[OsString]) -> Result<Option<ShareAddress>, UsageError> {
+    let [word] = operands else { return Ok(None) };
+    let found = read(word).transpose()?;
+    Ok(found.map(|(address, _)| address).filter(|address| address.share.is_empty()))
+}
+
+/// Rewrites operands that name shares; returns them, and the one share that they name.
+///
+/// # Errors
+/// [`UsageError`] for an address that is none, and for operands on several servers or shares.
+pub(crate) fn rewrite(operands: &[OsString]) -> Result<(Vec<OsString>, Option<ShareAddress>), UsageError> {
+    let mut named: Option<ShareAddress> = None;
+    let mut rewritten = Vec::with_capacity(operands.len());
+    for word in operands {
+        let Some((address, path)) = read(word).transpose()? else {
+            rewritten.push(word.clone());
+            continue;
+        };
+        if address.share.is_empty() {
+            return Err(UsageError::ShareAddress { operand: word.clone() });
+        }
+        if named.as_ref().is_some_and(|named| *named != address) {
+            return Err(UsageError::SeveralHosts);
+        }
+
+        // A leading `./` keeps a path from being read as a home directory.
+        let host = &address.host.host;
+        let host = if host.contains(':') { format!("[{host}]:./") } else { format!("{host}:./") };
+        rewritten.push(OsString::from_vec([host.as_bytes(), &path].concat()));
+        named = Some(address);
+    }
+
+    let elsewhere =
+        |word: &OsString| matches!(Operand::parse(word), Ok(Operand::Remote { .. })) && read(word).is_none();
+    if named.is_some() && operands.iter().any(elsewhere) {
+        return Err(UsageError::SeveralHosts);
+    }
+    Ok((rewritten, named))
+}
+
+/// Sets the way of a run to a share.
+pub(crate) fn lead(connect: &mut ConnectOptions, address: &ShareAddress) {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into());
+    let ShareAddress { port, share, .. } = address;
+    let family = match connect.family {
+        AddressFamily::V4 => "v4",
+        AddressFamily::V6 => "v6",
+        _ => "any",
+    };
+    let words = [format!("--dial={share}"), format!("--port={port}"), format!("--family={family}")];
+    connect.shell =
+        [program.into_os_string(), "serve".into()].into_iter().chain(words.map(Into::into)).collect();
+    connect.transport = TransportChoice::Ssh;
+    connect.pipe = dsync_engine::Carrier::Tls;
+}
+
+/// Bytes of the longest name of a share.
+const LONGEST_SHARE: usize = 64;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn found(word: &str) -> Option<(String, u16, String, String)> {
+        let (address, path) = read(OsStr::new(word))?.ok()?;
+        Some((address.host.host, address.port, address.share, String::from_utf8(path).unwrap()))
+    }
+
+    fn is(host: &str, port: u16, share: &str, path: &str) -> Option<(String, u16, String, String)> {
+        Some((host.to_owned(), port, share.to_owned(), path.to_owned()))
+    }
+
+    #[test]
+    fn both_forms_name_host_port_share_and_path() {
+        assert_eq!(found("nas::backups/dir/"), is("nas", PORT, "backups", "dir/"));
+        assert_eq!(found("nas::backups"), is("nas", PORT, "backups", ""));
+        assert_eq!(found("nas::"), is("nas", PORT, "", ""));
+        assert_eq!(found("dsync://nas:99/b/d"), is("nas", 99, "b", "d"));
+        assert_eq!(found("dsync://nas/b//x"), is("nas", PORT, "b", "/x"));
+        assert_eq!(found("[::1]::b/d"), is("::1", PORT, "b", "d"));
+        assert_eq!(found("dsync://[2001:db8::1]:99/b"), is("2001:db8::1", 99, "b", ""));
+        for other in ["nas:dir", "dir/a::b", "./a::b", "u@nas::b", "::b", "[::1]:dir", "rsync://h/m", "a"] {
+            assert!(read(OsStr::new(other)).is_none(), "{other}");
+        }
+        for wrong in ["nas::a b", "nas::-x/", "dsync://nas:0/b", "dsync://nas:x/b", "-x::b", "na$s::b"] {
+            assert!(read(OsStr::new(wrong)).unwrap().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn operands_of_one_share_become_those_of_a_host() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let (rewritten, named) = rewrite(&words("nas::b/~x nas::b dst")).unwrap();
+        assert_eq!(rewritten, words("nas:./~x nas:./ dst"));
+        assert_eq!(named.unwrap().share, "b");
+        assert_eq!(rewrite(&words("a b:c")).unwrap(), (words("a b:c"), None));
+        for line in ["nas::b nas::c dst", "nas::b other::b dst", "nas::b nas:x dst", "nas:: dst"] {
+            assert!(rewrite(&words(line)).is_err(), "{line}");
+        }
+    }
+}

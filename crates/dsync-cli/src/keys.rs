@@ -1,0 +1,257 @@
+//! Keys of dsync's own: the file of a private key, `dsync key`, and the servers that are known.
+//!
+//! The law: a private key is read from a file that nobody else can read or could have written, and
+//! the key of a server that is known is never replaced here. A server that is not known is asked
+//! about on the terminal; without one it stays unknown.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{File, OpenOptions},
+    io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::{Path, PathBuf},
+};
+
+use clap::Parser;
+use dsync_engine::{
+    Links, append_operator_file, exit_code, open_operator_file,
+    standing::{PrivateKey, PublicKey, from_hexadecimal, hexadecimal},
+};
+
+use crate::{
+    commands::is_here,
+    console::{blame, print, say},
+    escape::escape_text,
+    messages,
+    usage::UsageError,
+    words::system_words,
+};
+
+/// The words of `dsync key`.
+#[derive(Debug, Parser)]
+#[command(name = "dsync key", disable_version_flag = true, max_term_width = 100)]
+/// Make a key if there is none, and print its public line
+///
+/// The administrator of a server takes the line into the server's configuration.
+struct Words {
+    /// The private key's file; by default the one that runs use
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The words at the end of the line
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    comment: String,
+}
+
+/// Carries `dsync key` out and returns the exit code.
+pub(crate) fn run(words: &[OsString]) -> u8 {
+    let dashes = |word: &OsString, text: &[u8]| word.as_bytes().starts_with(text);
+    if words.iter().any(|word| !dashes(word, b"-")) && !words.iter().any(|word| dashes(word, b"--")) {
+        let wanted = "takes --file FILE and --comment TEXT".to_owned();
+        let error = UsageError::CommandWords { command: "key", wanted, file: is_here(OsStr::new("key")) };
+        blame(&escape_text(&error.to_string()));
+        return error.exit_code();
+    }
+    let words = std::iter::once(OsString::from("dsync key")).chain(words.iter().cloned());
+    let words = match Words::try_parse_from(words) {
+        Ok(words) => words,
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelp => {
+            return shown(&error.to_string());
+        }
+        Err(error) => {
+            let error = UsageError::from_clap(&error);
+            blame(&escape_text(&error.to_string()));
+            return error.exit_code();
+        }
+    };
+
+    let made = words.file.map_or_else(own_path, Ok).and_then(|path| read_or_make(&path));
+    match made {
+        Ok(key) => {
+            say(&format!("dsync: fingerprint {}", key.public().fingerprint()));
+            let comment = escape_text(&words.comment).into_owned();
+            shown(format!("{} {comment}", key.public()).trim_end())
+        }
+        Err(why) => {
+            blame(&escape_text(&why));
+            exit_code::FILE_IO
+        }
+    }
+}
+
+fn shown(text: &str) -> u8 {
+    let text = format!("{}\n", text.trim_end());
+    if print(text.as_bytes()).is_ok() { exit_code::OK } else { messages::OUTPUT }
+}
+
+/// Returns the path of the key that runs use.
+///
+/// # Errors
+/// There is no home directory.
+pub(crate) fn own_path() -> Result<PathBuf, String> {
+    Ok(own_dir()?.join("key"))
+}
+
+/// Returns the directory of this user's keys and known servers.
+fn own_dir() -> Result<PathBuf, String> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    let dir = config.filter(|dir| dir.is_absolute());
+    dir.map(|dir| dir.join("dsync"))
+        .ok_or_else(|| "neither XDG_CONFIG_HOME nor HOME names a directory".to_owned())
+}
+
+/// Reads a private key.
+///
+/// # Errors
+/// The reason in words.
+pub(crate) fn read(path: &Path) -> Result<PrivateKey, String> {
+    let file = open_operator_file(path, Links::Trusted);
+    let file = file.map_err(|error| {
+        let advice = if error.kind() == io::ErrorKind::NotFound { "; 'dsync key' makes one" } else { "" };
+        format!("cannot read the key '{}': {}{advice}", path.display(), system_words(&error))
+    })?;
+    from_file(file, path)
+}
+
+fn from_file(file: File, path: &Path) -> Result<PrivateKey, String> {
+    let fail = |why: &str| format!("key '{}' {why}", path.display());
+    let found = file.metadata().map_err(|error| fail(&system_words(&error)))?;
+    if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(fail("belongs to another user"));
+    }
+    if found.mode() & 0o077 != 0 {
+        let mode = found.mode() & 0o7777;
+        return Err(fail(&format!(
+            "can be read by others (mode {mode:04o}): chmod 600 it, or make a new one"
+        )));
+    }
+
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).map_err(|error| fail(&system_words(&error)))?;
+    let document = text.trim().strip_prefix(PRIVATE).and_then(|digits| from_hexadecimal(digits.trim()));
+    let key = document.and_then(|document| PrivateKey::from_pkcs8(&document).ok());
+    key.ok_or_else(|| fail("is no private key of dsync's"))
+}
+
+/// Reads a private key, or makes one where there is none.
+#[expect(clippy::disallowed_methods, reason = "the user's own file, in the user's own directory")]
+fn read_or_make(path: &Path) -> Result<PrivateKey, String> {
+    match open_operator_file(path, Links::Trusted) {
+        Ok(file) => return from_file(file, path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(_) => return read(path),
+    }
+    let fail =
+        |error: io::Error| format!("cannot make the key '{}': {}", path.display(), system_words(&error));
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(fail)?;
+    }
+    let key = PrivateKey::generate().map_err(fail)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
+    let text = format!("{PRIVATE} {}\n", hexadecimal(key.pkcs8()));
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(fail)?;
+    Ok(key)
+}
+
+/// The servers that this user knows, by host and port.
+pub(crate) struct KnownHosts {
+    path: PathBuf,
+}
+
+impl KnownHosts {
+    /// Returns this user's own.
+    ///
+    /// # Errors
+    /// There is no home directory.
+    pub(crate) fn own() -> Result<Self, String> {
+        Ok(Self { path: own_dir()?.join("known-hosts") })
+    }
+
+    /// Returns the path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the key of a server, if it is known.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a line of it.
+    pub(crate) fn find(&self, host: &str, port: u16) -> Result<Option<PublicKey>, String> {
+        let file = match open_operator_file(&self.path, Links::Trusted) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| self.fault(None, &system_words(&error)))?,
+        };
+        let place = place(host, port);
+        for (number, line) in BufReader::new(file).lines().enumerate() {
+            let at = Some(number + 1);
+            let line = line.map_err(|error| self.fault(at, &system_words(&error)))?;
+            let Some((known, key)) = line.trim().split_once(' ') else { continue };
+            if known == place {
+                return key.parse().map(Some).map_err(|_| self.fault(at, "is no key"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn fault(&self, line: Option<usize>, why: &str) -> String {
+        let line = line.map_or_else(String::new, |line| format!(":{line}"));
+        format!("{}{line}: {why}", self.path.display())
+    }
+
+    /// Asks on the terminal whether a server's key is right and notes it then.
+    ///
+    /// # Errors
+    /// The reason why the server stays unknown.
+    pub(crate) fn ask(&self, host: &str, port: u16, shown: &PublicKey) -> Result<(), String> {
+        let place = place(host, port);
+        let unknown = format!(
+            "the key of '{place}' is not known: fingerprint {}. If its administrator names the same one, add this \
+             line to {}: {place} {shown}",
+            shown.fingerprint(),
+            self.path.display()
+        );
+        let Ok(terminal) = terminal() else { return Err(unknown) };
+        if !terminal.is_terminal() {
+            return Err(unknown);
+        }
+        let question = format!(
+            "The key of '{place}' is not known. Its fingerprint is\n  {}\nIs that what its administrator says (yes/no)? ",
+            shown.fingerprint()
+        );
+        let mut answer = String::new();
+        let asked = (&terminal).write_all(question.as_bytes());
+        let answered = asked.and_then(|()| BufReader::new(&terminal).read_line(&mut answer));
+        if answered.is_err() || answer.trim() != "yes" {
+            return Err(unknown);
+        }
+        self.add(&place, shown)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the user's own directory")]
+    fn add(&self, place: &str, key: &PublicKey) -> Result<(), String> {
+        let fail =
+            |error: io::Error| format!("cannot write '{}': {}", self.path.display(), system_words(&error));
+        if let Some(dir) = self.path.parent() {
+            std::fs::create_dir_all(dir).map_err(fail)?;
+        }
+        let mut file = append_operator_file(&self.path, Links::Trusted).map_err(fail)?;
+        file.write_all(format!("{place} {key}\n").as_bytes()).map_err(fail)
+    }
+}
+
+fn place(host: &str, port: u16) -> String {
+    format!("{host}:{port}")
+}
+
+#[expect(clippy::disallowed_methods, reason = "the terminal of this process")]
+fn terminal() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/tty")
+}
+
+/// The word before a private key.
+const PRIVATE: &str = "dsync-private-ed25519";
+/// Bytes of the longest file of a private key.
+const LONGEST: u64 = 4096;

@@ -1,0 +1,125 @@
+//! `dsync serve --dial`: the way of a run to a server that stands, in place of a remote shell.
+//!
+//! The run starts this process as it starts ssh, and talks to it by the same pipes. So the client's
+//! private key is never in the process that reads what a server says of its tree.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::fd::AsFd as _,
+    thread,
+    time::Duration,
+};
+
+use dsync_engine::{
+    exit_code,
+    standing::{Address, Channel, ChannelError, copy, dial},
+};
+
+use crate::{
+    console::{blame, print, say},
+    escape::escape_text,
+    keys::{self, KnownHosts},
+    messages,
+    words::system_words,
+};
+
+/// The reason why there is no channel: the exit code, and words.
+struct Failure(u8, String);
+
+/// Connects standard input and output to a share; returns the exit code.
+pub(super) fn run(share: &str, address: &Address) -> u8 {
+    let channel = match connect(share, address) {
+        Ok(channel) => channel,
+        Err(Failure(code, why)) => {
+            say(&escape_text(&why));
+            return code;
+        }
+    };
+
+    match carry(channel) {
+        Ok(()) => exit_code::OK,
+        Err(_) => LOST,
+    }
+}
+
+/// Copies both ways until the server's direction ends.
+fn carry(channel: Channel) -> io::Result<()> {
+    // The standard library's streams would keep a line that has not ended.
+    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let (mut reader, mut writer) = channel.split();
+    thread::spawn(move || {
+        // The run sees the end of the other direction.
+        let _ = copy(&mut input, &mut writer);
+    });
+    io::copy(&mut reader, &mut output).map(drop)
+}
+
+/// Prints the shares that this user's key may use; returns the exit code.
+pub(super) fn list(address: &Address) -> u8 {
+    let listed = connect("", address).and_then(|channel| {
+        let mut text = String::new();
+        let read = channel.split().0.take(LONGEST_LIST).read_to_string(&mut text);
+        read.map(|_| text).map_err(|error| Failure(exit_code::SOCKET, system_words(&error)))
+    });
+    match listed {
+        Ok(text) => {
+            let lines: String = text.lines().map(|line| format!("{}\n", escape_text(line))).collect();
+            if print(lines.as_bytes()).is_ok() { exit_code::OK } else { messages::OUTPUT }
+        }
+        Err(Failure(code, why)) => {
+            blame(&escape_text(&why));
+            if code == LOST { exit_code::SOCKET } else { code }
+        }
+    }
+}
+
+/// Makes a channel to a server that this user knows, or gets to know.
+fn connect(share: &str, address: &Address) -> Result<Channel, Failure> {
+    let unusable = |why| Failure(exit_code::AUTHENTICATION, why);
+    let key = keys::own_path().and_then(|path| keys::read(&path)).map_err(unusable)?;
+    let known = KnownHosts::own().map_err(unusable)?;
+    let (host, port) = (&address.host, address.port);
+
+    let mut pinned = known.find(host, port).map_err(unusable)?;
+    loop {
+        let shown = match dial(address, &key, pinned.as_ref(), share, LIMIT) {
+            Err(ChannelError::ServerKey { shown }) => shown,
+            dialled => return dialled.map_err(|error| explain(&error, address, &key.public().to_string())),
+        };
+        if pinned.is_some() {
+            return Err(unusable(format!(
+                "'{host}' port {port} has another key than before: fingerprint {}. Somebody may be in its place. Ask \
+                 its administrator; if the server has a new key, remove the line of '{host}:{port}' from {}",
+                shown.fingerprint(),
+                known.path().display()
+            )));
+        }
+        known.ask(host, port, &shown).map_err(unusable)?;
+        pinned = Some(shown);
+    }
+}
+
+/// Says why there is no channel, and what to do.
+fn explain(error: &ChannelError, address: &Address, key: &str) -> Failure {
+    let place = format!("'{}' port {}", address.host, address.port);
+    match error {
+        ChannelError::Unreachable { source, .. } => {
+            Failure(LOST, format!("no connection to {place}: {}", system_words(source)))
+        }
+        ChannelError::Refused => Failure(
+            exit_code::AUTHENTICATION,
+            format!("{place} does not let this key in. Its administrator can: {key}"),
+        ),
+        ChannelError::TimedOut => Failure(LOST, format!("{place} did not answer in time")),
+        other => Failure(LOST, format!("{place}: {other}")),
+    }
+}
+
+/// Time for connecting, and for a handshake.
+const LIMIT: Duration = Duration::from_secs(20);
+/// The exit code for what may be better later, as ssh's.
+pub(super) const LOST: u8 = 255;
+/// Bytes of the longest list of shares.
+const LONGEST_LIST: u64 = 1 << 20;

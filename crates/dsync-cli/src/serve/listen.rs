@@ -1,0 +1,255 @@
+//! `dsync serve`: accepts connections, each of which becomes a process of its own.
+//!
+//! The law: this process reads no byte of a client and opens no file of a share. It starts a
+//! session ([`super::session`]) with the connection and what the session needs to judge it, and
+//! counts those whose client has proved no key yet. A session that dies takes no other with it.
+//!
+//! SIGHUP reads the configuration anew; sessions keep the one that they started with. SIGTERM lets
+//! them end; a second one ends this process.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::ExitStatusExt as _},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use dsync_engine::{exit_code, standing::hexadecimal};
+use sd_notify::NotifyState;
+use signal_hook::{
+    consts::signal::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use super::{
+    config::{Config, Server},
+    session::Terms,
+};
+use crate::{
+    console::{blame, say},
+    escape::escape_text,
+    keys,
+    words::system_words,
+};
+
+/// Serves until a signal ends it; returns the exit code.
+pub(super) fn run(path: &Path, config: &Config) -> u8 {
+    let begun = begin(path, config);
+    let (listeners, terms) = match begun {
+        Ok(begun) => begun,
+        Err((code, why)) => {
+            blame(&escape_text(&why));
+            return code;
+        }
+    };
+    let Ok(signals) = Signals::new([SIGHUP, SIGINT, SIGTERM]) else {
+        blame("cannot watch for signals");
+        return exit_code::START;
+    };
+
+    let house = Arc::new(House { terms: Mutex::new(Arc::new(terms)), ..House::default() });
+    for listener in listeners {
+        let address = listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
+        say(&format!("dsync: listening on {address}"));
+        let house = Arc::clone(&house);
+        thread::spawn(move || accept(&house, &listener));
+    }
+    // Nobody to tell is no failure: systemd is one way to start it.
+    let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+    watch(&house, signals, path)
+}
+
+/// Handles signals until all sessions have ended after a SIGTERM; returns the exit code.
+fn watch(house: &Arc<House>, mut signals: Signals, path: &Path) -> u8 {
+    for signal in signals.forever() {
+        if signal == SIGHUP {
+            reload(house, path);
+            continue;
+        }
+        if house.stopping.swap(true, Ordering::AcqRel) {
+            return exit_code::INTERRUPTED;
+        }
+
+        let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
+        let house = Arc::clone(house);
+        thread::spawn(move || {
+            while house.sessions.load(Ordering::Acquire) > 0 {
+                thread::sleep(POLL);
+            }
+            std::process::exit(i32::from(exit_code::OK));
+        });
+    }
+    exit_code::OK
+}
+
+/// Reads the configuration anew; one with a mistake changes nothing.
+fn reload(house: &House, path: &Path) {
+    let read = Config::read(path).map_err(|error| error.to_string());
+    let terms = read.and_then(|config| terms(&config).map_err(|(_, why)| why));
+    match terms {
+        Ok(terms) => {
+            *lock(&house.terms) = Arc::new(terms);
+            say("dsync: the configuration was read anew");
+        }
+        Err(why) => say(&escape_text(&format!("dsync: the old configuration stays: {why}"))),
+    }
+}
+
+type Begun = (Vec<TcpListener>, Terms);
+
+fn begin(path: &Path, config: &Config) -> Result<Begun, (u8, String)> {
+    let terms = terms(config)?;
+    let server = server(config).map_err(|why| (exit_code::USAGE, format!("{}: {why}", path.display())))?;
+    let mut inherited = listenfd::ListenFd::from_env();
+    let mut listeners = Vec::new();
+    for index in 0..inherited.len() {
+        let taken = inherited.take_tcp_listener(index);
+        let taken = taken.map_err(|error| (exit_code::SOCKET, system_words(&error)))?;
+        listeners.extend(taken);
+    }
+    if !listeners.is_empty() {
+        return Ok((listeners, terms));
+    }
+
+    for address in &server.listen {
+        let bound = TcpListener::bind(address);
+        let fail =
+            |error| (exit_code::SOCKET, format!("cannot listen on {address}: {}", system_words(&error)));
+        listeners.push(bound.map_err(fail)?);
+    }
+    Ok((listeners, terms))
+}
+
+fn server(config: &Config) -> Result<&Server, String> {
+    config.server.as_ref().ok_or_else(|| "has no [server], without which nothing listens".to_owned())
+}
+
+/// Returns what sessions need, if the configuration can be served by this user.
+fn terms(config: &Config) -> Result<Terms, (u8, String)> {
+    let server = server(config).map_err(|why| (exit_code::USAGE, format!("the configuration {why}")))?;
+    let root = rustix::process::geteuid().is_root();
+    let ownerless = config.shares.iter().find(|(_, offer)| root && offer.user.is_none());
+    if let Some((share, _)) = ownerless {
+        let why = format!("share '{share}' has no user: the server runs as root, and its sessions must not");
+        return Err((exit_code::USAGE, why));
+    }
+    let key = keys::read(&server.identity).map_err(|why| (exit_code::AUTHENTICATION, why))?;
+    Ok(Terms { config: config.text.clone(), identity: hexadecimal(key.pkcs8()), peer: String::new() })
+}
+
+/// The state of the parent.
+#[derive(Default)]
+struct House {
+    terms: Mutex<Arc<Terms>>,
+    /// Connections whose client has proved no key.
+    unknown: AtomicUsize,
+    /// Connections that were closed at once because of too many of those.
+    dropped: AtomicUsize,
+    sessions: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(house: &Arc<House>, listener: &TcpListener) {
+    loop {
+        let Ok((tcp, peer)) = listener.accept() else {
+            // Most likely out of descriptors.
+            thread::sleep(POLL);
+            continue;
+        };
+        if house.stopping.load(Ordering::Acquire) || !house.admits(peer) {
+            continue;
+        }
+
+        house.unknown.fetch_add(1, Ordering::AcqRel);
+        house.sessions.fetch_add(1, Ordering::AcqRel);
+        let keeper = Arc::clone(house);
+        let begun = thread::Builder::new().stack_size(KEEPER_STACK).spawn(move || keeper.keep(tcp, peer));
+        if begun.is_err() {
+            house.unknown.fetch_sub(1, Ordering::AcqRel);
+            house.sessions.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl House {
+    /// Returns whether there is room for one more stranger: from [`CROWD`] on for every second, from
+    /// [`FULL`] on for none.
+    fn admits(&self, peer: SocketAddr) -> bool {
+        let unknown = self.unknown.load(Ordering::Acquire);
+        if unknown < CROWD {
+            return true;
+        }
+        let dropped = self.dropped.fetch_add(1, Ordering::AcqRel);
+        if dropped.is_power_of_two() || dropped == 0 {
+            say(&format!("dsync: refused peer={peer} why=\"{unknown} connections without a key\""));
+        }
+        unknown < FULL && dropped % 2 == 1
+    }
+
+    /// Starts a session and stays with it to its end.
+    fn keep(&self, tcp: TcpStream, peer: SocketAddr) {
+        let terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
+        let mut known = false;
+        match start(tcp, &terms) {
+            Ok((mut child, mut control)) => {
+                // The session says one byte when its client is known, and ends without another.
+                let mut byte = [0];
+                if control.read_exact(&mut byte).is_ok() {
+                    known = true;
+                    self.unknown.fetch_sub(1, Ordering::AcqRel);
+                }
+                let ended = child.wait();
+                if let Some(signal) = ended.ok().and_then(|status| status.signal()) {
+                    say(&format!("dsync: session {} of {peer} was killed by signal {signal}", child.id()));
+                }
+            }
+            Err(error) => {
+                say(&format!("dsync: no session for {peer}: {}", system_words(&error)));
+            }
+        }
+
+        if !known {
+            self.unknown.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.sessions.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Starts a session's process; returns it and the socket that it reports by.
+fn start(tcp: TcpStream, terms: &Terms) -> std::io::Result<(Child, UnixStream)> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    // The same program, even when a newer one has its path by now.
+    let mut command = Command::new(PathBuf::from("/proc/self/exe"));
+    for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
+        command.env_remove(name);
+    }
+    command.args(["serve", "--session"]).stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(theirs));
+    let child = command.spawn()?;
+    drop(command);
+    let text = serde_json::to_vec(terms)?;
+    // A session that died early shows by its end.
+    let _ = ours.write_all(&text).and_then(|()| ours.shutdown(Shutdown::Write));
+    Ok((child, ours))
+}
+
+/// Connections without a known key from which on every second new one is closed at once.
+const CROWD: usize = 16;
+/// The most connections without a known key.
+const FULL: usize = 64;
+/// Stack of a thread that waits for a session, in bytes.
+const KEEPER_STACK: usize = 128 << 10;
+const POLL: Duration = Duration::from_millis(50);

@@ -1,0 +1,178 @@
+//! `dsync serve --session`: one connection, from its first byte on.
+//!
+//! Standard input is the connection, standard output the parent's socket. The session gives up all
+//! files but the shares' before it reads a byte, lets the client prove its key, becomes the share's
+//! user, and enters the same cage as `dsync --server` once the operands are known. A client that
+//! has proved a key is told why it gets no session; a stranger is not.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::TcpStream,
+    os::{fd::AsFd as _, unix::net::UnixStream},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use dsync_engine::{
+    Grant, Resources, exit_code, serve,
+    standing::{Channel, Copying, PrivateKey, PublicKey, answer, from_hexadecimal},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    admission::{in_words, part},
+    config::{Config, Offer, Part, today},
+    user::become_user,
+};
+use crate::{
+    cage::Cage, console::say, debug::start_log, escape::escape_text, messages, rules::Rules, server::WORDING,
+    words::system_words,
+};
+
+/// The terms that the parent hands to a session.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Terms {
+    /// The text of the configuration, which the parent has checked.
+    pub(super) config: String,
+    /// The server's private key.
+    pub(super) identity: String,
+    /// The client's address.
+    pub(super) peer: String,
+}
+
+/// A session that has ended, for its line in the log.
+#[derive(Default)]
+struct Record {
+    key: String,
+    share: String,
+    role: &'static str,
+    sent: u64,
+    received: u64,
+}
+
+/// Serves the connection; returns the exit code.
+pub(super) fn run() -> u8 {
+    start_log(None);
+    let began = Instant::now();
+    let (tcp, mut parent, terms) = match inherited() {
+        Ok(inherited) => inherited,
+        Err(error) => {
+            say(&format!("dsync: a session is started by 'dsync serve' only: {}", system_words(&error)));
+            return exit_code::START;
+        }
+    };
+    let peer = terms.peer.clone();
+
+    let cage = Cage::default();
+    let mut record = Record::default();
+    let outcome = hold(tcp, &mut parent, terms, &cage, &mut record);
+    let seconds = began.elapsed().as_secs_f64();
+    let Record { key, share, role, sent, received } = record;
+    let (code, why) = match outcome {
+        Ok(()) => (exit_code::OK, String::new()),
+        Err((code, why)) => (code, format!(" why={why:?}")),
+    };
+
+    let line = if key.is_empty() {
+        format!("dsync: refused peer={peer}{why}")
+    } else {
+        format!(
+            "dsync: session peer={peer} key={key} share={share} role={role} sent={sent} received={received} \
+             seconds={seconds:.3} code={code}{why}"
+        )
+    };
+    say(&escape_text(&line));
+    code
+}
+
+/// Takes what the parent handed over.
+fn inherited() -> io::Result<(TcpStream, UnixStream, Terms)> {
+    let tcp = TcpStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut parent = UnixStream::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let mut text = Vec::new();
+    parent.read_to_end(&mut text)?;
+    Ok((tcp, parent, serde_json::from_slice(&text)?))
+}
+
+/// Serves the connection to its end. The error is an exit code and words.
+fn hold(
+    tcp: TcpStream,
+    parent: &mut UnixStream,
+    terms: Terms,
+    cage: &Cage,
+    record: &mut Record,
+) -> Result<(), (u8, String)> {
+    let broken = |why: &str| (exit_code::START, why.to_owned());
+    let config = Config::parse_again(&terms.config).ok_or_else(|| broken("the configuration is none"))?;
+    let identity =
+        from_hexadecimal(&terms.identity).and_then(|document| PrivateKey::from_pkcs8(&document).ok());
+    let identity = identity.ok_or_else(|| broken("the server's key is none"))?;
+    drop(terms);
+    cage.enter_shares(config.shares.values().map(|offer| (offer.share.path.clone(), offer.share.mounted)));
+
+    let known: Vec<PublicKey> = config.keys.values().filter_map(|key| key.public).collect();
+    let answered = answer(tcp, &identity, &known, STRANGER_TIME);
+    drop(identity);
+    let (channel, shown, wanted) =
+        answered.map_err(|error| (exit_code::AUTHENTICATION, error.to_string()))?;
+    let name = config.keys.iter().find(|(_, key)| key.public == Some(shown)).map(|(name, _)| name.clone());
+    let key = name.ok_or_else(|| broken("the key vanished"))?;
+
+    // The parent counts strangers; who has a key is none, even if the key has expired.
+    let _ = parent.write_all(b"k");
+    (record.key, record.share) = (key.clone(), wanted.clone());
+    if config.keys.get(&key).is_some_and(|known| known.is_expired(today())) {
+        let why = format!("key {key} has expired");
+        channel.refuse(exit_code::AUTHENTICATION, &why);
+        return Err((exit_code::AUTHENTICATION, why));
+    }
+    if wanted.is_empty() {
+        record.role = "list";
+        let listed = channel.say(&shares_of(&config, &key));
+        return listed.map_err(|error| (exit_code::SOCKET, system_words(&error)));
+    }
+
+    match admit(&config, &wanted, &key, record) {
+        Ok(grant) => converse(channel, grant, cage, record),
+        Err((code, why)) => {
+            channel.refuse(code, &why);
+            Err((code, why))
+        }
+    }
+}
+
+/// Lists the shares that a key may use, with its role in each.
+fn shares_of(config: &Config, key: &str) -> String {
+    let offered = config.shares.iter().filter_map(|(name, offer)| Some((name, offer.keys.get(key)?)));
+    offered.map(|(name, part)| format!("{name} {}\n", part.role.role())).collect()
+}
+
+/// Becomes the share's user and opens the share.
+fn admit(config: &Config, wanted: &str, key: &str, record: &mut Record) -> Result<Grant, (u8, String)> {
+    let (share, Part { role, directory }) =
+        part(config, wanted, key).map_err(|why| (exit_code::POLICY, why))?;
+    record.role = role.role();
+    let user = config.shares.get(wanted).and_then(|Offer { user, .. }| user.as_deref());
+    become_user(user).map_err(|why| (exit_code::START, why))?;
+
+    share.grant(*role, directory.as_deref().map(Path::new)).map_err(|error| {
+        // Which directory it is and why it cannot be opened is the administrator's to know.
+        say(&escape_text(&format!("dsync: {}", in_words(&error))));
+        (exit_code::FILE_SELECTION, error.to_string())
+    })
+}
+
+/// Serves a session over the channel.
+fn converse(channel: Channel, grant: Grant, cage: &Cage, record: &mut Record) -> Result<(), (u8, String)> {
+    let Copying { input, output, sending, sent, received } =
+        channel.into_descriptors().map_err(|error| (exit_code::START, system_words(&error)))?;
+    let served = serve(input, output, None, &Resources::default(), Some(grant), Some(cage), WORDING);
+    // The session's last words are under way.
+    let _ = sending.join();
+
+    (record.sent, record.received) = (sent.bytes(), received.bytes());
+    served.map_err(|error| (error.exit_code(), messages::failure(&error, &Rules::default())))
+}
+
+/// Time for a client to prove its key and to name a share.
+const STRANGER_TIME: Duration = Duration::from_secs(10);
