@@ -29,6 +29,7 @@ pub(crate) const FOR_TESTS: &[Tool] = &[
     Tool { program: "strace", package: "strace" },
     Tool { program: "chattr", package: "e2fsprogs" },
     Tool { program: "mount", package: "mount" },
+    Tool { program: "git", package: "git" },
     Tool { program: "perl", package: "perl-base" },
     Tool { program: "cc", package: "gcc" },
     Tool { program: "rdiff", package: "rdiff" },

@@ -65,6 +65,10 @@ impl Rules {
                 rules.add_parsed(rule, &Place::CommandLine, reader, 0)?;
             }
         }
+
+        if selection.gitignore {
+            rules.push(RuleSpec::gitignore(), &Place::CommandLine);
+        }
         Ok(rules)
     }
 

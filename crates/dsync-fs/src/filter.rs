@@ -4,21 +4,25 @@
 //! root. Both ends of a run apply the same set: the source to leave entries out, the destination to
 //! protect them from deletion; a rule may be for one of them only. Any pattern takes time linear in
 //! the path, and bounded memory. [`syntax`] reads rules as text, [`Scope`] adds the rules of files
-//! in the tree. The command line reads files of rules that it names itself.
+//! in the tree, those of `.gitignore` in git's language. The command line reads files of rules that
+//! it names itself.
 
+mod fault;
+mod git;
 mod pattern;
 mod scope;
 mod syntax;
 
 use std::sync::Arc;
 
+pub use self::{
+    fault::{FilterError, FilterReason},
+    scope::{RuleFileError, RuleFileFault, RuleOrigin, Scope, Subject, Verdict},
+    syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec},
+};
 use self::{
     pattern::{Build, Pattern},
     scope::Above,
-};
-pub use self::{
-    scope::{RuleFileError, RuleFileFault, RuleOrigin, Scope, Subject, Verdict},
-    syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleFile, RuleLines, RuleSpec},
 };
 use crate::component::{Component, RelPath};
 
@@ -274,57 +278,3 @@ impl Within {
 
 /// Rules that are compiled for speed, as long as there are no more: some kilobytes each.
 const MAX_FAST_RULES: usize = 4096;
-
-/// A malformed pattern.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("bad pattern '{}' at column {column}: {reason}", pattern.escape_ascii())]
-pub struct FilterError {
-    /// The pattern.
-    pub pattern: Vec<u8>,
-    /// Byte position of the fault, 1-based.
-    pub column: usize,
-    /// The fault.
-    pub reason: FilterReason,
-}
-
-/// The fault in a pattern.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FilterReason {
-    /// The pattern is empty.
-    #[error("{}", self.as_str())]
-    Empty,
-    /// The pattern is too long.
-    #[error("{}", self.as_str())]
-    TooLong,
-    /// The pattern contains a NUL byte.
-    #[error("{}", self.as_str())]
-    Nul,
-    /// A `[` without its `]`.
-    #[error("{}", self.as_str())]
-    OpenClass,
-    /// A `[:name:]` that is not a POSIX class.
-    #[error("{}", self.as_str())]
-    UnknownClass,
-    /// A backslash at the end.
-    #[error("{}", self.as_str())]
-    TrailingBackslash,
-    /// The pattern is too complex to match in bounded memory.
-    #[error("{}", self.as_str())]
-    TooComplex,
-}
-
-impl FilterReason {
-    /// Returns the same text as `Display`, for errors with static fields.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Empty => "the pattern is empty",
-            Self::TooLong => "the pattern is too long",
-            Self::Nul => "a NUL byte cannot be part of a name",
-            Self::OpenClass => "'[' without ']'",
-            Self::UnknownClass => "unknown character class",
-            Self::TrailingBackslash => "a backslash at the end escapes nothing",
-            Self::TooComplex => "the pattern is too complex",
-        }
-    }
-}

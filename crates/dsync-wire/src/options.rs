@@ -496,7 +496,7 @@ pub struct FilterRule {
     #[serde(with = "byte_text")]
     pub pattern: Vec<u8>,
     /// rsync's letters of the modifiers (`!`, `/`, `s`, `r`, `p`), each once and in a fixed order.
-    /// For a file that is looked for in each directory after `:`, with `-`, `+` or `C` for its
+    /// For a file that is looked for in each directory after `:`, with `-`, `+`, `C` or `G` for its
     /// lines, `w`, `n`, and `0` for lines that end with a zero
     /// byte.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -53,6 +53,16 @@ pub(crate) struct Selection {
     /// .cvsignore in each directory, after all other rules: --filter=:C and --filter=-C.
     #[arg(short = 'C', long)]
     pub(crate) cvs_exclude: bool,
+    /// Leave out what git ignores: .gitignore files and .git/info/exclude
+    ///
+    /// In git's own language, unlike --filter=':- .gitignore': a pattern without a slash matches at
+    /// any depth, with one it is relative to its file, '!' takes back, the last line that matches
+    /// decides, and the nearest file comes first. A directory with a '.git' begins a repository of
+    /// its own. After all other rules; what git does not ignore is left to them. '.git' itself is
+    /// copied unless --exclude=.git. With --delete the destination's own .gitignore files protect
+    /// what they ignore there, unless --delete-excluded.
+    #[arg(long)]
+    pub(crate) gitignore: bool,
     /// Copy the paths that FILE lists, one on each line
     ///
     /// They are below the one source, a directory. FILE may be '-' for standard input, and ':FILE' or
@@ -194,6 +204,7 @@ impl Group for Selection {
             ("ignore_missing_args", &mut self.ignore_missing_args),
             ("from0", &mut self.from0),
             ("cvs_exclude", &mut self.cvs_exclude),
+            ("gitignore", &mut self.gitignore),
         ]
     }
 }

@@ -23,7 +23,7 @@ mod glob;
 use regex::bytes::{Regex, RegexBuilder};
 
 use self::glob::{Glob, Token};
-use super::FilterReason;
+use super::fault::FilterReason;
 
 /// A compiled pattern.
 #[derive(Debug, Clone)]

@@ -3,35 +3,31 @@
 //!
 //! A scope is entered from that of the directory above, by reading the directory's own files of
 //! rules. The newest rules come first; a file's `!` drops what it would inherit. Anchored patterns
-//! are relative to the directory of their file, all others to the root of the transfer.
+//! are relative to the directory of their file, all others to the root of the transfer. Of git's
+//! files a directory inherits those of its own repository: one with a `.git` starts anew.
 //!
 //! Laws: a file of rules is a regular file in the tree, or a link that leads to one by a relative
 //! path that stays in the tree. Its size, the number of files and the rules in force are bounded.
 //! A rule that cannot be read or understood is an error, never a rule less: the caller then leaves
 //! the directory alone. A directory, fifo, socket or device of that name is no file of rules.
 
+mod reading;
+
 use std::{
-    ffi::OsStr,
-    fs::File,
-    io::{self, Read as _},
-    os::{
-        fd::AsFd as _,
-        unix::ffi::{OsStrExt as _, OsStringExt as _},
-    },
+    io,
+    os::unix::ffi::OsStringExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use self::reading::{Place, Reading};
 use super::{
     FilterSet, Rule, What,
-    pattern::{Build, Pattern},
-    syntax::{CVS_PATTERNS, Ends, ParsedRule, RuleFault, RuleSpec},
+    git::{GitLines, Ignored},
+    pattern::Pattern,
+    syntax::{Ends, RuleSpec},
 };
-use crate::{
-    component::{Component, RelPath},
-    dir::{Dir, Links, open_operator_file},
-    metadata::Kind,
-};
+use crate::{component::RelPath, dir::Dir};
 
 /// The rules in force in one directory. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +50,11 @@ struct Slot {
 /// The rules of one file.
 #[derive(Debug)]
 struct Frame {
+    /// Path of the file.
+    path: Arc<[u8]>,
     rules: Vec<Rule>,
+    /// Its lines, if it is one of git's; it then has no rules.
+    git: Option<GitLines>,
     /// Bytes of a path that lead to the file's directory, with the slash.
     below: usize,
     /// The way from the file's directory to the transfer's root, with a slash at its end, if the
@@ -243,6 +243,15 @@ impl Scope {
         }
         let mut frame = slot.frame.as_deref();
         while let Some(here) = frame {
+            match here.git.as_ref().map(|lines| self.judge(lines, here, subject)) {
+                Some(Ignored::Yes(line)) => {
+                    let origin = RuleOrigin::File { path: Arc::clone(&here.path), line };
+                    return Some(Verdict { include: false, origin });
+                }
+                // The other rules decide, as git has no say in them.
+                Some(Ignored::No) => return None,
+                Some(Ignored::Unstated) | None => {}
+            }
             let decided = self.decide(&here.rules, Some(here), subject);
             if decided.is_some() {
                 return decided;
@@ -250,6 +259,15 @@ impl Scope {
             frame = here.inherits.as_deref();
         }
         None
+    }
+
+    /// Asks a file of git's about an entry.
+    fn judge(&self, lines: &GitLines, frame: &Frame, Subject { path, is_dir, .. }: Subject<'_>) -> Ignored {
+        match () {
+            () if !self.set.applies(Ends::Unstated) => Ignored::Unstated,
+            () if frame.above.is_empty() => lines.judge(path.get(frame.below..).unwrap_or_default(), is_dir),
+            () => lines.judge(&[&frame.above, path].concat(), is_dir),
+        }
     }
 
     fn matches(&self, rule: &Rule, pattern: &Pattern, frame: Option<&Frame>, subject: Subject<'_>) -> bool {
@@ -291,13 +309,15 @@ pub(super) struct Above {
 impl FilterSet {
     /// Reads the files of rules in the directories above `root`, as far up as their names in the
     /// command say: `/NAME` from the top of the tree on, which is `floor` where there is one.
-    /// Where only `named` entries of the root take part, those of the root are read as well.
+    /// Where only `named` entries of the root take part, those of the root are read as well. Git's
+    /// files are read from the top of the root's repository on.
     ///
     /// # Errors
     /// [`RuleFileError`].
     pub fn read_above(&mut self, root: &Dir, floor: Option<&Dir>, named: bool) -> Result<(), RuleFileError> {
         let fail = |fault| RuleFileError { path: b"/".to_vec(), fault };
-        let wants = |spec: &&Arc<RuleSpec>| self.reads(spec) && spec.pattern.contains(&b'/');
+        let wants =
+            |spec: &&Arc<RuleSpec>| self.reads(spec) && (spec.is_git() || spec.pattern.contains(&b'/'));
         if !self.merges.iter().any(|spec| wants(&spec)) {
             return Ok(());
         }
@@ -352,300 +372,6 @@ fn bytes_of(path: PathBuf) -> Vec<u8> {
     bytes.strip_prefix(b"/").map(<[u8]>::to_vec).unwrap_or(bytes)
 }
 
-/// The directory whose files of rules are read.
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    Below { root: &'a Arc<Dir>, dir: &'a Dir, path: &'a RelPath },
-    Above { dir: &'a Dir, way: &'a Path, root: &'a Path, above: &'a [u8] },
-}
-
-/// The files of rules of one directory while they are read.
-struct Reading<'a> {
-    set: &'a FilterSet,
-    slots: Vec<Slot>,
-    place: Place<'a>,
-}
-
-/// The path of a file and its text.
-type ReadFile = (Vec<u8>, Vec<u8>);
-
-/// The rules of a file and those that it names.
-struct Draft {
-    rules: Vec<Rule>,
-    /// Whether a `!` was read, so that nothing is inherited.
-    cleared: bool,
-    text_bytes: usize,
-}
-
-impl Reading<'_> {
-    /// Reads the file of each slot; one that names further files adds slots.
-    fn slots(&mut self) -> Result<(), RuleFileError> {
-        let mut at = 0;
-        while let Some(slot) = self.slots.get(at) {
-            let spec = Arc::clone(&slot.spec);
-            if self.set.reads(&spec) && self.is_in_reach(&spec) {
-                self.slot(at, &spec)?;
-            }
-            at += 1;
-        }
-        Ok(())
-    }
-
-    /// Returns whether the name reaches up to this directory.
-    fn is_in_reach(&self, spec: &RuleSpec) -> bool {
-        let Place::Above { way, root, .. } = self.place else { return true };
-        let Some(slash) = spec.pattern.iter().rposition(|&byte| byte == b'/') else { return false };
-        let named = &spec.pattern[..slash];
-        match spec.pattern.first() {
-            Some(b'/') => way.starts_with(Path::new(as_str(if named.is_empty() { b"/" } else { named }))),
-            _ => {
-                let ups = named.split(|&byte| byte == b'/').take_while(|step| *step == b"..").count();
-                let only_ups = named.split(|&byte| byte == b'/').all(|step| step == b"..");
-                only_ups && root.strip_prefix(way).is_ok_and(|rest| rest.components().count() <= ups)
-            }
-        }
-    }
-
-    fn slot(&mut self, at: usize, spec: &Arc<RuleSpec>) -> Result<(), RuleFileError> {
-        let Ok(name) = Component::new(spec.file_name()) else { return Ok(()) };
-        let Some((path, text)) = self.read(&[name.as_bytes()], true)? else { return Ok(()) };
-        let mut draft = Draft { rules: Vec::new(), cleared: false, text_bytes: 0 };
-        self.file(&mut draft, (&path, &text), spec, 0)?;
-
-        let own_only = spec.rule_file.unwrap_or_default().own_only;
-        let inherits = self.slots.get_mut(at).and_then(|slot| slot.frame.take());
-        let inherits = inherits.filter(|_| !draft.cleared && !own_only);
-        let text_bytes = draft.text_bytes + inherits.as_ref().map_or(0, |frame| frame.text_bytes);
-        if text_bytes > MAX_BYTES_IN_FORCE {
-            return Err(RuleFileError { path, fault: RuleFileFault::TooMuch });
-        }
-        let (below, above) = match self.place {
-            Place::Below { path, .. } if path.is_root() => (0, Vec::new()),
-            Place::Below { path, .. } => (path.as_bytes().len() + 1, Vec::new()),
-            Place::Above { above, .. } => (0, above.to_vec()),
-        };
-        let frame = Frame { rules: draft.rules, below, above, inherits, text_bytes };
-        if let Some(slot) = self.slots.get_mut(at) {
-            slot.frame = Some(Arc::new(frame));
-        }
-        Ok(())
-    }
-
-    /// Takes the rules of one file.
-    fn file(
-        &mut self,
-        draft: &mut Draft,
-        (path, text): (&[u8], &[u8]),
-        spec: &RuleSpec,
-        depth: usize,
-    ) -> Result<(), RuleFileError> {
-        let shared: Arc<[u8]> = path.into();
-        draft.text_bytes += text.len();
-        if depth > MAX_MERGE_DEPTH || draft.text_bytes > MAX_BYTES_IN_FORCE {
-            return Err(RuleFileError { path: path.to_vec(), fault: RuleFileFault::TooMuch });
-        }
-        for (line, text) in spec.rule_file.unwrap_or_default().lines_of(text) {
-            let fail = |fault| RuleFileError { path: path.to_vec(), fault };
-            let no_rule = |_: RuleFault| fail(RuleFileFault::Line { line });
-            let rule = ParsedRule::read_in(text, spec).map_err(no_rule)?;
-            self.rule(draft, rule, &(Arc::clone(&shared), line), depth)?;
-        }
-        Ok(())
-    }
-
-    fn rule(
-        &mut self,
-        draft: &mut Draft,
-        rule: ParsedRule,
-        origin: &(Arc<[u8]>, u32),
-        depth: usize,
-    ) -> Result<(), RuleFileError> {
-        let fail = |fault| RuleFileError { path: origin.0.to_vec(), fault };
-
-        match rule {
-            ParsedRule::Clear => {
-                draft.rules.clear();
-                draft.cleared = true;
-            }
-            ParsedRule::ExcludedFile(exclude, rule) => {
-                self.rule(draft, ParsedRule::Rule(exclude), origin, depth)?;
-                self.rule(draft, *rule, origin, depth)?;
-            }
-            ParsedRule::Cvs(spec) => {
-                for pattern in CVS_PATTERNS.split(' ') {
-                    let spec = RuleSpec { pattern: pattern.into(), perishable: true, ..spec.clone() };
-                    draft.rules.push(compile(&spec, origin).map_err(|()| fail(RuleFileFault::TooMuch))?);
-                }
-            }
-            ParsedRule::Merge(spec) => {
-                let steps: Vec<_> = spec.pattern.split(|&byte| byte == b'/').collect();
-                let read = self.read(&steps, false).map_err(|error| match error.fault {
-                    RuleFileFault::LeadsOut => fail(RuleFileFault::LeadsOut),
-                    _ => error,
-                });
-                match read? {
-                    Some((path, text)) => self.file(draft, (&path, &text), &spec, depth + 1)?,
-                    // rsync ends here as well: a rule less could delete.
-                    None => return Err(fail(RuleFileFault::Line { line: origin.1 })),
-                }
-            }
-            ParsedRule::Rule(spec) if spec.rule_file.is_some() => {
-                // A second one of the same name says nothing, as with rsync.
-                let known = self.slots.iter().any(|slot| slot.spec.file_name() == spec.file_name());
-                if !known {
-                    if self.slots.len() >= MAX_FILES {
-                        return Err(fail(RuleFileFault::TooMuch));
-                    }
-                    let what = What::Files(self.slots.len());
-                    draft.rules.push(Rule::of(&spec, what, Some(origin.clone())));
-                    self.slots.push(Slot { spec: Arc::new(spec), frame: None });
-                }
-            }
-            ParsedRule::Rule(spec) => {
-                let line = RuleFileFault::Line { line: origin.1 };
-                draft.rules.push(compile(&spec, origin).map_err(|()| fail(line))?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads a file by its way from the directory; returns its path with the text, `None` if there
-    /// is no such file. `own` is the file that is looked for in the directory itself.
-    fn read(&self, steps: &[&[u8]], own: bool) -> Result<Option<ReadFile>, RuleFileError> {
-        let shown = |steps: &[&[u8]]| match self.place {
-            Place::Below { path, .. } if path.is_root() => steps.join(&b'/'),
-            Place::Below { path, .. } => [path.as_bytes(), &steps.join(&b'/')].join(&b'/'),
-            Place::Above { way, .. } => {
-                let way = bytes_of(way.to_path_buf());
-                let head: &[u8] = if way.is_empty() { b"" } else { b"/" };
-                [head, &way, b"/", &steps.join(&b'/')].concat()
-            }
-        };
-        let fail = |fault| RuleFileError { path: shown(steps), fault };
-
-        let text = match self.place {
-            Place::Below { root, dir, path } => read_below(root, dir, path, steps, own),
-            Place::Above { dir, way, .. } => match steps {
-                [name] => match read_here(dir, name) {
-                    Ok(Found::Text(text)) => Ok(Some(text)),
-                    Ok(Found::None) => Ok(None),
-                    // Above the tree are the operator's own directories.
-                    Ok(Found::Link(_)) => read_operators(&way.join(as_str(name))),
-                    Err(fault) => Err(fault),
-                },
-                _ => Err(RuleFileFault::LeadsOut),
-            },
-        };
-        Ok(text.map_err(fail)?.map(|text| (shown(steps), text)))
-    }
-}
-
-fn as_str(bytes: &[u8]) -> &OsStr {
-    OsStr::from_bytes(bytes)
-}
-
-fn compile(spec: &RuleSpec, origin: &(Arc<[u8]>, u32)) -> Result<Rule, ()> {
-    let pattern = Pattern::parse(&spec.pattern, Build::Lean).map_err(|_| ())?;
-    Ok(Rule::of(spec, What::Pattern(pattern), Some(origin.clone())))
-}
-
-/// The kind of entry that a name of rules stands for.
-enum Found {
-    None,
-    Text(Vec<u8>),
-    Link(Vec<u8>),
-}
-
-/// Reads a file of the tree by a way that starts at a directory in it. Follows links that stay in
-/// the tree; no directory on the way may be a link.
-fn read_below(
-    root: &Dir,
-    dir: &Dir,
-    path: &RelPath,
-    steps: &[&[u8]],
-    own: bool,
-) -> Result<Option<Vec<u8>>, RuleFileFault> {
-    let mut way: Vec<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
-    let mut steps: Vec<Vec<u8>> = steps.iter().map(|step| step.to_vec()).collect();
-    let mut at_start = own;
-
-    for _ in 0..=MAX_LINKS {
-        let name = go(&mut way, &steps)?;
-        let found = if std::mem::take(&mut at_start) {
-            read_here(dir, &name)?
-        } else {
-            let mut parent = RelPath::root();
-            for step in &way {
-                parent.push(&Component::new(step).map_err(|_| RuleFileFault::LeadsOut)?);
-            }
-            match root.open_beneath(&parent) {
-                Ok(parent) => read_here(&parent, &name)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Found::None,
-                Err(error) => return Err(RuleFileFault::Read(error)),
-            }
-        };
-        match found {
-            Found::Text(text) => return Ok(Some(text)),
-            Found::None => return Ok(None),
-            Found::Link(target) if target.starts_with(b"/") => return Err(RuleFileFault::LeadsOut),
-            Found::Link(target) => steps = target.split(|&byte| byte == b'/').map(<[u8]>::to_vec).collect(),
-        }
-    }
-    Err(RuleFileFault::LeadsOut)
-}
-
-/// Goes a way by its words alone; returns the last name.
-fn go(way: &mut Vec<Vec<u8>>, steps: &[Vec<u8>]) -> Result<Vec<u8>, RuleFileFault> {
-    let Some((name, steps)) = steps.split_last() else { return Err(RuleFileFault::LeadsOut) };
-    for (at, step) in steps.iter().enumerate() {
-        match step.as_slice() {
-            b"" if at == 0 => return Err(RuleFileFault::LeadsOut),
-            b"" | b"." => {}
-            b".." => {
-                way.pop().ok_or(RuleFileFault::LeadsOut)?;
-            }
-            _ => way.push(step.clone()),
-        }
-    }
-    Ok(name.clone())
-}
-
-fn read_here(dir: &Dir, name: &[u8]) -> Result<Found, RuleFileFault> {
-    let Ok(name) = Component::new(name) else { return Err(RuleFileFault::LeadsOut) };
-    let kind = match dir.stat(&name) {
-        Ok(found) => found.kind,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::None),
-        Err(error) => return Err(RuleFileFault::Read(error)),
-    };
-    match kind {
-        Kind::File => {}
-        Kind::Symlink => return dir.read_link(&name).map(Found::Link).map_err(RuleFileFault::Read),
-        _ => return Ok(Found::None),
-    }
-    let file = match dir.open_source(&name) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::None),
-        Err(error) => return Err(RuleFileFault::Read(error)),
-    };
-    let text = read_bounded(file.as_fd().try_clone_to_owned().map(File::from));
-    text.map(Found::Text)
-}
-
-/// Reads a file by the operator's own path, through links of root and of the own user.
-fn read_operators(path: &Path) -> Result<Option<Vec<u8>>, RuleFileFault> {
-    match open_operator_file(path, Links::Trusted) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        file => read_bounded(file).map(Some),
-    }
-}
-
-fn read_bounded(file: io::Result<File>) -> Result<Vec<u8>, RuleFileFault> {
-    let mut text = Vec::new();
-    let read = file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text));
-    let is_long = read.map_err(RuleFileFault::Read)? as u64 > MAX_FILE_BYTES;
-    if is_long { Err(RuleFileFault::TooMuch) } else { Ok(text) }
-}
-
 impl Rule {
     pub(super) fn of(spec: &RuleSpec, what: What, origin: Option<(Arc<[u8]>, u32)>) -> Self {
         let &RuleSpec { include, ends, negated, absolute, perishable, .. } = spec;
@@ -662,23 +388,13 @@ impl FilterSet {
     }
 }
 
-/// Longest file of rules in bytes: some thousand patterns.
-const MAX_FILE_BYTES: u64 = 128 << 10;
-/// Most text in force in one directory for one name.
-const MAX_BYTES_IN_FORCE: usize = 512 << 10;
-/// Most names that are looked for in each directory.
-const MAX_FILES: usize = 64;
-/// Most files that name each other.
-const MAX_MERGE_DEPTH: usize = 8;
-/// Most links on the way to a file.
-const MAX_LINKS: usize = 8;
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+    use crate::{component::Component, filter::ParsedRule};
 
     struct Tree {
         at: tempfile::TempDir,

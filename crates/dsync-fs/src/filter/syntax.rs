@@ -63,6 +63,9 @@ pub enum RuleLines {
     Patterns,
     /// A pattern, or `!` to drop those before (`C`).
     CvsPatterns,
+    /// A line of a `.gitignore` file, whose last match decides (`G`). Of all files in a directory and
+    /// above, up to the top of its repository, the nearest comes first, `.git/info/exclude` last.
+    GitPatterns,
 }
 
 /// A rule that was read.
@@ -97,6 +100,17 @@ pub enum RuleFault {
 }
 
 impl RuleSpec {
+    /// Returns the rule by which `.gitignore` files exclude as they do for git.
+    pub fn gitignore() -> Self {
+        let file = RuleFile { lines: RuleLines::GitPatterns, ..RuleFile::default() };
+        Self { rule_file: Some(file), ..Self::new(false, b".gitignore") }
+    }
+
+    /// Returns whether this is such a rule.
+    pub(super) fn is_git(&self) -> bool {
+        self.rule_file.is_some_and(|file| file.lines == RuleLines::GitPatterns)
+    }
+
     /// Returns a rule without modifiers.
     pub fn new(include: bool, pattern: &[u8]) -> Self {
         Self { include, pattern: pattern.to_vec(), ..Self::default() }
@@ -112,6 +126,7 @@ impl RuleSpec {
             put(lines == RuleLines::Patterns && !self.include, '-');
             put(lines == RuleLines::Patterns && self.include, '+');
             put(lines == RuleLines::CvsPatterns, 'C');
+            put(lines == RuleLines::GitPatterns, 'G');
             put(words, 'w');
             put(own_only, 'n');
             put(nul, '0');
@@ -145,6 +160,7 @@ impl RuleSpec {
                 ('-', Some(file)) => (spec.include, file.lines) = (false, RuleLines::Patterns),
                 ('+', Some(file)) => (spec.include, file.lines) = (true, RuleLines::Patterns),
                 ('C', Some(file)) => file.lines = RuleLines::CvsPatterns,
+                ('G', Some(file)) => file.lines = RuleLines::GitPatterns,
                 ('w', Some(file)) => file.words = true,
                 ('n', Some(file)) => file.own_only = true,
                 ('0', Some(file)) => file.nul = true,
@@ -165,7 +181,8 @@ impl RuleSpec {
         match self.rule_file.unwrap_or_default().lines {
             RuleLines::Rules => false,
             RuleLines::Patterns => !self.include,
-            RuleLines::CvsPatterns => true,
+            // What git does not ignore is left to the other rules.
+            RuleLines::CvsPatterns | RuleLines::GitPatterns => true,
         }
     }
 
@@ -233,6 +250,8 @@ impl ParsedRule {
     pub fn read_in(text: &[u8], file: &RuleSpec) -> Result<Self, RuleFault> {
         match file.rule_file.unwrap_or_default().lines {
             RuleLines::CvsPatterns if text == b"!" => Ok(Self::Clear),
+            // The whole file has one meaning, which [`super::git`] reads.
+            RuleLines::GitPatterns => Err(RuleFault::Malformed),
             RuleLines::Patterns | RuleLines::CvsPatterns => {
                 RuleSpec::new(file.include, text).within(file).map(Self::Rule)
             }
@@ -486,6 +505,14 @@ mod tests {
         assert_eq!(ParsedRule::read_in(b"H a", &file), Err(RuleFault::SideStatedTwice));
         let Ok(ParsedRule::Rule(rule)) = ParsedRule::read_in(b"- a", &file) else { panic!("a rule") };
         assert_eq!(rule.ends, Ends::Source);
+    }
+
+    #[test]
+    fn git_rule_crosses_the_wire_and_has_no_text() {
+        let spec = RuleSpec::gitignore();
+        assert_eq!(spec.modifiers(), ":G");
+        assert_eq!(RuleSpec::from_modifiers(false, ":G", b".gitignore"), Some(spec));
+        assert_eq!(ParsedRule::read(b":G .gitignore"), Err(RuleFault::Malformed));
     }
 
     proptest! {

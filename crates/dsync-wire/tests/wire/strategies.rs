@@ -239,7 +239,7 @@ fn delete_limit() -> impl Strategy<Value = DeleteLimit> {
 }
 
 pub(crate) fn options() -> impl Strategy<Value = SyncOptions> {
-    let filter = (any::<bool>(), text(), "[:!/srpwnC0]{0,8}")
+    let filter = (any::<bool>(), text(), "[:!/srpwnCG0]{0,8}")
         .prop_map(|(include, pattern, modifiers)| FilterRule { include, pattern, modifiers });
     let compression = prop_oneof![
         select(vec![Compression::Auto, Compression::Off, Compression::Lz4]),
