@@ -32,6 +32,14 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "Under `--fake-super`, a backup lets a real symbolic link be replaced.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("symlink \"") && says.contains("Too many levels of symbolic links");
+            seen.case.has(&["--fake-super"]) && seen.case.has(&["-b", "--backup", "--backup-dir"]) && fails
+        },
+    },
+    Known {
         says: "`-J` leaves the time of a link that `--fake-super` keeps in a file too.",
         explains: |seen| {
             let is_symlink = |node: &Node| matches!(node.kind, Kind::Symlink(_));

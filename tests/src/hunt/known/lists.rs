@@ -18,6 +18,15 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "A dry run tells of an old directory that it may not read.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let fails =
+                says.contains("cannot read destination directory") && says.contains("Permission denied");
+            seen.is(Class::Exit) && seen.case.has(&["-n"]) && seen.case.is_nobody && fails
+        },
+    },
+    Known {
         says: "A dry run does not foresee the directories that backups make in the destination.",
         explains: |seen| {
             seen.is(Class::DryRun) && seen.case.has(&["--backup-dir"]) && seen.has_place_inside()
