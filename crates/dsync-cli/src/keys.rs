@@ -30,7 +30,6 @@ use crate::{
     words::system_words,
 };
 
-/// The words of `dsync key`.
 #[derive(Debug, Parser)]
 #[command(name = "dsync key", disable_version_flag = true, max_term_width = 100)]
 /// Make a key if there is none, and print its public line

@@ -29,7 +29,6 @@ use crate::{
     usage::UsageError,
 };
 
-/// The words of `dsync serve`.
 #[derive(Debug, Parser)]
 #[command(name = "dsync serve", disable_version_flag = true, max_term_width = 100)]
 /// Offer shares to keys, each with a role
