@@ -457,6 +457,9 @@ fn cause(cause: Cause) -> &'static str {
         Cause::FirstNameFailed => "first_name_failed",
         Cause::SameFile => "same_file",
         Cause::FakeSuperDamaged => "fake_super_damaged",
+        Cause::BadRule(_) => "bad_rule",
+        Cause::TooManyRules => "too_many_rules",
+        Cause::LeadsOut => "leads_out",
         Cause::DeviceTooShort { .. } => "device_too_short",
         _ => "unknown",
     }
@@ -512,6 +515,25 @@ mod tests {
         assert_eq!(end["failures"].as_array().unwrap().len(), 1);
         assert_eq!((&end["exit_code"], &end["error"]), (&20.into(), &"interrupted".into()));
         assert!(end["failures"][0]["cure"].as_str().unwrap().contains("permissions"));
+    }
+
+    #[test]
+    fn what_rules_and_followed_links_end_with_is_in_the_schema() {
+        let schema: serde_json::Value =
+            serde_json::from_str(include_str!("../../../docs/events.schema.json")).unwrap();
+        let (stream, _) = Stream::begin(&Opening::default());
+        for (operation, cause) in [
+            (Operation::ReadRules, Cause::BadRule(3)),
+            (Operation::ReadRules, Cause::TooManyRules),
+            (Operation::FollowLink, Cause::LeadsOut),
+        ] {
+            let line = stream.problem(&Problem { operation, path: b"d/f".to_vec(), cause });
+            let event: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            for key in ["operation", "cause"] {
+                let allowed = schema["$defs"][key]["enum"].as_array().unwrap();
+                assert!(allowed.contains(&event[key]), "{}", event[key]);
+            }
+        }
     }
 
     #[test]
