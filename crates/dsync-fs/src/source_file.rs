@@ -13,8 +13,8 @@ use std::{
 };
 
 use rustix::{
-    fs::{Advice, AtFlags, OFlags, SeekFrom, fadvise},
-    io::Errno,
+    fs::{Advice, AtFlags, OFlags, SeekFrom, fadvise, fstatfs},
+    io::{Errno, ReadWriteFlags, preadv2},
 };
 
 use crate::metadata::{Kind, Metadata, Origin, Stamp};
@@ -131,6 +131,18 @@ impl SourceFile {
         let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
     }
 
+    /// Returns whether reading the first byte would wait for a disk. Where the filesystem cannot say
+    /// so (FUSE and network filesystems cannot), yes, unless it is memory itself.
+    pub fn waits_for_disk(&self) -> bool {
+        let mut first = [0];
+        let mut first = [io::IoSliceMut::new(&mut first)];
+        match preadv2(&self.fd, &mut first, 0, ReadWriteFlags::NOWAIT) {
+            Ok(_) => false,
+            Err(Errno::AGAIN) => true,
+            Err(_) => !fstatfs(&self.fd).is_ok_and(|found| found.f_type == TMPFS),
+        }
+    }
+
     /// Tells the kernel that a range of the file will be read soon, and does not wait for it.
     pub fn advise_needed(&self, range: Range<u64>) {
         let len = NonZeroU64::new(range.end.saturating_sub(range.start));
@@ -211,3 +223,6 @@ pub(crate) fn read_full_at(fd: BorrowedFd<'_>, offset: u64, buf: &mut [u8]) -> i
     }
     Ok(filled)
 }
+
+/// The type that `fstatfs` returns for tmpfs.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;

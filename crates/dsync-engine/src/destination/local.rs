@@ -39,7 +39,7 @@ use crate::{
     halt::lock,
     plan::timestamp,
     schedule::{Point, point},
-    slow_reads::{self, ReadGauge},
+    slow_reads::ReadGauge,
     source::ListedFiles,
 };
 
@@ -156,9 +156,8 @@ impl Worker<'_> {
                 break;
             }
             if self.reads.asks_now() {
-                for next in files.get(at..).unwrap_or_default() {
-                    self.local.files.open(next.entry).iter().for_each(slow_reads::ask_for);
-                }
+                let rest = files.get(at..).unwrap_or_default().iter();
+                self.reads.ask_for(rest.filter_map(|next| self.local.files.open(next.entry).ok()));
             }
             self.copy(file)?;
         }

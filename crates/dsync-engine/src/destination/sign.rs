@@ -36,7 +36,7 @@ use crate::{
     limits::{MAX_FINE_BLOCKS, MAX_SIGNATURE_BLOCKS},
     misbehaved::misbehaved,
     schedule::{Point, point},
-    slow_reads::{self, ReadGauge},
+    slow_reads::ReadGauge,
 };
 
 /// A request for further sums that waits for a signer, and its memory.
@@ -93,7 +93,7 @@ fn first_rounds(
             let rest = files.get(at + 1..).unwrap_or_default();
             let old =
                 |file: &Arc<Pending>| file.slot.basis().and_then(|(dir, name)| dir.open_source(name).ok());
-            rest.iter().filter_map(old).for_each(|old| slow_reads::ask_for(&old));
+            reads.ask_for(rest.iter().filter_map(old));
         }
     }
     Ok(())

@@ -22,10 +22,7 @@ use super::{
     queue::{Request, Work},
     read,
 };
-use crate::{
-    SyncError, content,
-    slow_reads::{self, ReadGauge},
-};
+use crate::{SyncError, content, slow_reads::ReadGauge};
 
 /// The state of one lane's worker.
 pub(super) struct Lane<'a> {
@@ -94,9 +91,8 @@ impl Lane<'_> {
             }
             self.reads.read(request.listed.size(), started);
             if self.reads.asks_now() {
-                for next in requests.as_slice() {
-                    read::open(&next.listed).iter().for_each(slow_reads::ask_for);
-                }
+                let rest = requests.as_slice().iter();
+                self.reads.ask_for(rest.filter_map(|next| read::open(&next.listed).ok()));
             }
             self.shared.grew(&request, request.listed.size());
             // Files may have grown since they were listed.
