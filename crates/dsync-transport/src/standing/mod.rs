@@ -36,7 +36,10 @@ use dsync_wire::{
 pub use self::key::{NotAKey, PrivateKey, PublicKey, from_hexadecimal, hexadecimal};
 use crate::{
     AddressFamily,
-    tls::stream::{Opener, Sealer, Stream, StreamError},
+    tls::{
+        handshake::read_exactly,
+        stream::{Opener, Sealer, Stream, StreamError},
+    },
 };
 
 /// A connection whose two ends have proved their keys.
@@ -195,23 +198,6 @@ fn connect(address: &Address, limit: Duration) -> Result<TcpStream, ChannelError
         }
     }
     Err(failed(last))
-}
-
-fn read_exactly(
-    stream: &Stream,
-    opener: &mut Opener,
-    buf: &mut [u8],
-    end: Instant,
-) -> Result<(), StreamError> {
-    let mut filled = 0;
-    while filled < buf.len() {
-        stream.read_until(end)?;
-        match opener.read(stream, &mut buf[filled..])? {
-            0 => return Err(StreamError::Truncated),
-            count => filled += count,
-        }
-    }
-    Ok(())
 }
 
 impl Channel {

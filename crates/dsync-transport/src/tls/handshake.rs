@@ -276,7 +276,8 @@ fn open(server: &Server, tcp: TcpStream) -> Result<(Stream, Opener, [u8; OPENING
     Ok((stream, opener, opening))
 }
 
-fn read_exactly(
+/// Fills `buf` from the stream before `end`.
+pub(crate) fn read_exactly(
     stream: &Stream,
     opener: &mut Opener,
     buf: &mut [u8],
