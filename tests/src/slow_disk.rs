@@ -9,7 +9,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io,
-    os::unix::fs::{DirEntryExt, FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex},
     time::Duration,
@@ -23,7 +23,7 @@ use fuser::{
 
 use crate::{
     skip::{self, is_root},
-    stingy::{attr, kind},
+    stingy::{self, attr},
 };
 
 /// A mounted slow filesystem; unmounted when dropped.
@@ -160,23 +160,11 @@ impl Filesystem for Shown {
         }
     }
 
-    /// Lists the entries in the order of their inode numbers.
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {
         if last == 0 {
             self.listings.wait();
         }
-        let mut entries: Vec<_> = match fs::read_dir(self.path(ino)) {
-            Ok(entries) => entries.flatten().filter(|entry| entry.ino() > last).collect(),
-            Err(error) => return reply.error(error.into()),
-        };
-        entries.sort_by_key(DirEntryExt::ino);
-        for entry in entries {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if reply.add(INodeNo(entry.ino()), entry.ino(), kind(is_dir), entry.file_name()) {
-                break;
-            }
-        }
-        reply.ok();
+        stingy::list(&self.path(ino), last, reply);
     }
 }
 

@@ -244,21 +244,8 @@ impl Filesystem for Shown {
         }
     }
 
-    /// Lists the entries in the order of their inode numbers, so that a change meanwhile moves
-    /// none.
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, mut reply: ReplyDirectory) {
-        let mut entries: Vec<_> = match fs::read_dir(self.path(ino)) {
-            Ok(entries) => entries.flatten().filter(|entry| entry.ino() > last).collect(),
-            Err(error) => return reply.error(error.into()),
-        };
-        entries.sort_by_key(DirEntryExt::ino);
-        for entry in entries {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if reply.add(INodeNo(entry.ino()), entry.ino(), kind(is_dir), entry.file_name()) {
-                break;
-            }
-        }
-        reply.ok();
+    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, last: u64, reply: ReplyDirectory) {
+        list(&self.path(ino), last, reply);
     }
 }
 
@@ -323,6 +310,23 @@ impl Shown {
     }
 }
 
+/// Lists the entries of a directory in the order of their inode numbers, so that a change meanwhile
+/// moves none.
+pub(crate) fn list(dir: &Path, last: u64, mut reply: ReplyDirectory) {
+    let mut entries: Vec<_> = match fs::read_dir(dir) {
+        Ok(entries) => entries.flatten().filter(|entry| entry.ino() > last).collect(),
+        Err(error) => return reply.error(error.into()),
+    };
+    entries.sort_by_key(DirEntryExt::ino);
+    for entry in entries {
+        let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if reply.add(INodeNo(entry.ino()), entry.ino(), kind(is_dir), entry.file_name()) {
+            break;
+        }
+    }
+    reply.ok();
+}
+
 pub(crate) fn attr(node: &File) -> io::Result<FileAttr> {
     let data = node.metadata()?;
     Ok(FileAttr {
@@ -344,7 +348,7 @@ pub(crate) fn attr(node: &File) -> io::Result<FileAttr> {
     })
 }
 
-pub(crate) fn kind(is_dir: bool) -> FileType {
+fn kind(is_dir: bool) -> FileType {
     if is_dir { FileType::Directory } else { FileType::RegularFile }
 }
 
