@@ -35,6 +35,10 @@ use crate::{
     source_file::{SourceFile, read_full_at, stat_fd},
 };
 
+mod device;
+
+use device::sync_device;
+
 /// A new file's content while it is being written. Dropping it without
 /// [`prepare`](StagedFile::prepare) removes it.
 #[derive(Debug)]
@@ -203,33 +207,6 @@ impl StagedFile {
         }
         let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
         Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: false })
-    }
-
-    /// Opens the device `target` of `dir` for writing its content. Neither makes it nor changes its
-    /// length or attributes. A block device that the system uses, as a mounted one, is refused.
-    ///
-    /// # Errors
-    /// The system's error, e.g. `EBUSY`; [`InvalidInput`](io::ErrorKind::InvalidInput) if the entry
-    /// is no device.
-    pub fn open_device(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let exclusive = match dir.stat(&target)?.kind {
-            // Without O_CREAT it means that nobody else has the device to himself.
-            Kind::BlockDevice => OFlags::EXCL,
-            Kind::CharDevice => OFlags::empty(),
-            _ => return Err(wrong_type()),
-        };
-        let fd = retry(|| openat(&**dir, target.as_c_str(), flags | exclusive, Mode::empty()))?;
-        if !stat_fd(fd.as_fd())?.is_device() {
-            return Err(wrong_type());
-        }
-        let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: true })
-    }
-
-    /// Returns whether this is a device.
-    pub fn is_device(&self) -> bool {
-        self.is_device
     }
 
     /// Removes the setuid and setgid bits before the content changes, as the kernel does for
@@ -553,19 +530,6 @@ impl PreparedFile {
             }
             _ => Err(CommitError::Rename { source: Arc::new(error) }),
         }
-    }
-}
-
-/// Waits until a device has what was written, which the sync of a directory's filesystem does not
-/// cover.
-fn sync_device(fd: &OwnedFd, durability: Durability) -> io::Result<()> {
-    if durability == Durability::None {
-        return Ok(());
-    }
-    match retry(|| fdatasync(fd)) {
-        // A character device may have nothing to sync.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
-        result => result,
     }
 }
 
