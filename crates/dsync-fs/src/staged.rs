@@ -37,8 +37,6 @@ use crate::{
 
 mod device;
 
-use device::sync_device;
-
 /// A new file's content while it is being written. Dropping it without
 /// [`prepare`](StagedFile::prepare) removes it.
 #[derive(Debug)]
@@ -530,6 +528,19 @@ impl PreparedFile {
             }
             _ => Err(CommitError::Rename { source: Arc::new(error) }),
         }
+    }
+}
+
+/// Waits until a device has what was written, which the sync of a directory's filesystem does not
+/// cover.
+fn sync_device(fd: &OwnedFd, durability: Durability) -> io::Result<()> {
+    if durability == Durability::None {
+        return Ok(());
+    }
+    match retry(|| fdatasync(fd)) {
+        // A character device may have nothing to sync.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
+        result => result,
     }
 }
 

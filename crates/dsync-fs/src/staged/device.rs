@@ -1,4 +1,4 @@
-//! Devices that are written into: opened for one writer alone, synced by themselves.
+//! Devices that are written into: opened for one writer alone.
 
 use std::{
     io,
@@ -8,14 +8,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::{
-    fs::{Mode, OFlags, fdatasync, openat},
-    io::Errno,
-};
+use rustix::fs::{Mode, OFlags, openat};
 
 use super::StagedFile;
 use crate::{
-    commit::Durability,
     component::Component,
     dir::{Dir, retry, wrong_type},
     metadata::Kind,
@@ -64,26 +60,15 @@ fn unless_busy(mut open: impl FnMut() -> io::Result<OwnedFd>) -> io::Result<Owne
     open()
 }
 
-/// Waits until a device has what was written, which the sync of a directory's filesystem does not
-/// cover.
-pub(super) fn sync_device(fd: &OwnedFd, durability: Durability) -> io::Result<()> {
-    if durability == Durability::None {
-        return Ok(());
-    }
-    match retry(|| fdatasync(fd)) {
-        // A character device may have nothing to sync.
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
-        result => result,
-    }
-}
-
-/// How often a device is opened that is busy, and the pause between two tries.
+/// Number of times that a busy device is opened, and the pause between two of them.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]
