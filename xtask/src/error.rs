@@ -79,6 +79,12 @@ pub(crate) enum TaskError {
         /// One line each.
         breaches: Vec<String>,
     },
+    /// Programs with tests that failed.
+    #[error("tests failed; again with:\n  {}", failed.join("\n  "))]
+    Tests {
+        /// The command for each.
+        failed: Vec<String>,
+    },
     /// Tests that were skipped without permission.
     #[error("tests were left out that tests/skips.txt does not allow here:\n  {}", tests.join("\n  "))]
     Skipped {

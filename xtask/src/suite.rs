@@ -4,18 +4,18 @@ use std::{
     collections::BTreeMap,
     env,
     fs::{self, File},
-    io::{BufRead, BufReader, Read, Write},
     net::TcpListener,
-    process::Stdio,
 };
 
 use crate::{
+    binaries::{self, TestProgram},
     error::TaskError,
-    step::{cargo, line, root, run as run_command, succeeds},
+    step::{cargo, root, run as run_command, succeeds},
     tools::{FOR_TESTS, is_root, provide},
 };
 
-/// Runs every test of the workspace; fails on a test that was skipped without permission.
+/// Runs every test of the workspace, or those that the arguments select as they do for `cargo test`;
+/// fails on a test that was skipped without permission.
 ///
 /// # Errors
 /// [`TaskError`] with the missing tools, failed commands or skipped tests.
@@ -32,35 +32,36 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         "--bins",
         "--examples",
     ]))?;
+    let mut parts = args.splitn(2, |arg| arg == "--");
+    let mut part = || parts.next().unwrap_or_default();
+    let mut programs = binaries::build(part(), part())?;
+    if args.is_empty() {
+        programs.push(TestProgram::doc_examples());
+    }
     let log = root().join("target/skipped-tests");
     let _ = fs::remove_file(&log);
-    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    command.args(args).env("DSYNC_SKIP_LOG", &log).env_remove("DSYNC_BIN").stdout(Stdio::piped());
-    let command_line = line(&command);
-    let start = |source| TaskError::Start { program: command_line.clone(), source };
-    let mut child = command.spawn().map_err(start)?;
-    let ignored = child.stdout.take().map_or_else(String::new, |out| relay(out, &mut std::io::stdout()));
-    let status = child.wait().map_err(start)?;
-    if !status.success() {
-        return Err(TaskError::Failed { command: command_line, status });
+    for program in &mut programs {
+        program.set_env("DSYNC_SKIP_LOG", &log);
+    }
+    let mut ignored = String::new();
+    let failed = binaries::run(programs, &mut |output| {
+        print!("{output}");
+        ignored.push_str(&ignored_in(output));
+    })?;
+    if !failed.is_empty() {
+        return Err(TaskError::Tests { failed });
     }
     let happened = fs::read_to_string(&log).unwrap_or_default() + &ignored;
     check_skips(&read("tests/skips.txt")?, &happened, &holds_here)
 }
 
-/// Passes the tests' output on; returns the tests reported as ignored, as skips: no reason permits
-/// them.
-fn relay(output: impl Read, to: &mut impl Write) -> String {
-    let mut ignored = String::new();
-    for line in BufReader::new(output).lines().map_while(Result::ok) {
-        let name = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ignored"));
-        if let Some((name, _)) = name {
-            let name = name.rsplit("::").next().unwrap_or(name);
-            ignored.push_str(&format!("ignored {name}\n"));
-        }
-        let _ = writeln!(to, "{line}");
-    }
-    ignored
+/// Returns the tests that the tests' output reports as ignored, as skips: no reason permits them.
+fn ignored_in(output: &str) -> String {
+    let name = |line: &str| {
+        let name = line.strip_prefix("test ")?.split_once(" ... ignored")?.0;
+        Some(format!("ignored {}\n", name.rsplit("::").next().unwrap_or(name)))
+    };
+    output.lines().filter_map(name).collect()
 }
 
 fn read(path: &str) -> Result<String, TaskError> {
@@ -147,10 +148,8 @@ mod tests {
     #[test]
     fn ignored_tests_are_skips_without_leave() {
         let output = "test a::b::rate ... ignored, takes long\ntest c ... ok\ntest d ... ignored\n";
-        let mut relayed = Vec::new();
-        let happened = relay(output.as_bytes(), &mut relayed);
+        let happened = ignored_in(output);
         assert_eq!(happened, "ignored rate\nignored d\n");
-        assert_eq!(relayed, output.as_bytes());
         assert!(check_skips(&happened, &happened, &holds_here).is_err());
     }
 }
