@@ -55,7 +55,8 @@ impl TestProgram {
 
     /// Returns a test binary of `package`, in the surroundings that cargo would run it in.
     fn of(package: &Package, name: &str, binary: &str, args: &[String]) -> Self {
-        let mut command = command(binary, &[]);
+        // Signals that are ignored, as INT is in the background of a script, would be for the tests too.
+        let mut command = command("env", &["--default-signal=HUP,INT,QUIT,PIPE,TERM", binary]);
         let dir = package.manifest_path.parent().map_or_else(root, |dir| dir.as_std_path().into());
         command
             .args(args)
