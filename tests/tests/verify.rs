@@ -2,11 +2,14 @@
 
 use std::{
     fs,
-    os::unix::{ffi::OsStrExt as _, fs::symlink},
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{FileExt as _, symlink},
+    },
     path::Path,
 };
 
-use dsync_tests::{Outcome, Run, Scratch, needs_dsync};
+use dsync_tests::{Outcome, Run, Scratch, mount::Mount, needs_dsync, tree::noise};
 
 fn verify(tree: &Path, words: &[&str]) -> Outcome {
     Run::dsync().arg("verify").args(words).arg(tree).run()
@@ -115,4 +118,31 @@ fn mistakes_are_named() {
         let outcome = Run::dsync().arg("verify").args(words).arg(&inside).arg(scratch.src()).run();
         let _ = outcome.expect_code(0);
     }
+}
+
+#[test]
+fn what_the_disk_lost_is_found_although_memory_still_has_it() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let Some(disk) = Mount::of_type("ext4", &scratch.at("disk")) else { return };
+    let (tree, manifest) = (disk.path().join("tree"), scratch.at("list"));
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("sound"), noise(1, 4096)).unwrap();
+    fs::write(tree.join("file"), noise(2, 4096)).unwrap();
+    let verify =
+        |word: &str| Run::dsync().args(["verify", word, "--manifest"]).arg(&manifest).arg(&tree).run();
+    let _ = verify("--record").expect_code(0);
+    let _ = Run::of("sync").run().expect_code(0);
+
+    // A block of the disk changes below the filesystem, whose blocks have 1 KiB or more.
+    let image = fs::File::options().read(true).write(true).open(scratch.at("disk.img")).unwrap();
+    let (mut block, wanted) = ([0; 1024], noise(2, 4096));
+    let at = (0..image.metadata().unwrap().len()).step_by(block.len()).find(|&at| {
+        image.read_exact_at(&mut block, at).unwrap();
+        wanted.starts_with(&block)
+    });
+    image.write_all_at(b"lost", at.expect("the file's block")).unwrap();
+
+    let outcome = verify("-q").expect_code(23);
+    assert_eq!(outcome.stdout_text(), "rot        file\n", "{}", outcome.account());
 }

@@ -246,7 +246,8 @@ share, `HOST::` alone lists them. `enroll`, `explain`, `fleet`, `history`, `job`
 later versions. A local file with one of these names is written `./status` where it is the first word.
 
 `verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.
-`verify DIR` reads the directory again and prints a line for each difference: `rot` (the content differs, and size and time do not), `edited`,
+`verify DIR` reads the directory again, from the disk even where memory has it, and prints a line for each difference: `rot` (the content
+differs, and size and time do not), `edited`,
 `attributes`, `missing`, `new`, `unreadable`, `busy` (it changed while it was read). The exit code is 23 where anything differs, 11 where the
 manifest is damaged, cut short or of a later version. `--percent N` reads the content of that share of the files, others each time, and compares
 all others by size and time. `--json` prints an object for each difference (`kind`, `path`, `path_hex` where it is no UTF-8, `changes`, `why`) and

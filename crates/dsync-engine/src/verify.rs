@@ -2,7 +2,8 @@
 //!
 //! Both walk the tree as a run's source does and read contents on all of the caller's threads,
 //! while records and findings stay in the manifest's order. Nothing at the tree is changed, and
-//! access times stay where the system allows it.
+//! access times stay where the system allows it. What memory holds of a file is dropped before it is
+//! verified: else a disk that has lost it since would not be noticed.
 //!
 //! Verifying tells *rot* from *edits*: whoever edits a file leaves another size or another time,
 //! a failing disk, a wrong cable or a careless program leaves neither.
@@ -206,7 +207,7 @@ fn record_but<W: io::Write>(
     (reading, observer): (&Reading, &dyn VerifyObserver),
     cancel: &CancelToken,
 ) -> Result<(W, Totals), VerifyError> {
-    let reader = Reader::new(reading, cancel, observer, Totals::default());
+    let reader = Reader::new(reading, cancel, observer);
     let mut totals = Totals::default();
     let mut batch = Vec::new();
 
@@ -305,7 +306,7 @@ pub fn verify(
 ) -> Result<Verified, VerifyError> {
     let own = Stamp::of_file(manifest.file()).map_err(ManifestError::from)?;
     let mut check = Check {
-        reader: Reader::new(reading, cancel, observer, manifest.totals()),
+        reader: Reader::new(reading, cancel, observer).verifying(manifest.totals()),
         observer,
         verified: Verified::default(),
         batch: Vec::new(),
@@ -590,6 +591,8 @@ struct Reader<'a> {
     reading: &'a Reading,
     cancel: &'a CancelToken,
     observer: &'a dyn VerifyObserver,
+    /// Contents come from the disk, not from memory.
+    from_disk: bool,
     totals: Totals,
     bytes: AtomicU64,
     files: AtomicU64,
@@ -597,14 +600,15 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(
-        reading: &'a Reading,
-        cancel: &'a CancelToken,
-        observer: &'a dyn VerifyObserver,
-        totals: Totals,
-    ) -> Self {
+    fn new(reading: &'a Reading, cancel: &'a CancelToken, observer: &'a dyn VerifyObserver) -> Self {
         let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { reading, cancel, observer, totals, bytes, files, told: Mutex::new(Instant::now()) }
+        let (totals, told) = (Totals::default(), Mutex::new(Instant::now()));
+        Self { reading, cancel, observer, from_disk: false, totals, bytes, files, told }
+    }
+
+    /// Makes it read from the disk what a manifest with these sums has.
+    fn verifying(self, totals: Totals) -> Self {
+        Self { from_disk: true, totals, ..self }
     }
 
     /// Returns whether a file's content is compared.
@@ -650,6 +654,9 @@ impl<'a> Reader<'a> {
         for _ in 0..2 {
             let attempt = || -> io::Result<_> {
                 let file = dir.open_source(name, None)?;
+                if self.from_disk {
+                    file.forget_cached();
+                }
                 let hash = content::hash_while(&file, |bytes| self.go_on(bytes))?;
                 let is_steady = file.is_unchanged()? && file.stamp() == found.metadata.stamp();
                 Ok(is_steady.then_some(hash))

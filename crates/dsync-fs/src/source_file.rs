@@ -131,6 +131,12 @@ impl SourceFile {
         let _ = fadvise(&self.fd, 0, None, Advice::Sequential);
     }
 
+    /// Drops what memory holds of the file and the disk has too, so that the next read asks the
+    /// disk. Pages that are mapped, or not written yet, stay.
+    pub fn forget_cached(&self) {
+        let _ = fadvise(&self.fd, 0, None, Advice::DontNeed);
+    }
+
     /// Returns whether reading the first byte would wait for a disk. Where the filesystem cannot say
     /// so (FUSE and network filesystems cannot), yes, unless it is memory itself.
     pub fn waits_for_disk(&self) -> bool {
