@@ -62,6 +62,11 @@ impl BackupPlace {
         &self.dir
     }
 
+    /// Returns the name of the backup.
+    pub fn name(&self) -> &Component {
+        &self.name
+    }
+
     /// Keeps the entry `name` of `from`, which is about to be replaced. It also stays in place,
     /// except on a filesystem without hard links. An entry that does not exist needs no backup.
     ///

@@ -9,9 +9,12 @@
 //! backup gets the suffix once more. With a directory, the backups form a tree of the same shape,
 //! whose directories are made when they are needed and look like the originals; below the
 //! destination that tree is left alone.
+//!
+//! A file that is rewritten in place is copied first. If it has several names, the backup of a later
+//! one is a copy of the first one's, because the file may be new by then.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     ffi::OsStr,
     io,
     ops::Deref,
@@ -39,11 +42,20 @@ pub(super) struct Backups {
     /// The run's own places, among which the tree is from the moment that it is there.
     own: Arc<OwnPlaces>,
     claimed: RwLock<Claimed>,
+    copied: Mutex<Copied>,
 }
 
 /// Names of the source that end like backups in their directory, and the memory for them.
 struct Claimed {
     paths: HashSet<RelPath>,
+    held: Held,
+}
+
+/// The first backup of each file of several names that is rewritten in place, and the memory for
+/// them.
+struct Copied {
+    /// The backup's directory, as a path of the destination, and its name, by filesystem and inode.
+    firsts: HashMap<(u64, u64), (RelPath, Component)>,
     held: Held,
 }
 
@@ -82,8 +94,10 @@ impl Backups {
         let tree = backup.dir.as_deref().map(tree_path);
         let (root, own) = (Arc::clone(root), Arc::clone(own));
         let claimed = Claimed { paths: HashSet::new(), held: budget.nothing(Share::Paths) };
+        let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
         let (suffix, opened) = (backup.suffix.clone(), Mutex::default());
-        Self { root, tree, suffix, opened, own, claimed: RwLock::new(claimed) }
+        let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
+        Self { root, tree, suffix, opened, own, claimed, copied }
     }
 
     /// Claims a name for the source if backups beside it could have it. Returns whether that is so:
@@ -118,6 +132,43 @@ impl Backups {
         Ok(SafePlace { place, _claimed: claimed })
     }
 
+    /// Copies the entry `name` of `dir` to the place of its backup: it is about to be written into.
+    pub(super) fn copy(
+        &self,
+        place: &BackupPlace,
+        dir: &Dir,
+        path: &RelPath,
+        name: &Component,
+    ) -> io::Result<()> {
+        let several = dir.stat(name).ok().filter(|now| now.kind == Kind::File && now.nlink > 1);
+        let Some(now) = several else { return place.copy(dir, name) };
+
+        // Until the first copy is complete, no other name of the file is written into.
+        let copied = &mut *lock(&self.copied);
+        let key = (now.dev, now.ino);
+        if let Some((first_path, first)) = copied.firsts.get(&key) {
+            let is_there = first_path == path && first == place.name();
+            return if is_there { Ok(()) } else { place.copy(&*self.home(first_path)?, first) };
+        }
+        let bytes = (path.as_bytes().len() + COPY_BYTES) as u64;
+        copied.held.grow(bytes).map_err(io::Error::other)?;
+        place.copy(dir, name)?;
+        copied.firsts.insert(key, (path.clone(), place.name().clone()));
+        Ok(())
+    }
+
+    /// Opens the directory that has the backups of a directory's entries.
+    fn home(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
+        if let Some(tree) = &self.tree {
+            return self.twin(tree, path);
+        }
+        let mut home = Arc::clone(&self.root);
+        for name in path.components() {
+            home = Arc::new(home.open_child(&component(name)?)?);
+        }
+        Ok(home)
+    }
+
     /// Returns a name with the suffix; an error for one that is too long for it.
     fn with_suffix(&self, name: &Component) -> io::Result<Component> {
         let longer = [name.as_bytes(), &self.suffix].concat();
@@ -139,8 +190,7 @@ impl Backups {
         let mut twin = root;
         let mut original = Some(Arc::clone(&self.root));
         for name in path.components() {
-            let name =
-                Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let name = component(name)?;
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
             twin = Arc::new(open_twin(&twin, &name, original.as_deref())?);
         }
@@ -168,6 +218,13 @@ impl Backups {
 /// Memory for a claimed name beside its path: an entry of a set that has just doubled, and an
 /// allocation.
 const CLAIM_BYTES: usize = 3 * size_of::<RelPath>() + 32;
+
+/// Memory for a first backup beside its path: its name, and an entry of a map that has just doubled.
+const COPY_BYTES: usize = 256 + 3 * size_of::<((u64, u64), RelPath, Component)>();
+
+fn component(name: &[u8]) -> io::Result<Component> {
+    Component::new(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
 
 /// Opens the directory that stands for `original`, and makes it if it is missing. Another entry of
 /// its name gives way: it is a backup from before the directory existed.

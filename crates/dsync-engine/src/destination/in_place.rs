@@ -275,8 +275,9 @@ pub(super) fn keep_content(site: &Site<'_>, slot: &Slot) -> io::Result<()> {
     if slot.has_backup.load(Ordering::Acquire) {
         return Ok(());
     }
-    if let Some(place) = site.backup_of(dir, &slot.directory.path, &slot.name)? {
-        place.copy(dir, &slot.name)?;
+    let path = &slot.directory.path;
+    if let (Some(backups), Some(place)) = (site.backups.get(), site.backup_of(dir, path, &slot.name)?) {
+        backups.copy(&place, dir, path, &slot.name)?;
     }
     slot.has_backup.store(true, Ordering::Release);
     Ok(())

@@ -1,7 +1,6 @@
 //! The first step: finds the state of an entry.
 
 use dsync_fs::{Kind, Metadata, Opening, Origin};
-use dsync_wire::message::EntryKind;
 
 use super::{
     Planner,
@@ -47,10 +46,9 @@ impl Planner<'_> {
     /// Claims an entry's name where backups stay in their directories. Returns what is there now if
     /// a backup may have come there since the directory was listed.
     fn claim(&self, subject: &Subject<'_>) -> Result<Option<Option<Metadata>>, SyncError> {
-        let Subject { entry, directory, name, path, .. } = subject;
+        let Subject { directory, name, path, .. } = subject;
         let Some(backups) = self.site.backups.get() else { return Ok(None) };
-        // A directory gives way to no backup.
-        if matches!(entry.kind, EntryKind::Directory) || !backups.claim(path)? {
+        if !backups.claim(path)? {
             return Ok(None);
         }
         Ok(directory.dir.as_ref().map(|dir| dir.stat(name).ok()))
