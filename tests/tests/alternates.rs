@@ -135,3 +135,18 @@ fn directory_gives_way_to_a_copy_where_there_can_be_no_link() {
     assert_same(&scratch.src(), &scratch.dst(), Scope::full());
     assert_eq!(fs::read_dir(scratch.dst()).unwrap().count(), 1, "no temporary");
 }
+
+#[test]
+fn a_second_run_with_an_alternate_on_another_filesystem_does_nothing() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let far = Scratch::under(std::path::Path::new("/dev/shm"));
+    let nodes = || [Node::file("a", 1, 50_000), Node::hard_link("b", "a"), Node::file("c", 2, 10)];
+    Tree::of(nodes()).plant(&scratch.src());
+    Tree::of(nodes()).plant(&far.at("alternate"));
+    let link_dest = format!("--link-dest={}", far.at("alternate").display());
+    let run = || Run::dsync().args(["-iaH", &link_dest]).arg(slash(&scratch.src())).arg(scratch.dst()).run();
+    let _ = run().expect_quiet_success();
+    assert_same(&scratch.src(), &scratch.dst(), Scope { links: true, ..Scope::full() });
+    assert_eq!(run().expect_quiet_success().stdout_text(), "");
+}

@@ -199,8 +199,13 @@ impl Case {
             _ => format!("@/w/{operand}"),
         };
         let always = dice.chance(25);
-        if always || matches!(self.carrier, Carrier::Pull(_)) {
+        let is_relative = self.has_letter('R');
+        if always || matches!(self.carrier, Carrier::Pull(_)) || is_relative && self.cwd == "w/d" {
             from = from.iter().map(|operand| absolute(self.cwd, operand)).collect();
+        }
+        if is_relative {
+            // Without the mark the path would begin at the system's root, where others work.
+            from = from.iter().map(|operand| operand.replacen("@/w/", "@/w/./", 1)).collect();
         }
         if always || matches!(self.carrier, Carrier::Push(_)) {
             to = absolute(self.cwd, &to);

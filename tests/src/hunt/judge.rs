@@ -203,7 +203,7 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
             let changed = changed.into_iter().filter(|_| !as_rsync);
             changed.for_each(|line| verdict.add(Class::Refused, line));
         }
-        return excuse(verdict, case, &rsync, &dsync);
+        return excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours));
     }
     if meaning(&rsync) != Meaning::Refused {
         judge_trees(&mut verdict, &theirs, &ours, keeps_atimes);
@@ -216,13 +216,18 @@ fn compare_programs(case: &Case, world: &World, class: Option<Class>) -> Verdict
         let second = world.dsync(case, &[]);
         judge_second(&mut verdict, &second);
     }
-    excuse(verdict, case, &rsync, &dsync)
+    excuse(verdict, case, (&rsync, &theirs), (&dsync, &ours))
 }
 
-fn excuse(mut verdict: Verdict, case: &Case, rsync: &Outcome, dsync: &Outcome) -> Verdict {
+fn excuse(
+    mut verdict: Verdict,
+    case: &Case,
+    (rsync, theirs): (&Outcome, &Survey),
+    (dsync, ours): (&Outcome, &Survey),
+) -> Verdict {
     let findings = std::mem::take(&mut verdict.findings);
-    let excused: Vec<Option<&str>> =
-        findings.iter().map(|finding| known::excuse(&Seen { case, finding, rsync, dsync })).collect();
+    let seen = |finding| known::excuse(&Seen { case, finding, rsync, dsync, theirs, ours });
+    let excused: Vec<Option<&str>> = findings.iter().map(seen).collect();
     for (finding, entry) in findings.iter().zip(&excused) {
         // A directory's time reflects the changes inside it, which may be intended differences.
         let mut within = findings.iter().zip(&excused).filter(|(other, _)| other.is_within(finding));

@@ -36,11 +36,11 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Without `-p`, a new directory with attributes has no setuid or sticky bit either.",
+        says: "Without `-p`, a new entry with attributes has no setuid or sticky bit and obeys the umask either way.",
         explains: |seen| {
-            let is_special =
-                |(ours, theirs): (u16, u16)| ours & 0o5000 == 0 && theirs == ours | theirs & 0o5000;
-            seen.case.has_letter('X') && !seen.case.has_letter('p') && seen.modes().is_some_and(is_special)
+            let masked = 0o5000 | u16::try_from(seen.case.umask).unwrap_or(0);
+            let is_more = |(ours, theirs): (u16, u16)| ours & masked == 0 && theirs == ours | theirs & masked;
+            seen.case.has_letter('X') && !seen.case.has_letter('p') && seen.modes().is_some_and(is_more)
         },
     },
     Known {
@@ -102,7 +102,12 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let said = seen.rsync.stderr_text();
             let asks = ["ACL_TYPE_DEFAULT): Permission denied", "gen_entry_copy_xattrs: openat"];
-            seen.is(Class::Exit) && asks.iter().any(|words| said.contains(words))
+            // It sets those of a directory's counterpart in an alternate directory first.
+            let sets = seen.case.is_nobody
+                && seen.case.has(&["--copy-dest", "--link-dest", "--compare-dest"])
+                && seen.dsync.code() == Some(0)
+                && said.contains("[generator] copy_xattrs: fsetxattr(");
+            seen.is(Class::Exit) && (sets || asks.iter().any(|words| said.contains(words)))
         },
     },
     Known {
@@ -124,10 +129,28 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has_letter('A')
                 && seen.about(&["extended attributes"])
                 && lists.any(|(name, value)| {
-                    let printed = format!("\"{name}\": {value:?}");
-                    seen.values()
-                        .is_some_and(|(ours, theirs)| ours.contains(&printed) && !theirs.contains(&printed))
+                    // Only the owner's entry, the mask and the others' follow a mode.
+                    let follows = seen.case.has(&["--chmod"]);
+                    let wanted = list(value, follows);
+                    seen.values().is_some_and(|(ours, theirs)| {
+                        let of = |text: &str| printed_list(text, name).map(|value| list(&value, follows));
+                        of(ours).as_ref() == Some(&wanted) && of(theirs).as_ref() != Some(&wanted)
+                    })
                 })
         },
     },
 ];
+
+/// Returns the entries of an access control list; without the ones that a mode replaces, if so
+/// wished.
+fn list(value: &[u8], follows_mode: bool) -> Vec<Vec<u8>> {
+    let is_replaced = |entry: &&[u8]| follows_mode && matches!(entry.first(), Some(1 | 16 | 32));
+    let entries = value.get(4..).unwrap_or_default().chunks(8);
+    entries.filter(|entry| !is_replaced(entry)).map(<[u8]>::to_vec).collect()
+}
+
+/// Returns a list from the attributes as a finding prints them.
+fn printed_list(text: &str, name: &str) -> Option<Vec<u8>> {
+    let (_, list) = text.split_once(&format!("\"{name}\": ["))?;
+    list.split(']').next()?.split(", ").map(|byte| byte.parse().ok()).collect()
+}

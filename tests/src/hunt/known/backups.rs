@@ -98,12 +98,13 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "Where the source has the name of a backup that is made, the second run copies it.",
+        says: "A name that the source has is no backup's.",
         explains: |seen| {
-            seen.is(Class::Exit)
+            let suffix = if seen.case.has(&["--suffix"]) { ".old" } else { "~" };
+            seen.is(Class::Tree)
                 && seen.case.has(&["-b"])
                 && !seen.case.has(&["--backup-dir"])
-                && seen.dsync.stderr_text().contains("File exists")
+                && seen.is_sources_own_beside_its_backup(suffix)
         },
     },
     Known {

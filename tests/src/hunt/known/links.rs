@@ -53,7 +53,28 @@ pub(super) const ENTRIES: &[Known] = &[
         says: "With `-H`, the first name in the order of directories is the one that others are linked to.",
         explains: |seen| {
             let is_unkept = seen.about(&["extended attributes"]) && !seen.case.has_letter('X');
-            seen.case.has_letter('H') && is_unkept && seen.is_linked()
+            // The name that is made anew changes its directory, whose time is not set then.
+            let inside = format!("{}/", seen.path());
+            let holds_one = seen.ours.iter().any(|(path, facts)| {
+                let is_several = facts.inode.is_some() && facts.kind == "file";
+                is_several
+                    && path
+                        .escape_ascii()
+                        .to_string()
+                        .strip_prefix(&inside)
+                        .is_some_and(|name| !name.contains('/'))
+            });
+            let sets_no_time = seen.case.has_letter('O') || !seen.case.has_letter('t');
+            let is_new =
+                sets_no_time && seen.seconds().is_some_and(|(ours, _)| ours == i64::MAX) && holds_one;
+            seen.case.has_letter('H') && (is_unkept && seen.is_linked() || is_new)
+        },
+    },
+    Known {
+        says: "With `-H`, several operands may share files.",
+        explains: |seen| {
+            let fails = seen.rsync.stderr_text().contains("precedes flist start");
+            seen.is(Class::Exit) && seen.case.has_letter('H') && seen.rsync.code() == Some(2) && fails
         },
     },
     Known {

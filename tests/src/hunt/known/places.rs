@@ -29,7 +29,31 @@ pub(super) const ENTRIES: &[Known] = &[
             let is_in_the_way = says.contains("rename") && says.contains("not empty");
             let is_removed = seen.finding.line.starts_with("extra: ")
                 && ["/sub", "/.part"].iter().any(|name| seen.path().ends_with(name));
-            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed)
+            // A large file beside it is not copied, and nothing says so.
+            let parent = seen.path().rsplit_once('/').map_or("", |(parent, _)| parent);
+            let is_beside = ["sub", ".part"].iter().any(|name| {
+                let one = format!("{parent}/{name}");
+                let is_one = |node: &Node| {
+                    !matches!(node.kind, Kind::Dir) && node.path.escape_ascii().to_string() == one
+                };
+                seen.case.world.iter().any(is_one)
+            });
+            let is_lost = seen.finding.line.starts_with("extra: ") && is_beside;
+            seen.case.has(&["--partial-dir"]) && (is_in_the_way || is_removed || is_lost)
+        },
+    },
+    Known {
+        says: "With `--delay-updates`, an absolute `--partial-dir` may be on another filesystem.",
+        explains: |seen| {
+            let says = seen.rsync.stderr_text();
+            let fails = says.contains("[receiver] rename failed for \"")
+                && says.contains("Invalid cross-device link");
+            let is_missing = seen.is(Class::Tree) && seen.rsync_says_of_it("[receiver] rename failed for");
+            let is_left = seen.is(Class::Tree) && (seen.is_within(&["--partial-dir"]) || seen.path() == "%/");
+            seen.case.has(&["--delay-updates"])
+                && seen.case.has(&["--partial-dir"])
+                && fails
+                && (is_missing || is_left || seen.is(Class::Exit) && seen.dsync.code() == Some(0))
         },
     },
     Known {

@@ -64,6 +64,23 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
+        says: "With `-m`, a directory of which something could not be read is not empty.",
+        explains: |seen| {
+            let says = seen.dsync.stderr_text();
+            let within = seen.path().trim_start_matches("w/d/");
+            let is_above_unread = says.lines().any(|line| {
+                let unread = line.contains("cannot read the attributes of '")
+                    || line.contains("cannot read directory '");
+                unread && (line.contains(&format!("'{within}/")) || line.contains(&format!("'{within}'")))
+            });
+            seen.case.has_letter('m')
+                && seen.case.is_nobody
+                && seen.dsync.code() == Some(23)
+                && seen.finding.line.starts_with("extra: ")
+                && is_above_unread
+        },
+    },
+    Known {
         says: "When filters leave out every operand, no destination is made.",
         explains: |seen| {
             let is_there = seen.finding.line.starts_with("missing: ") || seen.about(&["mtime"]);

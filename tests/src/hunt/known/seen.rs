@@ -5,6 +5,7 @@ use crate::{
         case::Case,
         judge::{Class, Finding},
         options,
+        world::Survey,
     },
     run::Outcome,
     tree::{Kind, Node},
@@ -16,6 +17,9 @@ pub(in crate::hunt) struct Seen<'a> {
     pub finding: &'a Finding,
     pub rsync: &'a Outcome,
     pub dsync: &'a Outcome,
+    /// The trees after rsync and after dsync.
+    pub theirs: &'a Survey,
+    pub ours: &'a Survey,
 }
 
 impl Seen<'_> {
@@ -46,6 +50,23 @@ impl Seen<'_> {
         self.finding.path()
     }
 
+    /// Returns whether the path's entry is the source's own after dsync, while rsync put there the
+    /// old data that dsync keeps under the next name of a backup.
+    pub(super) fn is_sources_own_beside_its_backup(&self, suffix: &str) -> bool {
+        let Some(within) = self.path().strip_prefix("w/d/") else { return false };
+        let find = |survey: &'_ Survey, path: &str| {
+            let found = survey.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
+            found.map(|(_, facts)| (facts.kind, facts.content.clone()))
+        };
+        let Some(here) = find(self.ours, self.path()) else { return false };
+        let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
+        let is_sources = sources.iter().any(|path| find(self.ours, path).as_ref() == Some(&here));
+        let kept =
+            (1..4).filter_map(|times| find(self.ours, &format!("{}{}", self.path(), suffix.repeat(times))));
+        let old = find(self.theirs, self.path());
+        is_sources && self.path().ends_with(suffix) && kept.into_iter().any(|kept| Some(kept) == old)
+    }
+
     /// Returns whether the path is the directory that one of these options names, or is inside it.
     pub(super) fn is_within(&self, names: &[&str]) -> bool {
         let given = self.case.options.iter().filter(|option| names.contains(&options::name(option)));
@@ -64,7 +85,7 @@ impl Seen<'_> {
         let mut values = given.filter_map(|option| option.split_once('='));
         values.any(|(_, value)| {
             let place = options::place(value);
-            place.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+            place.strip_prefix(directory.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/'))
         })
     }
 

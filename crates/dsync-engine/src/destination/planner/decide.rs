@@ -193,6 +193,11 @@ impl Planner<'_> {
         let Some(better) = alternates.decision(&found, existing) else { return (own, None) };
 
         found.adds_nothing = matches!(own.action, Action::Keep | Action::Retag);
+        let is_elsewhere = existing.is_some_and(|existing| existing.dev != found.metadata.dev);
+        if found.adds_nothing && is_elsewhere && better.action == Action::Link {
+            // No name can be linked to another filesystem.
+            return (own, None);
+        }
         // An entry that is made here gets the permissions that it would get without an alternate,
         // whose own may be any.
         let decision = Decision { in_the_way: own.in_the_way, wanted: own.wanted, ..better };
