@@ -661,6 +661,7 @@ impl<'a> Reader<'a> {
                 let is_steady = file.is_unchanged()? && file.stamp() == found.metadata.stamp();
                 Ok(is_steady.then_some(hash))
             };
+
             match attempt() {
                 Ok(Some(hash)) => {
                     self.files.fetch_add(1, Ordering::Relaxed);
