@@ -9,10 +9,12 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use dsync_fs::Explained;
 use dsync_wire::{
     event::{Action, Changes, Ended, Event, FileType, LeftAlone, Planned, Progress, Report},
     message::{Cause, ControlMessage, Entry, EntryId, Operation, Problem},
     options::{EventLevel, SyncOptions},
+    ruling::Ruling,
 };
 
 use crate::{Observer, SyncError, halt::lock, plan::file_type, session::ControlOut, under_way::UnderWay};
@@ -30,6 +32,8 @@ pub(crate) enum Audience<'a> {
 pub(crate) struct Account<'a> {
     audience: Audience<'a>,
     level: EventLevel,
+    /// The paths that the run is about, if it explains some.
+    explained: Option<Explained>,
     /// Whether more is told of entries (`event_ends`).
     with_facts: bool,
     /// Whether plans are told when they are carried out: not in a dry run.
@@ -83,6 +87,7 @@ impl<'a> Account<'a> {
         Self {
             audience,
             level: options.events,
+            explained: Explained::of(&options.explain),
             with_facts: options.event_ends,
             ends: options.event_ends && !options.dry_run,
             announced: AtomicU64::new(0),
@@ -150,7 +155,17 @@ impl<'a> Account<'a> {
 
     /// Tells the audience of an entry that an option leaves alone.
     pub(crate) fn left_alone(&self, left: LeftAlone) -> Result<(), SyncError> {
-        self.tell(Event::LeftAlone(left))
+        if self.is_about(&left.path) { self.tell(Event::LeftAlone(left)) } else { Ok(()) }
+    }
+
+    /// Tells the audience why an entry takes part or not.
+    pub(crate) fn ruling(&self, ruling: Ruling) -> Result<(), SyncError> {
+        self.tell(Event::Ruling(ruling))
+    }
+
+    /// Returns whether the audience wants to hear of this path.
+    fn is_about(&self, path: &[u8]) -> bool {
+        self.explained.as_ref().is_none_or(|explained| explained.concerns(path))
     }
 
     /// Returns whether the audience hears of entries that are left alone.
@@ -169,7 +184,7 @@ impl<'a> Account<'a> {
             Action::Reuse if planned.changes.is_empty() => EventLevel::All,
             _ => EventLevel::Changes,
         };
-        self.level >= heard
+        self.level >= heard && self.is_about(&planned.path)
     }
 
     /// Counts bytes of new files.

@@ -46,8 +46,8 @@ mod workers;
 
 pub use dsync_fs::probe as filesystem;
 pub use dsync_fs::{
-    CVS_PATTERNS, Ends, FileList, FileListError, FileListWriter, Links, ParsedRule, RuleFault, RuleFile,
-    RuleLines, RuleSpec, append_operator_file, open_operator_file,
+    CVS_PATTERNS, Ends, Explained, FileList, FileListError, FileListWriter, Links, ParsedRule, RuleFault,
+    RuleFile, RuleLines, RuleSpec, append_operator_file, open_operator_file,
     sys::{file_creation_mask, raise_nofile_limit},
 };
 pub use dsync_transport::standing;
@@ -68,6 +68,7 @@ pub use dsync_wire::{
         EventLevel, FakeSuper, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, MungeLinks,
         SyncOptions, WritePolicy,
     },
+    ruling::{RulePlace, Ruled, Ruling},
     unprintable::is_unprintable,
     version::VERSION as PROTOCOL_VERSION,
 };

@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use dsync_fs::{Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleSpec};
-use dsync_wire::{message::Cause, options::SyncOptions};
+use dsync_fs::{Dir, FilterSet, OperandForm, RuleFileError, RuleFileFault, RuleOrigin, RuleSpec};
+use dsync_wire::{message::Cause, options::SyncOptions, ruling::RulePlace};
 
 use crate::SyncError;
 
@@ -94,6 +94,15 @@ pub(crate) fn above_source(
         }
     }
     Ok(filter)
+}
+
+/// Returns the place of a rule as the other end knows it.
+pub(crate) fn place(origin: &RuleOrigin) -> RulePlace {
+    match origin {
+        RuleOrigin::Command(at) => RulePlace::Command(u32::try_from(*at).unwrap_or(u32::MAX)),
+        RuleOrigin::File { path, line } => RulePlace::File { path: path.to_vec(), line: *line },
+        _ => RulePlace::PartialDir,
+    }
 }
 
 /// Returns the error for a file of rules above a tree.

@@ -23,6 +23,7 @@ pub mod blank;
 mod commit;
 mod component;
 mod dir;
+mod explained;
 mod extended;
 mod extents;
 mod fake_super;
@@ -61,6 +62,7 @@ pub use crate::{
         Dir, DirLock, LeadsOut, Links, Listing, Special, Target, UntrustedLink, append_operator_file,
         cannot_link, is_target_changed, is_wrong_type, open_operator_file,
     },
+    explained::Explained,
     extended::{Acls, Extended, ExtendedScope, MAX_EXTENDED_BYTES, Withheld, Xattr},
     extents::{CopyError, DataRanges, Patched, Sharing},
     fake_super::is_damaged,
@@ -86,6 +88,7 @@ pub use crate::{
     staged::{PreparedFile, StagedFile, temp_name},
     walk::{
         DirRef, FollowLinks, LostPath, OperandProblem, Walk, WalkError, WalkOperation, WalkOptions,
-        WalkProblem, WalkedDir, WalkedEntry, default_readers, leads_out,
+        WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings, default_readers,
+        leads_out,
     },
 };

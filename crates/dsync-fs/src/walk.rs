@@ -20,6 +20,7 @@ mod following;
 mod opening;
 mod prune;
 mod reading;
+mod rulings;
 mod terms;
 
 use std::{
@@ -33,6 +34,7 @@ use std::{
 pub use self::{
     dir_ref::DirRef,
     following::leads_out,
+    rulings::{WalkRuled, WalkRuling, WantedRulings},
     terms::{FollowLinks, WalkOperation, WalkOptions},
 };
 use self::{
@@ -157,6 +159,7 @@ pub struct Walk {
     single_file: bool,
     problems: Vec<OperandProblem>,
     skipped: Vec<RelPath>,
+    rulings: Vec<WalkRuling>,
     lost: Option<SealedSpool>,
     ahead: ReadAhead<WalkJob>,
     /// Directories found in earlier parts of the current directory; they are walked after its last
@@ -184,6 +187,8 @@ pub struct WalkedDir {
     pub complete: bool,
     /// Entries that could not be read.
     pub problems: Vec<WalkProblem>,
+    /// Why entries take part or not, as far as [`WalkOptions::rulings`] wants that.
+    pub rulings: Vec<WalkRuling>,
 }
 
 /// One entry of a walked directory.
@@ -328,6 +333,12 @@ impl Walk {
     /// Returns the paths of the directories that a relative walk leaves out because it takes none.
     pub fn skipped(&self) -> &[RelPath] {
         &self.skipped
+    }
+
+    /// Returns why entries that operands name take part or not, as far as
+    /// [`WalkOptions::rulings`] wants that.
+    pub fn rulings(&self) -> &[WalkRuling] {
+        &self.rulings
     }
 
     /// Returns the paths of a list that are not walked.

@@ -4,7 +4,10 @@
 //! own tree. If the source is the controller, the account is sent over the control lane; otherwise
 //! it goes to the observer directly. All names and paths are raw bytes: whoever prints escapes.
 
-use crate::message::{Problem, Timestamp};
+use crate::{
+    message::{Problem, Timestamp},
+    ruling::Ruling,
+};
 
 /// One thing that happened, or would happen under `dry_run`, to one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,10 @@ pub enum Event {
     /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) and
     /// [`EventLevel::All`](crate::options::EventLevel::All).
     LeftAlone(LeftAlone),
+    /// Why an entry takes part or not, with
+    /// [`SyncOptions::rulings`](crate::options::SyncOptions::rulings) or
+    /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
+    Ruling(Ruling),
 }
 
 /// An entry that an option leaves alone.

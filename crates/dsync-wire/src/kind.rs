@@ -78,6 +78,8 @@ kinds! { CONTROL,
     START_PART = 26, "StartPart";
     /// [`ControlMessage::Names`]
     NAMES = 27, "Names";
+    /// [`ControlMessage::Ruling`]
+    RULING = 28, "Ruling";
 }
 
 kinds! { DATA,
@@ -157,6 +159,7 @@ impl ControlMessage {
             Self::NeedTail(_) => Kind::NEED_TAIL,
             Self::StartPart { .. } => Kind::START_PART,
             Self::Names(_) => Kind::NAMES,
+            Self::Ruling(_) => Kind::RULING,
         }
     }
 

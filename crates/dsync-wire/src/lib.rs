@@ -31,6 +31,7 @@ pub mod link;
 pub mod message;
 pub mod name;
 pub mod options;
+pub mod ruling;
 pub mod state;
 pub mod unprintable;
 pub mod version;

@@ -101,6 +101,9 @@ pub const MAX_LINE: usize = MAX_OPERAND + 1;
 /// small message could expand to much more.
 pub const MAX_NAMES_BYTES: usize = 256 << 10;
 
+/// Paths that one run explains: more than anybody types or reads.
+pub const MAX_EXPLAINED: usize = 4096;
+
 /// Filter rules in one `Start`. Published lists of patterns have some ten thousand.
 pub const MAX_FILTERS: usize = 64 << 10;
 

@@ -11,7 +11,7 @@
 //! ```text
 //! controller            Hello, (Start | StartPart+) ->        peer: Hello, Ready | Fatal
 //! destination           Names*
-//! source                Tops, Missing*, IdName*, Listing*, Problem*, ListingEnd, Refine*, Removed*
+//! source                Tops, Missing*, IdName*, Listing*, Ruling*, Problem*, ListingEnd, Refine*, Removed*
 //! destination           (Rest? (Need | NeedDelta Sums*) | NeedTail)*, ListingDone*, NeedsEnd, Landed*, Event*, Progress*
 //! source, data lanes    LaneStart, (Batch | Segment Tokens* SegmentEnd | FileEnd)*, LaneEnd
 //! destination           Report;  source: Bye
@@ -28,6 +28,7 @@ use crate::{
     limits::{MAX_ASKED, MAX_ASKED_BYTES, MAX_TIMESTAMP_SECONDS},
     name::Name,
     options::SyncOptions,
+    ruling::Ruling,
 };
 
 /// A message on the control lane.
@@ -68,6 +69,9 @@ pub enum ControlMessage {
     ListingEnd(ListingEnd),
     /// A failure to read something at the source.
     Problem(Problem),
+    /// Why an entry of the source takes part or not, with `rulings` or `explain`; while it is
+    /// listed.
+    Ruling(Ruling),
     /// The source's request for further sums of a basis: weak ones, or those of shorter blocks
     /// where it found nothing. The destination answers with another [`ControlMessage::NeedDelta`]
     /// of the same attempt, and sums.

@@ -167,6 +167,13 @@ pub struct SyncOptions {
     /// Tell what becomes of each plan ([`Event::Ended`](crate::event::Event::Ended)), and the
     /// entry's attributes with it ([`Planned::facts`](crate::event::Planned::facts)).
     pub event_ends: bool,
+    /// Tell of each entry that a rule hides or protects which rule it is
+    /// ([`Event::Ruling`](crate::event::Event::Ruling)).
+    pub rulings: bool,
+    /// Paths below the transfer's root: descend only towards them, and tell why each of them, and of
+    /// the directories on the way to it, takes part or not. With `dry_run` only.
+    #[serde(with = "byte_text::list")]
+    pub explain: Vec<Vec<u8>>,
 }
 
 impl SyncOptions {

@@ -267,6 +267,7 @@ impl DestinationInbox {
             (state, M::Alive) if !matches!(state, S::Hello | S::Over) => state,
             (state, M::Problem(_)) if !matches!(state, S::Hello | S::Ready | S::Over) => state,
             (state @ (S::Tops | S::Listing | S::ListingPart), M::IdName(_)) => state,
+            (state @ (S::Listing | S::ListingPart), M::Ruling(_)) => state,
             (S::Listing, M::Missing(_)) => S::Listing,
             (state @ (S::Listing | S::ListingPart | S::Files), M::Refine(_) | M::Removed { .. }) => state,
             (S::Tops, M::Tops(tops)) => {

@@ -147,7 +147,13 @@ impl Deletions {
             let Some(mut record) = Record::decode(&record.map_err(spool_error)?) else {
                 return Err(spool_error(SpoolError::Damaged { index: 0 }));
             };
-            protection.retain(&record.directory.path, &mut record.entries);
+            let mut told = Ok(());
+            protection.retain(&record.directory.path, &mut record.entries, &mut |path, kind| {
+                if told.is_ok() {
+                    told = site.tell_protected(path, (kind, false), &protection);
+                }
+            });
+            told?;
             protection.tell(site)?;
             directory(site, root, &record, allowed, (&protection, &allowance))?;
             if allowed {
@@ -223,7 +229,7 @@ fn count(
             return Ok(None);
         }
         let Some(mut record) = Record::decode(&record.map_err(spool_error)?) else { continue };
-        protection.retain(&record.directory.path, &mut record.entries);
+        protection.retain(&record.directory.path, &mut record.entries, &mut |_, _| {});
         let Ok(dir) = root.open_beneath(&record.directory.path) else { continue };
         for (name, kind) in &record.entries {
             if *kind != Kind::Dir {
@@ -255,6 +261,10 @@ fn directory(
 ) -> Result<(), SyncError> {
     site.session.note_progress();
     let Deferred { path, wanted } = &record.directory;
+    if !allowed {
+        let mut spared = record.entries.iter();
+        spared.try_for_each(|(name, kind)| site.tell_spared(&path.join(name), *kind))?;
+    }
     let dir = match root.open_beneath(path) {
         Ok(dir) => Arc::new(dir),
         Err(error) => {

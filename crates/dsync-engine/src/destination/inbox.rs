@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 use dsync_wire::{
     budget::Share,
     limits::MAX_LISTING_ENTRIES,
-    message::{ControlMessage, Problem, Refine},
+    message::{ControlMessage, Refine},
 };
 
 use super::{
@@ -68,10 +68,10 @@ pub(super) fn run(
                 Listed::Listing(listing, sets.transpose()?.map(Arc::new))
             }
 
-            // Not behind the planner, which may wait for files: a flood of problems meets this
-            // end's own lane.
-            ControlMessage::Problem(problem) => {
-                tell(site, problem)?;
+            // Not behind the planner, which may wait for files: a flood of them meets this end's own
+            // lane.
+            message @ (ControlMessage::Problem(_) | ControlMessage::Ruling(_)) => {
+                tell(site, message)?;
                 continue;
             }
             ControlMessage::ListingEnd(end) => {
@@ -91,13 +91,15 @@ pub(super) fn run(
     }
 }
 
-/// Records a problem of the source's. Time in the caller's observer is no silence of the source.
-fn tell(site: &Site<'_>, problem: Problem) -> Result<(), SyncError> {
-    if site.account.is_heard_here() {
-        site.session.aside(|| site.account.problem(problem))
-    } else {
-        site.account.problem(problem)
-    }
+/// Records a problem or a ruling of the source's. Time in the caller's observer is no silence of the
+/// source.
+fn tell(site: &Site<'_>, message: ControlMessage) -> Result<(), SyncError> {
+    let tell = || match message {
+        ControlMessage::Problem(problem) => site.account.problem(problem),
+        ControlMessage::Ruling(ruling) => site.source_rules(ruling),
+        other => Err(session::unexpected(&other)),
+    };
+    if site.account.is_heard_here() { site.session.aside(tell) } else { tell() }
 }
 
 /// Passes a request for further sums to the signers. A file that is no longer in flight needs none.

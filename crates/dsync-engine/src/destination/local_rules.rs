@@ -14,6 +14,7 @@ use dsync_fs::{Component, Dir, FilterSet, RelPath, RuleFileError, RuleFileFault,
 use dsync_wire::{
     budget::{Budget, Held, Share},
     message::{Cause, Operation, Problem},
+    ruling::RulePlace,
 };
 
 use super::{Site, site::cause};
@@ -92,14 +93,25 @@ impl LocalRules {
             Some(_) => Protected::Yes,
             None => Protected::Undecided,
         };
-        if !self.reads_files() {
-            return judge(&self.top);
-        }
+        self.in_force(path, judge).unwrap_or(Protected::Yes)
+    }
 
+    /// Returns the place of the rule that protects an entry; `None` where none does.
+    pub(super) fn place_of(&self, path: &RelPath, is_dir: bool, perishing: bool) -> Option<RulePlace> {
+        let subject = Subject { path: path.as_bytes(), is_dir, perishing };
+        let verdict = self.in_force(path, |scope| scope.verdict(subject)).flatten();
+        verdict.filter(|verdict| !verdict.include).map(|verdict| crate::rules::place(&verdict.origin))
+    }
+
+    /// Asks the rules in force where a path is; `None` where they are not known.
+    fn in_force<T>(&self, path: &RelPath, ask: impl FnOnce(&Scope) -> T) -> Option<T> {
+        if !self.reads_files() {
+            return Some(ask(&self.top));
+        }
         let mut levels = lock(&self.levels);
         let directory = path.parent().unwrap_or_else(RelPath::root);
         self.descend(&mut levels, &directory);
-        levels.last().and_then(|level| level.scope.as_ref()).map_or(Protected::Yes, judge)
+        levels.last().and_then(|level| level.scope.as_ref()).map(ask)
     }
 
     /// Reports the files that could not be followed.

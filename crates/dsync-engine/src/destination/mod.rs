@@ -42,6 +42,7 @@ mod protection;
 mod receive;
 mod records;
 mod removal;
+mod rulings;
 mod secure;
 mod settle;
 mod sign;
@@ -52,6 +53,7 @@ mod succession;
 mod target;
 mod transfers;
 mod twin;
+mod wanted_rulings;
 mod weight;
 
 use std::{

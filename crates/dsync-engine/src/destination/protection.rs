@@ -8,7 +8,10 @@ use std::{
 };
 
 use dsync_fs::{Component, Dir, Kind, OwnPlaces, RelPath, Spare};
-use dsync_wire::options::{DeleteTiming, SyncOptions};
+use dsync_wire::{
+    options::{DeleteTiming, SyncOptions},
+    ruling::RulePlace,
+};
 
 use super::{
     Site,
@@ -106,6 +109,11 @@ impl Protection {
         self.is_ruled_out(path, kind, perishing) || self.keeps_otherwise(path, kind)
     }
 
+    /// Returns the place of the rule that protects an entry; `None` where none does.
+    pub(super) fn place_of(&self, path: &RelPath, kind: Kind, perishing: bool) -> Option<RulePlace> {
+        self.rules.place_of(path, kind == Kind::Dir, perishing)
+    }
+
     fn is_ruled_out(&self, path: &RelPath, kind: Kind, perishing: bool) -> bool {
         self.rules.judge(path, kind == Kind::Dir, perishing) == Protected::Yes
     }
@@ -127,12 +135,25 @@ impl Protection {
         self.rules.begin_anew();
     }
 
-    /// Drops those entries of a directory that the rules protect, if that was left to the end.
-    pub(super) fn retain(&self, directory: &RelPath, entries: &mut Vec<(Component, Kind)>) {
+    /// Drops those entries of a directory that the rules protect, if that was left to the end, and
+    /// passes each on to `kept`.
+    pub(super) fn retain(
+        &self,
+        directory: &RelPath,
+        entries: &mut Vec<(Component, Kind)>,
+        kept: &mut dyn FnMut(&RelPath, Kind),
+    ) {
         // Read before the first removal, which may be that of the file itself.
         self.rules.enter(directory);
         if self.reads_late {
-            entries.retain(|(name, kind)| !self.is_ruled_out(&directory.join(name), *kind, false));
+            entries.retain(|(name, kind)| {
+                let path = directory.join(name);
+                let goes = !self.is_ruled_out(&path, *kind, false);
+                if !goes {
+                    kept(&path, *kind);
+                }
+                goes
+            });
         }
     }
 

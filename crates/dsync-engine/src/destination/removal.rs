@@ -1,7 +1,7 @@
 //! Removes entries with everything below them, and reports each: extraneous entries, and those that
 //! give way to another.
 
-use std::io;
+use std::{cell::RefCell, io};
 
 use dsync_fs::{Component, Dir, Kind, RelPath, Spare};
 use dsync_wire::{
@@ -92,9 +92,18 @@ pub(super) fn remove_within(
     allowance: &Allowance,
 ) -> Result<(), SyncError> {
     if doomed.kind != Kind::Dir && !allowance.permits() {
-        return Ok(());
+        return site.tell_spared(&doomed.parent.join(doomed.name), doomed.kind);
     }
-    let entries = |below: &RelPath, kind| protection.filters_out(&doomed.was(below), kind, below.depth() > 1);
+    let rulings = RefCell::new(Ok(()));
+    let entries = |below: &RelPath, kind| {
+        let (path, perishing) = (doomed.was(below), below.depth() > 1);
+        let stays = protection.filters_out(&path, kind, perishing);
+        let mut told = rulings.borrow_mut();
+        if stays && told.is_ok() {
+            *told = site.tell_protected(&path, (kind, perishing), protection);
+        }
+        stays
+    };
     let unlink = |dir: &Dir, now: &Component, below: &RelPath| set_aside(site, dir, now, &doomed.was(below));
     let permits = || allowance.permits();
     let spare = Spare { unlink: &unlink, permits: &permits, ..protection.spare(site, &entries) };
@@ -125,6 +134,7 @@ pub(super) fn remove_within(
     };
 
     told?;
+    rulings.into_inner()?;
     match result {
         // An entry that is gone already needs no removal; a stopped run reports nothing more.
         Err((_, error)) if error.kind() == io::ErrorKind::Interrupted && site.stopped() => Ok(()),

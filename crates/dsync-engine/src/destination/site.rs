@@ -26,6 +26,7 @@ use super::{
     homes::Homes,
     late::Delayed,
     locked::Locked,
+    wanted_rulings::WantedRulings,
 };
 use crate::{
     SyncError,
@@ -43,6 +44,7 @@ pub(super) struct Site<'a> {
     /// The hands that change the tree.
     pub(super) hands: Hands,
     pub(super) account: Account<'a>,
+    pub(super) rulings: WantedRulings,
     pub(super) tree: Tree,
     /// The directories of unfinished files.
     pub(super) homes: Homes,
@@ -80,6 +82,7 @@ impl<'a> Site<'a> {
             session,
             key,
             account: Account::new(audience, &options),
+            rulings: WantedRulings::of(&options),
             homes: Homes::new(&options.writing, session.halt.stop_flag()),
             hands: Hands::of(&options, &session.budget),
             policy: Policy {

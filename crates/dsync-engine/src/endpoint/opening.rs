@@ -7,7 +7,8 @@ use std::{
 };
 
 use dsync_fs::{
-    Dir, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError, WalkOptions,
+    Dir, Explained, FileList, FilterSet, FollowLinks, LeadsOut, OperandProblem, SpoolHome, Walk, WalkError,
+    WalkOptions, WantedRulings,
 };
 use dsync_wire::options::SyncOptions;
 
@@ -42,6 +43,7 @@ pub(crate) fn open_tree(
         open_noatime: options.open_noatime,
         copy_devices: options.copy_devices,
         fake_super: options.fake_super.source,
+        rulings: WantedRulings { hidden: options.rulings, explained: Explained::of(&options.explain) },
         spools,
         floor,
     };

@@ -11,7 +11,8 @@ use std::{
 };
 
 use dsync_fs::{
-    DirRef, ExtendedScope, Kind, Metadata, RelPath, SpoolError, Walk, WalkOperation, WalkedDir, WalkedEntry,
+    DirRef, ExtendedScope, Kind, Metadata, RelPath, SpoolError, Walk, WalkOperation, WalkRuled, WalkRuling,
+    WalkedDir, WalkedEntry,
 };
 use dsync_wire::{
     limits::{MAX_ID_NAME, MAX_LISTING_ENTRIES},
@@ -22,6 +23,7 @@ use dsync_wire::{
     },
     name::Name,
     options::{ModeRule, SyncOptions},
+    ruling::{Ruled, Ruling},
 };
 use rayon::prelude::*;
 
@@ -34,7 +36,7 @@ use super::{
 use crate::{
     SyncError, munge,
     plan::{device_number, timestamp},
-    set_bytes,
+    rules, set_bytes,
 };
 
 /// The lister's state.
@@ -133,6 +135,7 @@ pub(super) fn run(shared: &Shared<'_>, operands: &[PathBuf], walk: Walk) -> Resu
         send_missing(shared, &walk)?;
     }
 
+    lister.rulings(walk.rulings())?;
     for path in walk.skipped() {
         lister.send_problem(Operation::ReadDirectory, path, Cause::Skipped)?;
     }
@@ -181,6 +184,7 @@ impl Lister<'_> {
         for problem in &dir.problems {
             self.problem(problem.operation, problem.path.as_bytes(), &problem.error)?;
         }
+        self.rulings(&dir.rulings)?;
         // The walk goes depth first: its next directory is always the one that was noted last.
         let number = self.current.take().unwrap_or_else(|| self.directories.pop().flatten());
         if let Some(number) = number {
@@ -190,6 +194,22 @@ impl Lister<'_> {
             self.directories.extend(self.children.drain(..).rev());
         } else {
             self.current = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Tells why entries take part or not.
+    fn rulings(&self, rulings: &[WalkRuling]) -> Result<(), SyncError> {
+        for WalkRuling { path, is_dir, why } in rulings {
+            let why = match why {
+                WalkRuled::Hidden(origin) => Ruled::Hidden(rules::place(origin)),
+                WalkRuled::Shown(origin) => Ruled::Shown(rules::place(origin)),
+                WalkRuled::OtherFilesystem => Ruled::OtherFilesystem,
+                WalkRuled::NotRecursive => Ruled::NotRecursive,
+                WalkRuled::Pruned => Ruled::Pruned,
+            };
+            let ruling = Ruling { path: path.as_bytes().to_vec(), is_dir: *is_dir, why };
+            self.shared.session.control.queue(&ControlMessage::Ruling(ruling))?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    MAX_READY, OperandProblem, Walk, WalkError,
+    MAX_READY, OperandProblem, Walk, WalkError, WalkRuling,
     dir_ref::{DirRef, Layer, Shared, Step},
     is_missing,
     prune::Looks,
@@ -39,6 +39,7 @@ pub(super) struct Opening {
     /// Whether the last of them is a file of the root.
     pub(super) single: bool,
     pub(super) skipped: Vec<RelPath>,
+    pub(super) rulings: Vec<WalkRuling>,
     /// The layers of bases.
     pub(super) bases: HashMap<PathBuf, u32>,
     pub(super) looks: Looks,
@@ -101,6 +102,7 @@ impl Opening {
             single_file: false,
             problems: self.problems,
             skipped: self.skipped,
+            rulings: self.rulings,
             lost: None,
             ahead,
             children: Vec::new(),
@@ -188,7 +190,7 @@ impl Opening {
         };
 
         let is_dir = found.kind == Kind::Dir;
-        if options.filter.excludes(path.as_bytes(), is_dir) {
+        if self.excludes(path, is_dir, options) {
             return Ok(Ok(()));
         }
         if is_dir && !options.takes_directories() {
@@ -234,12 +236,29 @@ impl Opening {
         let metadata = target.unwrap_or(link);
         let is_dir = metadata.kind == Kind::Dir;
         let scope = Scope::begin(&options.filter.without_files(), Some(&base), true);
+        if options.rulings.any() {
+            self.judge(&RelPath::root().join(&name), is_dir, &scope, options);
+        }
         if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
             return Ok(());
         }
         let layer = self.layer(base, PathBuf::new(), (true, &options.filter));
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
+    }
+
+    /// Returns whether the command's rules exclude the path of an operand, and notes that if wanted.
+    fn excludes(&mut self, path: &RelPath, is_dir: bool, options: &WalkOptions) -> bool {
+        if options.rulings.any() {
+            self.judge(path, is_dir, &Scope::begin(&options.filter.without_files(), None, true), options);
+        }
+        options.filter.excludes(path.as_bytes(), is_dir)
+    }
+
+    /// Notes what the rules say of an entry that an operand names, if that is wanted.
+    fn judge(&mut self, path: &RelPath, is_dir: bool, scope: &Scope, options: &WalkOptions) {
+        let verdict = scope.verdict(Subject { path: path.as_bytes(), is_dir, perishing: false });
+        self.rulings.extend(options.rulings.of_verdict(path.clone(), is_dir, verdict));
     }
 
     /// Opens the directory of a path, which often is that of the path before.

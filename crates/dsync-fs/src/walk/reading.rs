@@ -3,16 +3,16 @@
 use std::{io, ops::Range, sync::Arc};
 
 use super::{
-    WalkProblem, WalkedDir, WalkedEntry,
+    WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry,
     dir_ref::{DirRef, Step},
     following::{Passed, refuse_circle},
-    terms::{MAX_DEPTH, WalkOperation},
+    terms::{MAX_DEPTH, WalkOperation, WalkOptions},
 };
 use crate::{
     component::{Component, RelPath},
     dir::{Dir, Target, stat_in_disk_order},
     fake_super,
-    filter::{Scope, Within},
+    filter::{Scope, Subject, Within},
     listed_name::Name,
     metadata::Origin,
     metadata::{Kind, Metadata},
@@ -197,6 +197,7 @@ struct Reading {
     /// Whether all of a directory is read here, not a part.
     whole: bool,
     problems: Vec<WalkProblem>,
+    rulings: Vec<WalkRuling>,
 }
 
 impl Reading {
@@ -209,6 +210,7 @@ impl Reading {
         let path = handle.path();
         let within = Within::new(&handle.shared().options.filter, &path);
         let (entries, children, problems) = (Vec::new(), Vec::new(), Vec::new());
+
         Self {
             handle,
             listed,
@@ -222,6 +224,7 @@ impl Reading {
             complete: true,
             whole,
             problems,
+            rulings: Vec::new(),
         }
     }
 
@@ -255,6 +258,30 @@ impl Reading {
         let paths = &self.handle.shared().paths;
         let mut names = paths.names(&self.path, range).filter_map(|name| Component::new(name).ok());
         names.try_for_each(|name| sorter.push(Name { name, layer: PLANNED, ino: 0 }))
+    }
+
+    fn options(&self) -> &WalkOptions {
+        &self.handle.shared().options
+    }
+
+    /// Notes what the rules say of an entry that is judged, if that is wanted.
+    fn note_verdict(&mut self, name: &Component, layer: u32, is_dir: bool) {
+        if !self.options().rulings.any() {
+            return;
+        }
+        let path = self.path.join(name);
+        let scope = self.scope_of(layer);
+        let verdict = scope.verdict(Subject { path: path.as_bytes(), is_dir, perishing: false });
+        let ruling = self.options().rulings.of_verdict(path, is_dir, verdict);
+        self.rulings.extend(ruling);
+    }
+
+    /// Notes why a directory is not descended into, if that is wanted.
+    fn note_directory(&mut self, name: &Component, why: WalkRuled) {
+        let path = self.path.join(name);
+        if self.options().rulings.explains(&path) {
+            self.rulings.push(WalkRuling { path, is_dir: true, why });
+        }
     }
 
     /// Reads a layer's files of rules. Returns whether its rules are known.
@@ -380,6 +407,7 @@ impl Reading {
                 return None;
             }
         };
+        self.note_verdict(&name, layer, metadata.kind == Kind::Dir);
         if self.excludes(&name, layer, metadata.kind == Kind::Dir) {
             return None;
         }
@@ -566,7 +594,8 @@ impl Reading {
     /// Records a directory to walk, in all its layers. Returns whether it is walked; `None` for one
     /// that is left out.
     fn child(&mut self, name: &Component, found: &[Found]) -> Option<bool> {
-        let options = &self.handle.shared().options;
+        let handle = self.handle.clone();
+        let options = &handle.shared().options;
         let planned =
             found.iter().any(|found| found.by == By::Way).then(|| self.planned_below(name)).flatten();
         let enters = |by: By| match by {
@@ -576,6 +605,7 @@ impl Reading {
         };
         if planned.is_none() && !found.iter().any(|found| enters(found.by)) {
             // Nothing would be listed in it.
+            self.note_directory(name, WalkRuled::NotRecursive);
             return (!(options.prune && options.dirs && !options.recursive)).then_some(false);
         }
 
@@ -591,8 +621,10 @@ impl Reading {
             };
             if options.one_file_system && device != Some(metadata.dev) {
                 partly = true;
+                self.note_directory(name, WalkRuled::OtherFilesystem);
                 continue;
             }
+
             // The same operand given twice is one directory, not two.
             let identity = (metadata.dev, metadata.ino);
             if enters(by) && seen.contains(&identity) {
@@ -613,21 +645,44 @@ impl Reading {
             }
         }
 
-        let barren = |&Listed { layer, device }: &Listed| self.is_barren((layer, device), name);
-        if options.prune && planned.is_none() && listed.iter().all(barren) {
-            return None;
+        if let Some(left_out) = self.left_out(&listed, planned.is_some(), name) {
+            return left_out;
         }
 
         let (inherited, listing) = (self.handle.layers(), &self.listed);
         let layers = if layers == **inherited { Arc::clone(inherited) } else { layers.into() };
         let listed = if listed == **listing { Arc::clone(listing) } else { listed.into() };
+        let scopes = self.scopes_of(&layers);
         let (parent, depth) = (self.handle.clone(), self.depth + 1);
         let (name, passed) = (name.clone(), passed.into_boxed_slice());
-        let reads_files = self.handle.shared().options.filter.has_files();
-        let scoped = layers.iter().map(|step| (step.layer, self.scope_of(step.layer)));
-        let scopes = reads_files.then(|| scoped.collect());
         self.children.push(Child { parent, name, layers, listed, planned, passed, scopes, partly, depth });
         Some(true)
+    }
+
+    /// Returns the rules in force above a directory of these layers, where files of rules are looked for.
+    fn scopes_of(&self, layers: &[Step]) -> Scopes {
+        let scoped = layers.iter().map(|step| (step.layer, self.scope_of(step.layer)));
+        self.options().filter.has_files().then(|| scoped.collect())
+    }
+
+    /// Returns what [`child`](Self::child) returns of a directory that is left out, or not descended
+    /// into although others would be.
+    #[expect(clippy::option_option, reason = "the inner one is that of `child`")]
+    fn left_out(&mut self, listed: &[Listed], is_planned: bool, name: &Component) -> Option<Option<bool>> {
+        if !is_planned && self.is_pruned(listed, name) {
+            return Some(None);
+        }
+        (!self.options().rulings.descends(&self.path.join(name))).then_some(Some(false))
+    }
+
+    /// Returns whether a directory is left out because it holds nothing but directories.
+    fn is_pruned(&mut self, listed: &[Listed], name: &Component) -> bool {
+        let barren = |&Listed { layer, device }: &Listed| self.is_barren((layer, device), name);
+        let pruned = self.options().prune && listed.iter().all(barren);
+        if pruned {
+            self.note_directory(name, WalkRuled::Pruned);
+        }
+        pruned
     }
 
     /// Returns the filesystem of the operand of a layer.
@@ -675,6 +730,7 @@ impl Reading {
             last,
             complete: self.complete,
             problems: self.problems,
+            rulings: self.rulings,
         };
         let (children, then) =
             if self.whole { (Vec::new(), self.children) } else { (self.children, Vec::new()) };

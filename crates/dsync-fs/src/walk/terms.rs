@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use super::rulings::WantedRulings;
 use crate::{Dir, FilterSet, SpoolHome, source_file::Opening};
 
 /// The links that are followed.
@@ -58,6 +59,8 @@ pub struct WalkOptions {
     pub fake_super: bool,
     /// The place for the names of very large directories.
     pub spools: SpoolHome,
+    /// The rulings that are wanted.
+    pub rulings: WantedRulings,
     /// The directory where the operands start and that confines them; none: the process's own.
     pub floor: Option<Arc<Dir>>,
 }

@@ -1,6 +1,6 @@
 //! Problems, outcomes, events, progress and the report.
 
-use super::{reader::Reader, writer::Writer};
+use super::{reader::Reader, ruling, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError},
     event::{
@@ -142,6 +142,10 @@ pub(super) fn encode_event(event: &Event, w: &mut Writer<'_>) -> Result<(), Enco
             w.byte(*why as u8);
             w.bytes(path, MAX_PATH, "path")
         }
+        Event::Ruling(why) => {
+            w.byte(5);
+            ruling::encode(why, w)
+        }
         Event::Failed(problem) => {
             w.byte(1);
             encode_problem(problem, w)
@@ -173,6 +177,7 @@ pub(super) fn decode_event(r: &mut Reader<'_>) -> Result<Event, DecodeError> {
             why: r.choice("reason", why_left)?,
             path: r.bytes(MAX_PATH, "path")?.to_vec(),
         }),
+        5 => Event::Ruling(ruling::decode(r)?),
         1 => Event::Failed(decode_problem(r)?),
         other => return Err(r.value(u64::from(other), offset, "type of event")),
     })

@@ -2,7 +2,7 @@
 
 use dsync_delta::{BlockLen, SumsFormat};
 
-use super::{account, listing, names, reader::Reader, start, writer::Writer};
+use super::{account, listing, names, reader::Reader, ruling, start, writer::Writer};
 use crate::{
     compress::{Packer, Unpacker},
     error::{DecodeError, EncodeError, PeerText},
@@ -63,6 +63,7 @@ pub(super) fn encode(
         ControlMessage::Rest(rest) => encode_rest(rest, w)?,
         ControlMessage::Missing(path) => encode_missing(path, w)?,
         ControlMessage::Names(names) => names::encode(names, w)?,
+        ControlMessage::Ruling(ruling) => ruling::encode(ruling, w)?,
         ControlMessage::Landed(landed) => encode_landed(landed, w)?,
         ControlMessage::Removed { entries } => w.u64(*entries),
         ControlMessage::ListingDone { part } => w.u64(*part),
@@ -158,6 +159,7 @@ pub(super) fn decode(
         Kind::REST => ControlMessage::Rest(decode_rest(r)?),
         Kind::MISSING => ControlMessage::Missing(decode_missing(r)?),
         Kind::NAMES => ControlMessage::Names(names::decode(r)?),
+        Kind::RULING => ControlMessage::Ruling(ruling::decode(r)?),
         Kind::LANDED => ControlMessage::Landed(decode_landed(r)?),
         Kind::REMOVED => ControlMessage::Removed { entries: r.u64("count")? },
 

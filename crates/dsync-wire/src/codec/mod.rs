@@ -20,6 +20,7 @@ mod options;
 mod packed;
 mod reader;
 mod records;
+mod ruling;
 mod start;
 mod writer;
 

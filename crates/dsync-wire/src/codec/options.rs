@@ -10,8 +10,8 @@ use super::{reader::Reader, writer::Writer};
 use crate::{
     error::{DecodeError, EncodeError, PeerText},
     limits::{
-        MAX_ALTERNATES, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE, MAX_MODE_RULES, MAX_MODIFIERS,
-        MAX_NAME, MAX_OPERAND, MAX_OPTIONS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
+        MAX_ALTERNATES, MAX_EXPLAINED, MAX_FILTERS, MAX_ID_NAME, MAX_ID_RULES, MAX_MODE, MAX_MODE_RULES,
+        MAX_MODIFIERS, MAX_NAME, MAX_OPERAND, MAX_OPTIONS, MAX_PATTERN, MAX_PATTERN_BYTES, MAX_ZSTD_LEVEL,
     },
     name::Name,
     options::{
@@ -74,6 +74,7 @@ impl SyncOptions {
     pub fn check(&self) -> Result<(), OptionFault> {
         check_rules(self)?;
         check_writing(&self.writing)?;
+        check_explained(self)?;
         if let Some(DeleteLimit::Percent(percent)) = self.max_delete {
             at_most(percent.into(), 100, ("max_delete", "deletion limit"))?;
         }
@@ -109,6 +110,17 @@ fn check_rules(SyncOptions { filters, mode_rules, id_rules, .. }: &SyncOptions) 
         if let IdTarget::Name(name) = to {
             at_most(name.len(), MAX_ID_NAME, ("id_rules", "owner rule"))?;
         }
+    }
+    Ok(())
+}
+
+fn check_explained(SyncOptions { explain, dry_run, .. }: &SyncOptions) -> Result<(), OptionFault> {
+    has_meaning(*dry_run || explain.is_empty(), 0, ("explain", "explaining without a dry run"))?;
+    at_most(explain.len(), MAX_EXPLAINED, ("explain", "number of explained paths"))?;
+    for path in explain {
+        at_most(path.len(), MAX_OPERAND, ("explain", "explained path"))?;
+        let is_path = path.split(|&byte| byte == b'/').all(|name| Name::check(name).is_ok());
+        has_meaning(is_path, 0, ("explain", "explained path"))?;
     }
     Ok(())
 }

@@ -106,6 +106,7 @@ fn limits() -> Vec<(&'static str, u64)> {
         MAX_START_PART,
         MAX_ALTERNATES,
         MAX_OPTIONS,
+        MAX_EXPLAINED,
         MAX_FILTERS,
         MAX_PATTERN,
         MAX_MODIFIERS,

@@ -124,12 +124,12 @@ fn a_destination_hears_tops_listings_and_bye() {
         inbox.check(&tops(false)).unwrap();
         let listing =
             [Kind::LISTING, Kind::LISTING_END, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::MISSING];
-        matrix(&inbox, State::Listing, &[&listing, DESTINATION_ANY], check);
+        matrix(&inbox, State::Listing, &[&listing, &[Kind::RULING], DESTINATION_ANY], check);
         inbox.check(&part(0, false, vec![])).unwrap();
         matrix(
             &inbox,
             State::ListingPart,
-            &[&[Kind::LISTING, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED], DESTINATION_ANY],
+            &[&[Kind::LISTING, Kind::ID_NAME, Kind::REFINE, Kind::REMOVED, Kind::RULING], DESTINATION_ANY],
             check,
         );
         inbox.check(&part(0, true, vec![])).unwrap();

@@ -28,6 +28,7 @@ use dsync_wire::{
         AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
         EventLevel, FilterRule, SyncOptions, WritePolicy,
     },
+    ruling::{RulePlace, Ruled, Ruling},
 };
 
 pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
@@ -72,6 +73,10 @@ pub(crate) fn control() -> Vec<(&'static str, ControlMessage)> {
         ("event-planned", M::Event(Event::Planned(planned()))),
         ("event-facts", M::Event(Event::Planned(Planned { facts: Some(facts()), ..planned() }))),
         ("event-left-alone", M::Event(Event::LeftAlone(left_alone()))),
+        ("event-ruling", M::Event(Event::Ruling(ruling(Ruled::Protected(RulePlace::Command(300)))))),
+        ("ruling-file", M::Ruling(ruling(Ruled::Hidden(rule_file())))),
+        ("ruling-partial-dir", M::Ruling(ruling(Ruled::Shown(RulePlace::PartialDir)))),
+        ("ruling-pruned", M::Ruling(ruling(Ruled::Pruned))),
         ("event-ended", M::Event(Event::Ended(ended()))),
         ("event-failed", M::Event(Event::Failed(problem(Cause::Vanished)))),
         ("progress", M::Progress(progress())),
@@ -368,6 +373,14 @@ fn planned() -> Planned {
 fn facts() -> Facts {
     let mtime = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
     Facts { number: 300, mode: 0o4755, mtime, uid: u32::MAX, gid: 34 }
+}
+
+fn ruling(why: Ruled) -> Ruling {
+    Ruling { path: b"a/b".to_vec(), is_dir: true, why }
+}
+
+fn rule_file() -> RulePlace {
+    RulePlace::File { path: b"a/.rsync-filter".to_vec(), line: 12 }
 }
 
 fn left_alone() -> LeftAlone {

@@ -10,7 +10,7 @@ use dsync_wire::{
         Action, Changes, Ended, Event, Facts, FileType, LeftAlone, Planned, Progress, Report, TypeCounts,
         WhyLeft,
     },
-    limits::{MAX_FILE_LEN, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
+    limits::{MAX_FILE_LEN, MAX_FILTERS, MAX_SEGMENT_LOG2, MAX_TIMESTAMP_SECONDS, MIN_SEGMENT_LOG2},
     message::{
         Acl, Asked, Attributes, Cause, ControlMessage, DataMessage, DeviceNumber, Entry, EntryId, EntryKind,
         Extended, Fatal, FileEnd, FileState, HardLink, Hello, IdName, Landed, ListPlace, Listing, ListingEnd,
@@ -22,6 +22,7 @@ use dsync_wire::{
         AlternateUse, Alternates, Append, Backup, Compression, DeleteLimit, DeleteTiming, Durability,
         EventLevel, FilterRule, IdMatch, IdRule, IdTarget, KeepPartial, ModeRule, SyncOptions, WritePolicy,
     },
+    ruling::{RulePlace, Ruled, Ruling},
 };
 use proptest::{
     collection::{btree_map, vec},
@@ -47,6 +48,7 @@ pub(crate) fn control_message() -> BoxedStrategy<ControlMessage> {
         listing().prop_map(M::Listing),
         (number(), number()).prop_map(|(entries, bytes)| M::ListingEnd(ListingEnd { entries, bytes })),
         problem().prop_map(M::Problem),
+        ruling().prop_map(M::Ruling),
         (entry_id(), any::<u8>()).prop_map(|(entry, attempt)| M::Need { entry, attempt }),
         (entry_id(), any::<u8>(), 0..=MAX_FILE_LEN, 10..=22u32, format()).prop_map(
             |(entry, attempt, basis_len, log2, format)| {
@@ -285,7 +287,9 @@ fn switches(on: u64) -> SyncOptions {
     for (bit, switch) in switches.enumerate() {
         *switch = (on >> (bit % 64) & 1 == 1).into();
     }
-    serde_json::from_value(options).unwrap()
+    let options: SyncOptions = serde_json::from_value(options).unwrap();
+    let explain = if options.dry_run { vec![b"a/b".to_vec(), vec![0xff]] } else { Vec::new() };
+    SyncOptions { explain, ..options }
 }
 
 fn id_rule() -> impl Strategy<Value = IdRule> {
@@ -452,12 +456,34 @@ fn event() -> impl Strategy<Value = Event> {
         problem().prop_map(Event::Failed),
         (select(vec![WhyLeft::Newer, WhyLeft::Exists, WhyLeft::New, WhyLeft::TooLong]), text())
             .prop_map(|(why, path)| Event::LeftAlone(LeftAlone { kind: FileType::File, path, why })),
+        ruling().prop_map(Event::Ruling),
         (number(), any::<bool>(), number(), number()).prop_map(
             |(number, done, literal_bytes, signature_bytes)| {
                 Event::Ended(Ended { number, done, literal_bytes, signature_bytes })
             }
         ),
     ]
+}
+
+fn ruling() -> impl Strategy<Value = Ruling> {
+    let place = prop_oneof![
+        (0..=u32::try_from(MAX_FILTERS).unwrap()).prop_map(RulePlace::Command),
+        (text(), any::<u32>()).prop_map(|(path, line)| RulePlace::File { path, line }),
+        Just(RulePlace::PartialDir),
+    ];
+    let why = prop_oneof![
+        place.clone().prop_map(Ruled::Hidden),
+        place.clone().prop_map(Ruled::Shown),
+        place.prop_map(Ruled::Protected),
+        select(vec![
+            Ruled::OtherFilesystem,
+            Ruled::NotRecursive,
+            Ruled::Pruned,
+            Ruled::NotDeleted,
+            Ruled::Spared
+        ]),
+    ];
+    (text(), any::<bool>(), why).prop_map(|(path, is_dir, why)| Ruling { path, is_dir, why })
 }
 
 fn problem() -> impl Strategy<Value = Problem> {

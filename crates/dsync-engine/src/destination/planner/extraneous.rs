@@ -56,6 +56,10 @@ impl Comparison<'_> {
         }
 
         match self.fate(merge, directory, &name, found) {
+            // A sweep is followed by another pass.
+            Fate::Stays if self.site.asks_why() && self.pass == Pass::Plan && !merge.is_own => {
+                self.site.tell_stays((directory, &name), found.kind, &self.protection)?;
+            }
             Fate::Stays => {}
             Fate::Temporary => self.reap(directory, |dir| self.reap_temporary(dir, &name)),
             Fate::Lock => self.reap(directory, Dir::reap_lock),

@@ -1,0 +1,72 @@
+//! Rulings: why an entry takes part in a run, or does not, before it is compared.
+//!
+//! Both ends decide by rules that the other may not know: those of files in their own trees. A
+//! ruling names the rule by its place, never by its text. The source's rulings cross to the
+//! destination, which tells the controller.
+
+/// The reason why an entry of one end takes part or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// Path relative to the transfer's root.
+    pub path: Vec<u8>,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+    /// The reason.
+    pub why: Ruled,
+}
+
+/// The reason of a ruling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ruled {
+    /// The source leaves it out: a rule excludes it.
+    Hidden(RulePlace),
+    /// The source lists it: a rule includes it.
+    Shown(RulePlace),
+    /// The source does not descend into it: it is on another filesystem (`one_file_system`).
+    OtherFilesystem,
+    /// The source does not descend into it: the run is not recursive.
+    NotRecursive,
+    /// The source leaves it out: it holds nothing but directories (`prune_empty_dirs`).
+    Pruned,
+    /// Only the destination has it, and a rule protects it from deletion.
+    Protected(RulePlace),
+    /// Only the destination has it, and the run deletes nothing.
+    NotDeleted,
+    /// Only the destination has it, and it stays: it is dsync's own, a backup or a mount point, or a
+    /// limit or a problem withholds the deletion.
+    Spared,
+}
+
+/// The place of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RulePlace {
+    /// One of [`SyncOptions::filters`](crate::options::SyncOptions::filters), by position.
+    Command(u32),
+    /// A line of a file at the end that rules; its path is relative to the transfer's root there
+    /// unless it begins with `/`.
+    File {
+        /// Path of the file.
+        path: Vec<u8>,
+        /// Number of the line, 1-based.
+        line: u32,
+    },
+    /// The name of directories for unfinished files (`partial_dir`).
+    PartialDir,
+}
+
+impl Ruled {
+    /// Returns the place of the rule that decides; `None` if another reason does.
+    pub fn place(&self) -> Option<&RulePlace> {
+        match self {
+            Self::Hidden(place) | Self::Shown(place) | Self::Protected(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the source rules this.
+    pub fn is_of_source(&self) -> bool {
+        !matches!(self, Self::Protected(_) | Self::NotDeleted | Self::Spared)
+    }
+}
