@@ -73,7 +73,8 @@ fn plant(home: &Path, sshd: &Sshd) {
     let bare = format!("shift\ncd {home}/nas && HOME={home}/nas PATH=/usr/bin:/bin exec sh -c \"$*\"");
     script("bare", &bare);
     let bare = format!("*--deploy*) set -- --transport=ssh -e {home}/bin/bare \"$@\" ;;");
-    let with_path = format!("*nas:*) set -- {remote} \"$@\" ;;");
+    let explains = format!("'explain '*) shift; set -- explain {remote} \"$@\" ;;");
+    let with_path = format!("{explains}\n*nas:*) set -- {remote} \"$@\" ;;");
     script("dsync", &format!("case \"$*\" in {bare} {with_path} esac\nexec {dsync} \"$@\""));
     script("docker", "shift 3\nexec \"$@\"");
 }

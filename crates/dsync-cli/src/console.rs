@@ -22,6 +22,7 @@ use crate::{
     listing::{self, Listing},
     log::Log,
     messages,
+    rules::Rules,
     told::{Line, Told},
 };
 
@@ -45,6 +46,10 @@ pub(crate) struct Voice {
     pub(crate) hides_nonregular: bool,
     /// Entries that an option leaves alone are named.
     pub(crate) shows_left_alone: bool,
+    /// Entries that a rule hides or protects are named, with the rule.
+    pub(crate) shows_rulings: bool,
+    /// The rules of the run, for that.
+    pub(crate) rules: Arc<Rules>,
     /// Links that are left out as unsafe are named.
     pub(crate) shows_unsafe_links: bool,
     /// `--json`.
@@ -207,6 +212,10 @@ impl Observer for Console {
             Event::LeftAlone(left) if self.json.is_some() => self.stream(|json| json.left_alone(left)),
             Event::LeftAlone(left) if self.voice.shows_left_alone => {
                 self.list(|told, due| told.text(messages::left_alone(left), due));
+            }
+            Event::Ruling(ruling) if self.voice.shows_rulings => {
+                let line = messages::ruling(ruling, &self.voice.rules);
+                line.into_iter().for_each(|line| self.list(|told, due| told.text(line, due)));
             }
             Event::Ended(ended) => self.list(|told, due| told.end(*ended, due)),
 

@@ -16,8 +16,8 @@ const CONNECTION: &[&str] = &["bind", "connect", "cmd", "io", "nstr", "proto", "
 
 /// Words about files.
 const FILES: &[&str] = &[
-    "acl", "backup", "chdir", "del", "deltasum", "dup", "filter", "flist", "fuzzy", "genr", "hash", "hlink",
-    "iconv", "own", "recv", "send", "time",
+    "acl", "backup", "chdir", "del", "deltasum", "dup", "flist", "fuzzy", "genr", "hash", "hlink", "iconv",
+    "own", "recv", "send", "time",
 ];
 
 /// The targets of the log in which the connection is told.
@@ -33,8 +33,9 @@ them; a digit behind a word is its level, 0 is off.
 
 BIND, CONNECT, CMD, EXIT, IO, NSTR, PROTO      ports, addresses, the carrier and why
 ACL, BACKUP, CHDIR, DEL, DELTASUM, DUP,
-FILTER, FLIST, FUZZY, GENR, HASH, HLINK,
-ICONV, OWN, RECV, SEND, TIME                   each file: what is done with it, and why
+FLIST, FUZZY, GENR, HASH, HLINK, ICONV,
+OWN, RECV, SEND, TIME                          each file: what is done with it, and why
+FILTER                                         each entry that a rule hides or protects, and the rule; as with -vv
 ALL, NONE                                      all of them, none of them
 HELP                                           this text
 
@@ -60,6 +61,8 @@ pub(crate) fn filter(words: &[String]) -> Result<Option<String>, UsageError> {
             "none" => (connection, files) = (false, false),
             name if CONNECTION.contains(&name) => connection |= on,
             name if FILES.contains(&name) => files |= on,
+            // A line of the list, not of the log.
+            "filter" => {}
             _ => return Err(unknown(word)),
         }
     }
@@ -74,6 +77,17 @@ pub(crate) fn filter(words: &[String]) -> Result<Option<String>, UsageError> {
 fn unknown(word: &str) -> UsageError {
     let known = "the words of --debug=help".to_owned();
     UsageError::ValueUnknown { option: "--debug".to_owned(), value: word.to_owned(), known }
+}
+
+/// Returns whether the flags ask for the rules that hide or protect entries; `None` if they leave it
+/// to `-v`.
+pub(crate) fn shows_rulings(words: &[String]) -> Option<bool> {
+    let of = |word: &String| match word.to_ascii_lowercase().as_str() {
+        "none" | "filter0" | "all0" => Some(false),
+        word if word.starts_with("filter") || word.starts_with("all") => Some(true),
+        _ => None,
+    };
+    words.iter().filter_map(of).next_back()
 }
 
 /// Returns whether one of the flags asks for the help.

@@ -215,6 +215,7 @@ mod tests {
     dsync [OPTIONS] [USER@]HOST:SRC... DST
     dsync completions SHELL
     dsync doctor [HOST:]DIR
+    dsync explain [OPTIONS] SRC DST PATH...
     dsync verify DIR
     dsync man
     dsync [OPTIONS] SRC... HOST::SHARE/DST
@@ -242,8 +243,13 @@ page, `doctor [HOST:]DIR` says of a host and a directory what a run would meet: 
 filesystem keeps; each line is `ok`, `warn` or `fail` with what to do, `--json` is for programs, and the exit code is 1 where
 something fails. It takes the options that reach a host (`-e`, `--dsync-path`, `--port`). `serve` offers shares
 to keys, each with a role, and `key` makes a key ([server.md](server.md)). `HOST::SHARE/PATH` and `dsync://HOST:PORT/SHARE/PATH` are paths in such a
-share, `HOST::` alone lists them. `enroll`, `explain`, `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
+share, `HOST::` alone lists them. `enroll`, `fleet`, `history`, `job`, `run`, `state` and `status` are kept for
 later versions. A local file with one of these names is written `./status` where it is the first word.
+
+`explain [OPTIONS] SRC DST PATH...` prints for each path what `dsync [OPTIONS] SRC DST` would do with it and why, and writes nothing:
+what differs, the option that leaves it alone, or the rule that hides it or protects it from deletion, by the words of the command
+line or by file and line, whichever end it stands at. PATH is written as `-v` lists it. `--json` prints an event `explained` for each;
+the exit code is 23 where a path is at neither end. A remote end tells of no other path than these and the directories above them.
 
 `verify DIR --record` reads a directory and writes its manifest ([manifest.md](manifest.md)): `DIR.dsync-manifest` beside it, or `--manifest FILE`.
 `verify DIR` reads the directory again, from the disk even where memory has it, and prints a line for each difference: `rot` (the content

@@ -427,7 +427,7 @@ fn kind(kind: FileType) -> &'static str {
     }
 }
 
-fn action(action: Action) -> &'static str {
+pub(crate) fn action(action: Action) -> &'static str {
     match action {
         Action::Keep => "keep",
         Action::Create => "create",
@@ -440,7 +440,7 @@ fn action(action: Action) -> &'static str {
     }
 }
 
-fn changes(changes: Changes) -> Vec<&'static str> {
+pub(crate) fn changes(changes: Changes) -> Vec<&'static str> {
     changes.iter().map(Changes::name).collect()
 }
 

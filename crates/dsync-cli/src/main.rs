@@ -21,6 +21,7 @@ mod escape;
 #[cfg(test)]
 #[allow(clippy::expect_used, clippy::disallowed_methods)]
 mod every_option;
+mod explain;
 mod flags;
 mod format;
 mod json;
@@ -87,6 +88,7 @@ fn dispatch(words: Vec<OsString>) -> u8 {
     if let Some((first, rest)) = words.split_first() {
         match first.to_str() {
             Some("doctor") => return doctor::run(rest),
+            Some("explain") => return explain::run(rest),
             Some("key") => return keys::run(rest),
             Some("serve") => return serve::run(rest),
             _ => {}

@@ -6,7 +6,7 @@
 use std::{error::Error, ffi::OsStr, io, os::unix::ffi::OsStrExt as _};
 
 use dsync_engine::{
-    Cause, FileType, LeftAlone, LinkError, Operation, Problem, Reconnect, SyncError, WhyLeft,
+    Cause, FileType, LeftAlone, LinkError, Operation, Problem, Reconnect, Ruled, Ruling, SyncError, WhyLeft,
     error::operation_words, exit_code,
 };
 
@@ -78,6 +78,18 @@ pub(crate) fn left_alone(left: &LeftAlone) -> String {
         WhyLeft::TooShort => format!("{name} is under min-size"),
         _ => format!("{name} is left alone"),
     }
+}
+
+/// Says in rsync's words which rule hides or protects an entry; `None` for any other ruling.
+pub(crate) fn ruling(ruling: &Ruling, rules: &Rules) -> Option<String> {
+    let (end, does) = match ruling.why {
+        Ruled::Hidden(_) => ("sender", "hiding"),
+        Ruled::Protected(_) => ("generator", "protecting"),
+        _ => return None,
+    };
+    let kind = if ruling.is_dir { "directory" } else { "file" };
+    let pattern = rules.pattern_at(ruling.why.place()?);
+    Some(format!("[{end}] {does} {kind} {} because of pattern {pattern}", Escaped(&ruling.path)))
 }
 
 /// Linux' number for a link that may not be followed.

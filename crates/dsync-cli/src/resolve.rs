@@ -12,6 +12,7 @@ use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt as _, OsStringExt as _},
     path::PathBuf,
+    sync::Arc,
     time::SystemTime,
 };
 
@@ -27,6 +28,7 @@ use crate::{
     catalogue::Catalogue,
     commands::is_here,
     console::Voice,
+    debug,
     flags::{
         Attributes, Buffering, Carrier, Choice, Deletion, Flags, IdRules, Owner, ProgressKind, Stream, When,
         accepted::Accepted,
@@ -45,7 +47,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) job: Job,
-    pub(crate) rules: Rules,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) report: Reporting,
     /// Operands that name another host, and a file here as well.
     pub(crate) doubtful: Vec<OsString>,
@@ -121,7 +123,9 @@ pub(crate) fn order(
     if flags.attributes.old_dirs {
         rules.exclude(OLD_DIRS);
     }
-    let report = reporting(flags, links, &source, &destination)?;
+    let rules = Arc::new(rules);
+    let mut report = reporting(flags, links, &source, &destination)?;
+    report.voice.rules = Arc::clone(&rules);
 
     let mut options = sync_options(flags, environment, &rules, &report)?;
     check_remote_options(flags)?;
@@ -295,7 +299,11 @@ fn reporting(
         quiet: output.quiet,
         hides_nonregular: info.nonreg == Some(0),
         shows_left_alone: info.skip.map_or(output.verbose > 1, |level| level > 0),
+        shows_rulings: !output.quiet
+            && !output.json
+            && debug::shows_rulings(&output.debug).unwrap_or(output.verbose > 1),
         shows_unsafe_links: info.symsafe.map_or(output.verbose > 0, |level| level > 0),
+        rules: Arc::default(),
         json: output.json.then(|| opening(flags, source, destination)),
         interactive: false,
     };
@@ -394,6 +402,7 @@ fn sync_options(
         durability: report.durability,
         compression: compression(flags)?,
         filters: rules.list().to_vec(),
+        rulings: report.voice.shows_rulings,
         events: event_level(report),
         event_ends: event_level(report) > EventLevel::Problems,
         ..SyncOptions::default()
@@ -402,7 +411,16 @@ fn sync_options(
     select(&mut options, flags);
     delete(&mut options, &flags.deletion);
     writing::write(&mut options, &flags.writing, environment)?;
+    explain(&mut options, flags);
     Ok(options)
+}
+
+/// Makes the run one that explains paths, if it is one.
+fn explain(options: &mut SyncOptions, flags: &Flags) {
+    if !flags.explain.is_empty() {
+        options.explain.clone_from(&flags.explain);
+        (options.events, options.event_ends, options.rulings) = (EventLevel::All, true, false);
+    }
 }
 
 /// Options of the remote end.

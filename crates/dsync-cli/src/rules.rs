@@ -15,7 +15,7 @@ use std::{
 };
 
 use dsync_engine::{
-    CVS_PATTERNS, FilterRule, Links, ParsedRule, RuleFault, RuleFile, RuleSpec, open_operator_file,
+    CVS_PATTERNS, FilterRule, Links, ParsedRule, RuleFault, RuleFile, RulePlace, RuleSpec, open_operator_file,
 };
 
 use crate::{
@@ -146,6 +146,48 @@ impl Rules {
             Some(Place::File { name, line }) => format!("{}:{line}", Escaped(name.as_bytes())),
             _ => format!("'{}'", Escaped(pattern.as_bytes())),
         }
+    }
+
+    /// Returns the place of a rule of a run, escaped: its words on the command line, or file and line
+    /// at one end.
+    pub(crate) fn shown(&self, place: &RulePlace, end: &str) -> String {
+        match place {
+            RulePlace::File { path, line } => format!("{}:{line} at the {end}", Escaped(path)),
+            RulePlace::PartialDir => "of --partial-dir".to_owned(),
+            RulePlace::Command(at) => match self.at(*at) {
+                Some((_, Place::File { name, line })) => format!("{}:{line}", Escaped(name.as_bytes())),
+                Some((rule, Place::CommandLine)) => {
+                    let sign = if rule.include { '+' } else { '-' };
+                    let comma = if rule.modifiers.is_empty() { "" } else { "," };
+                    format!(
+                        "'{sign}{comma}{} {}' of the command line",
+                        rule.modifiers,
+                        Escaped(&rule.pattern)
+                    )
+                }
+                None => "of the command line".to_owned(),
+            },
+            _ => "of a later version".to_owned(),
+        }
+    }
+
+    /// Returns the pattern of a rule as rsync's lines show it, escaped; of one in a file that an end
+    /// has read, its file and line.
+    pub(crate) fn pattern_at(&self, place: &RulePlace) -> String {
+        match place {
+            RulePlace::Command(at) => {
+                let rule = self.at(*at).map(|(rule, _)| rule);
+                rule.map_or_else(String::new, |rule| Escaped(&rule.pattern).to_string())
+            }
+            RulePlace::File { path, line } => format!("{}:{line}", Escaped(path)),
+            _ => "--partial-dir".to_owned(),
+        }
+    }
+
+    /// Returns a rule and its place by its position, which a peer may have made up.
+    fn at(&self, at: u32) -> Option<(&FilterRule, &Place)> {
+        let at = usize::try_from(at).ok()?;
+        self.list.get(at).zip(self.places.get(at))
     }
 
     fn push(&mut self, spec: RuleSpec, place: &Place) {

@@ -341,6 +341,22 @@ fn attributes_that_were_not_asked_for_are_refused() {
 }
 
 #[test]
+fn a_ruling_that_nobody_wants_or_the_source_cannot_give_is_refused() {
+    const ASKS: (&[&str], &str) = (&["-r", "-vv"], r#","recursive":true,"rulings":true"#);
+    fn rule(session: &Session, reason: u8) {
+        session.tops();
+        session.control(&Message::new(28).byte(reason).byte(0).text(b"x").byte(0).int(0).frame());
+    }
+    let text = "a ruling, which nobody asked for: the run does not ask why";
+    all_are_refused(&[
+        Deed::of(&[], RECURSIVE, text, |s| rule(s, 0)),
+        // Shown, which only `explain` asks for; protected, which is the destination's word.
+        Deed::of(&[], ASKS, text, |s| rule(s, 1)),
+        Deed::of(&[], ASKS, text, |s| rule(s, 5)),
+    ]);
+}
+
+#[test]
 fn holes_that_were_not_asked_for_are_refused() {
     const SPARSE: (&[&str], &str) = (&["-rS"], r#","recursive":true,"writing":{"sparse":true}"#);
     all_are_refused(&[Deed::of(

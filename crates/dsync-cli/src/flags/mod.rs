@@ -83,6 +83,9 @@ pub(crate) struct Flags {
     /// The options that are taken without effect.
     #[arg(skip)]
     pub(crate) accepted: Vec<&'static Accepted>,
+    /// The paths that `dsync explain` is asked about, below the root of the transfer.
+    #[arg(skip)]
+    pub(crate) explain: Vec<Vec<u8>>,
 }
 
 const OPERANDS_HELP: &str = "Sources, then the destination: paths or [USER@]HOST:PATH
@@ -94,12 +97,13 @@ trailing '/' stands for what is in it, without one for itself.";
 pub(crate) const COMMANDS: &str = "Commands, as the first word:
   completions SHELL  Print a script that completes the options in bash, elvish, fish, powershell or zsh
   doctor [HOST:]DIR  Say what a run to or from DIR would meet, and what to do about it; --json for programs
+  explain SRC DST PATH...  Say what a run of these options would do with each path, and which rule decides
   key                Make a key for servers that need no ssh, and print its public line
   man                Print the manual page, in roff
   serve              Offer shares to keys, each with a role; see dsync serve --help
   verify DIR         Compare DIR with its manifest, and tell rot from edits; --record writes the manifest
 
-enroll, explain, fleet, history, job, run, state and status are kept for later
+enroll, fleet, history, job, run, state and status are kept for later
 versions. A local file that has one of these names is written ./NAME where it is the first word.";
 
 /// A group of options with switches that can be negated.
