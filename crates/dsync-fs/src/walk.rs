@@ -187,7 +187,7 @@ pub struct WalkedDir {
     pub complete: bool,
     /// Entries that could not be read.
     pub problems: Vec<WalkProblem>,
-    /// Why entries take part or not, as far as [`WalkOptions::rulings`] wants that.
+    /// The reasons why entries take part or not, as far as [`WalkOptions::rulings`] wants that.
     pub rulings: Vec<WalkRuling>,
 }
 

@@ -25,7 +25,7 @@ pub enum Event {
     /// [`SyncOptions::event_ends`](crate::options::SyncOptions::event_ends) and
     /// [`EventLevel::All`](crate::options::EventLevel::All).
     LeftAlone(LeftAlone),
-    /// Why an entry takes part or not, with
+    /// The reason why an entry takes part or not, with
     /// [`SyncOptions::rulings`](crate::options::SyncOptions::rulings) or
     /// [`SyncOptions::explain`](crate::options::SyncOptions::explain) only.
     Ruling(Ruling),

@@ -69,8 +69,8 @@ pub enum ControlMessage {
     ListingEnd(ListingEnd),
     /// A failure to read something at the source.
     Problem(Problem),
-    /// Why an entry of the source takes part or not, with `rulings` or `explain`; while it is
-    /// listed.
+    /// The reason why an entry of the source takes part or not, with `rulings` or `explain`; while
+    /// it is listed.
     Ruling(Ruling),
     /// The source's request for further sums of a basis: weak ones, or those of shorter blocks
     /// where it found nothing. The destination answers with another [`ControlMessage::NeedDelta`]

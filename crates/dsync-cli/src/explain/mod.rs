@@ -163,11 +163,11 @@ struct Facts {
     deleted: bool,
     left: Option<LeftAlone>,
     problem: Option<Problem>,
-    /// Why the source leaves it out, or does not descend into it.
+    /// The reason why the source leaves it out, or does not descend into it.
     out: Option<Ruling>,
     /// The rule by which the source lists it.
     shown: Option<Ruling>,
-    /// Why the destination keeps what the source does not have.
+    /// The reason why the destination keeps what the source does not have.
     stays: Option<Ruling>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Context<'a> {
     pub(super) has_list: bool,
 }
 
-/// What a run would do with a path, and why.
+/// The answer for one path: the deed of the run, and the reason.
 #[derive(Debug)]
 pub(super) struct Verdict {
     path: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Why entries that only the destination has stay, for whoever asks; and the source's rulings,
+//! The reasons why entries that only the destination has stay, for whoever asks; and the source's rulings,
 //! which pass through here.
 //!
 //! The law: a source rules on its own entries only, and only on those that the run asks about.

@@ -1,4 +1,4 @@
-//! Why entries take part in a walk or not, for whoever asks.
+//! The reasons why entries take part in a walk or not, for whoever asks.
 //!
 //! A walk notes a ruling where it decides, so that what is told is what was done.
 
@@ -17,7 +17,7 @@ pub struct WantedRulings {
     pub explained: Option<Explained>,
 }
 
-/// Why an entry takes part in a walk or not.
+/// The reason why an entry takes part in a walk or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalkRuling {
     /// Path below the transfer's root.
