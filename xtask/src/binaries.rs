@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, BufReader},
     num::NonZero,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, ExitStatus, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     thread,
@@ -38,15 +38,13 @@ impl TestProgram {
         self.command.env(name, value);
     }
 
-    /// Runs it to its end. The output stays in the build directory, where one can look at it before
-    /// the end.
-    fn run(mut self, number: usize) -> Result<End, TaskError> {
+    /// Runs it to its end, with its output in a file.
+    fn run(mut self, path: &Path) -> Result<End, TaskError> {
         let since = Instant::now();
-        let mut run = || {
-            let path = output_dir()?.join(format!("{number}.log"));
-            let file = File::create(&path)?;
+        let mut run = || -> io::Result<_> {
+            let file = File::create(path)?;
             let status = self.command.stdout(file.try_clone()?).stderr(file).status()?;
-            Ok((status, String::from_utf8_lossy(&fs::read(&path)?).into_owned()))
+            Ok((status, String::from_utf8_lossy(&fs::read(path)?).into_owned()))
         };
         let start = |source| TaskError::Start { program: self.again.clone(), source };
         let (status, output) = run().map_err(start)?;
@@ -108,11 +106,16 @@ fn program(packages: &[Package], artifact: &Artifact, args: &[String]) -> Option
 }
 
 /// Runs all programs, one for each processor at a time; passes each one's output to `told` when it
-/// ends, and returns the words that run those again that failed.
+/// ends, and returns the words that run those again that failed. The directory `output` has a file
+/// for each, which one can look at before the end.
 ///
 /// # Errors
-/// [`TaskError::Start`] if a program cannot be started, or the file for its output be made.
-pub(crate) fn run(programs: Vec<TestProgram>, told: &mut dyn FnMut(&str)) -> Result<Vec<String>, TaskError> {
+/// [`TaskError::Start`] if a program cannot be started, or the file for its output cannot be made.
+pub(crate) fn run(
+    programs: Vec<TestProgram>,
+    output: &Path,
+    told: &mut dyn FnMut(&str),
+) -> Result<Vec<String>, TaskError> {
     let queue = Mutex::new(programs.into_iter().enumerate());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let at_once = thread::available_parallelism().map_or(1, NonZero::get);
@@ -122,7 +125,7 @@ pub(crate) fn run(programs: Vec<TestProgram>, told: &mut dyn FnMut(&str)) -> Res
             let (end, next) = (end.clone(), &next);
             scope.spawn(move || {
                 while let Some((number, program)) = next() {
-                    let _ = end.send(program.run(number));
+                    let _ = end.send(program.run(&output.join(format!("{number}.log"))));
                 }
             });
         }
@@ -148,12 +151,6 @@ struct End {
     output: String,
 }
 
-fn output_dir() -> io::Result<PathBuf> {
-    let dir = root().join("target/test-output");
-    fs::create_dir_all(&dir)?;
-    Ok(dir)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -166,8 +163,11 @@ mod tests {
     #[test]
     fn every_program_is_run_and_told_whole_and_those_that_fail_are_named() {
         let programs = vec![shell("echo one; exit 3"), shell("echo two >&2"), shell("kill -9 $$")];
+        let dir = std::env::temp_dir().join(format!("dsync-outputs-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
         let mut told = Vec::new();
-        let failed = run(programs, &mut |text| told.push(text.to_owned())).unwrap();
+        let failed = run(programs, &dir, &mut |text| told.push(text.to_owned())).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
         let is_told = |end: &str| told.iter().any(|text| text.ends_with(end));
         assert!(told.len() == 3 && is_told(" s\none\n") && is_told(" s\ntwo\n"), "{told:?}");
         assert_eq!(failed.len(), 2, "{failed:?}");

@@ -44,7 +44,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), TaskError> {
         program.set_env("DSYNC_SKIP_LOG", &log);
     }
     let mut ignored = String::new();
-    let failed = binaries::run(programs, &mut |output| {
+    let dir = root().join("target/test-output");
+    fs::create_dir_all(&dir).map_err(|source| TaskError::Read { path: "target".into(), source })?;
+    let failed = binaries::run(programs, &dir, &mut |output| {
         print!("{output}");
         ignored.push_str(&ignored_in(output));
     })?;
