@@ -87,9 +87,11 @@ struct Tally {
 pub fn hunt(plan: &Plan) -> bool {
     // The programs' results are compared, not those of the caller's mask.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o22));
-    let base = tempfile::Builder::new().prefix("dsync-hunt-").tempdir().expect("a place to work in");
-    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("a place for every user");
-    let filesystems = filesystems::prepare(base.path(), &plan.on);
+    let base = filesystems::place();
+    if let filesystems::Place::Temporary(base) = &base {
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("a place for every user");
+    }
+    let filesystems = filesystems::prepare(&base, &plan.on);
     let (major, minor, patch) = rsync::version();
     let filesystems_named = names(&filesystems);
     println!("hunt: seed {}, on {filesystems_named}, rsync {major}.{minor}.{patch}", plan.seed);
@@ -116,8 +118,8 @@ fn names(filesystems: &[Filesystem]) -> String {
 
 /// Makes the world of a worker on one filesystem, with another one beside it.
 fn world(worker: usize, at: usize, filesystems: &[Filesystem]) -> World {
-    let other = &filesystems[(at + 1) % filesystems.len()];
-    World::new(filesystems[at].root.join(format!("{worker}")), other.root.join(format!("{worker}-other")))
+    let Filesystem { root, beside, .. } = &filesystems[at];
+    World::new(root.join(format!("{worker}")), beside.join(format!("{worker}-other")))
 }
 
 fn work(

@@ -83,7 +83,8 @@ pub(super) const ENTRIES: &[Known] = &[
             let looks = ["[generator] opendir", "[generator] readlink_stat"];
             let fails = looks.iter().any(|words| says.contains(words))
                 && says.contains("failed: Permission denied (13)");
-            let is_gone = seen.finding.line.starts_with("missing: ");
+            let is_gone =
+                seen.finding.line.starts_with("missing: ") || seen.about(&["type"]) && seen.is_sources_own();
             seen.case.is_nobody && fails && (seen.is(Class::Exit) && seen.dsync.code() == Some(0) || is_gone)
         },
     },

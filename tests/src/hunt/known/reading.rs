@@ -30,7 +30,7 @@ pub(super) const ENTRIES: &[Known] = &[
         explains: |seen| {
             let dotted = |operand: &String| {
                 let path = operand.split("/./").last().unwrap_or_default();
-                operand.starts_with("./") || path.is_empty() || path == "."
+                operand.starts_with("./") || operand.contains("/././") || path.is_empty() || path == "."
             };
             seen.case.has_letter('R')
                 && seen.case.operands.iter().any(dotted)
@@ -76,7 +76,8 @@ pub(super) const ENTRIES: &[Known] = &[
             seen.case.has_letter('m')
                 && seen.case.is_nobody
                 && seen.dsync.code() == Some(23)
-                && seen.finding.line.starts_with("extra: ")
+                && (seen.finding.line.starts_with("extra: ")
+                    || seen.about(&["mode", "owner", "mtime", "extended attributes"]))
                 && is_above_unread
         },
     },

@@ -50,21 +50,23 @@ impl Seen<'_> {
         self.finding.path()
     }
 
+    /// Returns whether the path's entry has the source's type and content after dsync.
+    pub(super) fn is_sources_own(&self) -> bool {
+        let Some(within) = self.path().strip_prefix("w/d/") else { return false };
+        let Some(here) = find(self.ours, self.path()) else { return false };
+        let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
+        sources.iter().any(|path| find(self.ours, path).as_ref() == Some(&here))
+    }
+
     /// Returns whether the path's entry is the source's own after dsync, while rsync put there the
     /// old data that dsync keeps under the next name of a backup.
     pub(super) fn is_sources_own_beside_its_backup(&self, suffix: &str) -> bool {
-        let Some(within) = self.path().strip_prefix("w/d/") else { return false };
-        let find = |survey: &'_ Survey, path: &str| {
-            let found = survey.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
-            found.map(|(_, facts)| (facts.kind, facts.content.clone()))
-        };
-        let Some(here) = find(self.ours, self.path()) else { return false };
-        let sources = [format!("w/s/{within}"), format!("w/s2/{within}"), format!("w/{within}")];
-        let is_sources = sources.iter().any(|path| find(self.ours, path).as_ref() == Some(&here));
         let kept =
             (1..4).filter_map(|times| find(self.ours, &format!("{}{}", self.path(), suffix.repeat(times))));
         let old = find(self.theirs, self.path());
-        is_sources && self.path().ends_with(suffix) && kept.into_iter().any(|kept| Some(kept) == old)
+        self.is_sources_own()
+            && self.path().ends_with(suffix)
+            && kept.into_iter().any(|kept| Some(kept) == old)
     }
 
     /// Returns whether the path is the directory that one of these options names, or is inside it.
@@ -189,6 +191,12 @@ impl Seen<'_> {
         let is_listed_only = |node: &Node| matches!(node.kind, Kind::Dir) && node.mode & 0o500 == 0o400;
         self.case.is_nobody && self.case.world.iter().any(is_listed_only)
     }
+}
+
+/// Returns the type and content of an entry, by its path as printed.
+fn find(survey: &Survey, path: &str) -> Option<(&'static str, Vec<u8>)> {
+    let found = survey.iter().find(|(key, _)| key.escape_ascii().to_string() == path);
+    found.map(|(_, facts)| (facts.kind, facts.content.clone()))
 }
 
 /// Returns a name as rsync prints it, from its form in findings.
