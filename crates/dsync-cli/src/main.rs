@@ -192,6 +192,7 @@ fn run(flags: &Flags) -> u8 {
         let reason = |option: &Accepted| format!("dsync: {option} changes nothing: {}", option.reason);
         flags.accepted.iter().for_each(|option| console.talk(&reason(option)));
     }
+    tell_deltas(flags, &report, &console);
     console.note(if report.voice.listing.receives { "receiving file list" } else { "building file list" });
     let cage = Arc::new(Cage::default());
     let outcome = conduct(flags, job.cage(Arc::clone(&cage) as _), &console, &cancel);
@@ -224,6 +225,20 @@ fn conduct(flags: &Flags, job: Job, console: &Console, cancel: &CancelToken) -> 
             first
         }
     }
+}
+
+/// Says in rsync's words whether content may be sent as differences, if the run lists all that it does.
+fn tell_deltas(flags: &Flags, report: &Reporting, console: &Console) {
+    let listing = &report.voice.listing;
+    if report.verbose < 2 || report.lists_only {
+        return;
+    }
+    let is_remote = listing.sends || listing.receives;
+    console.result(if is_remote && !flags.comparison.whole_file {
+        "delta-transmission enabled"
+    } else {
+        "delta-transmission disabled for local transfer or --whole-file"
+    });
 }
 
 /// Returns the summary of a run that copied nothing, as it only looked at the source.
@@ -345,7 +360,13 @@ fn conclude(summary: &Summary, console: &Console, report: &Reporting, has_bar: b
 
     if report.stats {
         let carrier = connection.map(|connection| connection.carrier);
-        let block = stats::block(&summary.report, summary.traffic, carrier, summary.elapsed, report.style);
+        let block = stats::block(
+            &summary.report,
+            summary.traffic,
+            carrier,
+            (summary.elapsed, summary.dry_run),
+            report.style,
+        );
         console.result(&format!("\n{}", block.trim_end()));
         block.lines().for_each(|line| console.note(line));
     }

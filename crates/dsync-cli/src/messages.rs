@@ -49,7 +49,9 @@ pub(crate) fn problem(problem: &Problem) -> String {
             format!("cannot {what} '{name}': it leads out of what the other end may use")
         }
         Cause::Skipped => format!("skipping non-regular file \"{name}\""),
-        Cause::ContentMismatch => format!("'{name}': content check failed three times; old file kept"),
+        Cause::ContentMismatch => {
+            format!("'{name}': content check failed three times; what had the name stays as it was")
+        }
         Cause::Changed if problem.operation == Operation::RemoveSource => {
             format!("cannot {what} '{name}': it has changed since it was listed; it stays")
         }
@@ -227,7 +229,7 @@ mod tests {
         );
         assert_eq!(
             of(Operation::Commit, b"x", Cause::ContentMismatch),
-            "'x': content check failed three times; old file kept"
+            "'x': content check failed three times; what had the name stays as it was"
         );
     }
 

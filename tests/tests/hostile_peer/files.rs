@@ -259,7 +259,11 @@ fn content_with_a_wrong_value_keeps_the_old_file() {
     session.finish_control();
     let _ = session.lanes.receive(1);
     drop(session);
-    assert_ends(client.wait(), 23, "'kept': content check failed three times; old file kept");
+    assert_ends(
+        client.wait(),
+        23,
+        "'kept': content check failed three times; what had the name stays as it was",
+    );
     // A source whose listing was complete may delete unlisted entries; the file is whole.
     assert!(arena.has_old_kept());
 }
