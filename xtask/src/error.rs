@@ -51,6 +51,12 @@ pub(crate) enum TaskError {
         /// One line each.
         breaches: Vec<String>,
     },
+    /// Guards whose tests do not notice their absence, or that are not where the table says.
+    #[error("guards and their tests:\n  {}", wrong.join("\n  "))]
+    Mutants {
+        /// One line each.
+        wrong: Vec<String>,
+    },
     /// A file of the checkout is not valid Rust.
     #[error("cannot parse '{path}': {source}")]
     Parse {

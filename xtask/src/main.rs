@@ -17,6 +17,7 @@ mod lab;
 mod layers;
 #[cfg(test)]
 mod links;
+mod mutants;
 #[cfg(test)]
 mod names;
 mod option_words;
@@ -69,6 +70,11 @@ const VERBS: &[Verb] = &[
         name: "hunt",
         help: "random cases beside rsync [--minutes N] [--seed S] [--on FS,...] [--case SEED]",
         run: hunt::run,
+    },
+    Verb {
+        name: "mutants",
+        help: "disable each guard against a hostile end; its test must fail [NAMES]",
+        run: mutants::run,
     },
     Verb {
         name: "rivals",
