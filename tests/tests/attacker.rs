@@ -190,3 +190,53 @@ fn neither_end_is_led_elsewhere() {
         }
     }
 }
+
+#[test]
+fn no_file_of_rules_is_read_elsewhere() {
+    needs_root!();
+    needs_dsync!();
+    for way in WAYS {
+        let scratch = Scratch::new();
+        let outside = plant(&scratch);
+        chown(scratch.src(), Some(ATTACKER), Some(ATTACKER)).unwrap();
+        // Rules from outside would show what the source's own rules hide.
+        fs::write(scratch.src().join(".rsync-filter"), "- g\n").unwrap();
+        fs::write(outside.join(".rsync-filter"), "+ g\n").unwrap();
+        let before = survey(&outside);
+        let given = ["-aF", "--exclude=/flipped"].map(str::to_owned);
+
+        while_flipping(&scratch.src().join("d"), &outside, |flips| {
+            race(flips, |_| {
+                let _ = fs::remove_dir_all(scratch.dst());
+                let outcome = run(way, &given, &scratch.src(), &scratch.dst());
+                if scratch.dst().exists() {
+                    assert_nothing_came_in(&scratch.dst(), &format!("{way:?}"));
+                }
+                // A link that was copied as one is not looked through.
+                let came = survey(&scratch.dst());
+                let hidden = [&b"d/g"[..], b"d/sub/g"].into_iter().any(|name| came.contains_key(name));
+                assert!(!hidden, "{way:?}: {}", outcome.account());
+                outcome
+            });
+        });
+        assert_unchanged(&before, &outside);
+    }
+}
+
+#[test]
+fn a_log_is_written_nowhere_else() {
+    needs_root!();
+    needs_dsync!();
+    let scratch = Scratch::new();
+    let outside = plant(&scratch);
+    let shared = scratch.at("shared");
+    fs::create_dir_all(shared.join("dir")).unwrap();
+    chown(&shared, Some(ATTACKER), Some(ATTACKER)).unwrap();
+    let before = survey(&outside);
+    let log = shared.join("dir/f");
+    let given = ["-a".to_owned(), format!("--log-file={}", log.display())];
+    while_flipping(&shared.join("dir"), &outside, |flips| {
+        race(flips, |_| run(Way::Local, &given, &scratch.src(), &scratch.dst()));
+    });
+    assert_unchanged(&before, &outside);
+}

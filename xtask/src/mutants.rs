@@ -110,7 +110,7 @@ fn build(tree: &Path, chosen: &[&Guard]) -> Result<BTreeMap<&'static str, PathBu
     let cargo = |args: &[&str]| {
         let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
         cargo.current_dir(tree).args(args).stdin(Stdio::null());
-        cargo.env("CARGO_TARGET_DIR", root().join("target/mutants/target"));
+        cargo.arg("-q").env("CARGO_TARGET_DIR", root().join("target/mutants/target"));
         cargo
     };
     run_command(&mut cargo(&["build", "-p", "dsync-cli"]))?;
@@ -123,7 +123,7 @@ fn build(tree: &Path, chosen: &[&Guard]) -> Result<BTreeMap<&'static str, PathBu
         let built = build.args(*args).stderr(Stdio::inherit()).output();
         let built = built.map_err(|source| TaskError::Start { program: "cargo".into(), source })?;
         let messages = String::from_utf8_lossy(&built.stdout).into_owned();
-        let path = messages.lines().filter(|line| line.contains(r#""profile":{"#)).find_map(executable);
+        let path = messages.lines().find_map(executable);
         let path = path.ok_or_else(|| TaskError::Failed { command: args.join(" "), status: built.status })?;
         binaries.insert(*name, path);
     }
@@ -132,7 +132,9 @@ fn build(tree: &Path, chosen: &[&Guard]) -> Result<BTreeMap<&'static str, PathBu
 
 /// Returns the test binary of one of cargo's messages.
 fn executable(message: &str) -> Option<PathBuf> {
-    let is_test = message.contains(r#""test":true}"#);
+    // The target's own word `test` says only that it could be one.
+    let (_, profile) = message.split_once(r#""profile":{"#)?;
+    let is_test = profile.split('}').next().is_some_and(|profile| profile.contains(r#""test":true"#));
     let (_, rest) = message.split_once(r#""executable":""#).filter(|_| is_test)?;
     Some(PathBuf::from(rest.split_once('"')?.0))
 }

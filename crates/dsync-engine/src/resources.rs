@@ -132,5 +132,12 @@ mod tests {
             let name = row.last().unwrap().trim_matches('`');
             assert!(name == "all of them" || tests.contains(&format!("fn {name}()")), "no test {name}");
         }
+        // These name one test, several, or those of the row above.
+        for row in [rows("beside"), rows("phases")].concat() {
+            let named: Vec<_> = row.last().unwrap().split('`').filter(|name| name.contains('_')).collect();
+            let missing: Vec<_> =
+                named.into_iter().filter(|name| !tests.contains(&format!("fn {name}()"))).collect();
+            assert_eq!(missing, [""; 0]);
+        }
     }
 }

@@ -16,6 +16,7 @@ mod lists;
 mod many;
 mod opening;
 mod phases;
+mod rules;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -1,0 +1,150 @@
+//! A source that sends what rules hide: rules for one end, rules in files of the tree, and rules
+//! that options stand for. The destination holds a listing against the command's own rules as far
+//! as no file of rules, which only the source knows, can overrule them.
+//!
+//! Links that would be followed, or are munged, are judged here as well.
+
+use std::fs;
+
+use dsync_tests::{
+    hostile::{Arena, Item, Message, Session, bytes::listing_part},
+    needs_dsync,
+};
+
+use super::{RELAY, client_gives_up};
+
+/// A file of rules beside the destination; `RULES` in an option stands for its path.
+const RULES: &str = "- *.o\n";
+
+/// Starts a client that pulls a directory's contents under these options.
+fn pull(arena: &Arena, options: &[&str]) -> (dsync_tests::run::Running, Session) {
+    let rules = arena.scratch().path().with_extension("rules");
+    fs::write(&rules, RULES).unwrap();
+    let options: Vec<_> =
+        options.iter().map(|option| option.replace("RULES", &rules.display().to_string())).collect();
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let (client, pipe) = arena.pull_of(RELAY, &options, &["host:some/"]);
+    let session = Session::serve(pipe).answer();
+    session.tops();
+    fs::remove_file(rules).unwrap();
+    (client, session)
+}
+
+/// Lists an entry of the root that the options leave out.
+fn is_refused(options: &[&str], item: Item, text: &str) {
+    let arena = Arena::new();
+    let (client, session) = pull(&arena, options);
+    session.control(&listing_part(0, 1, &[item]));
+    client_gives_up(client, session, &format!("the source sent {text}"));
+    arena.assert_unharmed(&[]);
+}
+
+/// Lists an entry of the root, alone; the client finds nothing wrong with it.
+fn is_taken(options: &[&str], name: &str, item: Item) -> Arena {
+    let arena = Arena::new();
+    let (client, session) = pull(&arena, options);
+    session.control(&listing_part(0, 1, &[item]));
+    assert!(session.expect_credit().first().is_some());
+    drop(session);
+    let outcome = client.wait();
+    let said = outcome.stderr_text();
+    assert!(!said.contains("which nobody asked for"), "{name} under {options:?}: {said}");
+    arena
+}
+
+#[test]
+fn an_entry_that_a_rule_for_the_source_hides_is_refused() {
+    needs_dsync!();
+    let text = "'x.o', which nobody asked for: the filters exclude it";
+    for options in [
+        &["-r", "-f", "H *.o"][..],
+        &["-r", "-f", "-s *.o"],
+        &["-r", "--exclude=*.o", "--delete-excluded"],
+        &["-r", "-f", "H *.o", "-f", "P *.o"],
+        &["-r", "-f", ". RULES"],
+        &["-r", "--exclude-from=RULES"],
+        &["-rC"],
+        // A file of rules counts from its place on, and what only excludes overrules nothing.
+        &["-r", "-f", "- *.o", "-f", ": .f"],
+        &["-r", "-f", ":- .f", "-f", "- *.o"],
+        &["-r", "-f", ":C", "-f", "- *.o"],
+        &["-r", "--gitignore", "--exclude=*.o"],
+        // Files for the other end alone hide nothing, and show nothing.
+        &["-r", "-f", ":r .f", "-f", "- *.o"],
+    ] {
+        println!("{options:?}");
+        is_refused(options, Item::file("x.o", 5), text);
+    }
+}
+
+#[test]
+fn an_entry_that_only_files_of_rules_could_hide_is_taken() {
+    needs_dsync!();
+    for options in [
+        &["-rn", "-f", "P *.o"][..],
+        &["-rn", "-f", ": .f", "-f", "- *.o"],
+        &["-rF", "-n", "--exclude=*.o"],
+        &["-rn", "--gitignore"],
+    ] {
+        // Some of these rules come after a file that the destination does not have.
+        let _ = is_taken(options, "x.o", Item::file("x.o", 5));
+    }
+}
+
+#[test]
+fn a_rule_that_protects_is_not_taken_back_by_files_that_arrive() {
+    needs_dsync!();
+    // The listing is complete and empty but for one entry: all else would go.
+    let options =
+        ["-r", "--delete-during", "-f", "P kept", "-f", "P sub", "-f", "P out", "-f", "P peek", "-f"];
+    let options: Vec<_> = options.into_iter().chain(["P pipe", "-f", ": .f"]).collect();
+    let arena = Arena::new();
+    fs::write(arena.scratch().at("tree/.f"), "R *\n!\n").unwrap();
+    fs::write(arena.scratch().at("tree/gone"), "").unwrap();
+    let (client, mut session) = pull(&arena, &options);
+    session.control(&listing_part(0, 3, &[Item::dir("zz")]));
+    session.control(&listing_part(1, 3, &[]));
+    session.control(&Message::new(8).int(2).int(0).frame());
+    session.expect_end_of_needs();
+    for number in 0..4 {
+        let lane = session.lane(number);
+        session.lanes.send(lane, &Message::new(70).frame());
+        session.lanes.finish(lane);
+    }
+    session.expect(17);
+    drop(session);
+    let _ = client.wait();
+    assert!(!arena.scratch().at("tree/gone").exists(), "nothing was deleted at all");
+    fs::write(arena.scratch().at("tree/.f"), "").unwrap();
+    arena.assert_unharmed(&["zz", ".f"]);
+}
+
+#[test]
+fn a_link_that_would_have_been_followed_is_refused() {
+    needs_dsync!();
+    let link = || Item::symlink("link", b"../outside");
+    is_refused(&["-rlL"], link(), "'link', which nobody asked for: links are replaced by what they lead to");
+    is_refused(
+        &["-rl", "--copy-unsafe-links"],
+        link(),
+        "'link', which nobody asked for: links that lead out",
+    );
+}
+
+#[test]
+fn a_munged_link_leads_nowhere_whatever_the_source_writes() {
+    needs_dsync!();
+    for text in [&b"../outside"[..], b"/rsyncd-munged/../outside", b"/etc"] {
+        let arena = Arena::new();
+        let (client, session) = pull(&arena, &["-rl", "--munge-links"]);
+        session.control(&listing_part(0, 1, &[Item::symlink("link", text)]));
+        session.control(&Message::new(8).int(2).int(text.len() as u64).frame());
+        session.expect_end_of_needs();
+        drop(session);
+        let _ = client.wait();
+        let stored = fs::read_link(arena.scratch().at("tree/link")).unwrap();
+        let expected = [b"/rsyncd-munged/", text].concat();
+        assert_eq!(std::os::unix::ffi::OsStrExt::as_bytes(stored.as_os_str()), expected);
+        arena.assert_unharmed(&["link"]);
+    }
+}
