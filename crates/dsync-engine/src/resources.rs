@@ -124,9 +124,12 @@ mod tests {
         assert_eq!(shares, Share::ALL.map(|share| share.to_string()));
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tests/hostile_peer");
         let files = fs::read_dir(root).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
-        let of_parts = ["dsync-fs/src/spool.rs", "dsync-engine/src/source/catalogue.rs"].map(|file| {
-            fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap()
-        });
+        let of_parts = [
+            "dsync-fs/src/spool.rs",
+            "dsync-engine/src/source/catalogue.rs",
+            "dsync-transport/src/accept.rs",
+        ]
+        .map(|file| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)).unwrap());
         let tests: String = files.chain(of_parts).collect();
         for row in [rows("bounds"), rows("shares")].concat() {
             let name = row.last().unwrap().trim_matches('`');

@@ -3,7 +3,7 @@
 /// A guard, and the test of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guard {
-    /// What is guarded; also how a mutant is chosen.
+    /// The subject of the guard, by which a mutant is chosen.
     pub(super) name: &'static str,
     /// The file, from the checkout's root.
     pub(super) file: &'static str,
