@@ -44,7 +44,7 @@ fn is_taken(options: &[&str], name: &str, item: Item) -> Arena {
     let arena = Arena::new();
     let (client, session) = pull(&arena, options);
     session.control(&listing_part(0, 1, &[item]));
-    assert!(session.expect_credit().first().is_some());
+    assert!(!session.expect_credit().is_empty());
     drop(session);
     let outcome = client.wait();
     let said = outcome.stderr_text();
