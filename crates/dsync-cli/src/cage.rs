@@ -181,6 +181,17 @@ fn rights(touch: Touch) -> BitFlags<AccessFs> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     match touch {
         Touch::Read => read,
+        Touch::Add => {
+            AccessFs::ReadDir
+                | AccessFs::MakeReg
+                | AccessFs::MakeDir
+                | AccessFs::MakeSym
+                | AccessFs::MakeFifo
+                | AccessFs::MakeSock
+                | AccessFs::MakeChar
+                | AccessFs::MakeBlock
+                | AccessFs::Refer
+        }
         Touch::Take => read | AccessFs::RemoveFile,
         Touch::Write => AccessFs::from_all(FILES_ABI) & !(AccessFs::Execute | AccessFs::IoctlDev),
     }
@@ -322,6 +333,36 @@ mod tests {
             assert!(!fs::read("/etc/passwd").unwrap().is_empty());
         });
         assert_eq!(fs::read(&secret).unwrap(), b"secret", "the cage of a thread is that thread's");
+    }
+
+    #[test]
+    fn where_entries_are_only_added_none_is_read_changed_or_removed() {
+        let scratch = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        for file in ["tree/a", "tree/b", "kept/older"] {
+            fs::create_dir_all(at(file).parent().unwrap()).unwrap();
+            fs::write(at(file), file).unwrap();
+        }
+        let session = || {
+            let rules = Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI)).unwrap();
+            let places = [(at("tree"), rights(Touch::Write)), (at("kept"), rights(Touch::Add))];
+            let rules = with_rules(rules.create().unwrap(), places.into_iter()).unwrap();
+            let _ = rules.restrict_self().unwrap();
+
+            fs::create_dir(at("kept/dir")).unwrap();
+            fs::rename(at("tree/a"), at("kept/dir/a")).unwrap();
+            fs::hard_link(at("tree/b"), at("kept/b")).unwrap();
+            assert_eq!(code(fs::read(at("kept/older"))), Some(libc::EACCES));
+            assert_eq!(code(fs::write(at("kept/older"), "")), Some(libc::EACCES));
+            assert_eq!(code(fs::remove_file(at("kept/older"))), Some(libc::EACCES));
+            assert_eq!(code(fs::remove_dir(at("kept/dir"))), Some(libc::EACCES));
+            assert!(code(fs::rename(at("tree/b"), at("kept/older"))).is_some());
+            assert!(code(fs::rename(at("kept/older"), at("tree/older"))).is_some());
+            assert!(code(fs::hard_link(at("kept/older"), at("tree/older"))).is_some());
+        };
+        thread::scope(|scope| scope.spawn(session).join().unwrap());
+        assert_eq!(fs::read(at("kept/older")).unwrap(), b"kept/older");
+        assert_eq!(fs::read(at("kept/dir/a")).unwrap(), b"tree/a");
     }
 
     #[test]

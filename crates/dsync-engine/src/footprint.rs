@@ -28,6 +28,8 @@ use crate::grant::Start;
 pub enum Touch {
     /// It lists and reads.
     Read,
+    /// It adds entries there, moved from elsewhere, and neither reads nor removes any.
+    Add,
     /// It also removes files (`--remove-source-files`).
     Take,
     /// It makes, changes and removes whatever it likes.
@@ -149,6 +151,9 @@ impl Footprint {
             }
         }
 
+        if let Some(keep) = start.keep() {
+            footprint.add(keep.duplicate(), Touch::Add);
+        }
         footprint.add(Ok(base), Touch::Write);
         footprint
     }

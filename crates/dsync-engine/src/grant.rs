@@ -24,7 +24,7 @@ use dsync_wire::{
     options::SyncOptions,
 };
 
-use crate::SyncError;
+use crate::{SyncError, keep::Keep};
 
 /// The operations that are allowed in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +41,14 @@ pub enum Access {
     Append,
     /// It may be copied from and to, also over existing files, but nothing is removed: `write`.
     Write,
+    /// It may be copied from and to, also over existing files, and deleted from; what is replaced
+    /// or removed moves to a place beyond the client's reach: `keep`. Only a
+    /// [`Share`](crate::Share) has such a place.
+    Keep,
 }
 
 impl Access {
-    /// All of them.
+    /// Each that a directory is enough for: all but [`Keep`](Self::Keep).
     pub const EACH: [Self; 5] = [Self::ReadWrite, Self::ReadOnly, Self::WriteOnly, Self::Append, Self::Write];
 
     /// Returns the word for it.
@@ -55,6 +59,7 @@ impl Access {
             Self::WriteOnly => "wo",
             Self::Append => "append",
             Self::Write => "write",
+            Self::Keep => "keep",
         }
     }
 
@@ -70,21 +75,23 @@ impl Access {
 
     /// Returns whether something may be done.
     pub fn allows(self, demand: Demand) -> bool {
-        let [rw, ro, wo, append, write] = match demand {
-            Demand::Read => [true, true, false, true, true],
+        let [rw, ro, wo, append, write, keep] = match demand {
+            Demand::Read => [true, true, false, true, true, true],
             Demand::Write | Demand::MakePath | Demand::TempDir | Demand::Alternates => {
-                [true, false, true, true, true]
+                [true, false, true, true, true, true]
             }
-            Demand::InPlace => [true, false, true, false, true],
+            // A kept entry may be another name of the file that would be written into.
+            Demand::InPlace => [true, false, true, false, true, false],
+            Demand::Delete | Demand::Force => [true, false, true, false, false, true],
             // A backup takes the place of an older one, which may be a directory. The last two
             // remove a directory that may hold files of others.
-            Demand::Delete | Demand::Force | Demand::Backup | Demand::DelayUpdates | Demand::PartialDir => {
-                [true, false, true, false, false]
+            Demand::Backup | Demand::DelayUpdates | Demand::PartialDir => {
+                [true, false, true, false, false, false]
             }
-            Demand::RemoveSource => [true, false, false, false, false],
+            Demand::RemoveSource => [true, false, false, false, false, false],
             // They give the client a say in where paths lead, or lead to what is no file.
             Demand::KeepDirlinks | Demand::InsecureLinks | Demand::CopyDevices | Demand::WriteDevices => {
-                [false; 5]
+                [false; 6]
             }
         };
 
@@ -94,6 +101,7 @@ impl Access {
             Self::WriteOnly => wo,
             Self::Append => append,
             Self::Write => write,
+            Self::Keep => keep,
         }
     }
 
@@ -105,6 +113,7 @@ impl Access {
             Self::WriteOnly => "copying to it",
             Self::Append => "copying from it and adding to it",
             Self::Write => "copying to and from it, without removing anything,",
+            Self::Keep => "copying to and from it, while what is replaced or removed is kept,",
         }
     }
 }
@@ -231,6 +240,7 @@ impl fmt::Display for Demand {
 pub struct Grant {
     terms: GrantTerms,
     floor: Arc<Dir>,
+    keep: Option<Arc<Keep>>,
 }
 
 /// The terms that an administrator wrote.
@@ -310,15 +320,19 @@ impl Grant {
     /// Opens the directory. Its path is the administrator's and may pass through any link.
     ///
     /// # Errors
-    /// The system's error, e.g. when the directory does not exist.
+    /// The system's error, e.g. when the directory does not exist; `InvalidInput` for
+    /// [`Access::Keep`], as nothing would be kept.
     pub fn open(terms: GrantTerms) -> io::Result<Self> {
         let floor = Dir::open_operand(&terms.path)?;
-        Self::at(terms, floor)
+        Self::at(terms, floor, None)
     }
 
     /// Makes a grant of a directory that is open.
-    pub(crate) fn at(terms: GrantTerms, floor: Dir) -> io::Result<Self> {
-        Ok(Self { terms, floor: Arc::new(floor.confining()?) })
+    pub(crate) fn at(terms: GrantTerms, floor: Dir, keep: Option<Keep>) -> io::Result<Self> {
+        if terms.access == Access::Keep && keep.is_none() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Self { terms, floor: Arc::new(floor.confining()?), keep: keep.map(Arc::new) })
     }
 
     /// Decides on all that a client asks for; the first thing that it may not is the error.
@@ -382,6 +396,11 @@ impl Start {
     /// Returns whether nothing that exists may change.
     pub(crate) fn adds_only(&self) -> bool {
         self.0.as_ref().is_some_and(|grant| grant.adds_only())
+    }
+
+    /// Returns the place of what is replaced and removed.
+    pub(crate) fn keep(&self) -> Option<&Arc<Keep>> {
+        self.0.as_ref().and_then(|grant| grant.keep.as_ref())
     }
 
     /// Returns the directory that the paths are confined to.
@@ -521,6 +540,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn nothing_is_granted_that_would_be_kept_nowhere() {
+        use Demand::{Alternates, Delete, Force, MakePath, Read, TempDir, Write};
+        let scratch = tempfile::tempdir().unwrap();
+        let terms = GrantTerms { path: scratch.path().to_owned(), access: Access::Keep, share: None };
+        assert_eq!(Grant::open(terms).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(GrantTerms::parse(OsStr::new("/srv/b,keep")).is_err());
+        let allowed: Vec<_> =
+            Demand::EACH.into_iter().filter(|demand| Access::Keep.allows(*demand)).collect();
+        assert_eq!(allowed, [Read, Write, Delete, Force, TempDir, Alternates, MakePath]);
     }
 
     #[test]

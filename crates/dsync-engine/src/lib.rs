@@ -18,6 +18,7 @@ pub mod grant;
 mod guard;
 mod halt;
 mod handle;
+mod keep;
 mod limits;
 pub mod manifest;
 pub mod misbehaved;
@@ -81,6 +82,7 @@ pub use crate::{
     footprint::{Cage, Footprint, Inmates, Touch},
     grant::{Access, Grant, GrantTerms, GrantTermsError},
     handle::{RunHandle, RunOutcome},
+    keep::Keeping,
     manifest::{Manifest, ManifestError, ManifestWriter, Record},
     misbehaved::PeerMisbehaved,
     observe::{Connection, FileProgress, Observer, Reconnect, Silent},

@@ -11,9 +11,12 @@ use std::{
     path::{Component as Step, Path, PathBuf},
 };
 
-use dsync_fs::{Component, Dir};
+use dsync_fs::{Component, Dir, Kind, Spare};
 
-use crate::{Access, Grant, GrantTerms};
+use crate::{
+    Access, Grant, GrantTerms,
+    keep::{Keep, Keeping},
+};
 
 /// A directory that a server offers under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,27 +80,40 @@ impl Share {
     }
 
     /// Opens the share for a client: its directory, or a `directory` in it, which is made if it is
-    /// missing. No link in the share is followed to it.
+    /// missing. No link in the share is followed to it. With `keeping`, what the client replaces
+    /// and removes moves there; [`Access::Keep`] needs it.
     ///
     /// # Errors
     /// [`ShareError`].
-    pub fn grant(&self, access: Access, directory: Option<&Path>) -> Result<Grant, ShareError> {
+    pub fn grant(
+        &self,
+        access: Access,
+        directory: Option<&Path>,
+        keeping: Option<Keeping>,
+    ) -> Result<Grant, ShareError> {
         let missing = |source| ShareError::Missing { share: self.name.clone(), source };
         let root = self.open()?;
+
+        let unusable = |directory: &Path, source| ShareError::Directory {
+            share: self.name.clone(),
+            directory: directory.to_owned(),
+            source,
+        };
+        let open_keep = |Keeping { directory, session }| {
+            let dir = root.duplicate().and_then(|root| descend(root, &directory));
+            Ok(Keep::new(dir.map_err(|source| unusable(&directory, source))?, session))
+        };
+        let keep = keeping.map(open_keep).transpose()?;
 
         let mut path = self.path.clone();
         let mut floor = root;
         if let Some(directory) = directory {
-            floor = descend(floor, directory).map_err(|source| ShareError::Directory {
-                share: self.name.clone(),
-                directory: directory.to_owned(),
-                source,
-            })?;
+            floor = descend(floor, directory).map_err(|source| unusable(directory, source))?;
             path.push(directory);
         }
 
         let terms = GrantTerms { path, access, share: Some(self.name.clone()) };
-        Grant::at(terms, floor).map_err(missing)
+        Grant::at(terms, floor, keep).map_err(missing)
     }
 
     /// Opens the directory if the evidence is there.
@@ -122,6 +138,45 @@ impl Share {
         }
 
         Ok(root)
+    }
+
+    /// Removes the kept entries of sessions, one directory for each in those of the keys in
+    /// `kept`, whose name `is_over` says so. Returns how many went, and the errors of those that
+    /// stayed in part.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    pub fn clean(
+        &self,
+        kept: &Path,
+        is_over: impl Fn(&OsStr) -> bool,
+    ) -> Result<(usize, Vec<io::Error>), ShareError> {
+        let root = self.open()?;
+        let Some(place) = find(root, kept).map_err(|source| ShareError::Directory {
+            share: self.name.clone(),
+            directory: kept.to_owned(),
+            source,
+        })?
+        else {
+            return Ok((0, Vec::new()));
+        };
+
+        let (mut removed, mut errors) = (0, Vec::new());
+        // Directories that a client could not write into were kept with their files.
+        let all = Spare { unlocks: true, ..Spare::NOTHING };
+        for key in directories(&place, &mut errors) {
+            let Ok(key) = place.open_child(&key) else { continue };
+            for session in directories(&key, &mut errors) {
+                if !is_over(OsStr::from_bytes(session.as_bytes())) {
+                    continue;
+                }
+                match key.remove_tree(&session, all, &mut |_, _| {}) {
+                    Ok(()) => removed += 1,
+                    Err(error) => errors.push(io::Error::other(error)),
+                }
+            }
+        }
+        Ok((removed, errors))
     }
 
     /// Checks that the share is there.
@@ -152,6 +207,26 @@ fn descend(mut dir: Dir, path: &Path) -> io::Result<Dir> {
     Ok(dir)
 }
 
+/// Opens a directory below another one step by step; `None` if it was never made.
+fn find(mut dir: Dir, path: &Path) -> io::Result<Option<Dir>> {
+    for step in path.components() {
+        match dir.open_child(&component(step.as_os_str())?) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => dir = opened?,
+        }
+    }
+    Ok(Some(dir))
+}
+
+/// Lists the directories in a directory.
+fn directories(dir: &Dir, errors: &mut Vec<io::Error>) -> Vec<Component> {
+    let listed = dir.list();
+    errors.extend(listed.error);
+    let found = listed.entries.into_iter();
+    let dirs = found.filter(|(_, entry)| entry.as_ref().is_ok_and(|entry| entry.kind == Kind::Dir));
+    dirs.map(|(name, _)| name).collect()
+}
+
 fn component(name: &OsStr) -> io::Result<Component> {
     Component::new(name.as_bytes()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
@@ -159,7 +234,10 @@ fn component(name: &OsStr) -> io::Result<Component> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
 
@@ -175,13 +253,13 @@ mod tests {
         let mounted = Share { mounted: true, ..plain.clone() };
         let gone = share(&scratch.path().join("gone"));
         let below = Some(Path::new("web1"));
-        assert!(matches!(marked.grant(Access::Append, below), Err(ShareError::NoMarker { .. })));
-        assert!(matches!(mounted.grant(Access::Append, below), Err(ShareError::NotMounted { .. })));
-        assert!(matches!(gone.grant(Access::Append, below), Err(ShareError::Missing { .. })));
+        assert!(matches!(marked.grant(Access::Append, below, None), Err(ShareError::NoMarker { .. })));
+        assert!(matches!(mounted.grant(Access::Append, below, None), Err(ShareError::NotMounted { .. })));
+        assert!(matches!(gone.grant(Access::Append, below, None), Err(ShareError::Missing { .. })));
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 
         fs::write(scratch.path().join("here"), "").unwrap();
-        let grant = marked.grant(Access::Append, below).unwrap();
+        let grant = marked.grant(Access::Append, below, None).unwrap();
         assert_eq!(grant.terms().path, scratch.path().join("web1"));
         assert!(scratch.path().join("web1").is_dir());
         // A filesystem of its own: the kernel's.
@@ -197,7 +275,7 @@ mod tests {
         symlink("../outside", scratch.path().join("share/web1")).unwrap();
         let share = share(&scratch.path().join("share"));
         for directory in ["web1", "web1/deeper"] {
-            let refused = share.grant(Access::ReadWrite, Some(Path::new(directory)));
+            let refused = share.grant(Access::ReadWrite, Some(Path::new(directory)), None);
             assert!(matches!(refused, Err(ShareError::Directory { .. })), "{directory}");
         }
         assert_eq!(fs::read_dir(scratch.path().join("outside")).unwrap().count(), 0);
@@ -211,5 +289,35 @@ mod tests {
         for bad in ["", "/", "/srv", "..", "web1/..", "../web1", "./web1"] {
             assert!(!Share::admits(Path::new(bad)), "{bad}");
         }
+    }
+
+    #[test]
+    fn only_kept_entries_whose_time_is_over_go() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        let share = share(scratch.path());
+        let over = |name: &OsStr| name == "old";
+        assert_eq!(share.clean(Path::new("kept"), over).unwrap().0, 0);
+        assert!(!at("kept").exists());
+
+        for dir in ["kept/web1/old/locked", "kept/web1/new", "kept/web2/old", "old"] {
+            fs::create_dir_all(at(dir)).unwrap();
+            fs::write(at(dir).join("file"), "kept").unwrap();
+        }
+        fs::write(at("kept/old"), "no directory").unwrap();
+        symlink("../../old", at("kept/web1/link")).unwrap();
+        symlink("../old", at("kept/web3")).unwrap();
+        fs::set_permissions(at("kept/web1/old/locked"), PermissionsExt::from_mode(0o500)).unwrap();
+        let (removed, errors) = share.clean(Path::new("kept"), over).unwrap();
+        assert!(removed == 2 && errors.is_empty(), "{removed} {errors:?}");
+        for gone in ["kept/web1/old", "kept/web2/old"] {
+            assert!(!at(gone).exists(), "{gone}");
+        }
+        for stays in ["kept/web1/new/file", "kept/old", "old/file"] {
+            assert!(at(stays).exists(), "{stays}");
+        }
+        // A link in place of the directory leads nowhere.
+        symlink("kept", at("alias")).unwrap();
+        assert!(share.clean(Path::new("alias"), over).is_err());
     }
 }

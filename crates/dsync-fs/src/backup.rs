@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use rustix::{fs::renameat, io::Errno};
+use rustix::io::Errno;
 
 use crate::{
     attributes::Wanted,
@@ -97,14 +97,23 @@ impl BackupPlace {
     }
 
     fn take_here(&self, from: &Dir, name: &Component) -> io::Result<()> {
-        match renameat(from, name.as_c_str(), &*self.dir, self.name.as_c_str()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::XDEV) => {
+        let Err(error) = self.dir.give_name(from, name, &self.name) else { return Ok(()) };
+        match Errno::from_io_error(&error) {
+            Some(Errno::NOENT) => Ok(()),
+            Some(Errno::XDEV) => {
                 self.copy_here(from, name)?;
                 from.remove_file(name)
             }
-            Err(error) => Err(error.into()),
+            // It has its backup already, where nothing may be replaced.
+            Some(Errno::EXIST) if self.holds(from, name) => from.remove_file(name),
+            _ => Err(error),
         }
+    }
+
+    /// Returns whether the backup is a further name of an entry.
+    fn holds(&self, from: &Dir, name: &Component) -> bool {
+        let (Ok(here), Ok(there)) = (self.dir.stat(&self.name), from.stat(name)) else { return false };
+        (here.dev, here.ino) == (there.dev, there.ino)
     }
 
     /// Copies the entry `name` of `from` here, as needed before a write into the entry itself.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use dsync_engine::exit_code;
+use dsync_engine::{Access, exit_code};
 
 use super::config::{Config, today};
 use crate::{
@@ -57,8 +57,18 @@ fn describe(config: &Config) -> String {
                 None => String::new(),
             };
 
+            let kept = match (part.role, offer.keep_days) {
+                (Access::Keep, Some(days)) => {
+                    format!(
+                        "; what it replaces and removes is kept for {days} days in '{}'",
+                        offer.kept.join(key).display()
+                    )
+                }
+                _ => String::new(),
+            };
+
             let (role, purpose) = (part.role.role(), part.role.purpose());
-            let _ = writeln!(text, "  {key}: {role}, {place}: for {purpose} only{until}");
+            let _ = writeln!(text, "  {key}: {role}, {place}: for {purpose} only{kept}{until}");
         }
     }
     text

@@ -65,6 +65,11 @@ pub(crate) struct Offer {
     pub(crate) share: Share,
     /// The user that sessions become.
     pub(crate) user: Option<String>,
+    /// The directory in the share of what keys of the role `keep` replaced and removed, with one for each
+    /// key in it.
+    pub(crate) kept: PathBuf,
+    /// The days that it is kept there; `None` if no key has that role.
+    pub(crate) keep_days: Option<u32>,
     pub(crate) keys: BTreeMap<String, Part>,
 }
 
@@ -199,6 +204,8 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
         return Err(Mistake::at(&marker.span(), text));
     }
 
+    let kept = table.kept.map_or_else(|| Ok(KEPT.into()), |kept| read_kept(&kept))?;
+    let keep_days = table.keep_days.map(|days| read_days(&days)).transpose()?;
     let mut parts = BTreeMap::new();
     for (key, part) in table.keys {
         let (at, part) = (part.span(), part.into_inner());
@@ -208,11 +215,58 @@ fn offer(name: String, table: ShareTable, keys: &BTreeMap<String, Key>) -> Resul
             return Err(Mistake::at(&at, text));
         }
         let directory = part.directory.map(|directory| read_directory(&directory, &key)).transpose()?;
-        parts.insert(key, Part { role: part.role.access(), directory });
+        let part = Part { role: part.role.access(), directory };
+        check_keeping(&part, (&kept, keep_days), &at)?;
+        parts.insert(key, part);
     }
 
     let marker = table.marker.map(|marker| marker.into_inner().into());
-    Ok(Offer { share: Share { name, path, marker, mounted: table.mounted }, user: table.user, keys: parts })
+    let share = Share { name, path, marker, mounted: table.mounted };
+    Ok(Offer { share, user: table.user, kept, keep_days, keys: parts })
+}
+
+/// Refuses the role `keep` where a client could reach what is kept, or nobody would remove it.
+fn check_keeping(part: &Part, (kept, days): (&Path, Option<u32>), at: &Range<usize>) -> Result<(), Mistake> {
+    if part.role != Access::Keep {
+        return Ok(());
+    }
+    if days.is_none() {
+        let text = "the role 'keep' needs 'keep-days' of the share: the days after which what was kept goes";
+        return Err(Mistake::at(at, text.to_owned()));
+    }
+    let Some(directory) = &part.directory else {
+        let text = format!(
+            "the role 'keep' needs a 'directory': what is kept is beside it, in '{}'",
+            kept.display()
+        );
+        return Err(Mistake::at(at, text));
+    };
+    if directory.starts_with(kept) || kept.starts_with(directory) {
+        let (directory, kept) = (directory.display(), kept.display());
+        let text = format!("with the directory '{directory}' the key would reach what is kept in '{kept}'");
+        return Err(Mistake::at(at, text));
+    }
+    Ok(())
+}
+
+fn read_kept(written: &Spanned<String>) -> Result<PathBuf, Mistake> {
+    let kept = PathBuf::from(written.get_ref());
+    if Share::admits(&kept) {
+        return Ok(kept);
+    }
+    let text = format!(
+        "'{}' is not a directory in the share: plain names, without a leading '/' or '..'",
+        kept.display()
+    );
+    Err(Mistake::at(&written.span(), text))
+}
+
+fn read_days(written: &Spanned<u32>) -> Result<u32, Mistake> {
+    let days = *written.get_ref();
+    if (1..=MOST_DAYS).contains(&days) {
+        return Ok(days);
+    }
+    Err(Mistake::at(&written.span(), format!("{days} is no number of days from 1 to {MOST_DAYS}")))
 }
 
 /// Expands a key's directory.
@@ -357,6 +411,9 @@ struct ShareTable {
     #[serde(default)]
     mounted: bool,
     user: Option<String>,
+    kept: Option<Spanned<String>>,
+    #[serde(rename = "keep-days")]
+    keep_days: Option<Spanned<u32>>,
     #[serde(default)]
     keys: BTreeMap<String, Spanned<PartTable>>,
 }
@@ -373,6 +430,7 @@ struct PartTable {
 enum Role {
     Read,
     Append,
+    Keep,
     Write,
     Full,
 }
@@ -382,6 +440,7 @@ impl Role {
         match self {
             Self::Read => Access::ReadOnly,
             Self::Append => Access::Append,
+            Self::Keep => Access::Keep,
             Self::Write => Access::Write,
             Self::Full => Access::ReadWrite,
         }
@@ -390,6 +449,10 @@ impl Role {
 
 /// The server's private key where no other is named.
 const IDENTITY: &str = "/etc/dsync/server.key";
+/// The directory of kept entries where no other is named.
+const KEPT: &str = ".dsync-kept";
+/// The most days: a hundred years.
+const MOST_DAYS: u32 = 36_500;
 /// Bytes of the longest configuration: thousands of keys.
 const LONGEST: u64 = 4 << 20;
 /// Bytes of the longest name of a key or share.
@@ -443,8 +506,14 @@ role = 'full'
         let mistakes = [
             ("expires", "expire", 2, "knows no key 'expire' here; did you mean 'expires'?"),
             ("role = 'append'", "quota = 5", 11, "knows no key 'quota' here"),
-            ("'append'", "'apend'", 11, "'apend' is none of read, append, write, full"),
-            ("'append'", "'keep'", 11, "'keep' is none of"),
+            ("'append'", "'apend'", 11, "'apend' is none of read, append, keep, write, full"),
+            ("'append'", "'keep'", 10, "needs 'keep-days'"),
+            ("marker", "keep-day = 3\nmarker", 8, "did you mean 'keep-days'?"),
+            ("marker", "keep-days = 0\nmarker", 8, "0 is no number of days"),
+            ("marker", "keep-days = 40000\nmarker", 8, "40000 is no number of days"),
+            ("marker", "keep-days = -1\nmarker", 8, ""),
+            ("marker", "kept = '/old'\nmarker", 8, "not a directory in the share"),
+            ("marker", "kept = '../old'\nmarker", 8, "not a directory in the share"),
             ("[keys.admin]", "[server]\nquota = 5", 5, "knows no key 'quota' here"),
             ("[keys.admin]", "[server]\nlisten = ['nas']", 5, "no address like"),
             ("[keys.admin]", "[keys.admin]\npublic = 'ssh-ed25519 AAAA'", 5, "is no key like"),
@@ -465,6 +534,28 @@ role = 'full'
             let mistake = Config::parse(&text).unwrap_err();
             let found = (mistake.at.map(|at| line_of(&text, at)), mistake.text);
             assert!(found.0 == Some(line) && found.1.contains(words), "{to}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn no_key_reaches_what_is_kept_from_it() {
+        let with = |kept: &str, directory: &str| {
+            let role = format!("role = 'keep'{directory}");
+            let text = GOOD.replacen("marker", &format!("keep-days = 30{kept}\nmarker"), 1);
+            let text = text.replacen("role = 'append'\ndirectory = 'laptops/{key}'", &role, 1);
+            Config::parse(&text).map_err(|mistake| mistake.text)
+        };
+        let good = with("", "\ndirectory = '{key}'").unwrap();
+        let backups = &good.shares["backups"];
+        assert_eq!((backups.keep_days, backups.kept.as_path()), (Some(30), Path::new(".dsync-kept")));
+        assert_eq!(backups.keys["web1"].role, Access::Keep);
+        let _ = with("\nkept = 'old/web'", "\ndirectory = 'old/web1'").unwrap();
+        assert!(with("", "").unwrap_err().contains("needs a 'directory'"));
+        for (kept, directory) in
+            [("\nkept = 'web1'", "{key}"), ("\nkept = 'old'", "old/{key}"), ("\nkept = 'web1/old'", "{key}")]
+        {
+            let error = with(kept, &format!("\ndirectory = '{directory}'")).unwrap_err();
+            assert!(error.contains("would reach"), "{error}");
         }
     }
 

@@ -14,8 +14,8 @@ use std::{
         fd::OwnedFd,
         unix::{net::UnixStream, process::ExitStatusExt as _},
     },
-    path::{Path, PathBuf},
-    process::{Child, Command},
+    path::Path,
+    process::Child,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -32,6 +32,8 @@ use signal_hook::{
 };
 
 use super::{
+    child::own_program,
+    clean,
     config::{Config, Server},
     session::Terms,
 };
@@ -64,6 +66,8 @@ pub(super) fn run(path: &Path, config: &Config) -> u8 {
         let house = Arc::clone(&house);
         thread::spawn(move || accept(&house, &listener));
     }
+    let cleaner = Arc::clone(&house);
+    thread::spawn(move || cleaner.clean());
     // Nobody to tell is no failure: systemd is one way to start it.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
     watch(&house, signals, path)
@@ -200,6 +204,18 @@ impl House {
         unknown < FULL && dropped % 2 == 1
     }
 
+    /// Removes what was kept long enough, again and again.
+    fn clean(&self) {
+        loop {
+            let terms = Arc::clone(&lock(&self.terms));
+            if let Some(config) = Config::parse_again(&terms.config) {
+                // What failed has been said.
+                let _ = clean::run(&config);
+            }
+            thread::sleep(CLEANING);
+        }
+    }
+
     /// Starts a session and stays with it to its end.
     fn keep(&self, tcp: TcpStream, peer: SocketAddr) {
         let terms = Terms { peer: peer.to_string(), ..Terms::clone(&lock(&self.terms)) };
@@ -232,12 +248,8 @@ impl House {
 /// Starts a session's process; returns it and the socket that it reports by.
 fn start(tcp: TcpStream, terms: &Terms) -> std::io::Result<(Child, UnixStream)> {
     let (mut ours, theirs) = UnixStream::pair()?;
-    // The same program, even when a newer one has its path by now.
-    let mut command = Command::new(PathBuf::from("/proc/self/exe"));
-    for name in ["NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
-        command.env_remove(name);
-    }
-    command.args(["serve", "--session"]).stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(theirs));
+    let mut command = own_program(&["serve", "--session"]);
+    command.stdin(OwnedFd::from(tcp)).stdout(OwnedFd::from(theirs));
     let child = command.spawn()?;
     drop(command);
     let text = serde_json::to_vec(terms)?;
@@ -252,4 +264,6 @@ const CROWD: usize = 16;
 const FULL: usize = 64;
 /// Stack of a thread that waits for a session, in bytes.
 const KEEPER_STACK: usize = 128 << 10;
+/// Time between two cleanings of what was kept: days are counted, so an hour is exact enough.
+const CLEANING: Duration = Duration::from_secs(3600);
 const POLL: Duration = Duration::from_millis(50);

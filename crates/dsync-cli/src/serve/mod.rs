@@ -2,11 +2,13 @@
 //!
 //! Without more words it listens on a port ([`listen`]) and starts a process for each connection
 //! ([`session`]). `--stdio` serves one session for a key that somebody else has authenticated: sshd, by the key's
-//! command in authorized_keys. `--check` says what a configuration means. What a key may do is
+//! command in authorized_keys. `--check` says what a configuration means, `--clean` removes what was kept long enough. What a key may do is
 //! decided by the engine's [`dsync_engine::Grant`], as under `--server --restrict`.
 
 mod admission;
 mod check;
+mod child;
+mod clean;
 mod config;
 mod dial;
 mod listen;
@@ -41,6 +43,9 @@ struct Words {
     /// Say what each key may do, and end
     #[arg(long, conflicts_with_all = ["stdio", "share", "key"])]
     check: bool,
+    /// Remove what was kept for keys whose role is keep once its days are over, and end
+    #[arg(long, conflicts_with_all = ["check", "stdio", "share", "key"])]
+    clean: bool,
     /// Serve one session on standard input and output, as the command of a key in authorized_keys
     #[arg(long)]
     stdio: bool,
@@ -53,6 +58,9 @@ struct Words {
     /// Be a session of a server
     #[arg(long, hide = true)]
     session: bool,
+    /// Clean a share
+    #[arg(long, hide = true, value_name = "SHARE")]
+    clean_share: Option<String>,
     /// Be the way of a run to a share
     #[arg(long, hide = true, value_name = "SHARE")]
     dial: Option<String>,
@@ -70,7 +78,8 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
     if words.iter().any(|word| !word.as_bytes().starts_with(b"-"))
         && !words.iter().any(|word| word.as_bytes().starts_with(b"--"))
     {
-        let wanted = "takes --config FILE, and --check, or --stdio with --share and --key".to_owned();
+        let wanted =
+            "takes --config FILE, and --check, --clean, or --stdio with --share and --key".to_owned();
         return complain(&UsageError::CommandWords {
             command: "serve",
             wanted,
@@ -87,6 +96,9 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Err(error) => return complain(&UsageError::from_clap(&error)),
     };
 
+    if let Some(share) = &words.clean_share {
+        return clean::share(share);
+    }
     match (&words.dial, words.session) {
         (_, true) => return session::run(),
         (Some(share), _) => return dial(share, &words),
@@ -97,6 +109,7 @@ pub(crate) fn run(words: &[OsString]) -> u8 {
         Err(error) => return refuse(&error),
     };
     match (words.check, words.stdio, words.share, words.key) {
+        _ if words.clean => clean::run(&config),
         (true, ..) => check::run(&config),
         (_, true, Some(share), Some(key)) => stdio::run(&config, &words.config, &share, &key),
         (_, true, ..) => {

@@ -9,7 +9,6 @@ use std::{
     io::{self, Read as _, Write as _},
     net::TcpStream,
     os::{fd::AsFd as _, unix::net::UnixStream},
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -20,8 +19,8 @@ use dsync_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admission::{in_words, part},
-    config::{Config, Offer, Part, today},
+    admission::{in_words, open, part},
+    config::{Config, today},
     user::become_user,
 };
 use crate::{
@@ -149,13 +148,11 @@ fn shares_of(config: &Config, key: &str) -> String {
 
 /// Becomes the share's user and opens the share.
 fn admit(config: &Config, wanted: &str, key: &str, record: &mut Record) -> Result<Grant, (u8, String)> {
-    let (share, Part { role, directory }) =
-        part(config, wanted, key).map_err(|why| (exit_code::POLICY, why))?;
-    record.role = role.role();
-    let user = config.shares.get(wanted).and_then(|Offer { user, .. }| user.as_deref());
-    become_user(user).map_err(|why| (exit_code::START, why))?;
+    let (offer, part) = part(config, wanted, key).map_err(|why| (exit_code::POLICY, why))?;
+    record.role = part.role.role();
+    become_user(offer.user.as_deref()).map_err(|why| (exit_code::START, why))?;
 
-    share.grant(*role, directory.as_deref().map(Path::new)).map_err(|error| {
+    open(offer, part, key).map_err(|error| {
         // Which directory it is and why it cannot be opened is the administrator's to know.
         say(&escape_text(&format!("dsync: {}", in_words(&error))));
         (exit_code::FILE_SELECTION, error.to_string())

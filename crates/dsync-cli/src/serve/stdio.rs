@@ -5,7 +5,7 @@ use std::path::Path;
 use dsync_engine::{Resources, exit_code};
 
 use super::{
-    admission::{in_words, named, part},
+    admission::{in_words, named, open, part},
     config::Config,
     user::become_user,
 };
@@ -13,7 +13,7 @@ use crate::{console::say, escape::escape_text, server};
 
 /// Serves the session and returns the exit code. What the client asks sshd for is ignored.
 pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
-    let (share, part) = match part(config, share, key) {
+    let (offer, part) = match part(config, share, key) {
         Ok(found) => found,
         Err(why) => {
             say(&escape_text(&format!("dsync: {why} in {}", named(path))));
@@ -21,13 +21,12 @@ pub(super) fn run(config: &Config, path: &Path, share: &str, key: &str) -> u8 {
         }
     };
 
-    let user = config.shares.get(&share.name).and_then(|offer| offer.user.as_deref());
-    if let Err(why) = become_user(user) {
+    if let Err(why) = become_user(offer.user.as_deref()) {
         say(&escape_text(&format!("dsync: {why}")));
         return exit_code::START;
     }
 
-    match share.grant(part.role, part.directory.as_deref()) {
+    match open(offer, part, key) {
         Ok(grant) => server::serve_session(Some(grant), &Resources::default()),
         Err(error) => {
             say(&escape_text(&format!("dsync: {}", in_words(&error))));

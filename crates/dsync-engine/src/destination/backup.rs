@@ -19,7 +19,7 @@ use std::{
     io,
     ops::Deref,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, atomic::AtomicBool},
 };
 
@@ -29,20 +29,29 @@ use dsync_wire::{
     options::{Backup, WritePolicy},
 };
 
-use crate::halt::lock;
+use crate::{halt::lock, keep::Keep};
 
 /// The backups of replaced and removed entries.
 pub(super) struct Backups {
     /// The destination's root.
     root: Arc<Dir>,
-    /// The path of the tree of backups; `None`: each stays in its directory.
-    tree: Option<PathBuf>,
+    tree: Tree,
     suffix: Vec<u8>,
     opened: Mutex<Opened>,
     /// The run's own places, among which the tree is from the moment that it is there.
     own: Arc<OwnPlaces>,
     claimed: RwLock<Claimed>,
     copied: Mutex<Copied>,
+}
+
+/// The place of the backups.
+enum Tree {
+    /// Each stays in its directory.
+    Beside,
+    /// In a tree at this path.
+    At(PathBuf),
+    /// In a tree that the client cannot reach.
+    Kept(Arc<Keep>),
 }
 
 /// Names of the source that end like backups in their directory, and the memory for them.
@@ -91,19 +100,37 @@ struct Opened {
 
 impl Backups {
     pub(super) fn new(root: &Arc<Dir>, backup: &Backup, own: &Arc<OwnPlaces>, budget: &Arc<Budget>) -> Self {
-        let tree = backup.dir.as_deref().map(tree_path);
+        let tree = backup.dir.as_deref().map_or(Tree::Beside, |dir| Tree::At(tree_path(dir)));
+        Self::in_tree(tree, backup.suffix.clone(), (root, own), budget)
+    }
+
+    /// Makes the backups of a client's run that are kept from the client.
+    pub(super) fn kept(
+        root: &Arc<Dir>,
+        keep: &Arc<Keep>,
+        own: &Arc<OwnPlaces>,
+        budget: &Arc<Budget>,
+    ) -> Self {
+        Self::in_tree(Tree::Kept(Arc::clone(keep)), Vec::new(), (root, own), budget)
+    }
+
+    fn in_tree(
+        tree: Tree,
+        suffix: Vec<u8>,
+        (root, own): (&Arc<Dir>, &Arc<OwnPlaces>),
+        budget: &Arc<Budget>,
+    ) -> Self {
         let (root, own) = (Arc::clone(root), Arc::clone(own));
         let claimed = Claimed { paths: HashSet::new(), held: budget.nothing(Share::Paths) };
         let copied = Copied { firsts: HashMap::new(), held: budget.nothing(Share::Paths) };
-        let (suffix, opened) = (backup.suffix.clone(), Mutex::default());
         let (claimed, copied) = (RwLock::new(claimed), Mutex::new(copied));
-        Self { root, tree, suffix, opened, own, claimed, copied }
+        Self { root, tree, suffix, opened: Mutex::default(), own, claimed, copied }
     }
 
     /// Claims a name for the source if backups beside it could have it. Returns whether that is so:
     /// a backup may have taken the name a moment ago.
     pub(super) fn claim(&self, path: &RelPath) -> Result<bool, OverBudget> {
-        if self.tree.is_some() || !path.as_bytes().ends_with(&self.suffix) {
+        if !matches!(self.tree, Tree::Beside) || !path.as_bytes().ends_with(&self.suffix) {
             return Ok(false);
         }
         let claimed = &mut *self.claimed.write().unwrap_or_else(PoisonError::into_inner);
@@ -126,8 +153,10 @@ impl Backups {
         }
 
         let place = match &self.tree {
-            None => BackupPlace::new(Arc::clone(dir), kept),
-            Some(tree) => BackupPlace::new(self.twin(tree, path)?, kept).over_older(&self.own),
+            Tree::Beside => BackupPlace::new(Arc::clone(dir), kept),
+            Tree::At(_) => BackupPlace::new(self.twin(path)?, kept).over_older(&self.own),
+            // No backup replaces another one there.
+            Tree::Kept(_) => BackupPlace::new(self.twin(path)?, kept),
         };
         Ok(SafePlace { place, _claimed: claimed })
     }
@@ -159,8 +188,8 @@ impl Backups {
 
     /// Opens the directory that has the backups of a directory's entries.
     fn home(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
-        if let Some(tree) = &self.tree {
-            return self.twin(tree, path);
+        if !matches!(self.tree, Tree::Beside) {
+            return self.twin(path);
         }
         let mut home = Arc::clone(&self.root);
         for name in path.components() {
@@ -176,7 +205,7 @@ impl Backups {
     }
 
     /// Opens the directory of the tree that stands for a directory of the destination.
-    fn twin(&self, tree: &Path, path: &RelPath) -> io::Result<Arc<Dir>> {
+    fn twin(&self, path: &RelPath) -> io::Result<Arc<Dir>> {
         let mut opened = lock(&self.opened);
         if let Some((known, dir)) = &opened.last
             && known == path
@@ -185,10 +214,12 @@ impl Backups {
         }
         let root = match &opened.root {
             Some(root) => Arc::clone(root),
-            None => Arc::clone(opened.root.insert(self.open_tree(tree)?)),
+            None => Arc::clone(opened.root.insert(self.open_tree()?)),
         };
         let mut twin = root;
-        let mut original = Some(Arc::clone(&self.root));
+        // In a kept tree, which is private as a whole, each directory is its user's alone.
+        let alike = matches!(self.tree, Tree::At(_));
+        let mut original = alike.then(|| Arc::clone(&self.root));
         for name in path.components() {
             let name = component(name)?;
             original = original.and_then(|dir| dir.open_child(&name).ok()).map(Arc::new);
@@ -200,7 +231,12 @@ impl Backups {
 
     /// Opens the tree, and makes it if it is missing. In the destination that counts as no change
     /// of the destination.
-    fn open_tree(&self, tree: &Path) -> io::Result<Arc<Dir>> {
+    fn open_tree(&self) -> io::Result<Arc<Dir>> {
+        let tree = match &self.tree {
+            Tree::Beside => return Ok(Arc::clone(&self.root)),
+            Tree::Kept(keep) => return keep.begin(),
+            Tree::At(tree) => tree,
+        };
         let before = self.root.metadata()?.mtime;
         let opened = self.root.create_operand_here(tree, true)?;
         self.own.add_whole(&opened)?;

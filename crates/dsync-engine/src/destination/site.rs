@@ -31,7 +31,9 @@ use super::{
 use crate::{
     SyncError,
     account::{Account, Audience},
+    grant::Start,
     halt::lock,
+    keep::Keep,
     plan::Policy,
     session::Session,
 };
@@ -49,6 +51,8 @@ pub(super) struct Site<'a> {
     /// The directories of unfinished files.
     pub(super) homes: Homes,
     pub(super) open: OpenDirectories,
+    /// The place beyond the client's reach for what is replaced and removed.
+    pub(super) keep: Option<Arc<Keep>>,
     /// Present when replaced and removed entries are kept, once the root is open.
     pub(super) backups: OnceLock<Backups>,
     /// Present when names are given at the end, once the root is open.
@@ -75,7 +79,7 @@ impl Tree {
 }
 
 impl<'a> Site<'a> {
-    pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, adds_only: bool) -> Self {
+    pub(super) fn new(session: &'a Session, key: Key, audience: Audience<'a>, start: &Start) -> Self {
         let descriptors = dsync_fs::sys::nofile_limit();
         let options = session.options.clone();
         Self {
@@ -89,10 +93,11 @@ impl<'a> Site<'a> {
                 privileged: Privileges::current().is_root() || options.fake_super.destination,
                 options,
                 umask: dsync_fs::sys::file_creation_mask(),
-                adds_only,
+                adds_only: start.adds_only(),
             },
             tree: Tree::default(),
             open: OpenDirectories::new(descriptors / 4),
+            keep: start.keep().cloned(),
             backups: OnceLock::new(),
             delayed: OnceLock::new(),
             locked: OnceLock::new(),

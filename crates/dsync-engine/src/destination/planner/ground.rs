@@ -242,8 +242,11 @@ fn prepare(site: &Site<'_>, root: &Arc<Dir>, around: &Around<'_>) -> Result<(), 
     if options.hard_links || options.delete || options.delete_missing_args || policy.delay_updates {
         let _ = site.locked.set(Locked::new(root, around.spools));
     }
-    if let Some(backup) = &policy.backup {
-        let _ = site.backups.set(Backups::new(root, backup, around.own, &site.session.budget));
+    let budget = &site.session.budget;
+    if let Some(keep) = &site.keep {
+        let _ = site.backups.set(Backups::kept(root, keep, around.own, budget));
+    } else if let Some(backup) = &policy.backup {
+        let _ = site.backups.set(Backups::new(root, backup, around.own, budget));
     }
     Ok(())
 }

@@ -1,320 +1,29 @@
 //! Shares and keys of `dsync serve`, through a key's command and over a port: what each role does and
 //! does not do, and who gets no session at all.
 
+mod keep;
+mod nas;
+mod roles;
+
 use std::{
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
 };
 
 use dsync_tests::{
-    Outcome, Run, Scratch, assert_unchanged, needs_dsync, program,
-    run::{Running, is_alive, send, until_met, wait_for},
+    Run, assert_unchanged, needs_dsync,
+    run::{Running, send, until_met, wait_for},
     scratch::slash,
     survey,
-    tree::{noise, set_mtime},
-    unfinished::{finished_segments, hidden},
+    tree::noise,
+    unfinished::finished_segments,
 };
 use rustix::process::Signal;
 
-/// A time that both ends of each planted file have.
-const LONG_AGO: (i64, i64) = (1_500_000_000, 0);
-
-/// A share, and a way to it: a remote shell that is sshd with the key's command, or a server.
-struct Nas {
-    scratch: Scratch,
-    server: Option<Server>,
-}
-
-/// A server that stands.
-struct Server {
-    process: Child,
-    port: u16,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Nas {
-    /// Makes a share that key `web1` uses with this role.
-    fn new(role: &str) -> Self {
-        let nas = Self { scratch: Scratch::new(), server: None };
-        fs::create_dir_all(nas.tree()).unwrap();
-        nas.configure(&format!(
-            "[keys.web1]\n[shares.nas]\npath = '{}'\n[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
-            nas.scratch.at("share").display()
-        ));
-        nas.command("--share nas --key web1");
-        nas
-    }
-
-    /// Makes a share that a server offers to key `web1` with this role. Its user knows the server.
-    fn standing(role: &str) -> Self {
-        let mut nas = Self::new(role);
-        let place = nas.scratch.at("share");
-        let own = Self::public(&nas.config("home/dsync/key"));
-        let server = Self::public(&nas.scratch.at("server.key"));
-        // Root's sessions become a user; any will do who may write here.
-        let user = if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" };
-        nas.configure(&format!(
-            "[server]\nlisten = ['127.0.0.1:0']\nidentity = '{}'\n[keys.web1]\npublic = '{own}'\n[shares.nas]\n\
-             path = '{}'\n{user}[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
-            nas.scratch.at("server.key").display(),
-            place.display()
-        ));
-        nas.stand();
-        nas.know(&server);
-        nas
-    }
-
-    fn config(&self, path: &str) -> PathBuf {
-        self.scratch.at(path)
-    }
-
-    /// Makes a key and returns its public line.
-    fn public(file: &Path) -> String {
-        let made = Run::dsync().args(["key", "--comment=test", "--file"]).arg(file).run().expect_code(0);
-        made.stdout_text().trim().to_owned()
-    }
-
-    /// Starts the server and waits for its port.
-    fn stand(&mut self) {
-        let log = fs::File::create(self.scratch.at("log")).unwrap();
-        let mut command = Command::new(program());
-        command.args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
-        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let mut server = Server { process, port: 0 };
-        wait_for(|| {
-            let said = self.log();
-            let line = said.lines().find_map(|line| line.strip_prefix("dsync: listening on 127.0.0.1:"));
-            server.port = line.and_then(|port| port.parse().ok()).unwrap_or_default();
-            server.port != 0 || server.process.try_wait().unwrap().is_some()
-        });
-        assert_ne!(server.port, 0, "{}", self.log());
-        self.server = Some(server);
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.scratch.at("log")).unwrap_or_default()
-    }
-
-    fn port(&self) -> u16 {
-        self.server.as_ref().unwrap().port
-    }
-
-    /// Notes the server's key.
-    fn know(&self, key: &str) {
-        let line = format!("127.0.0.1:{} {key}\n", self.port());
-        fs::write(self.config("home/dsync/known-hosts"), line).unwrap();
-    }
-
-    /// Returns the processes of sessions.
-    fn sessions(&self, run: &Running) -> Vec<u32> {
-        self.server.as_ref().map_or_else(|| run.children(), |server| children(server.process.id()))
-    }
-
-    fn operand(&self, path: &str) -> String {
-        match &self.server {
-            Some(server) => format!("dsync://127.0.0.1:{}/nas/{path}", server.port),
-            None => format!("host:{path}"),
-        }
-    }
-
-    fn configure(&self, text: &str) {
-        fs::write(self.scratch.at("serve.toml"), text).unwrap();
-        fs::set_permissions(self.scratch.at("serve.toml"), fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
-    /// Writes the remote shell: the key's command, whatever it is told to run.
-    fn command(&self, words: &str) {
-        let (dsync, config) = (program().display().to_string(), self.scratch.at("serve.toml"));
-        let text = format!(
-            "#!/bin/sh\ncd /\nexport SSH_ORIGINAL_COMMAND=\"$*\"\nexec {dsync} serve --stdio {words} --config {}\n",
-            config.display()
-        );
-        fs::write(self.shell(), text).unwrap();
-        fs::set_permissions(self.shell(), fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn shell(&self) -> PathBuf {
-        self.scratch.at("forced")
-    }
-
-    /// Returns the key's directory.
-    fn place(&self) -> PathBuf {
-        self.scratch.at("share/of-web1")
-    }
-
-    /// Returns the tree in the key's directory that pushes go to.
-    fn tree(&self) -> PathBuf {
-        self.place().join("tree")
-    }
-
-    fn run(&self) -> Run {
-        match &self.server {
-            Some(_) => Run::dsync().env("XDG_CONFIG_HOME", self.config("home")),
-            None => Run::dsync().args(["--transport=ssh", "-e"]).arg(self.shell()),
-        }
-    }
-
-    fn push(&self, options: &[&str]) -> Outcome {
-        self.run().arg("-a").args(options).arg(slash(&self.scratch.src())).arg(self.operand("tree")).run()
-    }
-
-    fn pull(&self, options: &[&str]) -> Outcome {
-        let got = slash(&self.scratch.at("got"));
-        self.run().arg("-a").args(options).arg(self.operand("tree/")).arg(got).run()
-    }
-
-    /// Plants a file at both ends, with one time.
-    fn plant(&self, name: &str, here: &str, there: &str) {
-        for (root, content) in [(self.scratch.src(), here), (self.tree(), there)] {
-            fs::write(root.join(name), content).unwrap();
-            set_mtime(&root.join(name), LONG_AGO);
-        }
-    }
-
-    fn there(&self, name: &str) -> PathBuf {
-        self.tree().join(name)
-    }
-}
-
-/// Performs an operation through a key; returns whether it came to pass.
-fn performed(operation: &str, nas: &Nas) -> bool {
-    let content = |name: &str| fs::read_to_string(nas.there(name)).unwrap_or_default();
-    let here = |name: &str| nas.scratch.src().join(name);
-    nas.plant("file", "same", "same");
-    match operation {
-        "list" => nas.run().arg(nas.operand("tree/")).run().stdout_text().contains("file"),
-        "read" => {
-            let _ = nas.pull(&[]);
-            fs::read_to_string(nas.scratch.at("got/file")).is_ok_and(|text| text == "same")
-        }
-        "create" => {
-            fs::write(here("new"), "new").unwrap();
-            let _ = nas.push(&[]);
-            content("new") == "new"
-        }
-        "resume" => resumes(nas),
-        "link" => {
-            fs::hard_link(here("file"), here("another")).unwrap();
-            let _ = nas.push(&["-H"]);
-            nas.there("another").exists()
-        }
-        "replace" => {
-            nas.plant("old", "content of the client", "old");
-            let _ = nas.push(&[]);
-            content("old") == "content of the client"
-        }
-        "truncate" => {
-            nas.plant("old", "", "old");
-            let _ = nas.push(&[]);
-            content("old").is_empty()
-        }
-        "append" => {
-            nas.plant("old", "old and new", "old");
-            let _ = nas.push(&["--append"]);
-            content("old") == "old and new"
-        }
-        "chmod" => {
-            fs::set_permissions(here("file"), fs::Permissions::from_mode(0o600)).unwrap();
-            fs::set_permissions(nas.there("file"), fs::Permissions::from_mode(0o640)).unwrap();
-            let _ = nas.push(&[]);
-            fs::metadata(nas.there("file")).unwrap().mode() & 0o7777 == 0o600
-        }
-        "rename over" => {
-            nas.plant("old", "", "old");
-            fs::remove_file(here("old")).unwrap();
-            symlink("file", here("old")).unwrap();
-            let _ = nas.push(&[]);
-            nas.there("old").is_symlink()
-        }
-        "delete" => {
-            fs::write(nas.there("extra"), "extra").unwrap();
-            let _ = nas.push(&["--delete"]);
-            !nas.there("extra").exists()
-        }
-        "take away" => {
-            let _ = nas.pull(&["--remove-source-files"]);
-            !nas.there("file").exists()
-        }
-        other => panic!("no test has the operation '{other}' of docs/server.md"),
-    }
-}
-
-/// Kills a push in a large file and pushes again; returns whether the second run sent less than all.
-fn resumes(nas: &Nas) -> bool {
-    let big = noise(7, 24 << 20);
-    fs::write(nas.scratch.src().join("big"), &big).unwrap();
-    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
-    let mut slow = slow.start();
-    wait_for(|| !slow.is_running() || finished_segments(&nas.tree()) >= 4);
-    if !slow.is_running() {
-        return false;
-    }
-    let sessions = nas.sessions(&slow);
-    slow.signal(Signal::KILL);
-    let _ = slow.wait();
-    // Each session ends with its client, and gives up its hold on the part.
-    wait_for(|| sessions.iter().all(|session| !is_alive(*session)));
-    let sent = nas.push(&["--stats"]).expect_code(0).stat("Literal data");
-    assert_eq!(fs::read(nas.there("big")).unwrap(), big);
-    assert_eq!(hidden(&nas.tree()), 0);
-    sent < big.len() as u64
-}
-
-/// Returns the rows of the table of docs/server.md: the operation, and for each role whether it is
-/// allowed.
-fn table() -> (Vec<String>, Vec<(String, Vec<bool>)>) {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
-    let page = fs::read_to_string(page).unwrap();
-    let table = page.split("<!-- table: roles -->\n").nth(1).unwrap();
-    let cells = |line: &str| -> Vec<String> {
-        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
-    };
-    let mut lines = table.lines().take_while(|line| line.starts_with('|'));
-    let roles = cells(lines.next().unwrap()).split_off(1);
-    let rows = lines.skip(1).map(|line| {
-        let mut cells = cells(line);
-        let allowed = cells.split_off(1).iter().map(|cell| cell == "yes").collect();
-        (cells.remove(0), allowed)
-    });
-    (roles, rows.collect())
-}
-
-/// Holds every cell of the table to runs by one way.
-fn every_cell(way: impl Fn(&str) -> Nas) {
-    let (roles, rows) = table();
-    assert_eq!(roles, ["read", "append", "write", "full"]);
-    assert!(rows.len() >= 12, "{rows:?}");
-    for (operation, cells) in rows {
-        assert_eq!(cells.len(), roles.len(), "{operation}");
-        for (role, allowed) in roles.iter().zip(cells) {
-            let nas = way(role);
-            let found = performed(&operation, &nas);
-            assert_eq!(found, allowed, "{operation} with the role {role}\n{}", nas.log());
-        }
-    }
-}
-
-#[test]
-fn every_cell_of_the_table_of_roles_is_as_it_says() {
-    needs_dsync!();
-    every_cell(Nas::new);
-}
-
-#[test]
-fn every_cell_of_the_table_is_the_same_over_a_port() {
-    needs_dsync!();
-    every_cell(Nas::standing);
-}
+use crate::nas::{Nas, children};
 
 #[test]
 fn what_exceeds_a_role_ends_with_42_and_a_line_that_names_it() {
@@ -418,8 +127,13 @@ fn nobody_gets_a_session_by_a_slip_in_a_command_or_a_configuration() {
     let good = fs::read_to_string(nas.scratch.at("serve.toml")).unwrap();
     for (from, to, code, text) in [
         ("[keys.web1]", "[keys.web1]\nexpires = 2020-02-29", 42, "has expired"),
-        ("role = 'full'", "role = 'full'\nquota = 5", 1, "serve.toml:6: this version knows no key 'quota'"),
-        ("role = 'full'", "role = 'ful'", 1, "serve.toml:5: 'ful' is none of read, append, write, full"),
+        ("role = 'full'", "role = 'full'\nquota = 5", 1, "serve.toml:7: this version knows no key 'quota'"),
+        (
+            "role = 'full'",
+            "role = 'ful'",
+            1,
+            "serve.toml:6: 'ful' is none of read, append, keep, write, full",
+        ),
     ] {
         nas.configure(&good.replacen(from, to, 1));
         let server = Run::of(nas.shell()).run().expect_code(code);
@@ -473,15 +187,6 @@ fn a_session_that_is_killed_leaves_what_was_there() {
     assert!(now == b"old" || now == big, "{} bytes", now.len());
     let _ = nas.push(&[]).expect_quiet_success();
     assert_eq!(fs::read(nas.there("big")).unwrap(), big);
-}
-
-/// Returns the children of a process.
-fn children(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let listed = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    listed
-        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect()
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! The place for what clients of [`Access::Keep`](crate::Access::Keep) replace and remove: a
+//! directory beyond every path of theirs, with a dated one in it for each session.
+//!
+//! The law: what came here stays until its administrator removes it. A session makes a directory
+//! that nobody had before, and only adds to it; an entry that cannot come here stays where it was.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use dsync_fs::{Component, Dir};
+
+/// The place of one session's entries in a share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeping {
+    /// The key's directory of kept entries in the share: plain names, made when it is missing. It
+    /// has to lie outside of the directory that the key may use.
+    pub directory: PathBuf,
+    /// The name of the session's directory in it.
+    pub session: String,
+}
+
+/// A key's directory of kept entries, open.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    dir: Dir,
+    session: String,
+}
+
+impl Keep {
+    pub(crate) fn new(dir: Dir, session: String) -> Self {
+        Self { dir, session }
+    }
+
+    /// Returns another handle of the key's directory.
+    pub(crate) fn duplicate(&self) -> io::Result<Dir> {
+        self.dir.duplicate()
+    }
+
+    /// Makes the session's directory, which only adds. Called at the first entry, so that a session
+    /// that replaces nothing leaves none.
+    pub(crate) fn begin(&self) -> io::Result<Arc<Dir>> {
+        let mut tried = 1;
+        loop {
+            let name = if tried == 1 { self.session.clone() } else { format!("{}-{tried}", self.session) };
+            let name = Component::new(name.as_bytes())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            match self.dir.make_dir(&name, 0o700) {
+                // Another session of the key began in the same moment.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tried < MOST_AT_ONCE => {
+                    tried += 1;
+                }
+                made => {
+                    return made.and_then(|()| Ok(Arc::new(self.dir.open_child(&name)?.adding_only(true))));
+                }
+            }
+        }
+    }
+}
+
+/// Sessions of a key that may begin to keep in one millisecond.
+const MOST_AT_ONCE: u32 = 1000;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
+mod tests {
+    use std::fs;
+
+    use dsync_fs::BackupPlace;
+
+    use super::*;
+
+    #[test]
+    fn sessions_of_one_moment_have_directories_of_their_own_and_replace_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let at = |path: &str| scratch.path().join(path);
+        fs::create_dir_all(at("kept")).unwrap();
+        fs::create_dir_all(at("tree")).unwrap();
+        let keep = Keep::new(Dir::open_operand(&at("kept")).unwrap(), "moment".into());
+        let (one, two) = (keep.begin().unwrap(), keep.begin().unwrap());
+        assert!(at("kept/moment").is_dir() && at("kept/moment-2").is_dir() && !one.is_same(&two).unwrap());
+
+        let tree = Dir::open_operand(&at("tree")).unwrap();
+        let name = Component::new(b"a").unwrap();
+        let place = BackupPlace::new(one, name.clone());
+        fs::write(at("tree/a"), "first").unwrap();
+        place.keep(&tree, &name).unwrap();
+        // The name goes as well where the entry is there already.
+        place.take(&tree, &name).unwrap();
+        assert!(!at("tree/a").exists());
+        // Another entry of the name stays in its place.
+        fs::write(at("tree/a"), "second").unwrap();
+        assert!(place.keep(&tree, &name).is_err() && place.take(&tree, &name).is_err());
+        assert!(place.copy(&tree, &name).is_err());
+        assert_eq!(fs::read(at("kept/moment/a")).unwrap(), b"first");
+        assert_eq!(fs::read(at("tree/a")).unwrap(), b"second");
+    }
+}

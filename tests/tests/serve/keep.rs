@@ -1,0 +1,230 @@
+//! The role `keep`: what is replaced or removed is where its client cannot reach, until its days are
+//! over.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::{Path, PathBuf},
+};
+
+use dsync_tests::{
+    Run, assert_unchanged, needs_dsync,
+    run::{send, wait_for},
+    scratch::slash,
+    survey,
+};
+use rustix::process::Signal;
+
+use crate::nas::Nas;
+
+/// The ways to a share.
+const WAYS: [fn(&str) -> Nas; 2] = [Nas::new, Nas::standing];
+
+/// Returns the directories of sessions that kept something, in order.
+fn kept(nas: &Nas) -> Vec<PathBuf> {
+    let listed = fs::read_dir(nas.scratch.at("share/.dsync-kept/web1")).into_iter().flatten();
+    let mut found: Vec<_> = listed.map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// Returns the content of the files of a name in kept trees.
+fn content(nas: &Nas, path: &str) -> Vec<String> {
+    kept(nas).iter().filter_map(|dir| fs::read_to_string(dir.join(path)).ok()).collect()
+}
+
+/// Removes what the client has of a name, so that it is deleted at the share.
+fn forget(nas: &Nas, path: &str) {
+    fs::remove_file(nas.scratch.src().join(path)).unwrap();
+}
+
+#[test]
+fn whatever_is_replaced_or_removed_is_kept_with_its_content() {
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        let here = |path: &str| nas.scratch.src().join(path);
+        // Nothing is kept of a run that replaces nothing.
+        nas.plant("same", "same", "same");
+        fs::write(here("new"), "new").unwrap();
+        let _ = nas.push(&["--delete"]).expect_quiet_success();
+        assert_eq!(kept(&nas), Vec::<PathBuf>::new());
+
+        for name in ["replaced", "linked", "typed", "removed", "truncated"] {
+            nas.plant(name, name, name);
+        }
+        symlink("text", here("link")).unwrap();
+        for dir in ["dir/deep", "file"] {
+            fs::create_dir_all(here(dir)).unwrap();
+            fs::write(here(dir).join("inner"), dir).unwrap();
+        }
+        let _ = nas.push(&[]).expect_quiet_success();
+        assert_eq!(kept(&nas), Vec::<PathBuf>::new());
+
+        fs::write(here("replaced"), "another content").unwrap();
+        fs::write(here("truncated"), "").unwrap();
+        for gone in ["linked", "typed", "removed", "link"] {
+            forget(&nas, gone);
+        }
+        fs::hard_link(here("replaced"), here("linked")).unwrap();
+        symlink("text", here("typed")).unwrap();
+        symlink("other", here("link")).unwrap();
+        for dir in ["dir", "file"] {
+            fs::remove_dir_all(here(dir)).unwrap();
+        }
+        fs::write(here("file"), "a file now").unwrap();
+        let _ = nas.push(&["-H", "--delete", "--force"]).expect_quiet_success();
+
+        let sessions = kept(&nas);
+        assert_eq!(sessions.len(), 1, "{sessions:?}");
+        for name in ["replaced", "linked", "typed", "removed", "truncated"] {
+            assert_eq!(content(&nas, name), [name], "{name}");
+        }
+        assert_eq!(fs::read_link(sessions[0].join("link")).unwrap(), Path::new("text"));
+        assert_eq!(content(&nas, "dir/deep/inner"), ["dir/deep"]);
+        assert_eq!(content(&nas, "file/inner"), ["file"]);
+        assert_eq!(fs::metadata(&sessions[0]).unwrap().mode() & 0o7777, 0o700);
+        for (name, now) in [("replaced", "another content"), ("truncated", ""), ("file", "a file now")] {
+            assert_eq!(fs::read_to_string(nas.there(name)).unwrap(), now);
+        }
+        for gone in ["removed", "dir"] {
+            assert!(!nas.there(gone).exists(), "{gone}");
+        }
+    }
+}
+
+#[test]
+fn each_session_keeps_its_own_and_none_replaces_what_is_kept() {
+    needs_dsync!();
+    let nas = Nas::new("keep");
+    for content in ["one", "two longer", "three still longer"] {
+        fs::write(nas.scratch.src().join("file"), content).unwrap();
+        let _ = nas.push(&[]).expect_quiet_success();
+    }
+    assert_eq!(content(&nas, "file"), ["one", "two longer"]);
+}
+
+#[test]
+fn a_directory_that_is_closed_is_emptied_into_one_that_can_be_cleaned() {
+    needs_dsync!();
+    let nas = Nas::new("keep");
+    let closed = nas.scratch.src().join("closed");
+    fs::write(nas.scratch.src().join("other"), "other").unwrap();
+    fs::create_dir(&closed).unwrap();
+    fs::write(closed.join("file"), "old").unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    let _ = nas.push(&[]).expect_quiet_success();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::remove_dir_all(&closed).unwrap();
+    let _ = nas.push(&["--delete"]).expect_quiet_success();
+    assert_eq!(content(&nas, "closed/file"), ["old"]);
+    let mode = fs::metadata(kept(&nas)[0].join("closed")).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+}
+
+#[test]
+fn a_client_neither_reaches_what_is_kept_nor_gets_around_the_keeping() {
+    needs_dsync!();
+    for nas in WAYS.map(|way| way("keep")) {
+        nas.plant("old", "new content", "old");
+        let _ = nas.push(&[]).expect_quiet_success();
+        let before = survey(&nas.scratch.at("share/.dsync-kept"));
+        symlink("../../.dsync-kept", nas.there("door")).unwrap();
+        for path in ["../.dsync-kept/", "tree/../../.dsync-kept/web1/", "tree/door/"] {
+            let away = nas.operand(path);
+            let pulled = nas.run().arg("-a").arg(&away).arg(slash(&nas.scratch.at("got"))).run();
+            let _ = pulled.expect_code(42);
+            let pushed = nas.run().args(["-a", "--delete"]).arg(slash(&nas.scratch.src())).arg(&away).run();
+            let _ = pushed.expect_code(42);
+        }
+        for (option, demand) in [
+            ("--inplace", "--inplace"),
+            ("--append", "--inplace"),
+            ("--backup", "--backup"),
+            ("--backup-dir=old", "--backup"),
+            ("--delay-updates", "--delay-updates"),
+            ("--partial-dir=parts", "--partial-dir"),
+        ] {
+            let refused = nas.push(&[option]).expect_code(42);
+            for part in [demand, "the role 'keep'"] {
+                assert!(refused.stderr_text().contains(part), "{part}: {}", refused.account());
+            }
+        }
+        assert_unchanged(&before, &nas.scratch.at("share/.dsync-kept"));
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_stays() {
+    needs_dsync!();
+    let nas = Nas::new("keep");
+    nas.plant("old", "new content", "old");
+    nas.plant("extra", "extra", "extra");
+    forget(&nas, "extra");
+    // Nothing can be made in what is no directory.
+    fs::write(nas.scratch.at("share/.dsync-kept"), "").unwrap();
+    let before = survey(&nas.tree());
+    let refused = nas.push(&["--delete"]).expect_code(5);
+    assert!(refused.stderr_text().contains("cannot be used"), "{}", refused.account());
+    assert_unchanged(&before, &nas.tree());
+}
+
+#[test]
+fn a_dry_run_keeps_nothing_and_says_the_same() {
+    needs_dsync!();
+    let nas = Nas::new("keep");
+    nas.plant("old", "new content", "old");
+    fs::write(nas.there("extra"), "extra").unwrap();
+    let before = survey(&nas.tree());
+    let dry = nas.push(&["--delete", "-i", "-n"]).expect_code(0);
+    assert_unchanged(&before, &nas.tree());
+    assert_eq!(kept(&nas), Vec::<PathBuf>::new());
+    let wet = nas.push(&["--delete", "-i"]).expect_code(0);
+    assert_eq!(dry.stdout_text(), wet.stdout_text());
+    assert_eq!((content(&nas, "old"), content(&nas, "extra")), (vec!["old".into()], vec!["extra".into()]));
+}
+
+/// Plants kept directories of long ago, of today and of nobody.
+fn plant_kept(nas: &Nas) -> [PathBuf; 3] {
+    let place = nas.scratch.at("share/.dsync-kept/web1");
+    let made = ["2020-02-29T10-00-00.000Z", "9999-01-01T10-00-00.000Z", "notes"].map(|name| place.join(name));
+    for dir in &made {
+        fs::create_dir_all(dir.join("sub")).unwrap();
+        fs::write(dir.join("sub/file"), "kept").unwrap();
+    }
+    made
+}
+
+#[test]
+fn what_is_kept_goes_when_its_days_are_over_and_no_sooner() {
+    needs_dsync!();
+    let nas = Nas::standing("keep");
+    // The server's first cleaning, at its start, found nothing; it cleans again when it starts anew.
+    let [old, young, foreign] = plant_kept(&nas);
+    let config = nas.scratch.at("serve.toml");
+    let clean = || Run::dsync().args(["serve", "--clean", "--config"]).arg(&config).run();
+    let said = clean().expect_code(0);
+    assert!(said.stderr_text().contains("cleaned share=nas removed=1 days=30"), "{}", said.account());
+    assert!(!old.exists() && young.join("sub/file").exists() && foreign.join("sub/file").exists());
+    assert_eq!(clean().expect_code(0).stderr_text(), "");
+
+    // A share that is not there is left alone.
+    let [old, ..] = plant_kept(&nas);
+    let text = fs::read_to_string(&config).unwrap();
+    nas.configure(&text.replacen("keep-days", "marker = '.here'\nkeep-days", 1));
+    let failed = clean().expect_code(3);
+    assert!(failed.stderr_text().contains("is not there"), "{}", failed.account());
+    assert!(old.exists());
+}
+
+#[test]
+fn a_server_cleans_by_itself() {
+    needs_dsync!();
+    let mut nas = Nas::standing("keep");
+    let [old, young, _] = plant_kept(&nas);
+    let server = nas.server.take().unwrap();
+    send(server.process.id(), Signal::TERM);
+    drop(server);
+    nas.stand();
+    wait_for(|| nas.log().contains("cleaned share=nas removed=1"));
+    assert!(!old.exists() && young.exists());
+}

@@ -1,0 +1,190 @@
+//! A share, and the ways to it.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use dsync_tests::{
+    Outcome, Run, Scratch, program,
+    run::{Running, wait_for},
+    scratch::slash,
+    tree::set_mtime,
+};
+
+/// A time that both ends of each planted file have.
+pub(crate) const LONG_AGO: (i64, i64) = (1_500_000_000, 0);
+
+/// A share, and a way to it: a remote shell that is sshd with the key's command, or a server.
+pub(crate) struct Nas {
+    pub(crate) scratch: Scratch,
+    pub(crate) server: Option<Server>,
+}
+
+/// A server that stands.
+pub(crate) struct Server {
+    pub(crate) process: Child,
+    pub(crate) port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Nas {
+    /// Makes a share that key `web1` uses with this role.
+    pub(crate) fn new(role: &str) -> Self {
+        let nas = Self { scratch: Scratch::new(), server: None };
+        fs::create_dir_all(nas.tree()).unwrap();
+        nas.configure(&format!(
+            "[keys.web1]\n[shares.nas]\npath = '{}'\nkeep-days = 30\n[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
+            nas.scratch.at("share").display()
+        ));
+        nas.command("--share nas --key web1");
+        nas
+    }
+
+    /// Makes a share that a server offers to key `web1` with this role. Its user knows the server.
+    pub(crate) fn standing(role: &str) -> Self {
+        let mut nas = Self::new(role);
+        let place = nas.scratch.at("share");
+        let own = Self::public(&nas.config("home/dsync/key"));
+        let server = Self::public(&nas.scratch.at("server.key"));
+        // Root's sessions become a user; any will do who may write here.
+        let user = if dsync_tests::skip::is_root() { "user = 'root'\n" } else { "" };
+        nas.configure(&format!(
+            "[server]\nlisten = ['127.0.0.1:0']\nidentity = '{}'\n[keys.web1]\npublic = '{own}'\n[shares.nas]\n\
+             path = '{}'\nkeep-days = 30\n{user}[shares.nas.keys.web1]\nrole = '{role}'\ndirectory = 'of-{{key}}'\n",
+            nas.scratch.at("server.key").display(),
+            place.display()
+        ));
+        nas.stand();
+        nas.know(&server);
+        nas
+    }
+
+    pub(crate) fn config(&self, path: &str) -> PathBuf {
+        self.scratch.at(path)
+    }
+
+    /// Makes a key and returns its public line.
+    pub(crate) fn public(file: &Path) -> String {
+        let made = Run::dsync().args(["key", "--comment=test", "--file"]).arg(file).run().expect_code(0);
+        made.stdout_text().trim().to_owned()
+    }
+
+    /// Starts the server and waits for its port.
+    pub(crate) fn stand(&mut self) {
+        let log = fs::File::create(self.scratch.at("log")).unwrap();
+        let mut command = Command::new(program());
+        command.args(["serve", "--config"]).arg(self.scratch.at("serve.toml"));
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut server = Server { process, port: 0 };
+        wait_for(|| {
+            let said = self.log();
+            let line = said.lines().find_map(|line| line.strip_prefix("dsync: listening on 127.0.0.1:"));
+            server.port = line.and_then(|port| port.parse().ok()).unwrap_or_default();
+            server.port != 0 || server.process.try_wait().unwrap().is_some()
+        });
+        assert_ne!(server.port, 0, "{}", self.log());
+        self.server = Some(server);
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.scratch.at("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.server.as_ref().unwrap().port
+    }
+
+    /// Notes the server's key.
+    pub(crate) fn know(&self, key: &str) {
+        let line = format!("127.0.0.1:{} {key}\n", self.port());
+        fs::write(self.config("home/dsync/known-hosts"), line).unwrap();
+    }
+
+    /// Returns the processes of sessions.
+    pub(crate) fn sessions(&self, run: &Running) -> Vec<u32> {
+        self.server.as_ref().map_or_else(|| run.children(), |server| children(server.process.id()))
+    }
+
+    pub(crate) fn operand(&self, path: &str) -> String {
+        match &self.server {
+            Some(server) => format!("dsync://127.0.0.1:{}/nas/{path}", server.port),
+            None => format!("host:{path}"),
+        }
+    }
+
+    pub(crate) fn configure(&self, text: &str) {
+        fs::write(self.scratch.at("serve.toml"), text).unwrap();
+        fs::set_permissions(self.scratch.at("serve.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Writes the remote shell: the key's command, whatever it is told to run.
+    pub(crate) fn command(&self, words: &str) {
+        let (dsync, config) = (program().display().to_string(), self.scratch.at("serve.toml"));
+        let text = format!(
+            "#!/bin/sh\ncd /\nexport SSH_ORIGINAL_COMMAND=\"$*\"\nexec {dsync} serve --stdio {words} --config {}\n",
+            config.display()
+        );
+        fs::write(self.shell(), text).unwrap();
+        fs::set_permissions(self.shell(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    pub(crate) fn shell(&self) -> PathBuf {
+        self.scratch.at("forced")
+    }
+
+    /// Returns the key's directory.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.scratch.at("share/of-web1")
+    }
+
+    /// Returns the tree in the key's directory that pushes go to.
+    pub(crate) fn tree(&self) -> PathBuf {
+        self.place().join("tree")
+    }
+
+    pub(crate) fn run(&self) -> Run {
+        match &self.server {
+            Some(_) => Run::dsync().env("XDG_CONFIG_HOME", self.config("home")),
+            None => Run::dsync().args(["--transport=ssh", "-e"]).arg(self.shell()),
+        }
+    }
+
+    pub(crate) fn push(&self, options: &[&str]) -> Outcome {
+        self.run().arg("-a").args(options).arg(slash(&self.scratch.src())).arg(self.operand("tree")).run()
+    }
+
+    pub(crate) fn pull(&self, options: &[&str]) -> Outcome {
+        let got = slash(&self.scratch.at("got"));
+        self.run().arg("-a").args(options).arg(self.operand("tree/")).arg(got).run()
+    }
+
+    /// Plants a file at both ends, with one time.
+    pub(crate) fn plant(&self, name: &str, here: &str, there: &str) {
+        for (root, content) in [(self.scratch.src(), here), (self.tree(), there)] {
+            fs::write(root.join(name), content).unwrap();
+            set_mtime(&root.join(name), LONG_AGO);
+        }
+    }
+
+    pub(crate) fn there(&self, name: &str) -> PathBuf {
+        self.tree().join(name)
+    }
+}
+
+/// Returns the children of a process.
+pub(crate) fn children(process: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let listed = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    listed
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}

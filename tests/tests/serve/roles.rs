@@ -1,0 +1,148 @@
+//! The table of roles in docs/server.md, cell by cell.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    path::Path,
+};
+
+use dsync_tests::{
+    needs_dsync,
+    run::{is_alive, wait_for},
+    scratch::slash,
+    tree::noise,
+    unfinished::{finished_segments, hidden},
+};
+use rustix::process::Signal;
+
+use crate::nas::Nas;
+
+/// Performs an operation through a key; returns whether it came to pass.
+fn performed(operation: &str, nas: &Nas) -> bool {
+    let content = |name: &str| fs::read_to_string(nas.there(name)).unwrap_or_default();
+    let here = |name: &str| nas.scratch.src().join(name);
+    nas.plant("file", "same", "same");
+    match operation {
+        "list" => nas.run().arg(nas.operand("tree/")).run().stdout_text().contains("file"),
+        "read" => {
+            let _ = nas.pull(&[]);
+            fs::read_to_string(nas.scratch.at("got/file")).is_ok_and(|text| text == "same")
+        }
+        "create" => {
+            fs::write(here("new"), "new").unwrap();
+            let _ = nas.push(&[]);
+            content("new") == "new"
+        }
+        "resume" => resumes(nas),
+        "link" => {
+            fs::hard_link(here("file"), here("another")).unwrap();
+            let _ = nas.push(&["-H"]);
+            nas.there("another").exists()
+        }
+        "replace" => {
+            nas.plant("old", "content of the client", "old");
+            let _ = nas.push(&[]);
+            content("old") == "content of the client"
+        }
+        "truncate" => {
+            nas.plant("old", "", "old");
+            let _ = nas.push(&[]);
+            content("old").is_empty()
+        }
+        "append" => {
+            nas.plant("old", "old and new", "old");
+            let _ = nas.push(&["--append"]);
+            content("old") == "old and new"
+        }
+        "chmod" => {
+            fs::set_permissions(here("file"), fs::Permissions::from_mode(0o600)).unwrap();
+            fs::set_permissions(nas.there("file"), fs::Permissions::from_mode(0o640)).unwrap();
+            let _ = nas.push(&[]);
+            fs::metadata(nas.there("file")).unwrap().mode() & 0o7777 == 0o600
+        }
+        "rename over" => {
+            nas.plant("old", "", "old");
+            fs::remove_file(here("old")).unwrap();
+            symlink("file", here("old")).unwrap();
+            let _ = nas.push(&[]);
+            nas.there("old").is_symlink()
+        }
+        "delete" => {
+            fs::write(nas.there("extra"), "extra").unwrap();
+            let _ = nas.push(&["--delete"]);
+            !nas.there("extra").exists()
+        }
+        "take away" => {
+            let _ = nas.pull(&["--remove-source-files"]);
+            !nas.there("file").exists()
+        }
+        other => panic!("no test has the operation '{other}' of docs/server.md"),
+    }
+}
+
+/// Kills a push in a large file and pushes again; returns whether the second run sent less than all.
+fn resumes(nas: &Nas) -> bool {
+    let big = noise(7, 24 << 20);
+    fs::write(nas.scratch.src().join("big"), &big).unwrap();
+    let slow = nas.run().args(["-a", "--bwlimit=8M"]).arg(slash(&nas.scratch.src())).arg(nas.operand("tree"));
+    let mut slow = slow.start();
+    wait_for(|| !slow.is_running() || finished_segments(&nas.tree()) >= 4);
+    if !slow.is_running() {
+        return false;
+    }
+    let sessions = nas.sessions(&slow);
+    slow.signal(Signal::KILL);
+    let _ = slow.wait();
+    // Each session ends with its client, and gives up its hold on the part.
+    wait_for(|| sessions.iter().all(|session| !is_alive(*session)));
+    let sent = nas.push(&["--stats"]).expect_code(0).stat("Literal data");
+    assert_eq!(fs::read(nas.there("big")).unwrap(), big);
+    assert_eq!(hidden(&nas.tree()), 0);
+    sent < big.len() as u64
+}
+
+/// Returns the rows of the table of docs/server.md: the operation, and for each role whether it is
+/// allowed.
+fn table() -> (Vec<String>, Vec<(String, Vec<bool>)>) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
+    let page = fs::read_to_string(page).unwrap();
+    let table = page.split("<!-- table: roles -->\n").nth(1).unwrap();
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let mut lines = table.lines().take_while(|line| line.starts_with('|'));
+    let roles = cells(lines.next().unwrap()).split_off(1);
+    let rows = lines.skip(1).map(|line| {
+        let mut cells = cells(line);
+        let allowed = cells.split_off(1).iter().map(|cell| cell == "yes").collect();
+        (cells.remove(0), allowed)
+    });
+    (roles, rows.collect())
+}
+
+/// Holds every cell of the table to runs by one way.
+fn every_cell(way: impl Fn(&str) -> Nas) {
+    let (roles, rows) = table();
+    assert_eq!(roles, ["read", "append", "keep", "write", "full"]);
+    assert!(rows.len() >= 12, "{rows:?}");
+    for (operation, cells) in rows {
+        assert_eq!(cells.len(), roles.len(), "{operation}");
+        for (role, allowed) in roles.iter().zip(cells) {
+            let nas = way(role);
+            let found = performed(&operation, &nas);
+            assert_eq!(found, allowed, "{operation} with the role {role}\n{}", nas.log());
+        }
+    }
+}
+
+#[test]
+fn every_cell_of_the_table_of_roles_is_as_it_says() {
+    needs_dsync!();
+    every_cell(Nas::new);
+}
+
+#[test]
+fn every_cell_of_the_table_is_the_same_over_a_port() {
+    needs_dsync!();
+    every_cell(Nas::standing);
+}
