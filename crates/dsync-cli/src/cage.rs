@@ -346,7 +346,7 @@ mod tests {
         let session = || {
             let rules = Ruleset::default().handle_access(AccessFs::from_all(FILES_ABI)).unwrap();
             let places = [(at("tree"), rights(Touch::Write)), (at("kept"), rights(Touch::Add))];
-            let rules = with_rules(rules.create().unwrap(), places.into_iter()).unwrap();
+            let rules = with_rules(rules.create().unwrap(), places).unwrap();
             let _ = rules.restrict_self().unwrap();
 
             fs::create_dir(at("kept/dir")).unwrap();
