@@ -482,7 +482,7 @@ pub(super) const GUARDS: &[Guard] = &[
     Guard {
         name: "adding only",
         file: "crates/dsync-engine/src/grant.rs",
-        guard: "Demand::InPlace => [true, false, true, «false», true],",
+        guard: "Demand::InPlace => [true, false, true, «false», true, false],",
         instead: "true",
         binary: "restricted",
         test: "each_access_allows_the_pushes_that_it_says_and_no_others",
