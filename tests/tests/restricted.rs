@@ -86,6 +86,24 @@ fn assert_refused(outcome: Outcome, demand: &str, access: &str) {
 }
 
 #[test]
+fn wildcards_stay_in_the_directory_of_a_restricted_key() {
+    needs_dsync!();
+    let scratch = Scratch::new();
+    plant(&scratch);
+    symlink(scratch.at("outside"), scratch.at("floor/tree/out")).unwrap();
+    fs::create_dir(scratch.at("got")).unwrap();
+    let _ = pull(&scratch, "ro", &[], "tree/s*").expect_code(0);
+    assert!(scratch.at("got/same").exists() && scratch.at("got/sub").exists());
+    assert!(!scratch.at("got/extra").exists());
+    // The link leads out: nothing matches in it.
+    for path in ["tree/*/secret", "../outside/s*", "/../outside/s*"] {
+        let outcome = pull(&scratch, "ro", &[], path);
+        assert!(outcome.code() != Some(0), "{}", outcome.account());
+        assert!(!scratch.at("got/secret").exists(), "{path}");
+    }
+}
+
+#[test]
 fn each_access_allows_the_pushes_that_it_says_and_no_others() {
     needs_dsync!();
     // The requests, and which of EACH allow them.

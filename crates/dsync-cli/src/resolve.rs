@@ -132,6 +132,8 @@ pub(crate) fn order(
     options.fake_super = fake_super(flags, &source, &destination);
     options.insecure_links = insecure_links(flags, &source, &destination);
     options.munge_links = munge_links(flags, &source);
+    options.wildcards = matches!(&source, Source::Remote { paths, .. } if
+        paths.iter().any(|path| dsync_engine::has_wildcards(path.as_bytes())));
     if destination == Destination::Nowhere {
         options = list_only(options);
     }

@@ -24,7 +24,7 @@ use dsync_wire::{
 
 pub use self::serving::serve;
 pub(crate) use self::{
-    opening::open_tree,
+    opening::{expanded, open_tree},
     serving::{Means, serve_link},
 };
 use crate::{

@@ -14,7 +14,8 @@ use dsync_wire::options::SyncOptions;
 use crate::{Destination, Source};
 
 /// Rewrites a job's source, destination and options for the entries at these paths. `None` if only
-/// the whole job does them all: the root is among them, or the destination may be a file's new name.
+/// the whole job does them all: the root is among them, the destination may be a file's new name, or
+/// the operands have wildcards.
 pub(crate) fn narrowed(
     source: &Source,
     destination: &Destination,
@@ -23,6 +24,9 @@ pub(crate) fn narrowed(
 ) -> Option<(Source, Destination, SyncOptions)> {
     let operands = operands(source);
     let may_rename = matches!(&operands[..], [only] if !Place::of(only, options.relative).contents);
+    if options.wildcards {
+        return None;
+    }
     if entries.iter().any(Vec::is_empty) || may_rename && entries.iter().any(|entry| !entry.contains(&b'/')) {
         return None;
     }

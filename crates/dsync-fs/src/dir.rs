@@ -210,6 +210,20 @@ impl Dir {
         names.into_iter().filter_map(stat).filter(|(_, metadata)| metadata.kind == Kind::File).collect()
     }
 
+    /// Lists the names that `wanted` accepts, in no order.
+    ///
+    /// # Errors
+    /// The system's error, also if it comes after some names.
+    pub(crate) fn names_where(&self, wanted: impl Fn(&Component) -> bool) -> io::Result<Vec<Component>> {
+        let mut names = Vec::new();
+        let error = self.readable()?.for_each_name_once(&mut true, |name, _, _| {
+            if wanted(&name) {
+                names.push(name);
+            }
+        });
+        error.map_or(Ok(names), Err)
+    }
+
     /// Calls `each` with every name, its inode number and, if the filesystem reports it, its type.
     /// Clears `complete` for a name that is not a valid component. For a handle that is listed only
     /// here and only once.

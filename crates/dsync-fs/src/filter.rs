@@ -15,6 +15,7 @@ mod syntax;
 
 use std::sync::Arc;
 
+pub(crate) use self::pattern::Wildcards;
 pub use self::{
     fault::{FilterError, FilterReason},
     scope::{RuleFileError, RuleFileFault, RuleOrigin, Scope, Subject, Verdict},

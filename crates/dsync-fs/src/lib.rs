@@ -51,6 +51,7 @@ mod spool;
 mod staged;
 pub mod sys;
 mod walk;
+mod wildcards;
 
 pub use crate::{
     acl::Acl,
@@ -91,4 +92,5 @@ pub use crate::{
         WalkProblem, WalkRuled, WalkRuling, WalkedDir, WalkedEntry, WantedRulings, default_readers,
         leads_out,
     },
+    wildcards::{MostNames, PathPattern, PatternPlace, TooManyNames, alternatives, expand, has_wildcards},
 };

@@ -121,6 +121,9 @@ pub struct SyncOptions {
     /// links (`--insecure-links`). Without it, only through links of root and of the destination's
     /// user.
     pub insecure_links: bool,
+    /// Take `*`, `?`, `[...]` and `{a,b}` in the operands of a source that is the peer as wildcards,
+    /// which it expands. The destination takes only entries that the operands could stand for.
+    pub wildcards: bool,
     /// Accept a source operand that does not exist (`--ignore-missing-args`).
     pub ignore_missing_args: bool,
     /// Remove the destination's entry for a source operand that does not exist

@@ -118,6 +118,39 @@ fn an_entry_that_no_operand_names_is_refused() {
     ]);
 }
 
+/// Attacks a client that pulls these operands.
+fn pull_is_refused(operand: &str, (flags, _): (&[&str], &str), text: &str, deed: fn(&mut Session)) {
+    let arena = Arena::new();
+    let (client, pipe) = arena.pull_of(RELAY, flags, &[operand]);
+    let mut session = Session::serve(pipe).answer();
+    deed(&mut session);
+    client_gives_up(client, session, &format!("the source sent {text}"));
+    arena.assert_unharmed(&[]);
+}
+
+#[test]
+fn an_entry_that_no_wildcard_stands_for_is_refused() {
+    needs_dsync!();
+    const NOT_NAMED: &str = "'.bashrc', which nobody asked for: no operand names it";
+    for operand in ["host:some/*.pdf", "host:some/*", "host:some/[a-z]*", "host:some/{a,b}"] {
+        pull_is_refused(operand, RECURSIVE, NOT_NAMED, |s| {
+            list_named(s, 1, &[Item::file(".bashrc", 5)]);
+        });
+    }
+    pull_is_refused("host:a*", RECURSIVE, "word that a file takes the place", |s| {
+        s.control(&Message::new(5).byte(2).int(2).frame());
+    });
+    // What could match was not missing: only what is written is.
+    pull_is_refused("host:k*", (&["--delete-missing-args"], ""), "the absence of 'kept', which", |s| {
+        s.named_tops(0);
+        s.control(&Message::new(22).text(b"kept").frame());
+    });
+    let relative: (&[&str], &str) = (&["-rR"], "");
+    pull_is_refused("host:a*/x", relative, "'b', which nobody asked for", |s| {
+        list_named(s, 1, &[Item::dir("b")]);
+    });
+}
+
 #[test]
 fn what_is_in_a_directory_is_refused_without_recursion() {
     all_are_refused(&[

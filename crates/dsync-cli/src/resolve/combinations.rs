@@ -58,7 +58,7 @@ fn check_accepted(flags: &Flags) -> Result<(), UsageError> {
     };
     if given("old-args") && flags.operands.iter().any(changed) {
         Err(UsageError::UnsupportedUse {
-            text: "--old-args with a remote path that the remote shell would change (dsync takes it as it is written)",
+            text: "--old-args with a remote path that the remote shell would change (no shell reads it with dsync)",
         })
     } else {
         Ok(())

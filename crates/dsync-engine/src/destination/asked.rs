@@ -11,6 +11,8 @@
 //! lister sends. An option that selects entries, or the parts of them that are sent, has its one
 //! place here. The tests compare this with walks of real trees.
 
+mod paths;
+
 use std::{os::unix::ffi::OsStrExt, path::PathBuf, sync::Arc};
 
 use dsync_fs::{
@@ -25,6 +27,8 @@ use dsync_wire::{
     options::{ModeRule, SyncOptions},
 };
 
+pub(crate) use self::paths::{MOST_NAMES, too_many};
+use self::paths::{Paths, Wild};
 use crate::SyncError;
 
 /// The entries that a run asks for.
@@ -32,6 +36,7 @@ use crate::SyncError;
 pub(crate) struct AskedFor {
     asked: Asked,
     list: Option<FileList>,
+    wild: Wild,
 }
 
 impl AskedFor {
@@ -47,14 +52,18 @@ impl AskedFor {
     ) -> Result<Self, SyncError> {
         match list {
             Some(list) => Ok(Self::in_list(list.clone())),
-            None => Ok(of_operands(paths, options)?.into()),
+            None => {
+                let (asked, wild) = paths::of_wild(paths, options)?;
+                Ok(Self { asked, list: None, wild })
+            }
         }
     }
 
     /// Returns what a list stands for.
     pub(crate) fn in_list(list: FileList) -> Self {
         let contents = list.is_contents();
-        Self { asked: Asked { contents, names: Some(Vec::new()), paths: Vec::new() }, list: Some(list) }
+        let asked = Asked { contents, names: Some(Vec::new()), paths: Vec::new() };
+        Self { list: Some(list), ..asked.into() }
     }
 
     /// Returns what a list stands for that only the source has: any entry may come.
@@ -83,26 +92,7 @@ impl AskedFor {
 
 impl From<Asked> for AskedFor {
     fn from(asked: Asked) -> Self {
-        Self { asked, list: None }
-    }
-}
-
-/// The paths that a run asks for.
-enum Paths {
-    /// Those of operands.
-    Operands(OperandPaths),
-    /// Those of a list.
-    List(FileList),
-}
-
-impl std::ops::Deref for Paths {
-    type Target = OperandPaths;
-
-    fn deref(&self) -> &OperandPaths {
-        match self {
-            Self::Operands(paths) => paths,
-            Self::List(list) => list.paths(),
-        }
+        Self { asked, list: None, wild: Wild::default() }
     }
 }
 
@@ -168,6 +158,8 @@ pub(super) struct Bounds<'a> {
     contents: bool,
     /// The names that the other operands have, in order, each once; `None` when any may come.
     names: Option<Vec<Name>>,
+    /// The operands with wildcards.
+    wild: Wild,
     /// The paths of a relative run's operands, or of a list, if they are known.
     paths: Option<Paths>,
     /// Whether entries are judged by their paths: in a relative run, and with a list.
@@ -230,16 +222,18 @@ impl Unasked {
 impl<'a> Bounds<'a> {
     /// Derives the bounds from the operands' meaning and the options.
     pub(super) fn new(asked: impl Into<AskedFor>, filter: &FilterSet, options: &'a SyncOptions) -> Self {
-        let AskedFor { asked: Asked { contents, mut names, paths }, list } = asked.into();
+        let AskedFor { asked: Asked { contents, mut names, paths }, list, wild } = asked.into();
         let is_single = |path: &Vec<u8>| !path.contains(&b'/');
         let single = match paths.as_slice() {
+            _ if !wild.is_empty() => wild.is_only,
             [] => !contents && names.as_ref().is_some_and(|names| names.len() == 1),
             [only] => !contents && is_single(only),
             _ => false,
         };
         let by_path = options.relative || list.is_some();
-        let of_operands = || (options.relative && names.is_some()).then(|| operand_paths(&paths));
-        let paths = list.map_or_else(|| of_operands().map(Paths::Operands), |list| Some(Paths::List(list)));
+        let operands = || Paths::Operands(operand_paths(&paths), wild.patterns.clone());
+        let of_operands = || (options.relative && names.is_some()).then(operands);
+        let paths = list.map_or_else(of_operands, |list| Some(Paths::List(list)));
         if let Some(names) = &mut names {
             names.sort_unstable();
             names.dedup();
@@ -250,6 +244,7 @@ impl<'a> Bounds<'a> {
             filter: listed_by(filter.clone(), options),
             contents,
             names,
+            wild,
             paths,
             by_path,
             single,
@@ -269,7 +264,7 @@ impl<'a> Bounds<'a> {
     /// Returns how many names the operands have, as far as they are known.
     pub(super) fn named(&self) -> usize {
         match &self.paths {
-            Some(paths) => paths.names(&RelPath::root(), 0..paths.len()).count(),
+            Some(paths) => paths.typed().names(&RelPath::root(), 0..paths.typed().len()).count(),
             None => self.names.as_ref().map_or(0, Vec::len),
         }
     }
@@ -292,23 +287,28 @@ impl<'a> Bounds<'a> {
             }
             self.attributes(attributes, &EntryKind::Directory)?;
         }
-        let named = self.names.as_ref().map_or(u32::MAX, |_| u32::try_from(self.named()).unwrap_or(u32::MAX));
+        let known = self.names.as_ref().filter(|_| self.wild.is_empty());
+        let named = known.map_or(u32::MAX, |_| u32::try_from(self.named()).unwrap_or(u32::MAX));
         if tops.named > named {
             return Err(Unasked::part("more entries", "the operands are fewer"));
         }
         if tops.single_file && !self.single {
             return Err(Unasked::part("word that a file takes the place", "there is more than one operand"));
         }
+        if tops.single_file && !self.wild.is_empty() && (tops.named > 1 || tops.root.is_some()) {
+            return Err(Unasked::part("word that a file takes the place", "it has named more than one"));
+        }
         (self.has_root, self.named_left) = (tops.root.is_some(), tops.named);
         Ok(())
     }
 
-    /// Judges an operand's name that the source does not have.
+    /// Judges an operand's name that the source does not have. One that wildcards only could stand
+    /// for was never missing.
     pub(super) fn missing(&self, path: &[u8]) -> Result<(), Unasked> {
         let is_named = || match &self.paths {
-            Some(paths) => paths.standing(path).named,
+            Some(paths) => paths.typed().standing(path).named,
             None if self.by_path => true,
-            None => Name::new(path).is_ok_and(|name| self.is_named(&name)),
+            None => Name::new(path).is_ok_and(|name| self.is_typed(&name)),
         };
         match () {
             () if !self.options.delete_missing_args => {
@@ -432,6 +432,10 @@ impl<'a> Bounds<'a> {
     }
 
     fn is_named(&self, name: &Name) -> bool {
+        self.is_typed(name) || self.wild.names(name)
+    }
+
+    fn is_typed(&self, name: &Name) -> bool {
         self.names.as_ref().is_none_or(|names| names.binary_search(name).is_ok())
     }
 

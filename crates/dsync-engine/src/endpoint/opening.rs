@@ -77,12 +77,44 @@ pub(crate) fn open_tree(
     match problems.first() {
         Some(problem)
             if problems.len() == paths.len()
-                && !(options.ignores_missing_args() && problems.iter().all(OperandProblem::is_missing)) =>
+                && !(may_be_none(options) && problems.iter().all(OperandProblem::is_missing)) =>
         {
             Err(unopened(paths.get(problem.index).cloned().unwrap_or_default(), &problem.error))
         }
         _ => Ok(Tree { operands: paths.to_vec(), walk, files }),
     }
+}
+
+/// Returns whether all operands may be missing. Where nothing matches wildcards, the pattern is told
+/// like an entry that cannot be read, as rsync does.
+fn may_be_none(options: &SyncOptions) -> bool {
+    options.ignores_missing_args() || options.wildcards
+}
+
+/// Returns the operands that a source's operands stand for, if those have wildcards. Those of a list
+/// stand for its one directory.
+pub(crate) fn expanded(
+    paths: Vec<PathBuf>,
+    is_for_list: bool,
+    (options, floor): (&SyncOptions, Option<&Arc<Dir>>),
+) -> Result<Vec<PathBuf>, SyncError> {
+    if !options.wildcards {
+        return Ok(paths);
+    }
+    let open = |path: &Path| match floor {
+        Some(floor) => floor.open_operand_above(path),
+        None => Dir::open_operand(path),
+    };
+    let mut most = asked::MOST_NAMES;
+    let mut found = Vec::new();
+    for path in &paths {
+        found.extend(dsync_fs::expand(path, &mut most, &open).map_err(asked::too_many)?);
+    }
+    if is_for_list && found.len() > 1 {
+        let why = format!("stand for {} directories, and a list is of paths in one", found.len());
+        return Err(SyncError::InvalidOption { option: "sources", why });
+    }
+    Ok(found)
 }
 
 /// Returns the error of an operand that cannot be opened.

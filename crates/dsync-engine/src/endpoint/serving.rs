@@ -17,7 +17,7 @@ use dsync_wire::{
     state::{DestinationInbox, SourceInbox},
 };
 
-use super::open_tree;
+use super::{expanded, open_tree};
 use crate::{
     CancelToken, Resources, SyncError,
     destination::{self, asked::AskedFor},
@@ -137,7 +137,7 @@ fn serve_source(
     Means { spools, start, cage, operands, list: own, barred, .. }: Means<'_>,
 ) -> Result<(), SyncError> {
     let sent = || paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect();
-    let paths: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
+    let typed: Vec<_> = operands.map_or_else(sent, <[_]>::to_vec);
     if *list == ListPlace::Sent {
         mail.order = mail.order.with_names();
     }
@@ -149,7 +149,13 @@ fn serve_source(
         }
     };
 
-    let tree = heard.and_then(|list| {
+    let paths = heard.and_then(|list| {
+        // Opens directories that the cage has no place for: only their names are read.
+        let expand = || expanded(typed, list.is_some(), (&session.options, start.floor().as_ref()));
+        let paths = if session.options.wildcards { session.while_alive(expand) } else { expand() };
+        Ok((list, paths?))
+    });
+    let tree = paths.and_then(|(list, paths)| {
         // The cage keeps this end from what is above the operands.
         let filter = rules::compile(&session.options)?;
         let filter = rules::above_source(filter, &paths, start.floor().as_ref())?;

@@ -152,6 +152,29 @@ impl Wild {
     }
 }
 
+/// A pattern for one name.
+#[derive(Debug, Clone)]
+pub(crate) struct Wildcards(Glob);
+
+impl Wildcards {
+    /// Compiles a pattern; `None` if it is none, as `[a`.
+    pub(crate) fn compile(text: &[u8]) -> Option<Self> {
+        let mut tokens = Vec::with_capacity(text.len());
+        translate(text, &mut tokens).ok()?;
+        Some(Self(Glob::new(tokens)))
+    }
+
+    /// Returns the name, if it is only one, that the pattern matches.
+    pub(crate) fn only(&self) -> Option<Vec<u8>> {
+        self.0.only()
+    }
+
+    /// Returns whether the pattern matches all of a name.
+    pub(crate) fn is_match(&self, name: &[u8]) -> bool {
+        self.0.is_match(name)
+    }
+}
+
 /// Compiles a pattern with wildcards, without its leading slash.
 fn wild(body: &[u8], anchored: bool, build: Build) -> Result<Matcher, (usize, FilterReason)> {
     let crosses = body.windows(2).any(|pair| pair == b"**");

@@ -130,7 +130,7 @@ pub(super) const ENTRIES: &[Known] = &[
         },
     },
     Known {
-        says: "A `*`, `?`, `[` or line break in the name of a remote operand stands for itself.",
+        says: "The wildcards of a remote operand are expanded without a shell.",
         explains: |seen| {
             let is_wild =
                 |operand: &String| operand.starts_with(HOST) && operand.contains(['*', '?', '[', '\\', '\n']);

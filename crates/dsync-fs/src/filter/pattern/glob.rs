@@ -28,6 +28,12 @@ impl Glob {
         Self(tokens.into())
     }
 
+    /// Returns the text that matches, if no other does.
+    pub(super) fn only(&self) -> Option<Vec<u8>> {
+        let byte = |token: &Token| if let Token::Byte(byte) = token { Some(*byte) } else { None };
+        self.0.iter().map(byte).collect()
+    }
+
     /// Returns whether all of the text matches.
     pub(super) fn is_match(&self, text: &[u8]) -> bool {
         let tokens = &*self.0;
