@@ -112,7 +112,7 @@ fn first_group(text: &[u8]) -> Option<Group> {
 struct NamePattern {
     /// The pattern; `None` for a component that stands for one name.
     wild: Option<Wildcards>,
-    /// That name, or the component as it is written.
+    /// The one name, or the component as it is written.
     literal: Vec<u8>,
     /// Whether names that begin with a dot match.
     hidden: bool,
@@ -146,7 +146,7 @@ pub struct PathPattern {
     contents: bool,
 }
 
-/// What a path is to a [`PathPattern`].
+/// The place of a path towards a [`PathPattern`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternPlace {
     /// The pattern stands for it.
