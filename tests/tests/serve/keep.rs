@@ -7,13 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use dsync_tests::{
-    Run, assert_unchanged, needs_dsync,
-    run::{send, wait_for},
-    scratch::slash,
-    survey,
-};
-use rustix::process::Signal;
+use dsync_tests::{Run, assert_unchanged, needs_dsync, run::wait_for, scratch::slash, survey};
 
 use crate::nas::Nas;
 
@@ -197,8 +191,8 @@ fn plant_kept(nas: &Nas) -> [PathBuf; 3] {
 #[test]
 fn what_is_kept_goes_when_its_days_are_over_and_no_sooner() {
     needs_dsync!();
-    let nas = Nas::standing("keep");
-    // The server's first cleaning, at its start, found nothing; it cleans again when it starts anew.
+    // Without a server: one cleans when it starts.
+    let (nas, _) = Nas::offering("keep");
     let [old, young, foreign] = plant_kept(&nas);
     let config = nas.scratch.at("serve.toml");
     let clean = || Run::dsync().args(["serve", "--clean", "--config"]).arg(&config).run();
@@ -219,11 +213,8 @@ fn what_is_kept_goes_when_its_days_are_over_and_no_sooner() {
 #[test]
 fn a_server_cleans_by_itself() {
     needs_dsync!();
-    let mut nas = Nas::standing("keep");
+    let (mut nas, _) = Nas::offering("keep");
     let [old, young, _] = plant_kept(&nas);
-    let server = nas.server.take().unwrap();
-    send(server.process.id(), Signal::TERM);
-    drop(server);
     nas.stand();
     wait_for(|| nas.log().contains("cleaned share=nas removed=1"));
     assert!(!old.exists() && young.exists());

@@ -51,7 +51,15 @@ impl Nas {
 
     /// Makes a share that a server offers to key `web1` with this role. Its user knows the server.
     pub(crate) fn standing(role: &str) -> Self {
-        let mut nas = Self::new(role);
+        let (mut nas, server) = Self::offering(role);
+        nas.stand();
+        nas.know(&server);
+        nas
+    }
+
+    /// Makes a share for a server that does not stand yet. Returns the server's key too.
+    pub(crate) fn offering(role: &str) -> (Self, String) {
+        let nas = Self::new(role);
         let place = nas.scratch.at("share");
         let own = Self::public(&nas.config("home/dsync/key"));
         let server = Self::public(&nas.scratch.at("server.key"));
@@ -63,9 +71,7 @@ impl Nas {
             nas.scratch.at("server.key").display(),
             place.display()
         ));
-        nas.stand();
-        nas.know(&server);
-        nas
+        (nas, server)
     }
 
     pub(crate) fn config(&self, path: &str) -> PathBuf {
