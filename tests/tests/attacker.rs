@@ -240,3 +240,39 @@ fn a_log_is_written_nowhere_else() {
     });
     assert_unchanged(&before, &outside);
 }
+
+#[test]
+fn no_path_that_is_named_leads_elsewhere() {
+    needs_root!();
+    needs_dsync!();
+    for way in WAYS {
+        for (what, list) in [("list", "d/f\nd/sub/\nd/./sub/g\nd/\n"), ("relative", "")] {
+            let scratch = Scratch::new();
+            let outside = plant(&scratch);
+            chown(scratch.src(), Some(ATTACKER), Some(ATTACKER)).unwrap();
+            let before = survey(&outside);
+            let file = scratch.at("list");
+            fs::write(&file, list).unwrap();
+            let mut given = vec!["-ar".to_owned(), "--exclude=/flipped".to_owned()];
+            let from = if list.is_empty() {
+                given.push("-R".to_owned());
+                scratch.src().join("./d/sub")
+            } else {
+                given.push(format!("--files-from={}", file.display()));
+                scratch.src()
+            };
+
+            while_flipping(&scratch.src().join("d"), &outside, |flips| {
+                race(flips, |_| {
+                    let _ = fs::remove_dir_all(scratch.dst());
+                    let outcome = run(way, &given, &from, &scratch.dst());
+                    if scratch.dst().exists() {
+                        assert_nothing_came_in(&scratch.dst(), &format!("{way:?} by {what}"));
+                    }
+                    outcome
+                });
+            });
+            assert_unchanged(&before, &outside);
+        }
+    }
+}

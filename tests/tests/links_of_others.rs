@@ -356,3 +356,52 @@ fn every_spelling_of_an_operand_is_judged_as_by_rsync_in_every_direction() {
         check(from, "h:dst/", &[]);
     }
 }
+
+#[test]
+fn a_named_path_leads_out_of_the_source_through_no_link_of_others() {
+    needs_root!();
+    needs_dsync!();
+    let (scratch, sshd) = (Scratch::new(), Sshd::shared());
+    for dir in ["src/in", "outside"] {
+        fs::create_dir_all(scratch.at(dir)).unwrap();
+        fs::write(scratch.at(dir).join("f"), dir).unwrap();
+    }
+    let links = [("theirs", "../outside"), ("mine", "../outside"), ("within", "in"), ("back", "../src/in")];
+    for (name, text) in links {
+        symlink(text, scratch.src().join(name)).unwrap();
+        if name != "mine" {
+            lchown(scratch.src().join(name), Some(OTHER), None).unwrap();
+        }
+    }
+    let list = scratch.at("list");
+    let copied = |name: &str| scratch.dst().join(name).exists();
+    let refused = |outcome: Outcome, words: &str| {
+        let outcome = outcome.expect_code(23);
+        let text = outcome.stderr_text();
+        assert!(text.contains(words) && text.contains("belongs to another user"), "{}", outcome.account());
+    };
+
+    for line in ["theirs/f", "theirs/", "theirs/./f", "theirs/./"] {
+        let _ = fs::remove_dir_all(scratch.dst());
+        fs::write(&list, format!("{line}\nwithin/f\nback/f\nmine/f\n")).unwrap();
+        let words = ["-a".to_owned(), format!("--files-from={}", list.display())];
+        let (from, to) = (slash(&scratch.src()), slash(&scratch.dst()));
+        refused(Run::dsync().args(&words).arg(&from).arg(&to).run(), "theirs");
+        assert!(copied("within/f") && copied("back/f") && copied("mine/f") && !copied("theirs/f"), "{line}");
+        assert!(!copied("f"), "{line}");
+        let pull = sshd.run(Via::Ssh).args(&words).arg(sshd.operand(&from)).arg(&to);
+        refused(pull.run(), "theirs");
+        // Whoever asks for links to be followed gets what they lead to.
+        let _ = Run::dsync().arg("-k").args(&words).arg(&from).arg(&to).run().expect_code(0);
+        assert!(copied("theirs/f") || copied("f") || line == "theirs/", "{line}");
+    }
+    let _ = fs::remove_dir_all(scratch.dst());
+    let relative = |name: &str| {
+        let from = format!("{}/./{name}", scratch.src().display());
+        Run::dsync().arg("-aR").arg(from).arg(scratch.dst()).run()
+    };
+    let _ = relative("within/f").expect_code(0);
+    let _ = relative("mine/f").expect_code(0);
+    let outcome = relative("theirs/f");
+    assert!(outcome.code() != Some(0) && !copied("theirs"), "{}", outcome.account());
+}

@@ -45,6 +45,10 @@ pub(crate) fn problem(problem: &Problem) -> String {
         Cause::Os(ELOOP) if problem.operation == Operation::FollowLink => {
             format!("cannot {what} '{name}': it leads in a circle")
         }
+        Cause::Os(ELOOP) if problem.operation == Operation::Stat => format!(
+            "cannot {what} '{name}': a link on the way belongs to another user and leads out of the source, \
+             or leads in a circle"
+        ),
         Cause::LeadsOut => {
             format!("cannot {what} '{name}': it leads out of what the other end may use")
         }

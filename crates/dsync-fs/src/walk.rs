@@ -268,8 +268,9 @@ impl Walk {
     /// [`WalkError::Root`]; [`WalkError::Keep`]; [`WalkError::InvalidOperand`] for a directory that
     /// cannot be a path.
     pub fn open_list(root: &Path, list: &FileList, options: WalkOptions) -> Result<Self, WalkError> {
-        options.open(root).map_err(WalkError::Root)?;
-        let mut opening = Opening { paths: PathSorter::new(&options.spools), ..Opening::default() };
+        let dir = options.open(root).map_err(WalkError::Root)?;
+        let paths = PathSorter::new(&options.spools);
+        let mut opening = Opening { paths, list: Some((dir, root.to_owned())), ..Opening::default() };
         let mut lost = Spool::new(&options.spools);
         for line in list.unusable() {
             let errno = Some(rustix::io::Errno::NAMETOOLONG.raw_os_error());

@@ -182,6 +182,29 @@ impl Dir {
         Ok(reached)
     }
 
+    /// Opens a directory of the source by the path below this one that the operator named. A link on
+    /// it is followed if it belongs to root or to this process's user, or leads to this directory or
+    /// below; with `links` of anybody, every one is.
+    ///
+    /// # Errors
+    /// As [`Dir::open_operand`]; `ELOOP` for a link that is not followed, too.
+    pub fn open_named(&self, path: &RelPath, links: Links) -> io::Result<Self> {
+        match self.open_beneath(path) {
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOTDIR | Errno::LOOP)) => {}
+            result => return result,
+        }
+
+        let way = Path::new(OsStr::from_bytes(path.as_bytes()));
+        let open = |links| self.pass_on(open_by(self.fd.as_fd(), way, Make::Nothing, links, &self.reach));
+        match open(links) {
+            Err(error) if UntrustedLink::of(&error).is_some() => {
+                let reached = open(Links::Any)?;
+                if reached.is_beneath(self)? { Ok(reached) } else { Err(Errno::LOOP.into()) }
+            }
+            result => result,
+        }
+    }
+
     /// Opens a directory any number of levels below this one.
     ///
     /// Cost: one call per 4 KiB of path if `openat2` works, else one per component.

@@ -6,10 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    ffi::OsStr,
     fmt, io,
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
 };
 
@@ -35,8 +32,8 @@ pub struct DirRef(Arc<Node>);
 pub(super) struct Layer {
     /// The directory where paths of this layer start.
     pub(super) base: Arc<Dir>,
-    /// The operator's path of that directory, if operands name paths below it.
-    pub(super) at: PathBuf,
+    /// Operands name paths below that directory.
+    pub(super) is_way: bool,
     /// The rules in force before a file of rules below is read.
     pub(super) scope: Scope,
 }
@@ -295,7 +292,7 @@ impl DirRef {
         // The directory of an operand that names an entry is not part of the tree, nor is the one in
         // which a path begins.
         if node.index_of(layer).is_some()
-            && let Some(root) = self.0.shared.layer(layer).filter(|root| root.at.as_os_str().is_empty())
+            && let Some(root) = self.0.shared.layer(layer).filter(|root| !root.is_way)
         {
             let directory = Target::of(&root.base.metadata()?);
             each(Passed { layer, directory, by_link: false });
@@ -393,7 +390,7 @@ impl Shared {
     /// Opens a directory that operands have on their way, as the operator's path leads to it.
     pub(super) fn open_by_path(&self, layer: u32, path: &RelPath) -> io::Result<Dir> {
         let Some(layer) = self.layer(layer) else { return not_found() };
-        self.options.open(&layer.at.join(OsStr::from_bytes(path.as_bytes())))
+        self.options.open_way(&layer.base, path)
     }
 
     /// Records the layer of an entry.

@@ -9,6 +9,8 @@ use std::{
     sync::Arc,
 };
 
+use rustix::io::Errno;
+
 use super::{
     MAX_READY, OperandProblem, Walk, WalkError, WalkRuling,
     dir_ref::{DirRef, Layer, Shared, Step},
@@ -40,6 +42,8 @@ pub(super) struct Opening {
     pub(super) single: bool,
     pub(super) skipped: Vec<RelPath>,
     pub(super) rulings: Vec<WalkRuling>,
+    /// The directory of a list and its path: where the bases of lines are.
+    pub(super) list: Option<(Dir, PathBuf)>,
     /// The layers of bases.
     pub(super) bases: HashMap<PathBuf, u32>,
     pub(super) looks: Looks,
@@ -156,9 +160,7 @@ impl Opening {
     ) -> Result<Opened, WalkError> {
         let &RelativeForm { ref path, mut contents, .. } = form;
         let (Some(name), Some(above)) = (path.file_name(), path.parent()) else { return Ok(Ok(())) };
-        let at = |path: &RelPath| base.join(OsStr::from_bytes(path.as_bytes()));
-        let opened = self.parent(at(&above), options);
-        let (parent, layer) = match opened.and_then(|parent| Ok((parent, self.base_layer(base, options)?))) {
+        let (parent, layer) = match self.way(base, &above, options) {
             Ok(opened) => opened,
             Err(error) => return Ok(Err((None, error))),
         };
@@ -168,7 +170,7 @@ impl Opening {
             let target = options.follow.target(&parent, || above.depth(), &name, &link);
             target.map(|target| target.unwrap_or(link)).map_err(|(_, error)| error)
         };
-        let as_directory = || options.open(&at(path)).and_then(|dir| dir.metadata());
+        let as_directory = || self.open_way(layer, path, options).and_then(|dir| dir.metadata());
         let found = match contents.then(as_directory) {
             // As rsync: in a list the slash after a file counts for nothing.
             Some(Err(error)) if is_line && error.kind() == io::ErrorKind::NotADirectory => {
@@ -212,11 +214,11 @@ impl Opening {
     }
 
     pub(super) fn contents(&mut self, path: &Path, options: &WalkOptions) -> io::Result<()> {
-        let base = Arc::new(options.open(path)?);
+        let base = Arc::new(self.open_base(path, options)?);
         let metadata = base.metadata()?;
         self.root.get_or_insert_with(|| (metadata, Arc::clone(&base)));
         if options.takes_directories() {
-            let layer = self.layer(base, PathBuf::new(), (false, &options.filter));
+            let layer = self.layer(base, (false, false), &options.filter);
             self.contents.push(Listed { layer, device: metadata.dev });
         }
         Ok(())
@@ -242,7 +244,7 @@ impl Opening {
         if scope.excludes(Subject { path: name.as_bytes(), is_dir, perishing: false }) {
             return Ok(());
         }
-        let layer = self.layer(base, PathBuf::new(), (true, &options.filter));
+        let layer = self.layer(base, (false, true), &options.filter);
         self.named.push(Named { name, layer, kind: metadata.kind });
         Ok(())
     }
@@ -261,15 +263,32 @@ impl Opening {
         self.rulings.extend(options.rulings.of_verdict(path.clone(), is_dir, verdict));
     }
 
-    /// Opens the directory of a path, which often is that of the path before.
-    fn parent(&mut self, path: PathBuf, options: &WalkOptions) -> io::Result<Arc<Dir>> {
+    /// Opens the directory of a path below a base, which often is that of the path before. Returns the
+    /// base's layer too.
+    fn way(&mut self, base: &Path, above: &RelPath, options: &WalkOptions) -> io::Result<(Arc<Dir>, u32)> {
+        let layer = self.base_layer(base, options)?;
+        let path = base.join(OsStr::from_bytes(above.as_bytes()));
         if let Some(parent) = self.parents.get(&path) {
-            return Ok(Arc::clone(parent));
+            return Ok((Arc::clone(parent), layer));
         }
-        let parent = Arc::new(options.open(&path)?);
+        let parent = Arc::new(self.open_way(layer, above, options)?);
         self.parents.clear();
         self.parents.insert(path, Arc::clone(&parent));
-        Ok(parent)
+        Ok((parent, layer))
+    }
+
+    fn open_way(&self, layer: u32, path: &RelPath, options: &WalkOptions) -> io::Result<Dir> {
+        let base = self.layers.get(usize::try_from(layer).unwrap_or(usize::MAX));
+        base.map_or_else(|| Err(io::ErrorKind::NotFound.into()), |layer| options.open_way(&layer.base, path))
+    }
+
+    /// Opens the directory in which paths begin.
+    fn open_base(&self, base: &Path, options: &WalkOptions) -> io::Result<Dir> {
+        let Some((dir, at)) = &self.list else { return options.open(base) };
+        let below = base.strip_prefix(at).unwrap_or(base);
+        let steps: Vec<_> = below.components().map(|step| step.as_os_str().as_bytes()).collect();
+        let path = RelPath::parse(&steps.join(&b'/')).map_err(|_| Errno::INVAL)?;
+        options.open_way(dir, &path)
     }
 
     /// Returns the layer of a base.
@@ -277,17 +296,17 @@ impl Opening {
         if let Some(number) = self.bases.get(base) {
             return Ok(*number);
         }
-        let opened = Arc::new(options.open(base)?);
-        let layer = self.layer(opened, base.to_path_buf(), (true, &options.filter));
+        let opened = Arc::new(self.open_base(base, options)?);
+        let layer = self.layer(opened, (true, true), &options.filter);
         self.bases.insert(base.to_path_buf(), layer);
         Ok(layer)
     }
 
     /// Adds a layer. There are at most as many as operands, whose number was checked.
-    fn layer(&mut self, base: Arc<Dir>, at: PathBuf, (named, filter): (bool, &FilterSet)) -> u32 {
+    fn layer(&mut self, base: Arc<Dir>, (is_way, named): (bool, bool), filter: &FilterSet) -> u32 {
         let id = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
         let scope = Scope::begin(filter, Some(&base), named);
-        self.layers.push(Layer { base, at, scope });
+        self.layers.push(Layer { base, is_way, scope });
         id
     }
 }

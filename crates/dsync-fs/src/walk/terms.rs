@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::rulings::WantedRulings;
-use crate::{Dir, FilterSet, SpoolHome, source_file::Opening};
+use crate::{Dir, FilterSet, Links, SpoolHome, component::RelPath, source_file::Opening};
 
 /// The links that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +74,13 @@ impl WalkOptions {
     /// Returns the way in which files are opened.
     pub(super) fn opening(&self) -> Opening {
         Opening { noatime: self.open_noatime, devices: self.copy_devices }
+    }
+
+    /// Opens a directory on the way to what an operand, or a line of a list, names below `base`.
+    pub(super) fn open_way(&self, base: &Dir, path: &RelPath) -> io::Result<Dir> {
+        // Whoever has links followed reads wherever they lead.
+        let links = if self.follow.any() { Links::Any } else { Links::Trusted };
+        base.open_named(path, links)
     }
 
     /// Opens a directory that an operand names.
