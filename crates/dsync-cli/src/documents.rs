@@ -59,10 +59,13 @@ dsync serve [\-\-config FILE]
 Offers shares to keys on a port, 8730 where the configuration names no other.
 .TP
 dsync serve \-\-stdio \-\-share NAME \-\-key NAME [\-\-config FILE]
-As the command of a key in authorized_keys: lets that key use a share in its role, read, append, write or full.
+As the command of a key in authorized_keys: lets that key use a share in its role, read, append, keep, write or full.
 .TP
 dsync serve \-\-check [\-\-config FILE]
 Says what each key of the configuration may do; /etc/dsync/serve.toml where no other is named.
+.TP
+dsync serve \-\-clean [\-\-config FILE]
+Removes what the role keep has kept for longer than keep\-days; a server does so every hour by itself.
 .SH "KEYS FOR ONE PURPOSE"
 In authorized_keys, command="dsync \-\-server \-\-restrict /srv/backups,append",restrict before a key lets it be used
 for that directory only: rw, both ways; ro, copying from it; wo, copying to it; append, copying from it and adding to it,
@@ -225,6 +228,7 @@ mod tests {
     dsync serve [--config FILE]
     dsync serve --stdio --share NAME --key NAME [--config FILE]
     dsync serve --check [--config FILE]
+    dsync serve --clean [--config FILE]
 
 A `:` before any `/` makes an operand remote; write `./a:b` for a local file of that name. An IPv6 address stands in
 brackets. A remote path that does not start with `/` starts at the home directory; a second source on the same host
