@@ -140,7 +140,7 @@ fn an_entry_that_no_wildcard_stands_for_is_refused() {
     pull_is_refused("host:a*", RECURSIVE, "word that a file takes the place", |s| {
         s.control(&Message::new(5).byte(2).int(2).frame());
     });
-    // What could match was not missing: only what is written is.
+    // A path that only a pattern could name is never missing; one that was typed may be.
     pull_is_refused("host:k*", (&["--delete-missing-args"], ""), "the absence of 'kept', which", |s| {
         s.named_tops(0);
         s.control(&Message::new(22).text(b"kept").frame());

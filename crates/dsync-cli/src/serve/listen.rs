@@ -209,7 +209,7 @@ impl House {
         loop {
             let terms = Arc::clone(&lock(&self.terms));
             if let Some(config) = Config::parse_again(&terms.config) {
-                // What failed has been said.
+                // Failures were told on the way.
                 let _ = clean::run(&config);
             }
             thread::sleep(CLEANING);

@@ -1,9 +1,10 @@
 //! `dsync serve`: shares with names, keys with roles.
 //!
 //! Without more words it listens on a port ([`listen`]) and starts a process for each connection
-//! ([`session`]). `--stdio` serves one session for a key that somebody else has authenticated: sshd, by the key's
-//! command in authorized_keys. `--check` says what a configuration means, `--clean` removes what was kept long enough. What a key may do is
-//! decided by the engine's [`dsync_engine::Grant`], as under `--server --restrict`.
+//! ([`session`]). `--stdio` serves one session for a key that somebody else has authenticated:
+//! sshd, by the key's command in authorized_keys. `--check` says what a configuration means,
+//! `--clean` removes what was kept long enough. What a key may do is decided by the engine's
+//! [`dsync_engine::Grant`], as under `--server --restrict`.
 
 mod admission;
 mod check;
