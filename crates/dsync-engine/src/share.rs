@@ -140,9 +140,9 @@ impl Share {
         Ok(root)
     }
 
-    /// Removes the kept entries of sessions, one directory for each in those of the keys in
-    /// `kept`, whose name `is_over` says so. Returns how many went, and the errors of those that
-    /// stayed in part.
+    /// Removes directories of sessions with what they kept: in each key's directory in `kept`, those
+    /// whose name `is_over` is true of. Returns their number, and the errors of those that stayed in
+    /// part.
     ///
     /// # Errors
     /// [`ShareError`].
