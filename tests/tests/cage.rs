@@ -113,6 +113,30 @@ fn the_remote_end_is_caged_before_it_looks_and_is_refused_nothing_that_it_needs(
 }
 
 #[test]
+fn the_new_name_of_a_file_has_its_directories_beside_it() {
+    needs_dsync!();
+    for pull in [false, true] {
+        let scratch = Scratch::new();
+        fs::write(scratch.src().join("f"), "newer").unwrap();
+        fs::create_dir(scratch.at("temp")).unwrap();
+        fs::create_dir(scratch.dst()).unwrap();
+        fs::write(scratch.dst().join("old"), "old").unwrap();
+        for name in ["old", "added"] {
+            let (from, to) = (scratch.src().join("f"), scratch.dst().join(name));
+            let remote = |path: &PathBuf| format!("localhost:{}", path.display());
+            let run = over(plain(&scratch), "tls")
+                .args(["--temp-dir=../temp", "--backup-dir=../bk", "--link-dest=../dst", "--partial-dir=.p"])
+                // Of the places for spools the scratch directory is none.
+                .env("TMPDIR", "/var/tmp");
+            let run = if pull { run.arg(remote(&from)).arg(to) } else { run.arg(from).arg(remote(&to)) };
+            let _ = run.run().expect_code(0);
+            assert_eq!(fs::read(scratch.dst().join(name)).unwrap(), b"newer", "pull: {pull}");
+        }
+        assert_eq!(fs::read(scratch.at("bk/old")).unwrap(), b"old", "pull: {pull}");
+    }
+}
+
+#[test]
 fn the_cage_says_in_the_log_what_it_cost() {
     needs_dsync!();
     let scratch = Scratch::new();

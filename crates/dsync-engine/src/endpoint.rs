@@ -441,7 +441,11 @@ fn pull(
         };
         match remote.cage {
             None => destination::run(session, mail, terms, cancel),
-            Some(cage) => confined(path, options, cage, || destination::run(session, mail, terms, cancel)),
+            Some(cage) => {
+                let footprint =
+                    || Footprint::of_destination(path, asked.may_be_file(), options, &Start::default());
+                confined(footprint, cage, || destination::run(session, mail, terms, cancel))
+            }
         }
     })
 }
@@ -449,13 +453,12 @@ fn pull(
 /// Runs a destination on a thread of its own, in a cage: the calling one starts the next remote
 /// shell if the connection breaks.
 fn confined<T: Send>(
-    operand: &Path,
-    options: &SyncOptions,
+    footprint: impl FnOnce() -> Footprint + Send,
     cage: &dyn Cage,
     work: impl FnOnce() -> Result<T, SyncError> + Send,
 ) -> Result<T, SyncError> {
     let work = || {
-        cage.enter(&Footprint::of_destination(operand, options, &Start::default()), Inmates::Thread);
+        cage.enter(&footprint(), Inmates::Thread);
         work()
     };
     std::thread::scope(|scope| {

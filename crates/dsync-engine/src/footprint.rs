@@ -120,8 +120,15 @@ impl Footprint {
         footprint
     }
 
-    /// Opens the directories that a destination reads and writes.
-    pub(crate) fn of_destination(operand: &Path, options: &SyncOptions, start: &Start) -> Self {
+    /// Opens the directories that a destination reads and writes. If it `may_be_file`, the operand
+    /// may be the new name of the one file that is asked for: relative directories then start at the
+    /// directory that it is in.
+    pub(crate) fn of_destination(
+        operand: &Path,
+        may_be_file: bool,
+        options: &SyncOptions,
+        start: &Start,
+    ) -> Self {
         let links = if options.insecure_links { Links::Any } else { Links::Trusted };
         let mut footprint =
             Self { unbounded: options.follows_dirlinks() && options.insecure_links, ..Self::default() };
@@ -137,17 +144,24 @@ impl Footprint {
             alternates.dirs.iter().map(move |dir| (dir, touch))
         });
 
+        let around = below.parent().filter(|_| may_be_file && !names_directory(operand));
+        let roots: Vec<&Path> = [Some(below.as_path()), around].into_iter().flatten().collect();
         for (dir, touch) in written.chain(alternates) {
-            let path = from_missing(&below, Path::new(OsStr::from_bytes(dir)));
-            let open = |path: &Path| {
-                if below.as_os_str().is_empty() {
-                    base.open_operand_here(path)
-                } else {
-                    base.open_operand_above(path)
+            let dir = Path::new(OsStr::from_bytes(dir));
+            for &root in &roots {
+                let open = |path: &Path| {
+                    if root.as_os_str().is_empty() {
+                        base.open_operand_here(path)
+                    } else {
+                        base.open_operand_above(path)
+                    }
+                };
+                if let Some((dir, _)) = nearest(&from_missing(root, dir), open) {
+                    footprint.add(Ok(dir), touch);
                 }
-            };
-            if let Some((dir, _)) = nearest(&path, open) {
-                footprint.add(Ok(dir), touch);
+                if dir.is_absolute() {
+                    break;
+                }
             }
         }
 
@@ -163,6 +177,11 @@ impl Footprint {
         let Ok(dir) = dir else { return };
         self.places.push((dir, touch));
     }
+}
+
+/// Returns whether a destination's operand can only be a directory.
+fn names_directory(operand: &Path) -> bool {
+    operand.as_os_str().as_bytes().ends_with(b"/")
 }
 
 /// Opens the nearest directory on the way to a path, and returns the path that is missing below it.
@@ -282,11 +301,12 @@ mod tests {
             std::fs::create_dir(at(dir)).unwrap();
         }
         std::fs::write(at("dst/file"), "").unwrap();
-        let of = |operand: &str, writing: WritePolicy| {
+        let of_one = |operand: &str, may_be_file: bool, writing: WritePolicy| {
             let options = SyncOptions { writing, ..SyncOptions::default() };
-            let footprint = Footprint::of_destination(&at(operand), &options, &Start::default());
-            places(&footprint, &root)
+            let start = Start::default();
+            places(&Footprint::of_destination(&at(operand), may_be_file, &options, &start), &root)
         };
+        let of = |operand: &str, writing: WritePolicy| of_one(operand, false, writing);
         let write =
             |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Touch::Write)).collect::<Vec<_>>();
         for (operand, expected) in
@@ -303,6 +323,13 @@ mod tests {
         };
         assert_eq!(of("dst", writing()), write(&["", "dst", "full", "old", "temp"]));
         assert_eq!(of("new", writing()), write(&["", "", "full", "old", "temp"]));
+        // The directories of a file's new name are seen from the directory that it is in.
+        let in_dst = ["", "dst", "dst", "dst", "dst", "full", "old", "temp"];
+        for operand in ["dst/new", "dst/file"] {
+            assert_eq!(of_one(operand, true, writing()), write(&in_dst), "{operand}");
+            assert_eq!(of(operand, writing()), write(&["", "dst", "dst", "dst", "dst"]), "{operand}");
+        }
+        assert_eq!(of_one("dst/new/", true, writing()), write(&["", "dst", "dst", "dst", "dst"]));
         let compares = WritePolicy {
             partial_dir: Some(b".part".to_vec()),
             alternates: Some(Alternates { way: AlternateUse::Compare, dirs: vec![b"../full".to_vec()] }),

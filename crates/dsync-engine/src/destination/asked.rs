@@ -76,6 +76,13 @@ impl AskedFor {
         self.asked.contents
     }
 
+    /// Returns whether it may be one file alone, which the destination's operand may name anew. A
+    /// list that only the source has may have one line.
+    pub(crate) fn may_be_file(&self) -> bool {
+        let Asked { contents, names, paths } = &self.asked;
+        names.as_ref().is_none_or(|names| !contents && names.len() <= 1 && paths.len() <= 1)
+    }
+
     /// Returns the list that this end has.
     pub(crate) fn list(&self) -> Option<&FileList> {
         self.list.as_ref()

@@ -203,7 +203,8 @@ fn serve_destination(
     };
 
     if let Some(cage) = cage {
-        cage.enter(&Footprint::of_destination(&operand, &session.options, &start), Inmates::Process);
+        let footprint = Footprint::of_destination(&operand, asked.may_be_file(), &session.options, &start);
+        cage.enter(&footprint, Inmates::Process);
     }
     session.say_ready(&cage.map_or_else(Vec::new, Cage::lacks))?;
     if let Some(list) = asked.list() {
