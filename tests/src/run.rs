@@ -140,6 +140,8 @@ impl Run {
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("LC_ALL", "C").env("TZ", "UTC");
+        // Scratch directories are elsewhere: a cage lets a run use this one whatever its operands are.
+        command.env("TMPDIR", "/var/tmp");
         for name in ["DSYNC_LOG", "RSYNC_RSH", "RSYNC_OLD_ARGS", "RSYNC_PROTECT_ARGS", "SSH_CONNECTION"] {
             command.env_remove(name);
         }

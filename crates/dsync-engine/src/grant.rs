@@ -388,7 +388,7 @@ impl Start {
     /// Opens a directory that a source operand names.
     pub(crate) fn open_source(&self, path: &Path) -> io::Result<Dir> {
         match &self.0 {
-            Some(grant) => grant.floor.open_operand_here(path),
+            Some(grant) => grant.floor.open_operand_above(path),
             None => Dir::open_operand(path),
         }
     }
