@@ -1,9 +1,16 @@
 //! `--append` and `--append-verify`: shorter files are continued, others stay as they are.
 
-use std::{fs, io::Write, os::unix::fs::MetadataExt, path::Path, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{MetadataExt, chown},
+    path::Path,
+    time::Duration,
+};
 
 use dsync_tests::{
-    Run, Scope, Scratch, Sshd, Via, assert_same, compare, every_way, needs_dsync, oracle,
+    Run, Scope, Scratch, Sshd, Via, assert_same, compare, every_way, needs_dsync, needs_root, oracle,
+    program,
     run::{send, wait_for},
     scratch::slash,
     strace, tree,
@@ -118,6 +125,42 @@ fn mebibyte_added_to_a_long_file_is_all_that_is_read_and_sent() {
         let read = outcome.stat("rchar");
         assert!(read < 16 << 20, "{read} bytes were read\n{}", outcome.account());
         assert_eq!(compare::sum(&to), compare::sum(&from));
+    }
+}
+
+#[test]
+fn users_own_file_that_its_mode_protects_is_continued_at_the_first_attempt() {
+    needs_dsync!();
+    needs_root!();
+    const NOBODY: u32 = 65_534;
+    let content = tree::noise(7, 300_000);
+    for option in ["--append", "--append-verify", "--inplace"] {
+        for remote in [false, true] {
+            let scratch = Scratch::new();
+            let (from, to) = (scratch.src().join("log"), scratch.dst().join("log"));
+            fs::create_dir(scratch.dst()).unwrap();
+            fs::write(&from, &content).unwrap();
+            fs::write(&to, &content[..200_000]).unwrap();
+            tree::set_mtime(&to, OLD);
+            tree::set_mode(&to, 0o444);
+            for path in [scratch.path(), &scratch.dst(), &to] {
+                chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+            let shell = scratch.at("shell");
+            fs::write(&shell, "#!/bin/sh\nfor command; do :; done\nexec sh -c \"$command\"\n").unwrap();
+            tree::set_mode(&shell, 0o755);
+            let run = Run::dsync().args(["-a", option, "--no-W", "--stats", "-e"]).arg(shell);
+            let run = run.arg("--dsync-path").arg(program()).arg(slash(&scratch.src()));
+            let to_dir = scratch.dst().display().to_string();
+            let operand = if remote { format!("localhost:{to_dir}") } else { to_dir };
+            let inode = fs::metadata(&to).unwrap().ino();
+            let outcome = run.arg(operand).as_user(NOBODY, NOBODY).run().expect_code(0);
+            let sent = outcome.stat("Literal data");
+            // In place, a block that the file ends within is sent whole.
+            assert!((100_000..110_000).contains(&sent), "{option}: {}", outcome.account());
+            assert_eq!(fs::read(&to).unwrap(), content, "{option}");
+            assert_eq!(fs::metadata(&to).unwrap().ino(), inode, "{option}");
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub struct StagedFile {
     stopped: Option<Arc<AtomicBool>>,
     /// Whether this is a device: its length and its attributes stay.
     is_device: bool,
+    /// The old file's version before this process made it writable, if it had to.
+    protected: Option<Stamp>,
 }
 
 /// A finished file under its temporary name. Dropping it without [`commit`](PreparedFile::commit)
@@ -110,16 +112,16 @@ impl Drop for TempName {
     }
 }
 
-/// Grants the owner of a file read and write permission. Returns `false` if that is not what keeps
-/// this process out.
-fn make_writable(dir: &Dir, name: &Component) -> io::Result<bool> {
+/// Grants the owner of a file read and write permission. Returns the file's version before; `None`
+/// if that is not what keeps this process out.
+fn make_writable(dir: &Dir, name: &Component) -> io::Result<Option<Stamp>> {
     const OWNER_WRITES: u16 = 0o600;
     let (fd, now) = dir.open_path(name)?;
     let is_locked = now.kind == Kind::File && now.mode & OWNER_WRITES != OWNER_WRITES;
     if !is_locked || now.uid != geteuid().as_raw() {
-        return Ok(false);
+        return Ok(None);
     }
-    chmod(fd.as_fd(), Handle::PathOnly, now.mode | OWNER_WRITES).map(|()| true)
+    chmod(fd.as_fd(), Handle::PathOnly, now.mode | OWNER_WRITES).map(|()| Some(now.stamp()))
 }
 
 impl StagedFile {
@@ -143,6 +145,7 @@ impl StagedFile {
             turn: Mutex::default(),
             stopped: None,
             is_device: false,
+            protected: None,
         }
     }
 
@@ -191,12 +194,14 @@ impl StagedFile {
     pub fn open_in_place(dir: &Arc<Dir>, target: Component) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let open = || retry(|| openat(&**dir, target.as_c_str(), flags, Mode::empty()));
+        let mut protected = None;
         let fd = match open() {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::LOOP | Errno::NXIO)) => {
                 return Err(wrong_type());
             }
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && make_writable(dir, &target)? => {
-                open()?
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                protected = make_writable(dir, &target)?;
+                if protected.is_none() { return Err(error) } else { open()? }
             }
             result => result?,
         };
@@ -204,7 +209,7 @@ impl StagedFile {
             return Err(wrong_type());
         }
         let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: false })
+        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: false, protected })
     }
 
     /// Removes the setuid and setgid bits before the content changes, as the kernel does for
@@ -227,6 +232,19 @@ impl StagedFile {
     /// The system's error.
     pub fn stamp(&self) -> io::Result<Stamp> {
         stat_fd(self.fd.as_fd()).map(|now| now.stamp())
+    }
+
+    /// Returns whether the file is of a version that this process has seen. Making it writable has
+    /// changed its change time, but no more.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn is_still(&self, version: &Stamp) -> io::Result<bool> {
+        let now = self.stamp()?;
+        Ok(match &self.protected {
+            Some(before) => before == version && now.is_same_content(version),
+            None => now == *version,
+        })
     }
 
     /// Reserves space for `len` bytes, so that a disk that is too small is noticed now. Does

@@ -254,7 +254,7 @@ impl Worker<'_> {
         };
         // A further attempt finds it as long as it was, but not as old.
         let changed = match file.attempt() {
-            Some(0) => !old.stamp().is_ok_and(|now| now == stamp),
+            Some(0) => !old.is_still(&stamp).unwrap_or(false),
             _ => !old.stamp().is_ok_and(|now| now.size == from),
         };
         let verifies = self.site.policy.options.writing.append == Append::Verifying;

@@ -271,8 +271,9 @@ impl Stage {
         if let Some(rewriting) = &self.rewriting
             && let Some(old) = in_place::open(slot)?
         {
-            let now = old.stamp()?;
-            if basis.is_some_and(|signed| signed != now) {
+            if let Some(signed) = basis
+                && !old.is_still(&signed)?
+            {
                 return Ok(Taken::Stale);
             }
             in_place::keep_content(site, slot)?;

@@ -39,7 +39,16 @@ impl StagedFile {
             return Err(wrong_type());
         }
         let (turn, stopped) = <(Mutex<()>, Option<Arc<AtomicBool>>)>::default();
-        Ok(Self { dir: Arc::clone(dir), temp: None, fd, target, turn, stopped, is_device: true })
+        Ok(Self {
+            dir: Arc::clone(dir),
+            temp: None,
+            fd,
+            target,
+            turn,
+            stopped,
+            is_device: true,
+            protected: None,
+        })
     }
 
     /// Returns whether this is a device.
